@@ -1,0 +1,47 @@
+# Two commands do everything on a fresh machine: `make serve` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+LOCOMO ?=
+
+.PHONY: serve test lint unit soak bench clean
+
+serve: $(VENV)/.installed
+	$(BIN)/commonplace demo
+
+$(VENV)/bin/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Commonplace needs Python 3.11 or newer; run make PYTHON=python3.12 …")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --upgrade "pip>=25.1"
+
+$(VENV)/.installed: $(VENV)/bin/python pyproject.toml tools/build_model.py
+	$(BIN)/pip install --quiet --editable .
+	touch $@
+
+$(VENV)/.test: $(VENV)/.installed
+	$(BIN)/pip install --quiet --group test
+	touch $@
+
+$(VENV)/.bench: $(VENV)/.installed
+	$(BIN)/pip install --quiet --group bench
+	touch $@
+
+test: lint unit
+
+lint: $(VENV)/.test
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+unit: $(VENV)/.test
+	$(BIN)/pytest -m "not soak"
+
+soak: $(VENV)/.test
+	$(BIN)/pytest -m soak
+
+bench: $(VENV)/.bench
+	$(BIN)/python -m bench $(if $(LOCOMO),--locomo $(LOCOMO))
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

@@ -1,0 +1,63 @@
+"""A circuit breaker: after repeated failures, stop asking for a while."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+FAILURES_TO_OPEN = 5
+SECONDS_OPEN = 30.0
+
+
+class CircuitBreaker:
+    """Opens after consecutive failures; later lets one call through, whose outcome decides."""
+
+    def __init__(
+        self,
+        *,
+        failures_to_open: int = FAILURES_TO_OPEN,
+        seconds_open: float = SECONDS_OPEN,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._failures_to_open = failures_to_open
+        self._seconds_open = seconds_open
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._failures = 0
+        self._opened_at: float | None = None
+        self._probing = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether calls are being refused, or only one is being tried."""
+        return self._opened_at is not None
+
+    def seconds_until_probe(self) -> float | None:
+        """`None` when this call may go ahead, and must then report; else how long to wait."""
+        with self._lock:
+            if self._opened_at is None:
+                return None
+            left = self._opened_at + self._seconds_open - self._clock()
+            if left > 0:
+                return left
+            if self._probing:
+                return 0.0
+            self._probing = True
+            return None
+
+    def succeeded(self) -> None:
+        with self._lock:
+            self._failures, self._opened_at, self._probing = 0, None, False
+
+    def failed(self) -> None:
+        with self._lock:
+            self._failures += 1
+            if self._probing or self._failures >= self._failures_to_open:
+                self._opened_at = self._clock()
+            self._probing = False
+
+    def undecided(self) -> None:
+        """The call said nothing about the other side's health: it refused what was asked."""
+        with self._lock:
+            self._probing = False

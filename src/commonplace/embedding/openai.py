@@ -1,0 +1,404 @@
+"""Embeddings from any OpenAI-compatible endpoint, bounded in time and never trusted."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import threading
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import CancelledError
+from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit, urlunsplit
+
+from commonplace.embedding.breaker import CircuitBreaker
+from commonplace.embedding.query_cache import QueryCache
+from commonplace.errors import EmbeddingUnavailable, InvalidInput
+
+if TYPE_CHECKING:
+    import httpx
+    import numpy as np
+    from numpy.typing import NDArray
+
+Result = TypeVar("Result")
+
+QUERY_SECONDS = 2.0
+DOCUMENT_SECONDS = 10.0
+BATCH_TEXTS = 96
+RETRIES = 2
+FIRST_PAUSE_SECONDS = 0.1
+MOST_DIMENSIONS = 8_192
+# A number in JSON takes at most about 25 bytes; the rest of an answer is small.
+BYTES_PER_NUMBER, BYTES_PER_VECTOR, BYTES_PER_ANSWER = 32, 256, 65_536
+
+# Lengths that are published; of any other model the first answer tells.
+OWN_DIMENSIONS = {
+    "text-embedding-3-small": 1_536,
+    "text-embedding-3-large": 3_072,
+    "text-embedding-ada-002": 1_536,
+    "nomic-embed-text": 768,
+    "mxbai-embed-large": 1_024,
+    "all-minilm": 384,
+    "bge-m3": 1_024,
+}
+
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """What an HTTP status says about the endpoint."""
+
+    says: str
+    hint: str = ""
+    again: bool = False
+    outage: bool = True
+
+
+MEANINGS = {
+    400: Meaning("did not accept the request", "Check the model's name and limits.", outage=False),
+    401: Meaning("refused the key", "Check the API key."),
+    403: Meaning("refused the key", "Check what the API key is allowed to do."),
+    404: Meaning(
+        "does not know this path or model", "Check the base URL (often ending in /v1) and model."
+    ),
+    413: Meaning("found the texts too long", "Send fewer or shorter texts.", outage=False),
+    422: Meaning("did not accept the request", "Check the model's name and limits.", outage=False),
+    429: Meaning("is limiting the rate", "It will be asked again later.", again=True),
+}
+
+
+CLOSED = Meaning("was closed while it was being asked", outage=False)
+
+
+def meaning_of(status: int) -> Meaning:
+    """The table's entry, or what the status's class says."""
+    if status in MEANINGS:
+        return MEANINGS[status]
+    if status >= 500:
+        return Meaning("failed", "It will be asked again later.", again=True)
+    if 300 <= status < 400:
+        return Meaning("redirects elsewhere", "Set the base URL to where it leads.")
+    return Meaning("gave an unexpected answer", "Check the base URL.")
+
+
+class _Failure(Exception):
+    """Why an attempt gave no vectors. Its text is ours alone: it cannot hold the key."""
+
+    def __init__(self, meaning: Meaning, *, wait: float | None = None) -> None:
+        super().__init__(meaning.says)
+        self.meaning = meaning
+        self.wait = wait
+
+
+class OpenAICompatible:
+    """Posts texts to `{base_url}/embeddings`.
+
+    A query waits at most two seconds and a batch of up to 96 documents at most ten, retries
+    included, however slowly the other side sends. After five failures in a row it fails at once
+    for thirty seconds. Every failure is an `EmbeddingUnavailable`.
+    """
+
+    local = False
+
+    def __init__(
+        self,
+        base_url: str,
+        *,
+        api_key: str | None = None,
+        model: str = "text-embedding-3-small",
+        dimensions: int | None = None,
+        query_seconds: float = QUERY_SECONDS,
+        document_seconds: float = DOCUMENT_SECONDS,
+        first_pause_seconds: float = FIRST_PAUSE_SECONDS,
+        breaker: CircuitBreaker | None = None,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self._url, self._shown = _endpoint(base_url)
+        self._key = _checked_key(api_key)
+        self.id = model
+        own = OWN_DIMENSIONS.get(model.split(":")[0])
+        self._dimensions = dimensions or own
+        # Asking is only right where shortening is wanted: many servers refuse the parameter.
+        self._shorten = bool(dimensions and own and dimensions != own)
+        self._query_seconds = query_seconds
+        self._document_seconds = document_seconds
+        self._first_pause_seconds = first_pause_seconds
+        self.breaker = breaker or CircuitBreaker()
+        self._jitter = jitter
+        self._queries = QueryCache()
+        self._lock = threading.Lock()
+        self._line: _Line | None = None
+
+    def __repr__(self) -> str:
+        return f"OpenAICompatible({self._shown!r}, model={self.id!r})"
+
+    @property
+    def dimensions(self) -> int:
+        """The length of every vector; asks the endpoint once when it is not known."""
+        if self._dimensions is None:
+            self.embed(["dimensions"], query=True)
+        assert self._dimensions is not None
+        return self._dimensions
+
+    @property
+    def weights(self) -> str:
+        """The model and its length: all that can be known of weights elsewhere."""
+        return f"remote:{self.id}:{self.dimensions}"
+
+    def embed(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:
+        """One L2-normalised row per text, in order; rows of queries are shared and read-only."""
+        import numpy as np
+
+        if not texts:
+            return np.empty((0, self.dimensions), np.float32)
+        if query:
+            return self._queries.embed(texts, lambda asked: self._fetch(asked, query=True))
+        return self._fetch(texts, query=False)
+
+    def close(self) -> None:
+        """Closes the connections; the next text opens new ones."""
+        with self._lock:
+            line, self._line = self._line, None
+        if line is not None:
+            line.close()
+
+    def _fetch(self, texts: Sequence[str], *, query: bool) -> NDArray[np.float32]:
+        import numpy as np
+
+        seconds = self._query_seconds if query else self._document_seconds
+        starts = range(0, len(texts), BATCH_TEXTS)
+        batches = [self._fetch_batch(texts[at : at + BATCH_TEXTS], seconds) for at in starts]
+        return np.concatenate(batches)
+
+    def _fetch_batch(self, texts: Sequence[str], seconds: float) -> NDArray[np.float32]:
+        wait = self.breaker.seconds_until_probe()
+        if wait is not None:
+            raise self._unavailable(
+                Meaning("has failed repeatedly", f"It will be tried again in {wait:.0f} s.")
+            )
+        try:
+            line = self._open_line()
+            vectors = line.run(self._ask_until(line.client, texts, seconds), seconds)
+        except _Failure as failure:
+            if failure.meaning.outage:
+                self.breaker.failed()
+            else:
+                self.breaker.undecided()
+            raise self._unavailable(failure.meaning) from None
+        except BaseException:
+            self.breaker.undecided()
+            raise
+        self.breaker.succeeded()
+        return vectors
+
+    def _unavailable(self, meaning: Meaning) -> EmbeddingUnavailable:
+        return EmbeddingUnavailable(
+            f"The embedding endpoint {self._shown} {meaning.says}.", hint=meaning.hint
+        )
+
+    async def _ask_until(
+        self, client: httpx.AsyncClient, texts: Sequence[str], seconds: float
+    ) -> NDArray[np.float32]:
+        """Asks, and asks again where that may help, all within `seconds`."""
+        deadline = time.monotonic() + seconds
+        try:
+            async with asyncio.timeout(seconds):
+                for attempt in range(RETRIES + 1):
+                    try:
+                        return await self._ask(client, texts)
+                    except _Failure as failure:
+                        pause = self._first_pause_seconds * 2**attempt * (0.5 + self._jitter())
+                        pause = max(pause, failure.wait or 0.0)
+                        late = time.monotonic() + pause >= deadline
+                        if attempt == RETRIES or late or not failure.meaning.again:
+                            raise
+                        await asyncio.sleep(pause)
+        except TimeoutError:
+            raise _Failure(Meaning(f"did not answer within {seconds:g} s")) from None
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _ask(self, client: httpx.AsyncClient, texts: Sequence[str]) -> NDArray[np.float32]:
+        import httpx
+
+        # Some servers refuse the empty string; a space means the same.
+        body: dict[str, Any] = {"model": self.id, "input": [text or " " for text in texts]}
+        if self._shorten:
+            body["dimensions"] = self._dimensions
+        most = BYTES_PER_ANSWER + len(texts) * (
+            BYTES_PER_VECTOR + BYTES_PER_NUMBER * (self._dimensions or MOST_DIMENSIONS)
+        )
+        content = json.dumps(body).encode()
+        try:
+            async with client.stream("POST", self._url, content=content) as response:
+                if response.status_code != 200:
+                    meaning = meaning_of(response.status_code)
+                    raise _Failure(meaning, wait=_retry_after(response.headers.get("retry-after")))
+                answer = bytearray()
+                async for chunk in response.aiter_raw():
+                    answer += chunk
+                    if len(answer) > most:
+                        raise _Failure(Meaning(f"sent more than the {most} bytes it could need"))
+        except httpx.TransportError as error:
+            says = f"could not be reached ({type(error).__name__})"
+            raise _Failure(Meaning(says, "Check that it runs.", again=True)) from None
+        try:
+            vectors = read_vectors(bytes(answer), len(texts), self._dimensions)
+        except ValueError as error:
+            raise _Failure(Meaning(f"sent an unusable answer: {error}")) from None
+        self._dimensions = vectors.shape[1]
+        return vectors
+
+    def _open_line(self) -> _Line:
+        with self._lock:
+            if self._line is None:
+                self._line = _Line(self._new_client)
+            return self._line
+
+    def _new_client(self) -> httpx.AsyncClient:
+        import httpx
+
+        # Nothing compressed is asked for, so that the limit on bytes is one on memory.
+        headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
+        if self._key is not None:
+            headers["Authorization"] = f"Bearer {self._key}"
+        return httpx.AsyncClient(
+            headers=headers,
+            timeout=None,  # noqa: S113  one deadline over everything, in _ask_until
+            follow_redirects=False,
+            trust_env=urlsplit(self._url).hostname not in LOOPBACK,
+        )
+
+
+class _Line:
+    """Kept-alive connections, and the thread whose event loop drives them.
+
+    Only cancellation bounds a whole exchange: a socket's timeout starts anew with every byte.
+    """
+
+    def __init__(self, new_client: Callable[[], httpx.AsyncClient]) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="commonplace-embedding", daemon=True
+        )
+        self._thread.start()
+        self.client = new_client()
+
+    def run(self, work: Coroutine[Any, Any, Result], seconds: float) -> Result:
+        """The work's result; the work keeps its own deadline, the second more is for a stall."""
+        try:
+            future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        except RuntimeError:
+            work.close()
+            raise _Failure(CLOSED) from None
+        try:
+            return future.result(seconds + 1.0)
+        except FutureTimeout:
+            raise _Failure(Meaning(f"did not answer within {seconds:g} s")) from None
+        except CancelledError:
+            raise _Failure(CLOSED) from None
+        finally:
+            future.cancel()
+
+    def close(self) -> None:
+        """Ends what is under way, then the connections and the thread."""
+        future = asyncio.run_coroutine_threadsafe(self._end(), self._loop)
+        try:
+            future.result(1.0)
+        finally:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+
+    async def _end(self) -> None:
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        await self.client.aclose()
+
+
+def read_vectors(answer: bytes, count: int, dimensions: int | None) -> NDArray[np.float32]:
+    """The L2-normalised rows of an answer, by its indexes; `ValueError` says what is wrong."""
+    import numpy as np
+
+    try:
+        data = json.loads(answer)["data"]
+        rows = [item["embedding"] for item in data]
+        indexes = [item.get("index", at) for at, item in enumerate(data)]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise ValueError("it is not the JSON of an embeddings list") from None
+    if len(rows) != count:
+        raise ValueError(f"{len(rows)} vectors for {count} texts")
+    if any(type(index) is not int for index in indexes) or sorted(indexes) != list(range(count)):
+        raise ValueError("its indexes do not name each text once")
+    try:
+        values = np.array(rows)
+    except ValueError:
+        raise ValueError("its vectors differ in length") from None
+    if values.ndim != 2 or values.dtype.kind not in "fiu":
+        raise ValueError("its vectors are not lists of numbers of one length")
+    if dimensions is not None and values.shape[1] != dimensions:
+        raise ValueError(f"vectors of {values.shape[1]} dimensions where {dimensions} are expected")
+    ordered = np.empty(values.shape, np.float64)
+    ordered[indexes] = values
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        lengths = np.linalg.norm(ordered, axis=1, keepdims=True)
+        unit: NDArray[np.float32] = (ordered / lengths).astype(np.float32)
+    if not np.isfinite(unit).all():
+        raise ValueError("a vector is zero or holds a number that is not finite")
+    return unit
+
+
+def _endpoint(base_url: str) -> tuple[str, str]:
+    """The address to post to, and how it is shown: without the query, which may hold a secret."""
+    parts = urlsplit(base_url.strip())
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise InvalidInput(
+            "The embedding endpoint is not an http(s) URL.",
+            hint="Give its base, such as https://api.openai.com/v1.",
+            field="embedding",
+        )
+    if parts.username or parts.password:
+        raise InvalidInput(
+            "The embedding endpoint's URL holds a user name or password.",
+            hint="Give the secret as the API key.",
+            field="embedding",
+        )
+    path = parts.path.rstrip("/").removesuffix("/embeddings")
+    url = urlunsplit((parts.scheme, parts.netloc, f"{path}/embeddings", parts.query, ""))
+    return url, urlunsplit((parts.scheme, parts.netloc, path, "", ""))
+
+
+def _checked_key(api_key: str | None) -> str | None:
+    key = (api_key or "").strip()
+    # Checked here since a library's complaint about a header would quote it.
+    if not key.isascii() or not key.isprintable():
+        raise InvalidInput(
+            "The embedding endpoint's API key holds characters that no key has.",
+            hint="Copy it again.",
+            field="api_key",
+        )
+    return key or None
+
+
+def _retry_after(header: str | None) -> float | None:
+    """Seconds from now that the header asks to wait; `None` when it says nothing readable."""
+    if not header:
+        return None
+    try:
+        return max(0.0, float(header))
+    except ValueError:
+        pass
+    try:
+        at = parsedate_to_datetime(header)
+    except ValueError:
+        return None
+    if at.tzinfo is None:
+        at = at.replace(tzinfo=UTC)
+    return max(0.0, (at - datetime.now(UTC)).total_seconds())

@@ -1,0 +1,1 @@
+"""What a memory is, and what can be done to it."""

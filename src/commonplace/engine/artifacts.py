@@ -1,0 +1,260 @@
+"""Documents with versions and reviews, under an id and, if wanted, a path."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from commonplace.engine import checks
+from commonplace.engine.model import Artifact, ArtifactVersion, Origin, Review, moment
+from commonplace.engine.opened import OpenSpace
+from commonplace.errors import Conflict, InvalidInput, NotFound
+from commonplace.storage.sqlite import Unit
+from commonplace.storage.tables import ARTIFACTS, CONTENTS, REVIEWS, Row
+
+if TYPE_CHECKING:
+    import apsw
+
+CONTENT_BYTES = 20 * 1024 * 1024
+PATH_CHARS = 4_096
+
+
+def _need(connection: apsw.Connection, space: str, name: str) -> Row:
+    checks.text(name, "artifact", max_chars=PATH_CHARS)
+    row = ARTIFACTS.fetch_one(
+        connection, space, "AND state = 'active' AND (id = ? OR path = ?)", name, name
+    )
+    if row is None:
+        raise NotFound("There is no such artifact.", field="artifact")
+    return row
+
+
+def _content(content: object) -> bytes:
+    if isinstance(content, str):
+        content = checks.optional(content, "content", max_chars=CONTENT_BYTES).encode()
+    if not isinstance(content, bytes):
+        raise InvalidInput("content must be text or bytes.", field="content")
+    if len(content) > CONTENT_BYTES:
+        raise InvalidInput(
+            f"content has {len(content)} bytes; at most {CONTENT_BYTES} fit.", field="content"
+        )
+    return content
+
+
+def create(
+    space: OpenSpace,
+    content: object,
+    origin: Origin,
+    *,
+    path: str | None,
+    title: str,
+    media_type: str,
+    attrs: Mapping[str, Any] | None,
+) -> Artifact:
+    """A new artifact, version 1; a path that is taken is a Conflict."""
+    data = _content(content)
+    if path is not None:
+        checks.text(path, "path", max_chars=PATH_CHARS)
+    values = {
+        "path": path,
+        "title": checks.optional(title, "title", max_chars=checks.TITLE_CHARS),
+        "media_type": checks.text(media_type, "media_type", max_chars=200),
+        "attrs": checks.attrs(attrs),
+        "origin": _origin(origin),
+    }
+    with space.write("create artifact", origin) as unit:
+        if path is not None and ARTIFACTS.fetch_one(
+            unit.connection, space.name, "AND state = 'active' AND path = ?", path
+        ):
+            raise Conflict("There is an artifact at this path.", hint="Update it.", field="path")
+        seq = unit.seq
+        row = ARTIFACTS.insert(
+            unit,
+            {
+                **values,
+                "id": str(uuid.uuid4()),
+                "version": 1,
+                "status": "draft",
+                "state": "active",
+                "created_at": unit.at,
+                "updated_at": unit.at,
+            },
+        )
+        assert row["seq"] == seq
+        _put_content(unit, row["id"], 1, data, "Initial version", origin)
+        return Artifact.of(row)
+
+
+def _origin(origin: Origin) -> str:
+    return json.dumps(origin.as_dict(), ensure_ascii=False, separators=(",", ":"))
+
+
+def _put_content(
+    unit: Unit, artifact: str, version: int, content: bytes, summary: str, origin: Origin
+) -> None:
+    CONTENTS.insert(
+        unit,
+        {
+            "artifact": artifact,
+            "version": version,
+            "content": content,
+            "summary": summary,
+            "origin": _origin(origin),
+            "created_at": unit.at,
+        },
+    )
+
+
+def update(
+    space: OpenSpace,
+    name: str,
+    content: object,
+    origin: Origin,
+    *,
+    summary: str,
+    expected: int | None,
+) -> Artifact:
+    """A new version; `expected` and the increment are checked in one transaction."""
+    data = _content(content)
+    checks.optional(summary, "summary", max_chars=checks.REASON_CHARS)
+    with space.write("update artifact", origin) as unit:
+        row = _need(unit.connection, space.name, name)
+        if expected is not None and row["version"] != expected:
+            raise Conflict(
+                f"version conflict: expected {expected} but current is {row['version']}",
+                hint="Read it again and repeat the change.",
+                field="expected",
+            )
+        version = row["version"] + 1
+        seq = unit.seq
+        new = ARTIFACTS.replace(
+            unit, row, {"version": version, "status": "draft", "updated_at": unit.at}
+        )
+        assert new["seq"] == seq
+        _put_content(unit, row["id"], version, data, summary or f"Version {version}", origin)
+        return Artifact.of(new)
+
+
+def get(space: OpenSpace, name: str) -> Artifact:
+    """An artifact without its content."""
+    with space.store.read() as connection:
+        return Artifact.of(_need(connection, space.name, name))
+
+
+def read(space: OpenSpace, name: str, *, version: int | None) -> tuple[Artifact, ArtifactVersion]:
+    """An artifact with the content of one version, the newest by default."""
+    with space.store.read() as connection:
+        row = _need(connection, space.name, name)
+        wanted = row["version"] if version is None else version
+        content = CONTENTS.fetch_one(
+            connection, space.name, "AND artifact = ? AND version = ?", row["id"], wanted
+        )
+        if content is None:
+            raise NotFound(f"version {wanted} not found", field="version")
+        return Artifact.of(row), _version(content)
+
+
+def _version(row: Row) -> ArtifactVersion:
+    return ArtifactVersion(
+        row["version"],
+        row["content"],
+        row["summary"],
+        Origin.load(row["origin"]),
+        moment(row["created_at"]),
+    )
+
+
+def versions(space: OpenSpace, name: str) -> list[ArtifactVersion]:
+    """Every version, oldest first."""
+    with space.store.read() as connection:
+        row = _need(connection, space.name, name)
+        rows = CONTENTS.fetch(
+            connection, space.name, "AND artifact = ? ORDER BY version", row["id"]
+        )
+        return [_version(each) for each in rows]
+
+
+def listing(space: OpenSpace, *, prefix: str | None) -> list[Artifact]:
+    """Artifacts, those with a path in its order first; `prefix` keeps paths that begin so."""
+    with space.store.read() as connection:
+        if prefix is None:
+            rows = ARTIFACTS.fetch(connection, space.name, "AND state = 'active'")
+        else:
+            checks.text(prefix, "prefix", max_chars=PATH_CHARS)
+            rows = ARTIFACTS.fetch(
+                connection,
+                space.name,
+                "AND state = 'active' AND substr(path, 1, ?) = ?",
+                len(prefix),
+                prefix,
+            )
+    rows.sort(key=lambda row: (row["path"] is None, row["path"] or "", row["num"]))
+    return [Artifact.of(row) for row in rows]
+
+
+def delete(space: OpenSpace, name: str, origin: Origin) -> None:
+    """Take an artifact out of sight; its path is free again, and undo brings it back."""
+    with space.write("delete artifact", origin) as unit:
+        row = _need(unit.connection, space.name, name)
+        ARTIFACTS.replace(unit, row, {"state": "archived"})
+
+
+def review(
+    space: OpenSpace,
+    name: str,
+    outcome: str,
+    origin: Origin,
+    *,
+    reviewer: str,
+    comments: str,
+    version: int | None,
+) -> Review:
+    """Record a review of one version; a review of the newest moves the artifact's status."""
+    checks.one_of(outcome, "outcome", ("approved", "changes_requested", "rejected", "commented"))
+    checks.optional(reviewer, "reviewer")
+    checks.optional(comments, "comments", max_chars=checks.TEXT_CHARS)
+    with space.write("review artifact", origin) as unit:
+        row = _need(unit.connection, space.name, name)
+        wanted = row["version"] if version is None else version
+        if not CONTENTS.fetch_one(
+            unit.connection, space.name, "AND artifact = ? AND version = ?", row["id"], wanted
+        ):
+            raise NotFound(f"version {wanted} not found", field="version")
+        seq = unit.seq
+        made = REVIEWS.insert(
+            unit,
+            {
+                "artifact": row["id"],
+                "version": wanted,
+                "reviewer": reviewer,
+                "outcome": outcome,
+                "comments": comments,
+                "origin": _origin(origin),
+                "created_at": unit.at,
+            },
+        )
+        assert made["seq"] == seq
+        if outcome != "commented" and wanted == row["version"]:
+            ARTIFACTS.replace(unit, row, {"status": outcome})
+        return _review(made)
+
+
+def _review(row: Row) -> Review:
+    return Review(
+        row["version"],
+        row["reviewer"],
+        row["outcome"],
+        row["comments"],
+        Origin.load(row["origin"]),
+        moment(row["created_at"]),
+    )
+
+
+def reviews(space: OpenSpace, name: str, *, version: int | None) -> list[Review]:
+    """Reviews of one version, or of all, oldest first."""
+    with space.store.read() as connection:
+        row = _need(connection, space.name, name)
+        rows = REVIEWS.fetch(connection, space.name, "AND artifact = ? ORDER BY num", row["id"])
+        return [_review(each) for each in rows if version in (None, each["version"])]

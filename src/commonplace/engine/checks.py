@@ -1,0 +1,181 @@
+"""What the engine accepts: each check returns the value to store, or raises InvalidInput."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from commonplace.engine.model import microseconds
+from commonplace.errors import InvalidInput
+from commonplace.text.checks import check_text
+
+TEXT_CHARS = 1_000_000
+TITLE_CHARS = 1_000
+TAGS = 100
+TAG_CHARS = 100
+REF_CHARS = 500
+ATTRS_CHARS = 1_000_000
+NAME_CHARS = 500
+REASON_CHARS = 10_000
+LIMIT = 1_000
+
+_KIND = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
+_SPACE = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,62}[a-z0-9_-])?")
+_RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?")
+
+
+def text(value: object, field: str = "text", *, max_chars: int = TEXT_CHARS) -> str:
+    """A text that says something."""
+    return check_text(value, field, max_chars=max_chars)
+
+
+def optional(value: object, field: str, *, max_chars: int = NAME_CHARS) -> str:
+    """A text that may be empty."""
+    return check_text(value, field, max_chars=max_chars, allow_empty=True)
+
+
+def kind(value: object, field: str = "kind") -> str:
+    """A short lower-case name."""
+    if not isinstance(value, str) or not _KIND.fullmatch(value):
+        raise InvalidInput(
+            f"{field} must be 1 to 64 of a-z, 0-9, '_', '.', '-' and start with a letter.",
+            hint=f"Got {_short(value)}.",
+            field=field,
+        )
+    return value
+
+
+def space(value: object) -> str:
+    """A name that is also a file name on every system."""
+    if not isinstance(value, str) or not _SPACE.fullmatch(value) or _RESERVED.fullmatch(value):
+        raise InvalidInput(
+            "A space's name is 1 to 64 of a-z, 0-9, '.', '_', '-', starts with a letter or digit,"
+            " and is not a device name.",
+            hint=f"Got {_short(value)}.",
+            field="space",
+        )
+    return value
+
+
+def share(value: object, field: str) -> float:
+    """A number from 0 to 1."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise InvalidInput(
+            f"{field} must be a number from 0 to 1.", hint=f"Got {_short(value)}.", field=field
+        )
+    return float(value)
+
+
+def tags(value: object) -> list[str]:
+    """Distinct tags in their order."""
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise InvalidInput(
+            "tags must be a list of texts.", hint=f"Got {_short(value)}.", field="tags"
+        )
+    found = list(dict.fromkeys(text(tag, "tags", max_chars=TAG_CHARS) for tag in value))
+    if len(found) > TAGS:
+        raise InvalidInput(
+            f"There are {len(found)} tags; at most {TAGS} fit.", hint="Use fewer.", field="tags"
+        )
+    return found
+
+
+def limit(value: object, field: str = "limit", most: int = LIMIT) -> int:
+    """A whole number from 1."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+        raise InvalidInput(
+            f"{field} must be a whole number from 1 to {most}.",
+            hint=f"Got {_short(value)}.",
+            field=field,
+        )
+    return value
+
+
+def when(value: object, field: str) -> int | None:
+    """A moment as microseconds; a naive one is taken as UTC; None stays None."""
+    if value is None:
+        return None
+    if isinstance(value, str):
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError:
+            raise InvalidInput(
+                f"{field} is not a date or time.",
+                hint=f"Write it as 2026-05-31 or 2026-05-31T14:00:00Z; got {_short(value)}.",
+                field=field,
+            ) from None
+    if not isinstance(value, datetime):
+        raise InvalidInput(
+            f"{field} must be a datetime or an ISO 8601 text.",
+            hint=f"Got {_short(value)}.",
+            field=field,
+        )
+    try:
+        return microseconds(value if value.tzinfo else value.replace(tzinfo=UTC))
+    except OverflowError:
+        raise InvalidInput(
+            f"{field} lies outside the years 1 to 9999.", hint="Give another.", field=field
+        ) from None
+
+
+def attrs(value: object, field: str = "attrs") -> str:
+    """A JSON object as text, with every string and number in it acceptable."""
+    if value is None:
+        return "{}"
+    if not isinstance(value, Mapping):
+        raise InvalidInput(f"{field} must be an object.", hint=f"Got {_short(value)}.", field=field)
+    _check_json(value, field, depth=0)
+    dumped = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    if len(dumped) > ATTRS_CHARS:
+        raise InvalidInput(
+            f"{field} has {len(dumped)} characters as JSON; at most {ATTRS_CHARS} fit.",
+            hint="Store large content as an artifact.",
+            field=field,
+        )
+    return dumped
+
+
+def _check_json(value: Any, field: str, depth: int) -> None:
+    if depth > 64:
+        raise InvalidInput(f"{field} is nested over 64 deep.", hint="Flatten it.", field=field)
+    if isinstance(value, str):
+        optional(value, field, max_chars=ATTRS_CHARS)
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise InvalidInput(
+                    f"{field} has a key that is not a text.", hint=_short(key), field=field
+                )
+            _check_json(key, field, depth + 1)
+            _check_json(item, field, depth + 1)
+    elif isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
+        for item in value:
+            _check_json(item, field, depth + 1)
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise InvalidInput(
+            f"{field} holds a number that is not finite.", hint="Leave it out.", field=field
+        )
+    elif value is not None and not isinstance(value, bool | int | float):
+        raise InvalidInput(
+            f"{field} holds something that is not JSON.", hint=f"Got {_short(value)}.", field=field
+        )
+
+
+def one_of(value: object, field: str, choices: Sequence[str]) -> str:
+    """One of a few words."""
+    if not isinstance(value, str) or value not in choices:
+        raise InvalidInput(
+            f"{field} must be one of {', '.join(choices)}.",
+            hint=f"Got {_short(value)}.",
+            field=field,
+        )
+    return value
+
+
+def _short(value: object) -> str:
+    shown = ascii(value)
+    return shown if len(shown) <= 60 else shown[:57] + "..."

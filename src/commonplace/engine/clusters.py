@@ -1,0 +1,227 @@
+"""Named groups of memories, with a digest and the mean of their vectors."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from commonplace.engine import checks
+from commonplace.engine.history import rows_as_of, seq_at
+from commonplace.engine.memories import need_row
+from commonplace.engine.model import LIVE_STATES, Cluster, Memory, Origin
+from commonplace.engine.opened import OpenSpace
+from commonplace.errors import Conflict, InvalidInput, NotFound
+from commonplace.storage.sqlite import Unit
+from commonplace.storage.tables import CLUSTERS, MEMBERS, MEMORIES, Row
+
+if TYPE_CHECKING:
+    import apsw
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+def _need(connection: apsw.Connection, space: str, identity: str) -> Row:
+    checks.text(identity, "cluster", max_chars=checks.REF_CHARS)
+    row = CLUSTERS.fetch_one(connection, space, "AND id = ?", identity)
+    if row is None:
+        raise NotFound("There is no such cluster.", field="cluster")
+    return row
+
+
+def create(
+    space: OpenSpace,
+    name: str,
+    origin: Origin,
+    *,
+    digest: str,
+    parent: str | None,
+    attrs: Mapping[str, Any] | None,
+) -> Cluster:
+    """A new, empty cluster."""
+    values = _checked({"name": name, "digest": digest, "attrs": attrs, "parent": parent})
+    with space.write("create cluster", origin) as unit:
+        if parent is not None:
+            _need(unit.connection, space.name, parent)
+        seq = unit.seq
+        row = CLUSTERS.insert(
+            unit,
+            {
+                **values,
+                "id": str(uuid.uuid4()),
+                "centroid": None,
+                "origin": json.dumps(origin.as_dict(), ensure_ascii=False, separators=(",", ":")),
+                "created_at": unit.at,
+            },
+        )
+        assert row["seq"] == seq
+        return Cluster.of(row)
+
+
+def _checked(changes: Mapping[str, Any]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for name, value in changes.items():
+        if name == "name":
+            values[name] = checks.text(value, name, max_chars=checks.NAME_CHARS)
+        elif name == "digest":
+            values[name] = checks.optional(value, name, max_chars=checks.REASON_CHARS)
+        elif name == "attrs":
+            values[name] = checks.attrs(value)
+        elif name == "parent":
+            values[name] = None if value is None else checks.text(value, name)
+        else:
+            raise InvalidInput(f"A cluster's {name} cannot be changed.", field=name)
+    return values
+
+
+def revise(space: OpenSpace, identity: str, changes: Mapping[str, Any], origin: Origin) -> Cluster:
+    """A cluster with another name, digest, parent or attributes."""
+    values = _checked(changes)
+    with space.write("revise cluster", origin) as unit:
+        row = _need(unit.connection, space.name, identity)
+        above = values.get("parent")
+        while above is not None and above != identity:
+            above = _need(unit.connection, space.name, above)["parent"]
+        if above == identity and values.get("parent") is not None:
+            raise InvalidInput("A cluster cannot lie within itself.", field="parent")
+        return Cluster.of(CLUSTERS.replace(unit, row, values))
+
+
+def delete(space: OpenSpace, identity: str, origin: Origin) -> None:
+    """Remove a cluster and its memberships; its memories stay."""
+    with space.write("delete cluster", origin) as unit:
+        row = _need(unit.connection, space.name, identity)
+        if CLUSTERS.fetch_one(unit.connection, space.name, "AND parent = ?", identity):
+            raise Conflict("The cluster has clusters within it.", hint="Move or delete them first.")
+        for member in MEMBERS.fetch(unit.connection, space.name, "AND cluster = ?", identity):
+            MEMBERS.remove(unit, member)
+        CLUSTERS.remove(unit, row)
+
+
+def add(space: OpenSpace, identity: str, memories: Iterable[str], origin: Origin) -> int:
+    """Put memories into a cluster; how many were not in it before."""
+    with space.write("add to cluster", origin) as unit:
+        row = _need(unit.connection, space.name, identity)
+        added = 0
+        for memory in memories:
+            found = need_row(unit.connection, space.name, memory)["id"]
+            if _membership(unit, identity, found) is None:
+                MEMBERS.insert(unit, {"cluster": identity, "memory": found})
+                added += 1
+        if added:
+            _recompute(space, unit, row)
+        return added
+
+
+def remove(space: OpenSpace, identity: str, memories: Iterable[str], origin: Origin) -> int:
+    """Take memories out of a cluster; how many were in it."""
+    with space.write("remove from cluster", origin) as unit:
+        row = _need(unit.connection, space.name, identity)
+        removed = 0
+        for memory in memories:
+            found = need_row(unit.connection, space.name, memory)["id"]
+            member = _membership(unit, identity, found)
+            if member is not None:
+                MEMBERS.remove(unit, member)
+                removed += 1
+        if removed:
+            _recompute(space, unit, row)
+        return removed
+
+
+def _membership(unit: Unit, cluster: str, memory: str) -> Row | None:
+    return MEMBERS.fetch_one(
+        unit.connection, unit.space, "AND cluster = ? AND memory = ?", cluster, memory
+    )
+
+
+def refresh(space: OpenSpace, identity: str, origin: Origin) -> None:
+    """Compute a cluster's centroid anew, after its memories changed."""
+    with space.write("refresh cluster", origin) as unit:
+        _recompute(space, unit, _need(unit.connection, space.name, identity))
+
+
+def _recompute(space: OpenSpace, unit: Unit, row: Row) -> None:
+    vectors = _member_vectors(space, unit.connection, row["id"])
+    centroid = None
+    if len(vectors):
+        import numpy as np
+
+        mean = vectors.mean(axis=0)
+        norm = float(np.linalg.norm(mean))
+        centroid = (mean / norm).astype("<f4").tobytes() if norm > 0 else None
+    if centroid != row["centroid"]:
+        CLUSTERS.replace(unit, row, {"centroid": centroid})
+
+
+def _member_vectors(
+    space: OpenSpace, connection: apsw.Connection, identity: str
+) -> NDArray[np.float32]:
+    import numpy as np
+
+    from commonplace.embedding.quantise import unpack_many
+
+    model = space.current_model(connection)
+    if model is None or space.embedder is None:
+        return np.empty((0, 0), np.float32)
+    blobs = [
+        row[0]
+        for row in connection.execute(
+            "SELECT p.vector FROM members b JOIN memories m ON m.space = b.space AND m.id = b.memory"
+            " JOIN passages p ON p.memory = m.num AND p.ordinal = 0"
+            " WHERE b.space = ? AND b.cluster = ? AND p.model = ? AND m.state IN ('active', 'dying')",
+            (space.name, identity, model),
+        )
+    ]
+    if not blobs:
+        return np.empty((0, 0), np.float32)
+    matrix, scales = unpack_many(b"".join(blobs), space.embedder.dimensions)
+    return matrix.astype(np.float32) * scales[:, None]
+
+
+def get(space: OpenSpace, identity: str) -> Cluster:
+    """One cluster."""
+    with space.store.read() as connection:
+        return Cluster.of(_need(connection, space.name, identity))
+
+
+def listing(space: OpenSpace, *, as_of: int | None) -> list[Cluster]:
+    """All clusters, oldest first."""
+    with space.store.read() as connection:
+        if as_of is None:
+            rows = CLUSTERS.fetch(connection, space.name, "ORDER BY num")
+        else:
+            seq = seq_at(connection, space.name, as_of)
+            rows = rows_as_of(connection, space.name, CLUSTERS, seq)
+        return [Cluster.of(row) for row in rows]
+
+
+def members(space: OpenSpace, identity: str, *, as_of: int | None) -> list[Memory]:
+    """A cluster's live memories, in the order they were added."""
+    with space.store.read() as connection:
+        if as_of is None:
+            _need(connection, space.name, identity)
+            rows = MEMBERS.fetch(connection, space.name, "AND cluster = ? ORDER BY num", identity)
+            found = []
+            for row in rows:
+                memory = MEMORIES.fetch_one(connection, space.name, "AND id = ?", row["memory"])
+                if memory is not None:
+                    found.append(memory)
+        else:
+            seq = seq_at(connection, space.name, as_of)
+            then = rows_as_of(connection, space.name, MEMBERS, seq)
+            ids = [row["memory"] for row in then if row["cluster"] == identity]
+            by_id = {row["id"]: row for row in rows_as_of(connection, space.name, MEMORIES, seq)}
+            found = [by_id[each] for each in ids if each in by_id]
+        return [Memory.of(row) for row in found if row["state"] in LIVE_STATES]
+
+
+def of_memory(space: OpenSpace, memory: str) -> list[Cluster]:
+    """The clusters a memory is in."""
+    with space.store.read() as connection:
+        one = need_row(connection, space.name, memory)["id"]
+        return [
+            Cluster.of(_need(connection, space.name, row["cluster"]))
+            for row in MEMBERS.fetch(connection, space.name, "AND memory = ? ORDER BY num", one)
+        ]

@@ -1,0 +1,144 @@
+"""Lines of conversations: memories with a speaker, a session and a place in an order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from commonplace.engine import checks, memories
+from commonplace.engine.model import Memory, Message, Origin
+from commonplace.engine.opened import OpenSpace
+from commonplace.errors import NotFound
+from commonplace.storage.tables import MEMORIES, MESSAGES, Row
+
+if TYPE_CHECKING:
+    import apsw
+
+KIND = "message"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """What somebody said, before it is stored."""
+
+    speaker: str
+    text: str
+    at: datetime | str | None = None
+    session: str = ""
+    ref: str | None = None
+    trust: str = "stated"
+    tags: Sequence[str] = ()
+    vectors: Sequence[bytes] | None = None
+
+
+def add(
+    space: OpenSpace, conversation: str, lines: Sequence[Line], origin: Origin
+) -> list[Message]:
+    """Append lines to a conversation, in their order: all of them, or none."""
+    checks.text(conversation, "conversation", max_chars=checks.NAME_CHARS)
+    prepared = []
+    for line in lines:
+        checks.text(line.speaker, "speaker", max_chars=checks.NAME_CHARS)
+        checks.optional(line.session, "session")
+        draft = memories.Draft(
+            text=line.text,
+            kind=KIND,
+            occurred_at=line.at,
+            ref=line.ref,
+            trust=line.trust,
+            tags=line.tags,
+            vectors=line.vectors,
+        )
+        prepared.append(memories.prepare(draft, origin, line.speaker))
+    memories.embed_now(space, prepared)
+    with space.write("add messages", origin) as unit:
+        newest = unit.connection.execute(
+            "SELECT max(position) FROM messages WHERE space = ? AND conversation = ?",
+            (space.name, conversation),
+        ).fetchone()
+        position = -1 if newest is None or newest[0] is None else int(newest[0])
+        added = []
+        for line, item in zip(lines, prepared, strict=True):
+            position += 1
+            row = memories.put(space, unit, item)
+            message = {
+                "memory": row["num"],
+                "conversation": conversation,
+                "session": line.session,
+                "position": position,
+                "speaker": line.speaker,
+            }
+            added.append(_message(row, MESSAGES.insert(unit, message)))
+        return added
+
+
+def _message(row: Row, message: Row) -> Message:
+    return Message(
+        Memory.of(row),
+        message["conversation"],
+        message["session"],
+        message["position"],
+        message["speaker"],
+    )
+
+
+def of_memory(space: OpenSpace, identity: str) -> Message:
+    """The line that a memory is."""
+    with space.store.read() as connection:
+        row = memories.need_row(connection, space.name, identity)
+        message = MESSAGES.fetch_one(connection, space.name, "AND memory = ?", row["num"])
+        if message is None:
+            raise NotFound("This memory is not a line of a conversation.", field="id")
+        return _message(row, message)
+
+
+def _joined(connection: apsw.Connection, space: str, rows: Sequence[Row]) -> list[Message]:
+    found = MEMORIES.by_nums(connection, space, [row["memory"] for row in rows])
+    return [_message(found[row["memory"]], row) for row in rows if row["memory"] in found]
+
+
+def history(
+    space: OpenSpace, conversation: str, *, session: str | None, limit: int, before: int | None
+) -> list[Message]:
+    """The newest lines of a conversation, oldest of them first."""
+    clause, params = "AND conversation = ?", [conversation]
+    values: list[object] = list(params)
+    if session is not None:
+        clause += " AND session = ?"
+        values.append(session)
+    if before is not None:
+        clause += " AND position < ?"
+        values.append(before)
+    with space.store.read() as connection:
+        rows = MESSAGES.fetch(
+            connection, space.name, clause + " ORDER BY position DESC LIMIT ?", *values, limit
+        )
+        return _joined(connection, space.name, rows[::-1])
+
+
+def window(space: OpenSpace, identity: str, *, before: int, after: int) -> list[Message]:
+    """A line with those around it."""
+    here = of_memory(space, identity)
+    with space.store.read() as connection:
+        rows = MESSAGES.fetch(
+            connection,
+            space.name,
+            "AND conversation = ? AND position BETWEEN ? AND ? ORDER BY position",
+            here.conversation,
+            here.position - before,
+            here.position + after,
+        )
+        return _joined(connection, space.name, rows)
+
+
+def names(space: OpenSpace) -> list[tuple[str, int]]:
+    """(conversation, how many lines), by name."""
+    with space.store.read() as connection:
+        rows = connection.execute(
+            "SELECT conversation, count(*) FROM messages WHERE space = ?"
+            " GROUP BY conversation ORDER BY conversation",
+            (space.name,),
+        )
+        return [(row[0], row[1]) for row in rows]

@@ -1,0 +1,78 @@
+"""Events: append-only, ordered, each with a hash that outlives its payload."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from commonplace.engine import checks
+from commonplace.engine.model import Event, Origin, moment
+from commonplace.engine.opened import OpenSpace
+from commonplace.errors import StorageCorrupt
+from commonplace.storage.sqlite import Unit
+from commonplace.storage.tables import digest
+
+if TYPE_CHECKING:
+    import apsw
+
+
+def put(unit: Unit, kind: str, subject: str, payload: str) -> int:
+    """Append a checked event in an open unit."""
+    seq, num = unit.seq, unit.next_num()
+    hashed = digest(payload)
+    row = (num, unit.space, kind, subject, unit.at, hashed, seq)
+    unit.connection.execute(
+        "INSERT INTO events (num, space, kind, subject, at, payload_hash, seq, payload, hash)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (*row, payload, digest(*row)),
+    )
+    return num
+
+
+def record(
+    space: OpenSpace, kind: str, subject: str, payload: Mapping[str, Any] | None, origin: Origin
+) -> None:
+    """Append an event."""
+    checks.kind(kind)
+    checks.optional(subject, "subject")
+    dumped = checks.attrs(payload, "payload")
+    with space.write("record event", origin) as unit:
+        put(unit, kind, subject, dumped)
+
+
+def listing(
+    space: OpenSpace, *, kind: str | None, subject: str | None, limit: int, after: int = 0
+) -> list[Event]:
+    """Events in their order, after a given one."""
+    clause, params = "AND num > ?", [after]
+    values: list[object] = list(params)
+    if kind is not None:
+        clause += " AND kind = ?"
+        values.append(kind)
+    if subject is not None:
+        clause += " AND subject = ?"
+        values.append(subject)
+    with space.store.read() as connection:
+        return list(read(connection, space.name, clause + " ORDER BY num LIMIT ?", *values, limit))
+
+
+def read(connection: apsw.Connection, space: str, clause: str, *params: object) -> list[Event]:
+    """Verified events; `clause` continues the WHERE."""
+    rows = connection.execute(
+        "SELECT num, space, kind, subject, at, payload_hash, seq, payload, hash FROM events"
+        " WHERE space = ? " + clause,
+        (space, *params),
+    )
+    found = []
+    for *values, payload, hashed in rows:
+        num, _, kind, subject, at, payload_hash, _ = values
+        whole = digest(*values) == hashed
+        if not whole or (payload is not None and digest(payload) != payload_hash):
+            raise StorageCorrupt(
+                f"Event {num} does not match its hash.",
+                hint="Run 'commonplace doctor' and restore from a backup.",
+            )
+        content = None if payload is None else json.loads(payload)
+        found.append(Event(num, kind, subject, moment(at), content))
+    return found

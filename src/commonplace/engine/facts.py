@@ -1,0 +1,181 @@
+"""Facts with validity: what was true when, and when we learned it."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from commonplace.engine import checks
+from commonplace.engine.history import rows_as_of, seq_at
+from commonplace.engine.memories import need_row
+from commonplace.engine.model import Fact, Origin
+from commonplace.engine.opened import OpenSpace
+from commonplace.errors import InvalidInput, NotFound
+from commonplace.storage.tables import FACTS, Row
+from commonplace.text.fold import fold
+
+if TYPE_CHECKING:
+    import apsw
+
+Role = Literal["subject", "object", "any"]
+ROLES = ("subject", "object", "any")
+
+
+def key(name: str) -> str:
+    """Names that differ only in case, width or spacing are one."""
+    return " ".join(fold(name).split())
+
+
+def add(
+    space: OpenSpace,
+    subject: str,
+    predicate: str,
+    object: str,
+    origin: Origin,
+    *,
+    valid_from: int | None,
+    valid_to: int | None,
+    confidence: float,
+    memory: str | None,
+    attrs: Mapping[str, Any] | None,
+) -> tuple[Fact, bool]:
+    """Store a fact; the same open fact again is the one already there. (fact, whether new)"""
+    names = {
+        "subject": checks.text(subject, "subject", max_chars=checks.NAME_CHARS),
+        "predicate": checks.text(predicate, "predicate", max_chars=checks.NAME_CHARS),
+        "object": checks.text(object, "object", max_chars=checks.NAME_CHARS),
+    }
+    confidence = checks.share(confidence, "confidence")
+    dumped = checks.attrs(attrs)
+    _check_period(valid_from, valid_to)
+    keys = {f"{part}_key": key(name) for part, name in names.items()}
+    with space.write("add fact", origin) as unit:
+        source = need_row(unit.connection, space.name, memory)["id"] if memory else None
+        if valid_to is None:
+            same = FACTS.fetch_one(
+                unit.connection,
+                space.name,
+                "AND subject_key = ? AND predicate_key = ? AND object_key = ? AND valid_to IS NULL"
+                " ORDER BY num DESC",
+                *keys.values(),
+            )
+            if same is not None:
+                return Fact.of(same), False
+        seq = unit.seq
+        row = FACTS.insert(
+            unit,
+            {
+                **names,
+                **keys,
+                "id": str(uuid.uuid4()),
+                "valid_from": valid_from,
+                "valid_to": valid_to,
+                "confidence": confidence,
+                "memory": source,
+                "attrs": dumped,
+                "origin": json.dumps(origin.as_dict(), ensure_ascii=False, separators=(",", ":")),
+                "created_at": unit.at,
+            },
+        )
+        assert row["seq"] == seq
+        return Fact.of(row), True
+
+
+def close(
+    space: OpenSpace,
+    subject: str,
+    predicate: str,
+    object: str,
+    origin: Origin,
+    *,
+    ended: int,
+) -> list[Fact]:
+    """End the validity of the open facts that match; none matching changes nothing."""
+    keys = [key(checks.text(name, "fact", max_chars=checks.NAME_CHARS))
+            for name in (subject, predicate, object)]  # fmt: skip
+    with space.write("close fact", origin) as unit:
+        rows = FACTS.fetch(
+            unit.connection,
+            space.name,
+            "AND subject_key = ? AND predicate_key = ? AND object_key = ? AND valid_to IS NULL",
+            *keys,
+        )
+        for row in rows:
+            _check_period(row["valid_from"], ended)
+        return [Fact.of(FACTS.replace(unit, row, {"valid_to": ended})) for row in rows]
+
+
+def retract(space: OpenSpace, identity: str, origin: Origin) -> None:
+    """Take back a fact that was never true; the past still shows that we believed it."""
+    with space.write("retract fact", origin) as unit:
+        row = FACTS.fetch_one(unit.connection, space.name, "AND id = ?", identity)
+        if row is None:
+            raise NotFound("There is no such fact.", field="id")
+        FACTS.remove(unit, row)
+
+
+def query(
+    space: OpenSpace,
+    entity: str | None,
+    *,
+    role: Role,
+    predicate: str | None,
+    true_at: int | None,
+    known_at: int | None,
+    limit: int,
+) -> list[Fact]:
+    """Facts about an entity, newest learned first; those true at a date, as known at a date."""
+    checks.one_of(role, "role", ROLES)
+    name = None if entity is None else key(checks.text(entity, "entity"))
+    verb = None if predicate is None else key(checks.text(predicate, "predicate"))
+    with space.store.read() as connection:
+        rows = _rows(connection, space.name, name, role, known_at)
+    rows = [row for row in rows if _matches(row, name, role, verb, true_at)]
+    rows.sort(key=lambda row: -int(row["num"]))
+    return [Fact.of(row) for row in rows[:limit]]
+
+
+def _rows(
+    connection: apsw.Connection, space: str, name: str | None, role: Role, known_at: int | None
+) -> list[Row]:
+    if known_at is not None:
+        return rows_as_of(connection, space, FACTS, seq_at(connection, space, known_at))
+    if name is None:
+        return FACTS.fetch(connection, space)
+    found: dict[int, Row] = {}
+    if role in ("subject", "any"):
+        found |= {r["num"]: r for r in FACTS.fetch(connection, space, "AND subject_key = ?", name)}
+    if role in ("object", "any"):
+        found |= {r["num"]: r for r in FACTS.fetch(connection, space, "AND object_key = ?", name)}
+    return list(found.values())
+
+
+def _matches(row: Row, name: str | None, role: Role, verb: str | None, true_at: int | None) -> bool:
+    sides = {"subject": ("subject_key",), "object": ("object_key",),
+             "any": ("subject_key", "object_key")}[role]  # fmt: skip
+    if name is not None and not any(row[side] == name for side in sides):
+        return False
+    if verb is not None and row["predicate_key"] != verb:
+        return False
+    if true_at is None:
+        return True
+    start, end = row["valid_from"], row["valid_to"]
+    return (start is None or start <= true_at) and (end is None or end >= true_at)
+
+
+def timeline(space: OpenSpace, entity: str | None, *, limit: int) -> list[Fact]:
+    """Facts by when they began; those without a beginning come last."""
+    name = None if entity is None else key(checks.text(entity, "entity"))
+    with space.store.read() as connection:
+        rows = _rows(connection, space.name, name, "any", None)
+    rows.sort(key=lambda row: (row["valid_from"] is None, row["valid_from"] or 0, row["num"]))
+    return [Fact.of(row) for row in rows[:limit]]
+
+
+def _check_period(start: int | None, end: int | None) -> None:
+    if start is not None and end is not None and end < start:
+        raise InvalidInput(
+            "A fact cannot end before it begins.", hint="Check the two dates.", field="valid_to"
+        )

@@ -1,0 +1,358 @@
+"""Links between memories, and walking along them."""
+
+from __future__ import annotations
+
+import uuid
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from commonplace.engine import checks
+from commonplace.engine.history import rows_as_of, seq_at
+from commonplace.engine.memories import need_row
+from commonplace.engine.model import LIVE_STATES, Link, Memory, Origin
+from commonplace.engine.opened import OpenSpace
+from commonplace.errors import Conflict, InvalidInput, NotFound
+from commonplace.storage.sqlite import Unit
+from commonplace.storage.tables import LINKS, MEMORIES, Row
+
+if TYPE_CHECKING:
+    import apsw
+
+Direction = Literal["out", "in", "any"]
+DIRECTIONS = ("out", "in", "any")
+MAX_DEPTH = 10
+MAX_PATHS = 1_000
+MAX_STEPS = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """A memory beside another, and the link that joins them."""
+
+    memory: Memory
+    link: Link
+    outward: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """A way from the start along links, without a memory twice."""
+
+    nodes: tuple[str, ...]
+    links: tuple[Link, ...]
+    score: float
+
+    @property
+    def depth(self) -> int:
+        """How many links it follows."""
+        return len(self.links)
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """All that a bounded traversal found, nearest and strongest first."""
+
+    paths: list[Path]
+    visited: list[str]
+    complete: bool
+    """False when a bound was reached before every path was seen."""
+
+
+def put_link(
+    unit: Unit,
+    source: str,
+    target: str,
+    kind: str,
+    weight: float,
+    reason: str,
+    attrs: str,
+    origin: Origin,
+) -> Row:
+    """Insert a checked link in an open unit."""
+    import json
+
+    exists = unit.connection.execute(
+        "SELECT 1 FROM links WHERE space = ? AND source = ? AND target = ? AND kind = ?",
+        (unit.space, source, target, kind),
+    ).fetchone()
+    if exists:
+        raise Conflict(
+            f"These two are already linked by {kind}.", hint="Revise that link, or remove it."
+        )
+    seq = unit.seq
+    row = LINKS.insert(
+        unit,
+        {
+            "id": str(uuid.uuid4()),
+            "source": source,
+            "target": target,
+            "kind": kind,
+            "weight": weight,
+            "reason": reason,
+            "attrs": attrs,
+            "origin": json.dumps(origin.as_dict(), ensure_ascii=False, separators=(",", ":")),
+            "created_at": unit.at,
+        },
+    )
+    assert row["seq"] == seq
+    return row
+
+
+def link(
+    space: OpenSpace,
+    source: str,
+    target: str,
+    kind: str,
+    origin: Origin,
+    *,
+    weight: float,
+    reason: str,
+    attrs: Mapping[str, Any] | None,
+) -> Link:
+    """Join two memories."""
+    checks.kind(kind)
+    weight = checks.share(weight, "weight")
+    checks.optional(reason, "reason", max_chars=checks.REASON_CHARS)
+    dumped = checks.attrs(attrs)
+    with space.write("link", origin) as unit:
+        one = need_row(unit.connection, space.name, source)
+        other = need_row(unit.connection, space.name, target)
+        if one["num"] == other["num"]:
+            raise InvalidInput(
+                "A memory cannot be linked to itself.", hint="Name two.", field="target"
+            )
+        row = put_link(unit, one["id"], other["id"], kind, weight, reason, dumped, origin)
+        return Link.of(row)
+
+
+def _need_link(connection: apsw.Connection, space: str, identity: str) -> Row:
+    checks.text(identity, "id", max_chars=checks.REF_CHARS)
+    row = LINKS.fetch_one(connection, space, "AND id = ?", identity)
+    if row is None:
+        raise NotFound("There is no such link.", field="id")
+    return row
+
+
+def get_link(space: OpenSpace, identity: str) -> Link:
+    """One link by its id."""
+    with space.store.read() as connection:
+        return Link.of(_need_link(connection, space.name, identity))
+
+
+def revise_link(
+    space: OpenSpace, identity: str, changes: Mapping[str, Any], origin: Origin
+) -> Link:
+    """A link with another weight, reason or attributes."""
+    values: dict[str, Any] = {}
+    for name, value in changes.items():
+        if name == "weight":
+            values[name] = checks.share(value, name)
+        elif name == "reason":
+            values[name] = checks.optional(value, name, max_chars=checks.REASON_CHARS)
+        elif name == "attrs":
+            values[name] = checks.attrs(value)
+        else:
+            raise InvalidInput(
+                f"A link's {name} cannot be changed.",
+                hint="Only weight, reason, attrs.",
+                field=name,
+            )
+    with space.write("revise link", origin) as unit:
+        return Link.of(
+            LINKS.replace(unit, _need_link(unit.connection, space.name, identity), values)
+        )
+
+
+def unlink(space: OpenSpace, identity: str, origin: Origin) -> None:
+    """Remove a link; it stays visible to the past."""
+    with space.write("unlink", origin) as unit:
+        LINKS.remove(unit, _need_link(unit.connection, space.name, identity))
+
+
+def links(
+    space: OpenSpace,
+    identity: str | None,
+    *,
+    direction: Direction,
+    kinds: Collection[str] | None,
+    as_of: int | None,
+) -> list[Link]:
+    """Links of one memory, or of all."""
+    checks.one_of(direction, "direction", DIRECTIONS)
+    with space.store.read() as connection:
+        one = need_row(connection, space.name, identity)["id"] if identity is not None else None
+        edges = _Edges(connection, space.name, kinds, as_of)
+        if one is None:
+            return edges.everything()
+        return [each for each, _ in edges.around(one, direction)]
+
+
+class _Edges:
+    """Links as they are, or as they were."""
+
+    def __init__(
+        self,
+        connection: apsw.Connection,
+        space: str,
+        kinds: Collection[str] | None,
+        as_of: int | None,
+        weight: float = 0.0,
+    ) -> None:
+        self._connection = connection
+        self._space = space
+        self._kinds = None if kinds is None else set(kinds)
+        self._weight = weight
+        self._then: list[Link] | None = None
+        if as_of is not None:
+            seq = seq_at(connection, space, as_of)
+            rows = rows_as_of(connection, space, LINKS, seq)
+            self._then = [Link.of(row) for row in rows if self._fits(row)]
+
+    def _fits(self, row: Row) -> bool:
+        right_kind = self._kinds is None or row["kind"] in self._kinds
+        return right_kind and row["weight"] >= self._weight
+
+    def everything(self) -> list[Link]:
+        if self._then is not None:
+            return self._then
+        rows = LINKS.fetch(self._connection, self._space, "ORDER BY num")
+        return [Link.of(row) for row in rows if self._fits(row)]
+
+    def around(self, node: str, direction: Direction) -> list[tuple[Link, bool]]:
+        """(link, whether it leads outward), strongest first."""
+        if self._then is not None:
+            found = [(each, True) for each in self._then if each.source == node]
+            found += [(each, False) for each in self._then if each.target == node]
+        else:
+            fetch = LINKS.fetch
+            found = [
+                (Link.of(row), outward)
+                for outward, column in ((True, "AND source = ?"), (False, "AND target = ?"))
+                for row in fetch(self._connection, self._space, column, node)
+                if self._fits(row)
+            ]
+        wanted = {"out": (True,), "in": (False,), "any": (True, False)}[direction]
+        chosen = [(each, outward) for each, outward in found if outward in wanted]
+        return sorted(chosen, key=lambda pair: -pair[0].weight)
+
+
+def neighbours(
+    space: OpenSpace,
+    identity: str,
+    *,
+    direction: Direction,
+    kinds: Collection[str] | None,
+    weight: float,
+    as_of: int | None,
+) -> list[Neighbour]:
+    """Live memories one link away, strongest link first."""
+    checks.one_of(direction, "direction", DIRECTIONS)
+    with space.store.read() as connection:
+        start = need_row(connection, space.name, identity)["id"]
+        edges = _Edges(connection, space.name, kinds, as_of, weight)
+        pairs = edges.around(start, direction)
+        ends = [each.target if outward else each.source for each, outward in pairs]
+        live = _live(connection, space.name, ends, as_of)
+        return [
+            Neighbour(live[end], each, outward)
+            for (each, outward), end in zip(pairs, ends, strict=True)
+            if end in live
+        ]
+
+
+def _live(
+    connection: apsw.Connection, space: str, ids: Iterable[str], as_of: int | None
+) -> dict[str, Memory]:
+    wanted = list(dict.fromkeys(ids))
+    if as_of is not None:
+        seq = seq_at(connection, space, as_of)
+        then = rows_as_of(connection, space, MEMORIES, seq)
+        keep = set(wanted)
+        return {
+            row["id"]: Memory.of(row)
+            for row in then
+            if row["id"] in keep and row["state"] in LIVE_STATES
+        }
+    found: dict[str, Memory] = {}
+    for first in range(0, len(wanted), 500):
+        part = wanted[first : first + 500]
+        clause = f"AND id IN ({','.join('?' * len(part))})"
+        for row in MEMORIES.fetch(connection, space, clause, *part):
+            if row["state"] in LIVE_STATES:
+                found[row["id"]] = Memory.of(row)
+    return found
+
+
+def traverse(
+    space: OpenSpace,
+    identity: str,
+    *,
+    depth: int,
+    direction: Direction,
+    kinds: Collection[str] | None,
+    weight: float,
+    decay: float,
+    max_paths: int,
+    as_of: int | None,
+) -> Walk:
+    """Simple paths from a memory, level by level; score = product of weights · decay^depth."""
+    checks.limit(depth, "depth", MAX_DEPTH)
+    checks.limit(max_paths, "max_paths", MAX_PATHS)
+    checks.one_of(direction, "direction", DIRECTIONS)
+    with space.store.read() as connection:
+        start = need_row(connection, space.name, identity)["id"]
+        edges = _Edges(connection, space.name, kinds, as_of, weight)
+        around: dict[str, list[tuple[Link, bool]]] = {}
+        live: dict[str, bool] = {start: True}
+        paths: list[Path] = []
+        level = [Path((start,), (), 1.0)]
+        steps, complete = 0, True
+        while level and complete and level[0].depth < depth:
+            following: list[Path] = []
+            for path in level:
+                here = path.nodes[-1]
+                if here not in around:
+                    around[here] = edges.around(here, direction)
+                    ends = {e.target if out else e.source for e, out in around[here]} - live.keys()
+                    known = _live(connection, space.name, ends, as_of)
+                    live.update((end, end in known) for end in ends)
+                for each, outward in around[here]:
+                    steps += 1
+                    end = each.target if outward else each.source
+                    if live[end] and end not in path.nodes:
+                        score = path.score * each.weight * decay
+                        following.append(Path((*path.nodes, end), (*path.links, each), score))
+                    if steps >= MAX_STEPS or len(paths) + len(following) >= max_paths:
+                        complete = False
+                        break
+                if not complete:
+                    break
+            paths += sorted(following, key=lambda path: -path.score)
+            level = following
+        visited = list(dict.fromkeys(node for path in paths for node in path.nodes)) or [start]
+        return Walk(paths, visited, complete)
+
+
+def components(
+    space: OpenSpace, *, kinds: Collection[str] | None, as_of: int | None
+) -> list[list[str]]:
+    """Groups of linked memories, largest first; memories without links are in none."""
+    parent: dict[str, str] = {}
+
+    def root(node: str) -> str:
+        while parent.setdefault(node, node) != node:
+            parent[node] = parent[parent[node]]
+            node = parent[node]
+        return node
+
+    with space.store.read() as connection:
+        for each in _Edges(connection, space.name, kinds, as_of).everything():
+            parent[root(each.source)] = root(each.target)
+        live = _live(connection, space.name, parent, as_of)
+    groups: dict[str, list[str]] = defaultdict(list)
+    for node in sorted(parent):
+        if node in live:
+            groups[root(node)].append(node)
+    return sorted(groups.values(), key=lambda group: (-len(group), group))

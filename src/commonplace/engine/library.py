@@ -1,0 +1,183 @@
+"""A data directory: its spaces, which of them are open, and the thread that tends them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from pathlib import Path
+
+from commonplace.embedding.provider import Embedder
+from commonplace.engine import checks, upkeep
+from commonplace.engine.opened import OpenSpace
+from commonplace.errors import CommonplaceError, StorageUnavailable
+from commonplace.storage.sqlite import Store, check_runtime
+
+OPEN_SPACES = 64
+TEND_SECONDS = 0.5
+RETRY_SECONDS = 1.0
+
+
+def default_path() -> Path:
+    """Where the data lives unless told otherwise."""
+    return Path(os.environ.get("COMMONPLACE_DATA") or "~/.commonplace")
+
+
+class Library:
+    """All spaces of one data directory. Safe to share between threads."""
+
+    def __init__(
+        self,
+        path: str | Path | None = None,
+        *,
+        embedder: Embedder | None,
+        open_spaces: int = OPEN_SPACES,
+    ) -> None:
+        self.path = Path(default_path() if path is None else path).expanduser().absolute()
+        self.embedder = embedder
+        self._open_spaces = checks.limit(open_spaces, "open_spaces", 10_000)
+        self._lock = threading.Lock()
+        self._opened: OrderedDict[str, OpenSpace] = OrderedDict()
+        self._opening: dict[str, threading.Lock] = {}
+        self._closed = False
+        self._wake = threading.Event()
+        self._stop = threading.Event()
+        self._tender: threading.Thread | None = None
+        try:
+            (self.path / "spaces").mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.path.chmod(0o700)
+        except OSError as error:
+            raise StorageUnavailable(
+                f"{self.path} cannot be used: {error.strerror}.",
+                hint="Choose another directory with --data or COMMONPLACE_DATA.",
+            ) from error
+        check_runtime(self.path)
+
+    def file(self, space: str) -> Path:
+        """The file of a space."""
+        return self.path / "spaces" / f"{checks.space(space)}.db"
+
+    def spaces(self) -> list[str]:
+        """The names of all spaces that hold something."""
+        found = (path.stem for path in (self.path / "spaces").glob("*.db"))
+        return sorted(name for name in found if ".before-" not in name)
+
+    @contextlib.contextmanager
+    def lease(self, space: str) -> Iterator[OpenSpace]:
+        """The open space; it is not closed while the block runs."""
+        opened = self._pin(space)
+        try:
+            yield opened
+        finally:
+            with self._lock:
+                opened.pins -= 1
+
+    def _pin(self, name: str) -> OpenSpace:
+        with self._lock:
+            if self._closed:
+                raise StorageUnavailable("The library is closed.", hint="Open it again.")
+            opened = self._opened.get(name)
+            if opened is not None:
+                opened.pins += 1
+                self._opened.move_to_end(name)
+                return opened
+            turn = self._opening.setdefault(name, threading.Lock())
+        with turn:
+            with self._lock:
+                opened = self._opened.get(name)
+                if opened is not None:
+                    opened.pins += 1
+                    return opened
+            opened = OpenSpace(Store(self.file(name), name), self.embedder, self._rouse, pins=1)
+            if upkeep.find_work(opened):
+                opened.has_work = True
+                self._rouse()
+            with self._lock:
+                self._opened[name] = opened
+                self._opening.pop(name, None)
+                surplus = self._surplus()
+        for each in surplus:
+            with contextlib.suppress(CommonplaceError):  # reads noted on a full disk are lost
+                each.close()
+        return opened
+
+    def _surplus(self) -> list[OpenSpace]:
+        """Take the least recently used spaces that nobody uses out of the open ones."""
+        surplus = []
+        for name in list(self._opened):
+            if len(self._opened) <= self._open_spaces:
+                break
+            if self._opened[name].pins == 0:
+                surplus.append(self._opened.pop(name))
+        return surplus
+
+    def drop(self, space: str) -> None:
+        """Close a space's file, so that it can be replaced or removed."""
+        with self._lock:
+            opened = self._opened.get(space)
+            if opened is not None and opened.pins:
+                raise StorageUnavailable("The space is in use.", hint="Try again.")
+            self._opened.pop(space, None)
+        if opened is not None:
+            opened.close()
+
+    def _rouse(self) -> None:
+        """Make sure that the tending thread runs and looks around."""
+        if self._tender is None:
+            with self._lock:
+                if self._tender is None and not self._closed:
+                    self._tender = threading.Thread(
+                        target=self._tend, name="commonplace-upkeep", daemon=True
+                    )
+                    self._tender.start()
+        self._wake.set()
+
+    def _tend(self) -> None:
+        """Write noted reads and embed what waits, until the library is closed."""
+        waiting = False
+        while True:
+            self._wake.wait(RETRY_SECONDS if waiting else None)
+            self._wake.clear()
+            # A pause, so that many small notes become one write.
+            if self._stop.wait(TEND_SECONDS):
+                return
+            waiting = False
+            for name in self._due():
+                try:
+                    with self.lease(name) as space:
+                        space.write_reads()
+                        while space.has_work and not self._stop.is_set():
+                            space.has_work = False  # before looking: a write may set it again
+                            if upkeep.embed_some(space):
+                                space.has_work = True
+                            elif upkeep.has_work(space):
+                                space.has_work = waiting = True
+                                break
+                except CommonplaceError:
+                    space.has_work = waiting = True  # a full disk, an absent provider: later
+
+    def _due(self) -> list[str]:
+        with self._lock:
+            return [
+                name for name, space in self._opened.items() if space.has_reads or space.has_work
+            ]
+
+    def close(self) -> None:
+        """Finish, write what is noted, and close every file."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            opened = list(self._opened.values())
+            self._opened.clear()
+        self._stop.set()
+        self._wake.set()
+        if self._tender is not None:
+            self._tender.join(timeout=10)
+        for space in opened:
+            with contextlib.suppress(CommonplaceError):  # reads noted on a full disk are lost
+                space.close()
+        if self.embedder is not None:
+            self.embedder.close()

@@ -1,0 +1,544 @@
+"""Remembering, correcting, forgetting: every change of a memory's row and of what finds it."""
+
+from __future__ import annotations
+
+import json
+import struct
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from commonplace.engine import checks
+from commonplace.engine.filters import Filters, origin_labels
+from commonplace.engine.model import LIVE_STATES, TRUSTS, Memory, Origin, Usage, moment
+from commonplace.engine.opened import OpenSpace, read_counter
+from commonplace.errors import Conflict, InvalidInput, NotFound
+from commonplace.storage import derived
+from commonplace.storage.sqlite import Unit, now
+from commonplace.storage.tables import MEMORIES, MESSAGES, Row
+from commonplace.text.analysis import analyse
+from commonplace.text.fold import fold, trigrams
+from commonplace.text.passages import Span, split
+
+if TYPE_CHECKING:
+    import apsw
+
+INLINE_PASSAGES = 64  # more than this is embedded in the background
+STATES = ("active", "dying", "archived", "superseded", "dead")
+CHANGEABLE = {
+    "kind", "title", "text", "tags", "importance", "confidence", "credit", "state", "pinned",
+    "occurred_at", "ref", "attrs", "trust",
+}  # fmt: skip
+_VECTORS = struct.Struct("<iii")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """A memory before it is stored."""
+
+    text: str
+    kind: str = "note"
+    title: str = ""
+    tags: Sequence[str] = ()
+    importance: float = 0.5
+    confidence: float = 1.0
+    credit: float = 0.5
+    state: str = "active"
+    pinned: bool = False
+    occurred_at: datetime | str | None = None
+    created_at: datetime | str | None = None
+    ref: str | None = None
+    attrs: Mapping[str, Any] | None = None
+    trust: str = "stated"
+    origin: Origin | None = None
+    id: str | None = None
+    vectors: Sequence[bytes] | None = None
+    """Ready-made vectors of the current model, one for each passage, as `pack` makes them."""
+
+
+@dataclass(slots=True)
+class Prepared:
+    """All that can be computed about a draft without holding the write lock."""
+
+    values: dict[str, Any]
+    terms: bytes
+    folded: str
+    spans: list[Span]
+    labels: list[str]
+    vectors: list[bytes] | None = None
+    embeddable: list[str] = field(default_factory=list)
+
+
+def prepare(draft: Draft, origin: Origin, speaker: str = "") -> Prepared:
+    """Check a draft and analyse it; raises InvalidInput before anything is written."""
+    whence = draft.origin or origin
+    for part, value in whence.as_dict().items():
+        checks.optional(value, f"origin.{part}")
+    tags = checks.tags(draft.tags)
+    values: dict[str, Any] = {
+        "id": _identity(draft.id),
+        "kind": checks.kind(draft.kind),
+        "title": checks.optional(draft.title, "title", max_chars=checks.TITLE_CHARS),
+        "text": checks.text(draft.text),
+        "tags": json.dumps(tags, ensure_ascii=False, separators=(",", ":")),
+        "importance": checks.share(draft.importance, "importance"),
+        "confidence": checks.share(draft.confidence, "confidence"),
+        "credit": checks.share(draft.credit, "credit"),
+        "state": checks.one_of(draft.state, "state", STATES),
+        "pinned": int(_flag(draft.pinned, "pinned")),
+        "occurred_at": checks.when(draft.occurred_at, "occurred_at"),
+        "created_at": checks.when(draft.created_at, "created_at"),
+        "ref": None if draft.ref is None else checks.text(
+            draft.ref, "ref", max_chars=checks.REF_CHARS),
+        "attrs": checks.attrs(draft.attrs),
+        "origin": json.dumps(whence.as_dict(), ensure_ascii=False, separators=(",", ":")),
+        "trust": checks.one_of(draft.trust, "trust", TRUSTS),
+    }  # fmt: skip
+    prepared = analysed(values, speaker)
+    if draft.vectors is not None:
+        if len(draft.vectors) != len(prepared.spans):
+            raise InvalidInput(
+                f"There are {len(draft.vectors)} vectors for {len(prepared.spans)} passages.",
+                hint="Give one for each, or none.",
+                field="vectors",
+            )
+        prepared.vectors = list(draft.vectors)
+    return prepared
+
+
+def analysed(values: dict[str, Any], speaker: str = "") -> Prepared:
+    """What finds a memory, computed from its values."""
+    title, text = values["title"], values["text"]
+    tags = json.loads(values["tags"])
+    whole = "\n".join(part for part in (title, text, *tags) if part)
+    said = f"{speaker}: {whole}" if speaker else whole
+    if values["occurred_at"] is not None:
+        said = f"{_day(values['occurred_at'])} {said}"
+    spans = split(text)
+    origin = Origin.load(values["origin"])
+    lead = (f"{title}\n" if title else "") + (f"{speaker}: " if speaker else "")
+    return Prepared(
+        values=values,
+        terms=derived.pack_terms(analyse(said)),
+        folded=fold(whole),
+        spans=spans,
+        labels=[*(f"tag:{tag}" for tag in tags), *origin_labels(origin),
+                f"trust:{values['trust']}"],
+        embeddable=[lead + text[span.start : span.stop] for span in spans],
+    )  # fmt: skip
+
+
+def _day(at: int) -> str:
+    """A date as people write it, so that its words find it."""
+    when = moment(at)
+    return f"{when.day} {when:%B} {when.year}"
+
+
+def embed_now(space: OpenSpace, prepared: Sequence[Prepared]) -> None:
+    """Give vectors to what is few and near; the rest waits in the outbox."""
+    if space.embedder is None or not space.embedder.local:
+        return
+    due = [item for item in prepared if item.vectors is None]
+    texts = [text for item in due for text in item.embeddable]
+    if not texts or len(texts) > INLINE_PASSAGES:
+        return
+    from commonplace.embedding.quantise import quantise
+
+    vectors = quantise(space.embedder.embed(texts))
+    for item in due:
+        item.vectors, vectors = vectors[: len(item.spans)], vectors[len(item.spans) :]
+
+
+def put(space: OpenSpace, unit: Unit, prepared: Prepared) -> Row:
+    """Insert a prepared memory with all that finds it."""
+    values = prepared.values
+    seq = unit.seq  # the operation is recorded first, so that its time is known
+    values["created_at"] = values["created_at"] or unit.at
+    values["updated_at"] = values["created_at"]
+    identity = unit.connection.execute(
+        "SELECT id FROM memories WHERE space = ?1 AND (id = ?2 OR (ref = ?3 AND ?3 IS NOT NULL))",
+        (unit.space, values["id"], values["ref"]),
+    ).fetchone()
+    if identity is not None:
+        raise Conflict(
+            f"A memory with this {'id' if identity[0] == values['id'] else 'ref'} exists already.",
+            hint="Revise it, or choose another.",
+            field="id" if identity[0] == values["id"] else "ref",
+        )
+    row = MEMORIES.insert(unit, values)
+    assert row["seq"] == seq
+    write_derived(space, unit.connection, row["num"], prepared)
+    return row
+
+
+def write_derived(
+    space: OpenSpace, connection: apsw.Connection, num: int, prepared: Prepared
+) -> None:
+    """Store what finds a memory; passages without a vector are put into the outbox."""
+    model = None
+    if space.embedder is not None and prepared.vectors is not None:
+        embedder = space.embedder
+        model = derived.model_number(connection, embedder.id, embedder.weights, embedder.dimensions)
+        size = 4 + embedder.dimensions
+        if any(len(vector) != size for vector in prepared.vectors):
+            raise InvalidInput(
+                f"A packed vector must have {size} bytes.", hint="Use pack().", field="vectors"
+            )
+    derived.write_terms(connection, space.name, num, prepared.terms)
+    vectors = prepared.vectors if model is not None else None
+    derived.write_passages(
+        connection,
+        space.name,
+        num,
+        [
+            derived.Passage(span, model, vectors[i] if vectors else None)
+            for i, span in enumerate(prepared.spans)
+        ],
+    )
+    derived.write_labels(connection, space.name, num, prepared.labels)
+    derived.write_grams(connection, num, prepared.folded)
+    if space.embedder is not None and model is None:
+        enqueue_embedding(connection, space.name, num)
+        space.has_work = True
+        space.wake()
+
+
+def enqueue_embedding(connection: apsw.Connection, space: str, num: int) -> None:
+    """Ask for vectors of a memory; durable with the transaction that asks."""
+    connection.execute(
+        "INSERT INTO outbox (space, kind, subject, payload, attempts, due_at, claimed_until,"
+        " last_error, created_at) VALUES (?, 'embed', ?, '{}', 0, 0, 0, '', ?)"
+        " ON CONFLICT DO NOTHING",
+        (space, str(num), now()),
+    )
+
+
+def remember(space: OpenSpace, drafts: Sequence[Draft], origin: Origin) -> list[Memory]:
+    """Store drafts together: all of them, or none."""
+    prepared = [prepare(draft, origin) for draft in drafts]
+    embed_now(space, prepared)
+    with space.write("remember", origin) as unit:
+        return [Memory.of(put(space, unit, item)) for item in prepared]
+
+
+def find_row(connection: apsw.Connection, space: str, identity: str) -> Row | None:
+    """A memory's row by its id, or by the id its dialect gave it."""
+    checks.text(identity, "id", max_chars=checks.REF_CHARS)
+    row = MEMORIES.fetch_one(connection, space, "AND id = ?", identity.lower())
+    if row is None:
+        row = MEMORIES.fetch_one(connection, space, "AND ref = ?", identity)
+        if row is not None and row["ref"] != identity:
+            row = None
+    return row
+
+
+def need_row(connection: apsw.Connection, space: str, identity: str) -> Row:
+    """As find_row, or NotFound."""
+    row = find_row(connection, space, identity)
+    if row is None:
+        raise NotFound(
+            "There is no such memory.", hint="Search for it; its id may be another.", field="id"
+        )
+    return row
+
+
+def get(space: OpenSpace, identity: str, *, count: bool) -> Memory:
+    """One memory in any state."""
+    with space.store.read() as connection:
+        memory = Memory.of(need_row(connection, space.name, identity))
+    if count:
+        space.count_reads([memory.num], now())
+    return memory
+
+
+def usage(space: OpenSpace, identity: str) -> Usage:
+    """How often a memory was read, reads of a moment ago included."""
+    with space.store.read() as connection:
+        num = need_row(connection, space.name, identity)["num"]
+        more, last = space.pending_reads(num)
+        accesses, before = read_counter(connection, space.name, num)
+    newest = max(last, before)
+    return Usage(accesses + more, moment(newest) if newest else None)
+
+
+def revise(
+    space: OpenSpace,
+    identity: str,
+    changes: Mapping[str, Any],
+    origin: Origin,
+    *,
+    expected: int | None = None,
+    name: str = "revise",
+    promote: bool = False,
+) -> Memory:
+    """A memory with changes; what it was stays as a version."""
+    unknown = set(changes) - CHANGEABLE
+    if unknown:
+        raise InvalidInput(
+            f"A memory has no {sorted(unknown)[0]} that can be changed.",
+            hint=f"These can: {', '.join(sorted(CHANGEABLE))}.",
+            field=sorted(unknown)[0],
+        )
+    values = checked_changes(changes)
+    with space.store.read() as connection:
+        row = need_row(connection, space.name, identity)
+        speaker = speaker_of(connection, space.name, row["num"])
+    prepared = _prepare_change(space, row, values, speaker)
+    with space.write(name, origin) as unit:
+        current = need_row(unit.connection, space.name, identity)
+        if expected is not None and current["seq"] != expected:
+            raise Conflict(
+                f"The memory was changed meanwhile: version {expected} was expected,"
+                f" it has version {current['seq']}.",
+                hint="Read it again and repeat the change.",
+            )
+        if "trust" in values and not promote:
+            _check_trust(current["trust"], values["trust"])
+        if current["seq"] != row["seq"]:
+            prepared = _prepare_change(space, current, values, speaker)
+        values = {k: v for k, v in values.items() if current[k] != v}
+        if not values:
+            return Memory.of(current)
+        return Memory.of(change_row(space, unit, current, values, prepared))
+
+
+def checked_changes(changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Changed fields in their stored form."""
+    whole = prepare(Draft(**{"text": "-", **changes}), Origin()).values
+    return {name: whole[name] for name in changes}
+
+
+def _prepare_change(
+    space: OpenSpace, row: Row, values: Mapping[str, Any], speaker: str
+) -> Prepared | None:
+    """New terms, passages and labels, or None when none of them can change."""
+    finding = ("title", "text", "tags", "trust", "occurred_at")
+    if not any(row[name] != values[name] for name in finding if name in values):
+        return None
+    prepared = analysed({**row, **values}, speaker)
+    if any(row[name] != values[name] for name in ("title", "text") if name in values):
+        embed_now(space, [prepared])
+    return prepared
+
+
+def change_row(
+    space: OpenSpace, unit: Unit, row: Row, values: Mapping[str, Any], prepared: Prepared | None
+) -> Row:
+    """Apply checked changes in an open unit."""
+    connection = unit.connection
+    seq = unit.seq
+    if values.get("ref") is not None:
+        taken = connection.execute(
+            "SELECT 1 FROM memories WHERE space = ? AND ref = ? AND num <> ?",
+            (unit.space, values["ref"], row["num"]),
+        ).fetchone()
+        if taken:
+            raise Conflict("A memory with this ref exists already.", field="ref")
+    vectors = stored_vectors(connection, unit.space, row["num"]) if prepared else None
+    new = MEMORIES.replace(unit, row, {**values, "updated_at": unit.at}, vectors)
+    assert new["seq"] == seq
+    if prepared is not None:
+        if prepared.vectors is None and new["text"] == row["text"] and new["title"] == row["title"]:
+            prepared.vectors = usable_vectors(space, connection, vectors, len(prepared.spans))
+        derived.drop(connection, unit.space, row["num"])
+        write_derived(space, connection, row["num"], prepared)
+    return new
+
+
+def speaker_of(connection: apsw.Connection, space: str, num: int) -> str:
+    """Who said it, if the memory is a line of a conversation."""
+    message = MESSAGES.fetch_one(connection, space, "AND memory = ?", num)
+    return str(message["speaker"]) if message else ""
+
+
+def stored_vectors(connection: apsw.Connection, space: str, num: int) -> bytes | None:
+    """A memory's vectors as a version keeps them, if they are complete and of one model."""
+    passages = derived.read_passages(connection, space, num)
+    models = {passage.model for passage in passages}
+    if len(models) != 1 or None in models:
+        return None
+    vectors = [passage.vector or b"" for passage in passages]
+    return _VECTORS.pack(models.pop() or 0, len(vectors), len(vectors[0])) + b"".join(vectors)
+
+
+def unpack_vectors(kept: bytes) -> tuple[int, list[bytes]]:
+    """(model number, vectors) of a version."""
+    model, count, size = _VECTORS.unpack_from(kept)
+    start = _VECTORS.size
+    return model, [kept[start + i * size : start + (i + 1) * size] for i in range(count)]
+
+
+def usable_vectors(
+    space: OpenSpace, connection: apsw.Connection, kept: bytes | None, passages: int
+) -> list[bytes] | None:
+    """A version's vectors, if the present model made them."""
+    if kept is None:
+        return None
+    model, vectors = unpack_vectors(kept)
+    fits = model == space.current_model(connection) and len(vectors) == passages
+    return vectors if fits else None
+
+
+def _check_trust(before: str, after: str) -> None:
+    order = list(TRUSTS)
+    if order.index(after) < order.index(before):
+        raise InvalidInput(
+            f"Trust cannot be raised from {before} to {after} by a revision.",
+            hint="Use promote, which needs to be asked for separately.",
+            field="trust",
+        )
+
+
+def set_state(
+    space: OpenSpace, identities: Iterable[str], state: str, origin: Origin, name: str
+) -> list[Memory]:
+    """Put memories into a state; unchanged ones stay unchanged."""
+    changed = []
+    with space.write(name, origin) as unit:
+        for identity in identities:
+            row = need_row(unit.connection, space.name, identity)
+            if row["state"] != state:
+                row = change_row(space, unit, row, {"state": state}, None)
+            changed.append(Memory.of(row))
+    return changed
+
+
+def supersede(space: OpenSpace, identity: str, draft: Draft, origin: Origin, reason: str) -> Memory:
+    """Store a successor; the old one stays, superseded and linked."""
+    from commonplace.engine.graph import put_link
+
+    prepared = prepare(draft, origin)
+    embed_now(space, [prepared])
+    with space.write("supersede", origin) as unit:
+        old = need_row(unit.connection, space.name, identity)
+        if old["state"] not in LIVE_STATES:
+            raise Conflict(
+                f"The memory is {old['state']}; only a live one can be superseded.",
+                hint="Supersede the newest of its chain.",
+            )
+        if prepared.values["ref"] is not None and prepared.values["ref"] == old["ref"]:
+            old = change_row(space, unit, old, {"ref": None}, None)
+        new = put(space, unit, prepared)
+        change_row(space, unit, old, {"state": "superseded"}, None)
+        put_link(unit, new["id"], old["id"], "supersedes", 1.0, reason, "{}", origin)
+        return Memory.of(new)
+
+
+def browse(
+    space: OpenSpace, filters: Filters, *, order: str, limit: int, offset: int
+) -> tuple[list[Memory], int]:
+    """Memories that pass the filters in a plain order, and how many there are in all."""
+    import numpy as np
+
+    with space.view() as (connection, snapshot):
+        at = np.flatnonzero(filters.mask(snapshot, connection, space.name))
+        keys: Mapping[str, tuple[Any, ...]] = {
+            "newest": (-snapshot.num[at], -snapshot.created[at]),
+            "oldest": (snapshot.num[at], snapshot.created[at]),
+            "importance": (-snapshot.num[at], -snapshot.importance[at]),
+            "credit": (-snapshot.num[at], -snapshot.credit[at]),
+            "updated": (-snapshot.num[at], -snapshot.row_seq[at]),
+        }
+        checks.one_of(order, "order", tuple(keys))
+        chosen = at[np.lexsort(keys[order])][offset : offset + limit]
+        nums = snapshot.num[chosen].tolist()
+        rows = MEMORIES.by_nums(connection, space.name, nums)
+        return [Memory.of(rows[num]) for num in nums if num in rows], len(at)
+
+
+def find_text(
+    space: OpenSpace, needle: str, filters: Filters, *, limit: int
+) -> tuple[list[Memory], int]:
+    """Memories that contain the needle as it stands, newest first, and how many there are."""
+    folded = fold(checks.text(needle, "needle", max_chars=1_000))
+    with space.store.read() as connection:
+        candidates = _candidates(connection, space.name, folded)
+        found = []
+        for first in range(0, len(candidates), 500):
+            part = candidates[first : first + 500]
+            rows = MEMORIES.by_nums(connection, space.name, part)
+            for num in part:
+                if num not in rows:
+                    continue
+                memory = Memory.of(rows[num])
+                whole = fold("\n".join(p for p in (memory.title, memory.text, *memory.tags) if p))
+                if folded in whole and _admits(connection, space.name, filters, memory):
+                    found.append(memory)
+    return found[:limit], len(found)
+
+
+def _admits(connection: apsw.Connection, space: str, filters: Filters, memory: Memory) -> bool:
+    speaker = "" if filters.speakers is None else speaker_of(connection, space, memory.num)
+    return filters.admits(memory, speaker)
+
+
+def _candidates(connection: apsw.Connection, space: str, folded: str) -> list[int]:
+    """Numbers of the memories that may contain the text, newest first."""
+    grams = trigrams(folded)
+    if not grams:  # shorter than three characters: nothing to look up
+        rows = connection.execute(
+            "SELECT num FROM memories WHERE space = ? ORDER BY num DESC", (space,)
+        )
+    else:
+        query = " AND ".join('"' + gram.replace('"', '""') + '"' for gram in grams)
+        rows = connection.execute(
+            "SELECT rowid FROM grams WHERE grams MATCH ? ORDER BY rowid DESC", (query,)
+        )
+    return [row[0] for row in rows]
+
+
+def restore_row(
+    space: OpenSpace, unit: Unit, current: Row | None, before: Row, vectors: bytes | None
+) -> Row:
+    """Make a former row current again, with all that finds it."""
+    connection = unit.connection
+    if current is None:
+        row = MEMORIES.restore(unit, before)
+    else:
+        kept = stored_vectors(connection, unit.space, current["num"])
+        row = MEMORIES.replace(unit, current, before, kept)
+        derived.drop(connection, unit.space, current["num"])
+    prepared = analysed(row, speaker_of(connection, unit.space, row["num"]))
+    prepared.vectors = usable_vectors(space, connection, vectors, len(prepared.spans))
+    write_derived(space, connection, row["num"], prepared)
+    touch(unit, row["num"])
+    return row
+
+
+def remove_row(unit: Unit, row: Row) -> None:
+    """Take a memory out of the present; its version stays."""
+    connection = unit.connection
+    MEMORIES.remove(unit, row, stored_vectors(connection, unit.space, row["num"]))
+    derived.drop(connection, unit.space, row["num"])
+    connection.execute(
+        "DELETE FROM outbox WHERE space = ? AND kind = 'embed' AND subject = ?",
+        (unit.space, str(row["num"])),
+    )
+    touch(unit, row["num"])
+
+
+def touch(unit: Unit, num: int) -> None:
+    """Tell every resident index that what finds this memory changed."""
+    unit.connection.execute(
+        "INSERT INTO touches (space, memory, seq) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
+        (unit.space, num, unit.seq),
+    )
+
+
+def _identity(value: object) -> str:
+    if value is None:
+        return str(uuid.uuid4())
+    try:
+        return str(uuid.UUID(str(value)))
+    except ValueError:
+        raise InvalidInput(
+            "id must be a UUID.", hint="Leave it out, and use ref for an id of yours.", field="id"
+        ) from None
+
+
+def _flag(value: object, name: str) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidInput(f"{name} must be true or false.", field=name)
+    return value

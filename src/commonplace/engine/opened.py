@@ -1,0 +1,154 @@
+"""An open space: its store, its resident index, the embedder, and what waits to be written."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from commonplace.embedding.provider import Embedder
+from commonplace.errors import StorageCorrupt
+from commonplace.storage import derived
+from commonplace.storage.sqlite import Store, Unit, read_head
+from commonplace.storage.tables import digest
+
+if TYPE_CHECKING:
+    import apsw
+
+    from commonplace.engine.model import Origin
+    from commonplace.storage.index import Snapshot, SpaceIndex
+
+
+@dataclass
+class OpenSpace:
+    """What every engine function works on."""
+
+    store: Store
+    embedder: Embedder | None
+    wake: Callable[[], None] = field(default=lambda: None)
+    pins: int = 0
+    has_work: bool = False
+    _index: SpaceIndex | None = None
+    _reads: dict[int, tuple[int, int]] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def name(self) -> str:
+        """The space's name."""
+        return self.store.space
+
+    @contextlib.contextmanager
+    def write(self, name: str, origin: Origin, undoes: int | None = None) -> Iterator[Unit]:
+        """A unit of work, or a part of the one that is open."""
+        with self.store.write(name, origin.as_dict(), undoes) as unit:
+            yield unit
+
+    @property
+    def index(self) -> SpaceIndex:
+        """The resident index, made on first use."""
+        with self._lock:
+            if self._index is None:
+                from commonplace.storage.index import SpaceIndex
+
+                model = self.embedder
+                identity = (model.id, model.weights, model.dimensions) if model else None
+                self._index = SpaceIndex(self.name, identity)
+            return self._index
+
+    @contextlib.contextmanager
+    def view(self) -> Iterator[tuple[apsw.Connection, Snapshot]]:
+        """A read snapshot together with the index at exactly the same operation."""
+        while True:
+            with self.store.read() as connection:
+                if self.store.in_unit:
+                    yield connection, self.index.private_snapshot(connection)
+                    return
+                index = self.index.snapshot(connection)
+                if index.seq == read_head(connection, self.name)[0]:
+                    yield connection, index
+                    return
+            # Another reader moved the index on; look again from a newer snapshot.
+
+    def forget_index(self) -> None:
+        """Load the index anew at the next use."""
+        with self._lock:
+            self._index = None
+
+    def current_model(self, connection: apsw.Connection) -> int | None:
+        """The number of the embedder's model in this file, if any vector is by it."""
+        if self.embedder is None:
+            return None
+        return derived.known_model(connection, self.embedder.id, self.embedder.weights)
+
+    def count_reads(self, nums: list[int], at: int) -> None:
+        """Note that memories were read; written within a second."""
+        with self._lock:
+            for num in nums:
+                self._reads[num] = (self._reads.get(num, (0, 0))[0] + 1, at)
+        self.wake()
+
+    @property
+    def has_reads(self) -> bool:
+        """Whether noted reads wait to be written."""
+        return bool(self._reads)
+
+    def pending_reads(self, num: int) -> tuple[int, int]:
+        """(reads, last) of a memory that are not yet written."""
+        return self._reads.get(num, (0, 0))
+
+    def write_reads(self) -> None:
+        """Add the noted reads to the counters; on failure they stay noted."""
+        with self._lock:
+            reads, self._reads = self._reads, {}
+        if not reads:
+            return
+        try:
+            with self.store.maintain() as connection:
+                for num, (count, at) in reads.items():
+                    accesses, last = read_counter(connection, self.name, num)
+                    write_counter(connection, self.name, num, accesses + count, max(last, at))
+        except BaseException:
+            with self._lock:
+                for num, (count, at) in reads.items():
+                    more, last = self._reads.get(num, (0, 0))
+                    self._reads[num] = (more + count, max(last, at))
+            raise
+
+    def close(self) -> None:
+        """Write what is noted and close the file."""
+        try:
+            self.write_reads()
+        finally:
+            self.store.close()
+
+
+def read_counter(connection: apsw.Connection, space: str, num: int) -> tuple[int, int]:
+    """(accesses, last access) of a memory."""
+    row: Any = connection.execute(
+        "SELECT accesses, last_access, hash FROM counters WHERE space = ? AND memory = ?",
+        (space, num),
+    ).fetchone()
+    if row is None:
+        return 0, 0
+    if digest(space, num, row[0], row[1]) != row[2]:
+        raise StorageCorrupt(
+            f"The access counter of row {num} is damaged.",
+            hint="Run 'commonplace doctor --repair' to reset it.",
+        )
+    return row[0], row[1]
+
+
+def write_counter(
+    connection: apsw.Connection, space: str, num: int, accesses: int, last: int
+) -> None:
+    """Set a memory's counter, if the memory still exists."""
+    connection.execute(
+        "INSERT INTO counters (space, memory, accesses, last_access, hash)"
+        " SELECT ?1, ?2, ?3, ?4, ?5"
+        " WHERE EXISTS (SELECT 1 FROM memories WHERE space = ?1 AND num = ?2)"
+        " ON CONFLICT (space, memory) DO UPDATE SET accesses = excluded.accesses,"
+        " last_access = excluded.last_access, hash = excluded.hash",
+        (space, num, accesses, last, digest(space, num, accesses, last)),
+    )

@@ -1,0 +1,225 @@
+"""Deleting for good, and proving it by a scan of the files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from commonplace.engine import memories
+from commonplace.engine.model import Origin
+from commonplace.engine.opened import OpenSpace
+from commonplace.errors import NotFound, StorageUnavailable
+from commonplace.storage import derived
+from commonplace.storage.sqlite import Unit
+from commonplace.storage.tables import (
+    FACTS,
+    LINKS,
+    MEMBERS,
+    MEMORIES,
+    MESSAGES,
+    Table,
+)
+
+WINDOW = 24  # bytes of a purged text that must not be found together in any file
+STRIDE = 8
+MOST_WINDOWS = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What a purge removed, and what a scan of the files found of it afterwards."""
+
+    memories: int
+    rows: int
+    files: tuple[str, ...]
+    bytes_scanned: int
+    traces: int
+    """Stretches of the purged texts still in the files; those of texts that remain are left out."""
+
+
+def purge(space: OpenSpace, identities: Iterable[str], origin: Origin) -> Proof:
+    """Delete memories, their past and everything that refers to them. This cannot be undone."""
+    texts: list[str] = []
+    rows = purged = 0
+    with space.write("purge", origin) as unit:
+        for identity in identities:
+            found = _numbers(unit, identity)
+            if not found:
+                raise NotFound("There is no such memory.", field="id")
+            for num, ids in found.items():
+                texts += _texts(unit, num)
+                rows += _erase(unit, num, ids)
+                purged += 1
+        redacted = _redact_events(unit, texts)
+        rows += redacted
+    space.store.checkpoint()
+    return _prove(space, texts, purged, rows)
+
+
+def _numbers(unit: Unit, identity: str) -> dict[int, set[str]]:
+    """Row numbers of the memory, present or only past, each with all ids it went by."""
+    row = memories.find_row(unit.connection, unit.space, identity)
+    if row is not None:
+        return {row["num"]: {row["id"]} | ({row["ref"]} if row["ref"] else set())}
+    found: dict[int, set[str]] = {}
+    for former, _, _ in MEMORIES.versions(unit.connection, unit.space):
+        if identity in (former["id"], former["ref"]):
+            found[former["num"]] = {former["id"]}
+    return found
+
+
+def _texts(unit: Unit, num: int) -> list[str]:
+    rows = MEMORIES.fetch(unit.connection, unit.space, "AND num = ?", num)
+    rows += [
+        row for row, _, _ in MEMORIES.versions(unit.connection, unit.space, "AND num = ?", num)
+    ]
+    fields = ("text", "title")
+    return [row[field] for row in rows for field in fields if row[field]] + [
+        value for row in rows for value in _strings(json.loads(row["attrs"]))
+    ]
+
+
+def _strings(value: Any) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, dict):
+        return [text for item in value.values() for text in _strings(item)]
+    if isinstance(value, list):
+        return [text for item in value for text in _strings(item)]
+    return []
+
+
+def _erase(unit: Unit, num: int, ids: set[str]) -> int:
+    """Remove the row, its versions, its indexes, and rows of other tables that name it."""
+    connection, space = unit.connection, unit.space
+    before = connection.total_changes()
+    derived.drop(connection, space, num)
+    connection.execute("DELETE FROM memories WHERE space = ? AND num = ?", (space, num))
+    _forget_versions(unit, MEMORIES, num)
+    for identity in ids:
+        for table, clause in (
+            (LINKS, "AND (source = ?1 OR target = ?1)"),
+            (MEMBERS, "AND memory = ?1"),
+            (FACTS, "AND memory = ?1"),
+        ):
+            _erase_rows(unit, table, clause.replace("?1", "?"), identity)
+    _erase_rows(unit, MESSAGES, "AND memory = ?", num)
+    for statement in (
+        "DELETE FROM counters WHERE space = ? AND memory = ?",
+        "DELETE FROM outbox WHERE space = ? AND kind = 'embed' AND subject = CAST(? AS TEXT)",
+    ):
+        connection.execute(statement, (space, num))
+    memories.touch(unit, num)
+    return connection.total_changes() - before
+
+
+def _erase_rows(unit: Unit, table: Table, clause: str, value: object) -> None:
+    params = [value] * clause.count("?")
+    nums = {row["num"] for row in table.fetch(unit.connection, unit.space, clause, *params)}
+    wanted = ("source", "target", "memory")
+    for row, _, _ in table.versions(unit.connection, unit.space):
+        if any(row.get(name) == value for name in wanted):
+            nums.add(row["num"])
+    for num in nums:
+        unit.connection.execute(
+            f"DELETE FROM {table.name} WHERE space = ? AND num = ?",  # noqa: S608
+            (unit.space, num),
+        )
+        _forget_versions(unit, table, num)
+
+
+def _forget_versions(unit: Unit, table: Table, num: int) -> None:
+    unit.connection.execute(
+        "DELETE FROM versions WHERE space = ? AND entity = ? AND num = ?",
+        (unit.space, table.name, num),
+    )
+
+
+def _redact_events(unit: Unit, texts: Sequence[str]) -> int:
+    """Drop the payloads of events that quote a purged text; their hashes keep the chain whole."""
+    redacted = 0
+    for num, payload in unit.connection.execute(
+        "SELECT num, payload FROM events WHERE space = ? AND payload IS NOT NULL", (unit.space,)
+    ).fetchall():
+        quoted = _strings(json.loads(payload))
+        if any(
+            text in quote or quote in text
+            for text in texts
+            for quote in quoted
+            if len(quote) >= WINDOW
+        ):
+            unit.connection.execute(
+                "UPDATE events SET payload = NULL WHERE space = ? AND num = ?", (unit.space, num)
+            )
+            redacted += 1
+    return redacted
+
+
+def _prove(space: OpenSpace, texts: Sequence[str], purged: int, rows: int) -> Proof:
+    """Look through every file of the space for stretches of the purged texts."""
+    windows = _windows(texts)
+    files, scanned, found = _scan(space, windows)
+    if found - _still_told(space, found):
+        # Pages that were rearranged may keep stale bytes between their cells.
+        space.store.rewrite()
+        files, scanned, found = _scan(space, windows)
+    traces = len(found - _still_told(space, found))
+    return Proof(purged, rows, tuple(path.name for path in files), scanned, traces)
+
+
+def _windows(texts: Sequence[str]) -> set[bytes]:
+    """Stretches to look for, evenly over all texts, as stored plainly and inside JSON."""
+    every = [
+        encoded[start : start + WINDOW]
+        for text in texts
+        for encoded in {text.encode(), json.dumps(text, ensure_ascii=False)[1:-1].encode()}
+        for start in range(0, max(1, len(encoded) - WINDOW + 1), STRIDE)
+    ]
+    step = max(1, len(every) // MOST_WINDOWS)
+    return {window for window in every[::step] if len(window) >= WINDOW // 2}
+
+
+def _scan(space: OpenSpace, windows: set[bytes]) -> tuple[list[Path], int, set[bytes]]:
+    files = [path for path in (space.store.path, _beside(space, "-wal")) if path.exists()]
+    scanned, found = 0, set[bytes]()
+    for path in files:
+        data = path.read_bytes()
+        scanned += len(data)
+        found |= {window for window in windows if window in data}
+    return files, scanned, found
+
+
+def _beside(space: OpenSpace, suffix: str) -> Path:
+    return space.store.path.with_name(space.store.path.name + suffix)
+
+
+def _still_told(space: OpenSpace, windows: set[bytes]) -> set[bytes]:
+    """Windows that other, remaining rows hold as well: they prove nothing."""
+    if not windows:
+        return set()
+    told: set[bytes] = set()
+    with space.store.read() as connection:
+        for table in ("memories", "versions", "events", "contents", "links", "facts", "clusters"):
+            columns = {"memories": "title || char(10) || text || char(10) || attrs || tags",
+                       "versions": "row", "events": "coalesce(payload, '')",
+                       "contents": "content", "links": "reason || attrs",
+                       "facts": "subject || char(10) || object || attrs",
+                       "clusters": "name || char(10) || digest || attrs"}[table]  # fmt: skip
+            statement = f"SELECT {columns} FROM {table} WHERE space = ?"  # noqa: S608
+            for (value,) in connection.execute(statement, (space.name,)):
+                data = value if isinstance(value, bytes) else value.encode()
+                told |= {window for window in windows - told if window in data}
+    return told
+
+
+def check(proof: Proof) -> Proof:
+    """Refuse to call it purged when something was found."""
+    if proof.traces:
+        raise StorageUnavailable(
+            f"{proof.traces} stretches of the purged text are still in the files.",
+            hint="Another process may be reading; purge again when it has finished.",
+        )
+    return proof

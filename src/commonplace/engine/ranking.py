@@ -1,0 +1,113 @@
+"""How good a match is: pure functions of values, for the engine and for each contract's formula."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float32]
+Flags = NDArray[np.bool_]
+Item = TypeVar("Item", bound=Hashable)
+
+
+def bm25_term(
+    times: NDArray[np.float32], lengths: Floats, mean_length: float, *, k1: float, b: float
+) -> Floats:
+    """What a term's occurrences are worth before its rarity: rises with them, and saturates."""
+    damped = k1 * (1 - b + b * lengths / max(mean_length, 1e-9))
+    worth: Floats = times * np.float32(k1 + 1) / (times + damped)
+    return worth
+
+
+def rarity(documents: int, holding: int) -> float:
+    """A term's inverse document frequency; never negative."""
+    return math.log1p((documents - holding + 0.5) / (holding + 0.5))
+
+
+def min_max(scores: Floats, among: Flags) -> Floats:
+    """Scores moved to 0..1 by the least and greatest of those that may be found."""
+    chosen = scores[among]
+    out = np.zeros_like(scores)
+    if chosen.size:
+        low, high = float(chosen.min()), float(chosen.max())
+        if high > low:
+            out[among] = (chosen - np.float32(low)) / np.float32(high - low)
+        elif high > 0:
+            out[among] = 1.0
+    return out
+
+
+def reciprocal_rank_fusion(
+    rankings: Mapping[str, Sequence[Item]], weights: Mapping[str, float], k: int = 60
+) -> dict[Item, float]:
+    """Weighted reciprocal ranks, scaled so that first place in every ranking scores 1."""
+    scores: dict[Item, float] = {}
+    for name, ranking in rankings.items():
+        for rank, item in enumerate(ranking, start=1):
+            scores[item] = scores.get(item, 0.0) + weights[name] / (k + rank)
+    return {item: score * (k + 1) for item, score in scores.items()}
+
+
+def weighted_sum(parts: Mapping[str, float], weights: Mapping[str, float]) -> float:
+    """Parts of 0..1 by their weights, scaled so that all ones score 1; a missing part counts 0."""
+    total = sum(weights.values())
+    if total <= 0:
+        return 0.0
+    return sum(weight * parts.get(name, 0.0) for name, weight in weights.items()) / total
+
+
+def credit_after(
+    score: float, reward: float, shared_by: int, *, alpha: float = 0.1, additive: bool = False
+) -> float:
+    """ClawBrain: a credit after an outcome that `shared_by` memories share, within 0..1.
+
+    The moving average pulls towards reward/√n, which is at most .5: outcomes alone never
+    lift a score above that.
+    """
+    delta = reward / math.sqrt(shared_by)
+    new = score + alpha * delta if additive else (1 - alpha) * score + alpha * delta
+    return min(1.0, max(0.0, new))
+
+
+def credit_decayed(score: float, days: float, *, rate: float = 0.01) -> float:
+    """ClawBrain: a credit that nobody used for some days."""
+    return score * math.exp(-rate * max(0.0, days))
+
+
+def credit_weighted(relevance: float, credit: float) -> float:
+    """ClawBrain: the score that search sorts by."""
+    return 0.4 * relevance + 0.6 * credit
+
+
+def faded_importance(importance: float, sessions: int, reactivations: int) -> float:
+    """Being: importance after sessions in which it was not recalled; never more than it was."""
+    return importance * math.exp(-max(0, sessions - reactivations) / 30)
+
+
+def recency_gauss(age_days: float, *, scale_days: float = 7.0) -> float:
+    """MAMA: 1 for now, about .49 after the scale, falling like a bell curve."""
+    return math.exp(-((max(0.0, age_days) / scale_days) ** 2) / (2 * math.log(2)))
+
+
+def recency_boosted(similarity: float, age_days: float) -> float:
+    """MAMA: similarity and recency, seven to three."""
+    return 0.7 * similarity + 0.3 * recency_gauss(age_days)
+
+
+def recency_exponential(age_hours: float, *, scale_hours: float = 168.0) -> float:
+    """Penfield: 1 for now, falling by a factor e each scale."""
+    return math.exp(-max(0.0, age_hours) / scale_hours)
+
+
+def recency_hyperbolic(days: float | None, *, scale_days: float = 30.0) -> float:
+    """Palace: 1 for just accessed, one half after the scale, one half if never accessed."""
+    return 0.5 if days is None else 1.0 / (1.0 + max(0.0, days) / scale_days)
+
+
+def edge_score(seed: float, weight: float, depth: int) -> float:
+    """What a neighbour inherits of the result it was reached from."""
+    return seed * weight * 0.5 ** (depth - 1)

@@ -1,0 +1,194 @@
+"""Work that waits: vectors that are still missing, and vectors of a model no longer in use."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from commonplace.engine import memories
+from commonplace.engine.model import Origin
+from commonplace.engine.opened import OpenSpace
+from commonplace.errors import CommonplaceError, EmbeddingUnavailable
+from commonplace.storage import derived
+from commonplace.storage.sqlite import now
+from commonplace.storage.tables import MEMORIES
+
+if TYPE_CHECKING:
+    import apsw
+
+BATCH = 32
+CLAIM_SECONDS = 120
+RETRY_SECONDS = (1, 5, 30, 120, 600)
+UPKEEP = Origin(client="commonplace", tool="upkeep")
+
+
+def backlog(space: OpenSpace) -> tuple[int, int]:
+    """(how many memories wait for vectors, age of the oldest wait in seconds)."""
+    with space.store.read() as connection:
+        row = connection.execute(
+            "SELECT count(*), min(created_at) FROM outbox WHERE space = ?", (space.name,)
+        ).fetchone()
+    count, oldest = row if row else (0, None)
+    return int(count), 0 if oldest is None else max(0, (now() - oldest) // 1_000_000)
+
+
+def last_error(space: OpenSpace) -> str:
+    """What the newest failed attempt said, or nothing."""
+    with space.store.read() as connection:
+        row = connection.execute(
+            "SELECT last_error FROM outbox WHERE space = ? AND last_error <> ''"
+            " ORDER BY attempts DESC LIMIT 1",
+            (space.name,),
+        ).fetchone()
+    return str(row[0]) if row else ""
+
+
+def find_work(space: OpenSpace) -> bool:
+    """Put memories whose vectors are missing or of another model into the outbox."""
+    if space.embedder is None:
+        return False
+    with space.store.read() as connection:
+        model = space.current_model(connection)
+        due = _without_vectors(connection, space.name, model)
+    if due:
+        with space.store.maintain() as connection:
+            for num in due:
+                memories.enqueue_embedding(connection, space.name, num)
+    return has_work(space)
+
+
+def has_work(space: OpenSpace) -> bool:
+    """Whether anything waits in the outbox."""
+    with space.store.read() as connection:
+        return bool(
+            connection.execute(
+                "SELECT 1 FROM outbox WHERE space = ? LIMIT 1", (space.name,)
+            ).fetchone()
+        )
+
+
+def _without_vectors(connection: apsw.Connection, space: str, model: int | None) -> list[int]:
+    rows = connection.execute(
+        "SELECT DISTINCT memory FROM passages p WHERE space = ?1"
+        " AND (model IS NULL OR model < ?2 OR model > ?2) AND NOT EXISTS"
+        " (SELECT 1 FROM outbox o WHERE o.space = ?1 AND o.kind = 'embed'"
+        "  AND o.subject = CAST(p.memory AS TEXT)) LIMIT 10000",
+        (space, -1 if model is None else model),
+    )
+    return [row[0] for row in rows]
+
+
+def embed_some(space: OpenSpace) -> int:
+    """Embed one batch of what is due; how many memories were finished."""
+    claimed = _claim(space)
+    if not claimed:
+        return 0
+    try:
+        return _embed(space, claimed)
+    except EmbeddingUnavailable as error:
+        _postpone(space, claimed, error)
+        raise
+
+
+def _claim(space: OpenSpace) -> list[int]:
+    """Take due rows for ourselves for a while; a process that dies gives them back by time."""
+    at = now()
+    with space.store.maintain() as connection:
+        rows = connection.execute(
+            "UPDATE outbox SET claimed_until = ?1 WHERE num IN (SELECT num FROM outbox"
+            " WHERE space = ?2 AND kind = 'embed' AND due_at <= ?3 AND claimed_until <= ?3"
+            " ORDER BY num LIMIT ?4) RETURNING subject",
+            (at + CLAIM_SECONDS * 1_000_000, space.name, at, BATCH),
+        )
+        return [int(row[0]) for row in rows]
+
+
+def _embed(space: OpenSpace, nums: list[int]) -> int:
+    from commonplace.embedding.quantise import quantise
+
+    embedder = space.embedder
+    assert embedder is not None
+    with space.store.read() as connection:
+        rows = MEMORIES.by_nums(connection, space.name, nums)
+        speakers = {num: memories.speaker_of(connection, space.name, num) for num in rows}
+    prepared = {num: memories.analysed(row, speakers[num]) for num, row in rows.items()}
+    texts = [text for item in prepared.values() for text in item.embeddable]
+    vectors: list[bytes] = []
+    for first in range(0, len(texts), BATCH):
+        vectors += quantise(embedder.embed(texts[first : first + BATCH]))
+    with space.write("embed", UPKEEP) as unit:
+        connection = unit.connection
+        model = derived.model_number(connection, embedder.id, embedder.weights, embedder.dimensions)
+        for num, item in prepared.items():
+            own, vectors = vectors[: len(item.spans)], vectors[len(item.spans) :]
+            current = MEMORIES.fetch_one(connection, space.name, "AND num = ?", num)
+            if current is None or current["seq"] != rows[num]["seq"]:
+                continue  # changed meanwhile: the change asked for its own vectors
+            connection.execute(
+                "DELETE FROM passages WHERE space = ? AND memory = ?", (space.name, num)
+            )
+            passages = [
+                derived.Passage(span, model, vector)
+                for span, vector in zip(item.spans, own, strict=True)
+            ]
+            derived.write_passages(connection, space.name, num, passages)
+            memories.touch(unit, num)
+        _finish(connection, space.name, nums, {num: rows[num]["seq"] for num in rows})
+    return len(nums)
+
+
+def _finish(connection: apsw.Connection, space: str, nums: list[int], seen: dict[int, int]) -> None:
+    """Take finished rows out; a memory changed while we embedded stays, to be done again."""
+    for num in nums:
+        row = connection.execute(
+            "SELECT seq FROM memories WHERE space = ? AND num = ?", (space, num)
+        ).fetchone()
+        if row is not None and row[0] != seen.get(num):
+            connection.execute(
+                "UPDATE outbox SET claimed_until = 0 WHERE space = ? AND kind = 'embed'"
+                " AND subject = ?",
+                (space, str(num)),
+            )
+        else:
+            connection.execute(
+                "DELETE FROM outbox WHERE space = ? AND kind = 'embed' AND subject = ?",
+                (space, str(num)),
+            )
+
+
+def _postpone(space: OpenSpace, nums: list[int], error: CommonplaceError) -> None:
+    at = now()
+    with space.store.maintain() as connection:
+        for num in nums:
+            row = connection.execute(
+                "SELECT attempts FROM outbox WHERE space = ? AND kind = 'embed' AND subject = ?",
+                (space.name, str(num)),
+            ).fetchone()
+            attempts = int(row[0]) if row else 0
+            wait = RETRY_SECONDS[min(attempts, len(RETRY_SECONDS) - 1)]
+            connection.execute(
+                "UPDATE outbox SET attempts = attempts + 1, due_at = ?, claimed_until = 0,"
+                " last_error = ? WHERE space = ? AND kind = 'embed' AND subject = ?",
+                (at + wait * 1_000_000, error.message[:500], space.name, str(num)),
+            )
+
+
+def settle(
+    space: OpenSpace, progress: Callable[[int, int], None] | None, timeout: float | None
+) -> int:
+    """Embed until nothing waits; how many memories were finished here."""
+    finished, until = 0, None if timeout is None else time.monotonic() + timeout
+    find_work(space)
+    total = backlog(space)[0]
+    while has_work(space):
+        done = embed_some(space)
+        finished += done
+        if progress is not None:
+            progress(finished, max(total, finished))
+        if not done:
+            if until is not None and time.monotonic() >= until:
+                break
+            time.sleep(0.05)  # another process holds what is left
+        find_work(space)
+    return finished

@@ -1,0 +1,161 @@
+"""What is derived from a memory's row for finding it: terms, passages, labels, trigrams.
+
+All of it is written in the row's own transaction and can be rebuilt from the row alone.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+
+import apsw
+import numpy as np
+from numpy.typing import NDArray
+
+from commonplace.text.analysis import ANALYSIS_VERSION
+from commonplace.text.passages import Span
+
+POSTING = np.dtype([("term", "<u8"), ("times", "u1")])
+_PLACE = struct.Struct("<qqqqq")
+_KNOWN_TERMS = 200_000
+
+_terms: dict[str, int] = {}
+
+
+def term_number(term: str) -> int:
+    """A term's number: 64 bits of its BLAKE2b, the same on every machine."""
+    number = _terms.get(term)
+    if number is None:
+        number = int.from_bytes(blake2b(term.encode(), digest_size=8).digest(), "little")
+        if len(_terms) >= _KNOWN_TERMS:
+            _terms.clear()
+        _terms[term] = number
+    return number
+
+
+def pack_terms(terms: Iterable[str]) -> bytes:
+    """Distinct terms with how often each occurs, in the order of their numbers."""
+    counts = Counter(map(term_number, terms))
+    return b"".join(
+        [
+            number.to_bytes(8, "little") + bytes((min(counts[number], 255),))
+            for number in sorted(counts)
+        ]
+    )
+
+
+def terms_sum(memory: int, packed: bytes) -> int:
+    """What guards a memory's packed terms against rot."""
+    return zlib.crc32(packed, memory & 0xFFFFFFFF)
+
+
+def passage_sum(
+    memory: int, ordinal: int, start: int, stop: int, model: int | None, vector: bytes | None
+) -> int:
+    """What guards a passage against rot."""
+    place = _PLACE.pack(memory, ordinal, start, stop, -1 if model is None else model)
+    return zlib.crc32(vector or b"", zlib.crc32(place))
+
+
+def write_terms(connection: apsw.Connection, space: str, memory: int, packed: bytes) -> None:
+    """Replace a memory's terms."""
+    connection.execute(
+        "INSERT INTO lexemes (memory, space, analysis, terms, sum) VALUES (?, ?, ?, ?, ?)"
+        " ON CONFLICT (memory) DO UPDATE SET analysis = excluded.analysis,"
+        " terms = excluded.terms, sum = excluded.sum",
+        (memory, space, ANALYSIS_VERSION, packed, terms_sum(memory, packed)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A stretch of a memory's text, and its vector when it has one."""
+
+    span: Span
+    model: int | None
+    vector: bytes | None
+
+
+def write_passages(
+    connection: apsw.Connection, space: str, memory: int, passages: Sequence[Passage]
+) -> None:
+    """Store a new memory's passages."""
+    connection.executemany(
+        "INSERT INTO passages (memory, ordinal, space, start, stop, model, vector, sum)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        [
+            (
+                memory, ordinal, space, p.span.start, p.span.stop, p.model, p.vector,
+                passage_sum(memory, ordinal, p.span.start, p.span.stop, p.model, p.vector),
+            )
+            for ordinal, p in enumerate(passages)
+        ],
+    )  # fmt: skip
+
+
+def read_passages(connection: apsw.Connection, space: str, memory: int) -> list[Passage]:
+    """A memory's passages in order."""
+    return [
+        Passage(Span(start, stop), model, vector)
+        for start, stop, model, vector in connection.execute(
+            "SELECT start, stop, model, vector FROM passages"
+            " WHERE space = ? AND memory = ? ORDER BY ordinal",
+            (space, memory),
+        )
+    ]
+
+
+def write_labels(
+    connection: apsw.Connection, space: str, memory: int, labels: Iterable[str]
+) -> None:
+    """Store what a new memory can be filtered by."""
+    connection.executemany(
+        "INSERT INTO labels (space, label, memory) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
+        [(space, label, memory) for label in labels],
+    )
+
+
+def write_grams(connection: apsw.Connection, memory: int, folded: str) -> None:
+    """Store a new memory's text for substring search."""
+    connection.execute("INSERT INTO grams (rowid, body) VALUES (?, ?)", (memory, folded))
+
+
+def drop(connection: apsw.Connection, space: str, memory: int) -> None:
+    """Remove all that is derived from a memory."""
+    for statement in (
+        "DELETE FROM lexemes WHERE space = ? AND memory = ?",
+        "DELETE FROM passages WHERE space = ? AND memory = ?",
+        "DELETE FROM labels WHERE space = ? AND memory = ?",
+    ):
+        connection.execute(statement, (space, memory))
+    connection.execute("DELETE FROM grams WHERE rowid = ?", (memory,))
+
+
+def model_number(connection: apsw.Connection, model: str, weights: str, dimensions: int) -> int:
+    """The number under which vectors of this model are stored, given out on first use."""
+    row = connection.execute(
+        "SELECT num FROM models WHERE id = ? AND weights = ?", (model, weights)
+    ).fetchone()
+    if row is None:
+        row = connection.execute(
+            "INSERT INTO models (id, weights, dimensions) VALUES (?, ?, ?) RETURNING num",
+            (model, weights, dimensions),
+        ).fetchone()
+    return int(row[0])
+
+
+def known_model(connection: apsw.Connection, model: str, weights: str) -> int | None:
+    """The number of a model that has vectors here, or None."""
+    row = connection.execute(
+        "SELECT num FROM models WHERE id = ? AND weights = ?", (model, weights)
+    ).fetchone()
+    return None if row is None else int(row[0])
+
+
+def unpack_postings(joined: bytes) -> NDArray[np.void]:
+    """Packed terms of one or more memories as an array of POSTING."""
+    return np.frombuffer(joined, POSTING)

@@ -1,0 +1,463 @@
+"""A space's searchable columns, terms and vectors, held in memory and kept current.
+
+Positions only grow: a changed memory gets a new one and its old one dies, so that a reader's
+snapshot never changes under it. What changed is asked of the change counter, so that writes of
+other processes are seen too.
+"""
+
+from __future__ import annotations
+
+import threading
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import apsw
+import numpy as np
+from numpy.typing import NDArray
+
+from commonplace.errors import StorageCorrupt
+from commonplace.storage import derived
+from commonplace.storage.sqlite import read_head
+
+STATES = ("active", "dying", "archived", "superseded", "dead")
+LIVE = 2  # the first two states are live
+NEVER = np.iinfo(np.int64).min
+SORT_POSTINGS = 100_000  # below, comparing every posting is as quick as a look-up
+RELOAD_DEAD = 0.3
+ROLES = {"user", "assistant", "system", "human", "ai", "bot", "tool", "agent"}
+
+Floats = NDArray[np.float32]
+Flags = NDArray[np.bool_]
+Ints = NDArray[np.int64]
+
+
+class _Growing:
+    """An array that grows at its end; earlier views stay valid and unchanged."""
+
+    def __init__(self, dtype: Any, width: int | None = None) -> None:
+        shape = (0,) if width is None else (0, width)
+        self._buffer: NDArray[Any] = np.empty(shape, dtype)
+        self.size = 0
+
+    def extend(self, values: NDArray[Any]) -> None:
+        end = self.size + len(values)
+        if end > len(self._buffer):
+            if self.size == 0:
+                self._buffer = np.ascontiguousarray(values, self._buffer.dtype)
+                self.size = end
+                return
+            room = max(end, self.size + self.size // 2)
+            grown = np.empty((room, *self._buffer.shape[1:]), self._buffer.dtype)
+            grown[: self.size] = self._buffer[: self.size]
+            self._buffer = grown
+        self._buffer[self.size : end] = values
+        self.size = end
+
+    def fork(self) -> _Growing:
+        """The same content; growing it leaves this one alone."""
+        fork = _Growing(self._buffer.dtype)
+        fork._buffer, fork.size = self.view, self.size
+        return fork
+
+    @property
+    def view(self) -> NDArray[Any]:
+        return self._buffer[: self.size]
+
+
+@dataclass(frozen=True)
+class _Sorted:
+    """Postings in the order of their terms."""
+
+    terms: NDArray[np.uint64]
+    starts: Ints
+    positions: NDArray[np.int32]
+    times: NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Everything a recall reads, as it was at one operation."""
+
+    seq: int
+    num: Ints
+    row_seq: Ints
+    kind: NDArray[np.int32]
+    state: NDArray[np.int8]
+    importance: Floats
+    credit: Floats
+    pinned: Flags
+    occurred: Ints
+    created: Ints
+    length: Floats
+    session: NDArray[np.int32]
+    place: Ints
+    speaker: NDArray[np.int32]
+    alive: Flags
+    kinds: dict[str, int]
+    speakers: dict[str, int]
+    sessions: int
+    base: _Sorted | None
+    tail_terms: NDArray[np.uint64]
+    tail_positions: NDArray[np.int32]
+    tail_times: NDArray[np.uint8]
+    vectors: NDArray[np.int8]
+    scales: Floats
+    owner: NDArray[np.int32]
+    vectored: int
+
+    @property
+    def size(self) -> int:
+        """How many positions there are, dead ones included."""
+        return len(self.num)
+
+    @cached_property
+    def live(self) -> Flags:
+        """Positions of memories that search tools see."""
+        flags: Flags = self.alive & (self.state < LIVE)
+        return flags
+
+    @cached_property
+    def embedded(self) -> Flags:
+        """Positions that have a vector."""
+        flags: Flags = np.zeros(self.size, np.bool_)
+        flags[self.owner] = True
+        return flags
+
+    @cached_property
+    def beside(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The line before and the line after each line of a session; itself where there is none."""
+        before = np.arange(self.size)
+        after = np.arange(self.size)
+        lines = np.flatnonzero(self.live & (self.session >= 0))
+        lines = lines[np.lexsort((self.place[lines], self.session[lines]))]
+        same = self.session[lines[1:]] == self.session[lines[:-1]]
+        before[lines[1:][same]] = lines[:-1][same]
+        after[lines[:-1][same]] = lines[1:][same]
+        return before, after
+
+    @cached_property
+    def called(self) -> dict[str, list[tuple[str, int]]]:
+        """Speakers by the first word of their name, folded: (name as words, code)."""
+        found: dict[str, list[tuple[str, int]]] = {}
+        for name, code in self.speakers.items():
+            words = " ".join(name.casefold().split())
+            if words and words not in ROLES:
+                found.setdefault(words.split(" ")[0], []).append((words, code))
+        return found
+
+    def postings(self, term: int) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
+        """Where a term occurs, and how often."""
+        number = np.uint64(term)
+        tail = np.flatnonzero(self.tail_terms == number)
+        found = self.tail_positions[tail], self.tail_times[tail]
+        if self.base is None:
+            return found
+        at = int(np.searchsorted(self.base.terms, number))
+        if at == len(self.base.terms) or self.base.terms[at] != number:
+            return found
+        run = slice(int(self.base.starts[at]), int(self.base.starts[at + 1]))
+        if not len(tail):
+            return self.base.positions[run], self.base.times[run]
+        return (
+            np.concatenate([self.base.positions[run], found[0]]),
+            np.concatenate([self.base.times[run], found[1]]),
+        )
+
+    def cosine(self, query: NDArray[np.int8], scale: float) -> Floats:
+        """Each memory's best passage against the query; 0 where there is no vector yet."""
+        best = np.zeros(self.size, np.float32)
+        if not len(self.owner):
+            return best
+        import simsimd
+
+        raw = np.asarray(simsimd.cdist(query[None, :], self.vectors, metric="dot"))[0]
+        scores = (raw * (self.scales * scale)).astype(np.float32)
+        if len(self.owner) == self.vectored:
+            best[self.owner] = scores
+        else:
+            first = np.flatnonzero(np.diff(self.owner, prepend=-1))
+            best[self.owner[first]] = np.maximum.reduceat(scores, first)
+        return best
+
+
+class SpaceIndex:
+    """The resident index of one space for one embedding model."""
+
+    def __init__(self, space: str, model: tuple[str, str, int] | None) -> None:
+        self.space = space
+        self.model = model
+        self._lock = threading.Lock()
+        self._clear()
+
+    def _clear(self) -> None:
+        dimensions = self.model[2] if self.model else 0
+        self._seq = 0
+        self._columns = {
+            "num": _Growing(np.int64), "row_seq": _Growing(np.int64), "kind": _Growing(np.int32),
+            "state": _Growing(np.int8), "importance": _Growing(np.float32),
+            "credit": _Growing(np.float32), "pinned": _Growing(np.bool_),
+            "occurred": _Growing(np.int64), "created": _Growing(np.int64),
+            "length": _Growing(np.float32), "session": _Growing(np.int32),
+            "place": _Growing(np.int64), "speaker": _Growing(np.int32),
+        }  # fmt: skip
+        self._alive = np.empty(0, np.bool_)
+        self._kinds: dict[str, int] = {}
+        self._speakers: dict[str, int] = {}
+        self._sessions: dict[tuple[str, str], int] = {}
+        self._at: dict[int, int] | None = None
+        self._base: _Sorted | None = None
+        self._tail = (_Growing(np.uint64), _Growing(np.int32), _Growing(np.uint8))
+        self._vectors = _Growing(np.int8, dimensions)
+        self._scales = _Growing(np.float32)
+        self._owner = _Growing(np.int32)
+        self._vectored = 0
+        self._snapshot: Snapshot | None = None
+
+    def snapshot(self, connection: apsw.Connection) -> Snapshot:
+        """The index as of the connection's snapshot, or of a newer one that another reader saw."""
+        seq = read_head(connection, self.space)[0]
+        current = self._snapshot
+        if current is not None and current.seq >= seq:
+            return current
+        with self._lock:
+            if self._snapshot is None or self._snapshot.seq < seq:
+                self._follow(connection, seq)
+                dead = self._alive.size - int(self._alive.sum())
+                if dead > 1000 and dead > RELOAD_DEAD * self._alive.size:
+                    self._clear()
+                    self._follow(connection, seq)
+            assert self._snapshot is not None
+            return self._snapshot
+
+    def private_snapshot(self, connection: apsw.Connection) -> Snapshot:
+        """For reading inside an open unit: sees its uncommitted rows, and nobody else does."""
+        if (
+            self._snapshot is not None
+            and self._snapshot.seq == read_head(connection, self.space)[0]
+        ):
+            return self._snapshot
+        return self._fork().snapshot(connection)
+
+    def _fork(self) -> SpaceIndex:
+        with self._lock:
+            fork = SpaceIndex(self.space, self.model)
+            fork._seq, fork._snapshot = self._seq, self._snapshot
+            fork._columns = {name: growing.fork() for name, growing in self._columns.items()}
+            fork._alive, fork._base, fork._vectored = self._alive, self._base, self._vectored
+            fork._kinds, fork._speakers = dict(self._kinds), dict(self._speakers)
+            fork._sessions = dict(self._sessions)
+            terms, positions, times = self._tail
+            fork._tail = (terms.fork(), positions.fork(), times.fork())
+            fork._vectors, fork._scales = self._vectors.fork(), self._scales.fork()
+            fork._owner = self._owner.fork()
+            return fork
+
+    def _follow(self, connection: apsw.Connection, seq: int) -> None:
+        nums = self._changed(connection) if self._snapshot is not None else None
+        if nums is None or nums:
+            self._append(connection, nums)
+        self._seq = seq
+        self._snapshot = self._freeze()
+
+    def _changed(self, connection: apsw.Connection) -> list[int]:
+        rows = connection.execute(
+            "SELECT num FROM memories WHERE space = ?1 AND seq > ?2"
+            " UNION SELECT memory FROM touches WHERE space = ?1 AND seq > ?2",
+            (self.space, self._seq),
+        )
+        return [row[0] for row in rows]
+
+    def _select(
+        self, connection: apsw.Connection, statement: str, key: str, nums: list[int] | None
+    ) -> list[tuple[Any, ...]]:
+        """All rows, or those of the given memories, in the order of the memories' numbers."""
+        if nums is None:
+            return connection.execute(f"{statement} ORDER BY {key}", (self.space,)).fetchall()
+        rows: list[tuple[Any, ...]] = []
+        for first in range(0, len(nums), 500):
+            part = nums[first : first + 500]
+            marks = ",".join("?" * len(part))
+            rows += connection.execute(
+                f"{statement} AND {key} IN ({marks}) ORDER BY {key}",
+                (self.space, *part),
+            )
+        return rows
+
+    def _append(self, connection: apsw.Connection, nums: list[int] | None) -> None:
+        first = self._columns["num"].size
+        rows = self._select(
+            connection,
+            "SELECT num, seq, kind, state, importance, credit, pinned, occurred_at, created_at"
+            " FROM memories WHERE space = ?",
+            "num",
+            nums,
+        )
+        alive = np.ones(first + len(rows), np.bool_)
+        alive[:first] = self._alive
+        if nums is not None:
+            places = self._places()
+            alive[[places[num] for num in nums if num in places]] = False
+        self._alive = alive
+        if not rows:
+            return
+        self._append_columns(rows)
+        if self._at is not None:
+            self._at.update((row[0], first + i) for i, row in enumerate(rows))
+        where = self._columns["num"].view[first:]
+        self._append_terms(connection, nums, where, first)
+        self._append_messages(connection, nums, where, first)
+        self._append_vectors(connection, nums, where, first)
+
+    def _places(self) -> dict[int, int]:
+        """The newest position of each memory."""
+        if self._at is None:
+            self._at = {num: i for i, num in enumerate(self._columns["num"].view.tolist())}
+        return self._at
+
+    def _append_columns(self, rows: Sequence[tuple[Any, ...]]) -> None:
+        num, seq, kind, state, importance, credit, pinned, occurred, created = zip(
+            *rows, strict=True
+        )
+        codes = self._kinds
+        for name in set(kind) - codes.keys():
+            codes[name] = len(codes)
+        try:
+            states = [STATES.index(name) for name in state]
+        except ValueError as error:
+            raise _damaged("an unknown state") from error
+        values: dict[str, Iterable[Any]] = {
+            "num": num, "row_seq": seq, "kind": [codes[name] for name in kind], "state": states,
+            "importance": importance, "credit": credit, "pinned": pinned,
+            "occurred": [NEVER if at is None else at for at in occurred], "created": created,
+        }  # fmt: skip
+        for name, column in values.items():
+            growing = self._columns[name]
+            growing.extend(np.array(column, growing.view.dtype))
+        count = len(rows)
+        self._columns["length"].extend(np.zeros(count, np.float32))
+        self._columns["session"].extend(np.full(count, -1, np.int32))
+        self._columns["place"].extend(np.zeros(count, np.int64))
+        self._columns["speaker"].extend(np.full(count, -1, np.int32))
+
+    def _append_terms(
+        self, connection: apsw.Connection, nums: list[int] | None, where: Ints, first: int
+    ) -> None:
+        rows = self._select(
+            connection, "SELECT memory, terms, sum FROM lexemes WHERE space = ?", "memory", nums
+        )
+        crc32 = zlib.crc32
+        for memory, packed, total in rows:
+            if crc32(packed, memory & 0xFFFFFFFF) != total:
+                raise _damaged(f"the terms of row {memory}")
+        if not rows:
+            return
+        postings = derived.unpack_postings(b"".join([row[1] for row in rows]))
+        counts = np.array([len(row[1]) for row in rows]) // derived.POSTING.itemsize
+        owners = first + np.searchsorted(where, np.array([row[0] for row in rows], np.int64))
+        positions = np.repeat(owners.astype(np.int32), counts)
+        times = np.ascontiguousarray(postings["times"])
+        lengths = np.bincount(positions - first, times, minlength=len(where))
+        self._columns["length"].view[first:] = lengths[: len(where)]
+        terms = np.ascontiguousarray(postings["term"])
+        for growing, values in zip(self._tail, (terms, positions, times), strict=True):
+            growing.extend(values)
+        if self._tail[0].size > max(
+            SORT_POSTINGS, 0 if self._base is None else self._base.times.size // 4
+        ):
+            self._sort_tail()
+
+    def _sort_tail(self) -> None:
+        terms, positions, times = (growing.view for growing in self._tail)
+        if self._base is not None:
+            spans = np.diff(self._base.starts)
+            terms = np.concatenate([np.repeat(self._base.terms, spans), terms])
+            positions = np.concatenate([self._base.positions, positions])
+            times = np.concatenate([self._base.times, times])
+        order = np.argsort(terms, kind="stable")
+        terms = terms[order]
+        starts = np.flatnonzero(np.concatenate([[True], terms[1:] != terms[:-1]]))
+        self._base = _Sorted(
+            terms[starts], np.append(starts, len(terms)), positions[order], times[order]
+        )
+        self._tail = (_Growing(np.uint64), _Growing(np.int32), _Growing(np.uint8))
+
+    def _append_messages(
+        self, connection: apsw.Connection, nums: list[int] | None, where: Ints, first: int
+    ) -> None:
+        rows = self._select(
+            connection,
+            "SELECT memory, conversation, session, position, speaker FROM messages WHERE space = ?",
+            "memory",
+            nums,
+        )
+        if not rows:
+            return
+        at = first + np.searchsorted(where, np.array([row[0] for row in rows], np.int64))
+        sessions, speakers = self._sessions, self._speakers
+        codes = [sessions.setdefault((row[1], row[2]), len(sessions)) for row in rows]
+        self._columns["session"].view[at] = codes
+        self._columns["place"].view[at] = [row[3] for row in rows]
+        self._columns["speaker"].view[at] = [
+            speakers.setdefault(row[4], len(speakers)) for row in rows
+        ]
+
+    def _append_vectors(
+        self, connection: apsw.Connection, nums: list[int] | None, where: Ints, first: int
+    ) -> None:
+        if self.model is None:
+            return
+        number = derived.known_model(connection, self.model[0], self.model[1])
+        if number is None:
+            return
+        rows = self._select(
+            connection,
+            "SELECT memory, ordinal, start, stop, model, vector, sum FROM passages"
+            f" WHERE space = ? AND model = {number:d}",
+            "memory",
+            nums,
+        )
+        size = 4 + self.model[2]
+        for memory, ordinal, start, stop, model, vector, total in rows:
+            if (
+                len(vector) != size
+                or derived.passage_sum(memory, ordinal, start, stop, model, vector) != total
+            ):
+                raise _damaged(f"a vector of row {memory}")
+        if not rows:
+            return
+        packed = np.frombuffer(b"".join([row[5] for row in rows]), np.uint8).reshape(-1, size)
+        owners = first + np.searchsorted(where, np.array([row[0] for row in rows], np.int64))
+        self._scales.extend(np.ascontiguousarray(packed[:, :4]).view("<f4")[:, 0])
+        self._vectors.extend(packed[:, 4:].view(np.int8))
+        self._owner.extend(owners.astype(np.int32))
+        self._vectored += len(np.unique(owners))
+
+    def _freeze(self) -> Snapshot:
+        columns = {name: growing.view for name, growing in self._columns.items()}
+        terms, positions, times = (growing.view for growing in self._tail)
+        return Snapshot(
+            seq=self._seq,
+            **columns,
+            alive=self._alive,
+            kinds=dict(self._kinds),
+            speakers=dict(self._speakers),
+            sessions=len(self._sessions),
+            base=self._base,
+            tail_terms=terms,
+            tail_positions=positions,
+            tail_times=times,
+            vectors=self._vectors.view,
+            scales=self._scales.view,
+            owner=self._owner.view,
+            vectored=self._vectored,
+        )
+
+
+def _damaged(what: str) -> StorageCorrupt:
+    return StorageCorrupt(
+        f"The search index is damaged: {what}.",
+        hint="Run 'commonplace doctor --repair' to rebuild it from the rows.",
+    )

@@ -1,0 +1,206 @@
+"""The tables of a space, and the numbered steps that bring an older file up to date.
+
+Every table carries `space`, so that the same statements serve an engine where spaces share
+tables. Tables listed in `tables.py` are versioned and hashed; the rest are derived from them
+or append-only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import apsw
+
+from commonplace.errors import StorageCorrupt, UnsupportedVersion
+
+APPLICATION_ID = 0x434D504C  # "CMPL" in the file's header
+
+_V1 = """
+CREATE TABLE head (
+  space TEXT NOT NULL PRIMARY KEY, seq BIGINT NOT NULL, next_num BIGINT NOT NULL, hash BLOB NOT NULL
+);
+CREATE TABLE operations (
+  num BIGINT NOT NULL, space TEXT NOT NULL, id TEXT NOT NULL, at BIGINT NOT NULL,
+  name TEXT NOT NULL, origin TEXT NOT NULL, undoes BIGINT, hash BLOB NOT NULL,
+  PRIMARY KEY (space, num)
+);
+CREATE UNIQUE INDEX operations_id ON operations (space, id);
+CREATE INDEX operations_at ON operations (space, at);
+CREATE INDEX operations_undoes ON operations (space, undoes) WHERE undoes IS NOT NULL;
+
+CREATE TABLE memories (
+  num INTEGER PRIMARY KEY, space TEXT NOT NULL, id TEXT NOT NULL, kind TEXT NOT NULL,
+  title TEXT NOT NULL, text TEXT NOT NULL, tags TEXT NOT NULL, importance DOUBLE PRECISION NOT NULL,
+  confidence DOUBLE PRECISION NOT NULL, credit DOUBLE PRECISION NOT NULL, state TEXT NOT NULL,
+  pinned BIGINT NOT NULL, occurred_at BIGINT, created_at BIGINT NOT NULL,
+  updated_at BIGINT NOT NULL, ref TEXT, attrs TEXT NOT NULL, origin TEXT NOT NULL,
+  trust TEXT NOT NULL, seq BIGINT NOT NULL, hash BLOB NOT NULL
+);
+CREATE UNIQUE INDEX memories_id ON memories (space, id);
+CREATE UNIQUE INDEX memories_ref ON memories (space, ref) WHERE ref IS NOT NULL;
+CREATE INDEX memories_seq ON memories
+  (space, seq, num, kind, state, importance, credit, pinned, occurred_at, created_at);
+CREATE INDEX memories_kind ON memories (space, kind, created_at);
+
+CREATE TABLE messages (
+  num INTEGER PRIMARY KEY, space TEXT NOT NULL, memory BIGINT NOT NULL, conversation TEXT NOT NULL,
+  session TEXT NOT NULL, position BIGINT NOT NULL, speaker TEXT NOT NULL,
+  seq BIGINT NOT NULL, hash BLOB NOT NULL
+);
+CREATE UNIQUE INDEX messages_memory ON messages (space, memory);
+CREATE UNIQUE INDEX messages_place ON messages (space, conversation, position);
+CREATE INDEX messages_seq ON messages (space, seq, memory, conversation, session, position, speaker);
+
+CREATE TABLE links (
+  num INTEGER PRIMARY KEY, space TEXT NOT NULL, id TEXT NOT NULL, source TEXT NOT NULL,
+  target TEXT NOT NULL, kind TEXT NOT NULL, weight DOUBLE PRECISION NOT NULL, reason TEXT NOT NULL,
+  attrs TEXT NOT NULL, origin TEXT NOT NULL, created_at BIGINT NOT NULL,
+  seq BIGINT NOT NULL, hash BLOB NOT NULL
+);
+CREATE UNIQUE INDEX links_id ON links (space, id);
+CREATE UNIQUE INDEX links_edge ON links (space, source, target, kind);
+CREATE INDEX links_target ON links (space, target);
+CREATE INDEX links_seq ON links (space, seq);
+
+CREATE TABLE facts (
+  num INTEGER PRIMARY KEY, space TEXT NOT NULL, id TEXT NOT NULL, subject TEXT NOT NULL,
+  predicate TEXT NOT NULL, object TEXT NOT NULL, subject_key TEXT NOT NULL,
+  predicate_key TEXT NOT NULL, object_key TEXT NOT NULL, valid_from BIGINT, valid_to BIGINT,
+  confidence DOUBLE PRECISION NOT NULL, memory TEXT, attrs TEXT NOT NULL, origin TEXT NOT NULL,
+  created_at BIGINT NOT NULL, seq BIGINT NOT NULL, hash BLOB NOT NULL
+);
+CREATE UNIQUE INDEX facts_id ON facts (space, id);
+CREATE INDEX facts_subject ON facts (space, subject_key, predicate_key);
+CREATE INDEX facts_object ON facts (space, object_key);
+CREATE INDEX facts_memory ON facts (space, memory) WHERE memory IS NOT NULL;
+CREATE INDEX facts_seq ON facts (space, seq);
+
+CREATE TABLE clusters (
+  num INTEGER PRIMARY KEY, space TEXT NOT NULL, id TEXT NOT NULL, name TEXT NOT NULL,
+  digest TEXT NOT NULL, parent TEXT, centroid BLOB, attrs TEXT NOT NULL, origin TEXT NOT NULL,
+  created_at BIGINT NOT NULL, seq BIGINT NOT NULL, hash BLOB NOT NULL
+);
+CREATE UNIQUE INDEX clusters_id ON clusters (space, id);
+CREATE INDEX clusters_seq ON clusters (space, seq);
+CREATE TABLE members (
+  num INTEGER PRIMARY KEY, space TEXT NOT NULL, cluster TEXT NOT NULL, memory TEXT NOT NULL,
+  seq BIGINT NOT NULL, hash BLOB NOT NULL
+);
+CREATE UNIQUE INDEX members_pair ON members (space, cluster, memory);
+CREATE INDEX members_memory ON members (space, memory);
+CREATE INDEX members_seq ON members (space, seq);
+
+CREATE TABLE artifacts (
+  num INTEGER PRIMARY KEY, space TEXT NOT NULL, id TEXT NOT NULL, path TEXT, title TEXT NOT NULL,
+  media_type TEXT NOT NULL, version BIGINT NOT NULL, status TEXT NOT NULL, state TEXT NOT NULL,
+  attrs TEXT NOT NULL, origin TEXT NOT NULL, created_at BIGINT NOT NULL,
+  updated_at BIGINT NOT NULL, seq BIGINT NOT NULL, hash BLOB NOT NULL
+);
+CREATE UNIQUE INDEX artifacts_id ON artifacts (space, id);
+CREATE UNIQUE INDEX artifacts_path ON artifacts (space, path) WHERE path IS NOT NULL AND state = 'active';
+CREATE INDEX artifacts_seq ON artifacts (space, seq);
+CREATE TABLE contents (
+  num INTEGER PRIMARY KEY, space TEXT NOT NULL, artifact TEXT NOT NULL, version BIGINT NOT NULL,
+  content BLOB NOT NULL, summary TEXT NOT NULL, origin TEXT NOT NULL, created_at BIGINT NOT NULL,
+  seq BIGINT NOT NULL, hash BLOB NOT NULL
+);
+CREATE UNIQUE INDEX contents_version ON contents (space, artifact, version);
+CREATE INDEX contents_seq ON contents (space, seq);
+CREATE TABLE reviews (
+  num INTEGER PRIMARY KEY, space TEXT NOT NULL, artifact TEXT NOT NULL, version BIGINT NOT NULL,
+  reviewer TEXT NOT NULL, outcome TEXT NOT NULL, comments TEXT NOT NULL, origin TEXT NOT NULL,
+  created_at BIGINT NOT NULL, seq BIGINT NOT NULL, hash BLOB NOT NULL
+);
+CREATE INDEX reviews_artifact ON reviews (space, artifact, version);
+CREATE INDEX reviews_seq ON reviews (space, seq);
+
+CREATE TABLE events (
+  num INTEGER PRIMARY KEY, space TEXT NOT NULL, kind TEXT NOT NULL, subject TEXT NOT NULL,
+  at BIGINT NOT NULL, payload TEXT, payload_hash BLOB NOT NULL, seq BIGINT NOT NULL, hash BLOB NOT NULL
+);
+CREATE INDEX events_kind ON events (space, kind, num);
+CREATE INDEX events_subject ON events (space, subject, num);
+
+CREATE TABLE versions (
+  space TEXT NOT NULL, entity TEXT NOT NULL, num BIGINT NOT NULL, since BIGINT NOT NULL,
+  until BIGINT NOT NULL, row TEXT NOT NULL, vectors BLOB, hash BLOB NOT NULL,
+  PRIMARY KEY (space, entity, num, until)
+) WITHOUT ROWID;
+CREATE INDEX versions_until ON versions (space, until, entity, num);
+CREATE INDEX versions_since ON versions (space, since, entity, num);
+
+CREATE TABLE touches (
+  space TEXT NOT NULL, memory BIGINT NOT NULL, seq BIGINT NOT NULL, PRIMARY KEY (space, seq, memory)
+) WITHOUT ROWID;
+
+CREATE TABLE counters (
+  space TEXT NOT NULL, memory BIGINT NOT NULL, accesses BIGINT NOT NULL,
+  last_access BIGINT NOT NULL, hash BLOB NOT NULL, PRIMARY KEY (space, memory)
+) WITHOUT ROWID;
+
+CREATE TABLE models (
+  num INTEGER PRIMARY KEY, id TEXT NOT NULL, weights TEXT NOT NULL, dimensions BIGINT NOT NULL
+);
+CREATE UNIQUE INDEX models_identity ON models (id, weights);
+CREATE TABLE lexemes (
+  memory INTEGER PRIMARY KEY, space TEXT NOT NULL, analysis BIGINT NOT NULL, terms BLOB NOT NULL,
+  sum BIGINT NOT NULL
+);
+CREATE TABLE passages (
+  memory BIGINT NOT NULL, ordinal BIGINT NOT NULL, space TEXT NOT NULL, start BIGINT NOT NULL,
+  stop BIGINT NOT NULL, model BIGINT, vector BLOB, sum BIGINT NOT NULL,
+  PRIMARY KEY (memory, ordinal)
+) WITHOUT ROWID;
+CREATE INDEX passages_model ON passages (space, model, memory);
+CREATE TABLE labels (
+  space TEXT NOT NULL, label TEXT NOT NULL, memory BIGINT NOT NULL,
+  PRIMARY KEY (space, label, memory)
+) WITHOUT ROWID;
+CREATE INDEX labels_memory ON labels (space, memory);
+CREATE VIRTUAL TABLE grams USING fts5(
+  body, tokenize = 'trigram case_sensitive 1', content = '', contentless_delete = 1, detail = none
+);
+INSERT INTO grams (grams, rank) VALUES ('secure-delete', 1);
+
+CREATE TABLE outbox (
+  num INTEGER PRIMARY KEY, space TEXT NOT NULL, kind TEXT NOT NULL, subject TEXT NOT NULL,
+  payload TEXT NOT NULL, attempts BIGINT NOT NULL, due_at BIGINT NOT NULL,
+  claimed_until BIGINT NOT NULL, last_error TEXT NOT NULL, created_at BIGINT NOT NULL
+);
+CREATE UNIQUE INDEX outbox_subject ON outbox (space, kind, subject);
+"""
+
+MIGRATIONS: tuple[str, ...] = (_V1,)
+
+
+def version_of(connection: apsw.Connection) -> int:
+    """The schema version of the open file: 0 for an empty one."""
+    if connection.pragma("application_id") not in (0, APPLICATION_ID):
+        raise StorageCorrupt(
+            "The file is a SQLite database of another program.", hint="Choose another path."
+        )
+    return int(connection.pragma("user_version"))
+
+
+def migrate(connection: apsw.Connection, steps: Sequence[str] = MIGRATIONS) -> None:
+    """Bring the file to the newest version; each step is one transaction, so a kill resumes."""
+    version = version_of(connection)
+    if version > len(steps):
+        raise UnsupportedVersion(
+            f"The file has schema version {version}, this release knows up to {len(steps)}.",
+            hint="Use the newer release that wrote it, or restore a backup.",
+        )
+    while version < len(steps):
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            version = version_of(connection)  # another process may have migrated meanwhile
+            if version < len(steps):
+                connection.execute(steps[version])
+                connection.pragma("application_id", APPLICATION_ID)
+                connection.pragma("user_version", version + 1)
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+        version = version_of(connection)

@@ -1,0 +1,582 @@
+"""One space's SQLite file: readers in parallel, one writer, commits shared by those who wait.
+
+`Store.read()` gives a snapshot. `Store.write(...)` gives a unit of work: everything in it is
+committed together or not at all, and leaving the block without an error means that it is on disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from commonplace.errors import (
+    CommonplaceError,
+    Conflict,
+    StorageCorrupt,
+    StorageFull,
+    StorageUnavailable,
+)
+from commonplace.storage import schema
+from commonplace.storage.tables import digest
+
+BUSY_SECONDS = 30.0
+BATCH_UNITS = 512
+BATCH_SECONDS = 0.05
+HELD_SECONDS = 0.05  # how long one process may write without letting another in
+WAL_BYTES = 64 * 1024 * 1024
+OLDEST_SQLITE = (3, 51, 3)  # before it, two writers could corrupt a WAL file
+NETWORK_FILESYSTEMS = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ncpfs", "fuse.sshfs"}
+
+
+def now() -> int:
+    """The wall clock as UTC microseconds."""
+    return time.time_ns() // 1000
+
+
+def check_runtime(directory: Path, version: str = "", mounts: str = "/proc/self/mounts") -> None:
+    """Refuse a SQLite or a file system on which a promise of durability would be empty."""
+    version = version or apsw.sqlite_lib_version()
+    if tuple(int(part) for part in version.split(".")[:3]) < OLDEST_SQLITE:
+        raise StorageUnavailable(
+            f"SQLite {version} can corrupt files that several processes write.",
+            hint="Install apsw 3.51.3 or newer.",
+        )
+    try:
+        lines = Path(mounts).read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return  # not Linux: there is no such list to ask
+    place, best, kind = directory.resolve(), "", ""
+    for line in lines:
+        _, point, filesystem, *_ = line.split(" ")
+        point = point.replace("\\040", " ")
+        if len(point) >= len(best) and place.is_relative_to(point):
+            best, kind = point, filesystem
+    if kind in NETWORK_FILESYSTEMS:
+        raise StorageUnavailable(
+            f"{directory} is on a network file system ({kind}), which cannot lock safely.",
+            hint="Choose a directory on a local disk with --data or COMMONPLACE_DATA.",
+        )
+
+
+def typed(error: apsw.Error) -> CommonplaceError:
+    """What an SQLite error means for the caller."""
+    extended = getattr(error, "extendedresult", 0)
+    if isinstance(error, apsw.FullError) or extended in (
+        apsw.SQLITE_IOERR_WRITE,
+        apsw.SQLITE_IOERR_SHMSIZE,
+    ):
+        return StorageFull(
+            "There is no room to write; nothing of this call was stored.",
+            hint="Free disk space and try again; reading goes on.",
+        )
+    if isinstance(error, apsw.CorruptError | apsw.NotADBError):
+        return StorageCorrupt(
+            "The file is damaged.", hint="Run 'commonplace doctor' and restore from a backup."
+        )
+    if isinstance(error, apsw.BusyError | apsw.LockedError):
+        return StorageUnavailable(
+            f"Another process has been writing for over {BUSY_SECONDS:.0f} seconds.",
+            hint="Try again; if it lasts, look for a stopped process.",
+        )
+    if isinstance(error, apsw.ConstraintError):
+        return Conflict("Something with the same identity exists already.")
+    return StorageUnavailable(
+        f"The storage refused ({type(error).__name__}, code {extended}).",
+        hint="Nothing of this call was acknowledged; look at the disk and try again.",
+    )
+
+
+def _waiting_turn() -> Callable[[int], bool]:
+    """A busy handler that waits for the other process by its own clock, with jitter."""
+
+    def handler(tries: int) -> bool:
+        if tries == 0:
+            handler.until = time.monotonic() + BUSY_SECONDS  # type: ignore[attr-defined]
+        if time.monotonic() > handler.until:  # type: ignore[attr-defined]
+            return False
+        time.sleep(random.uniform(0.0002, 0.001 if tries < 50 else 0.004))  # noqa: S311
+        return True
+
+    return handler
+
+
+def connect(path: Path, *, create: bool = False) -> apsw.Connection:
+    """An open connection with the settings that the promises rest on."""
+    if create and not path.exists():
+        # SQLite gives its side files the mode of the main file.
+        with contextlib.suppress(FileExistsError):
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+    connection.set_busy_handler(_waiting_turn())
+    connection.execute(
+        "PRAGMA synchronous = FULL; PRAGMA secure_delete = ON; PRAGMA temp_store = MEMORY;"
+        f"PRAGMA journal_size_limit = {WAL_BYTES}"
+    )
+    return connection
+
+
+@dataclass(eq=False)
+class _Batch:
+    """Units that will be committed together."""
+
+    begun: float
+    units: int = 0
+    settled: threading.Event = field(default_factory=threading.Event)
+    error: CommonplaceError | None = None
+
+    def settle(self, error: CommonplaceError | None) -> None:
+        self.error = error
+        self.settled.set()
+
+
+class Writer:
+    """Runs units one at a time on one connection; whoever finds nobody waiting commits for all."""
+
+    def __init__(self, open_connection: Callable[[], apsw.Connection]) -> None:
+        self._open = open_connection
+        self._connection: apsw.Connection | None = None
+        self._turn = threading.Lock()
+        self._count = threading.Lock()
+        self._waiting = 0
+        self._batch: _Batch | None = None
+        self._held_since = 0.0
+        self._released_at = 0.0
+
+    @contextlib.contextmanager
+    def unit(self) -> Iterator[apsw.Connection]:
+        """One unit; the block's effects are durable when it is left without an error."""
+        with self._count:
+            self._waiting += 1
+        try:
+            self._turn.acquire()
+        finally:
+            with self._count:
+                self._waiting -= 1
+        batch: _Batch | None = None
+        try:
+            batch = self._begin()
+            connection = self._connection
+            assert connection is not None
+            connection.execute("SAVEPOINT unit")
+            try:
+                yield connection
+                connection.execute("RELEASE unit")
+                batch.units += 1
+            except BaseException as error:
+                self._abandon(connection, batch, error)
+                if isinstance(error, apsw.Error):
+                    raise typed(error) from error
+                raise
+        except apsw.Error as error:
+            raise typed(error) from error
+        finally:
+            self._pass_on()
+            self._turn.release()
+        self._await(batch)
+
+    def _begin(self) -> _Batch:
+        if self._batch is None:
+            if self._connection is None:
+                self._connection = self._open()
+            began = time.monotonic()
+            if began - self._released_at > 0.001:
+                self._held_since = began
+            elif began - self._held_since > HELD_SECONDS:
+                time.sleep(0.002)  # processes that poll for the lock must find it free sometimes
+                self._held_since = time.monotonic()
+            self._connection.execute("BEGIN IMMEDIATE")
+            self._batch = _Batch(time.monotonic())
+        return self._batch
+
+    def _abandon(self, connection: apsw.Connection, batch: _Batch, error: BaseException) -> None:
+        """Undo one unit; if SQLite ended the whole transaction, its companions fail too."""
+        try:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK TO unit; RELEASE unit")
+                return
+        except apsw.Error as worse:
+            error = worse
+        cause = typed(error) if isinstance(error, apsw.Error) else None
+        batch.settle(cause or StorageUnavailable("The shared commit was abandoned."))
+        self._batch = None
+        self._reset()
+
+    def _pass_on(self) -> None:
+        """Commit, unless somebody who will do it for us is already waiting."""
+        batch = self._batch
+        if batch is None:
+            return
+        with self._count:
+            others = self._waiting > 0
+        young = time.monotonic() - batch.begun < BATCH_SECONDS
+        if others and young and batch.units < BATCH_UNITS:
+            return
+        self._commit(batch)
+
+    def _commit(self, batch: _Batch) -> None:
+        self._batch = None
+        assert self._connection is not None
+        try:
+            self._connection.execute("COMMIT")
+        except apsw.Error as error:
+            self._reset()
+            batch.settle(typed(error))
+        except BaseException:
+            self._reset()
+            batch.settle(StorageUnavailable("The commit was interrupted."))
+            raise
+        else:
+            batch.settle(None)
+        self._released_at = time.monotonic()
+
+    def _await(self, batch: _Batch) -> None:
+        while not batch.settled.wait(0.05):
+            # The one who was to commit may have been interrupted: do it ourselves.
+            if self._turn.acquire(blocking=False):
+                try:
+                    if self._batch is batch:
+                        self._commit(batch)
+                finally:
+                    self._turn.release()
+        if batch.error is not None:
+            raise type(batch.error)(batch.error.message, hint=batch.error.hint)
+
+    def _reset(self) -> None:
+        """Start over with a new connection: after a failed write the old one is not trusted."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with contextlib.suppress(apsw.Error):
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+            connection.close(True)
+
+    @contextlib.contextmanager
+    def idle(self) -> Iterator[apsw.Connection]:
+        """The connection outside any transaction, while no unit runs."""
+        with self._turn:
+            if self._batch is not None:
+                self._commit(self._batch)
+            if self._connection is None:
+                self._connection = self._open()
+            yield self._connection
+
+    def close(self) -> None:
+        """Close the connection when no unit is running."""
+        with self._turn:
+            if self._batch is not None:
+                self._commit(self._batch)
+            self._reset()
+
+
+class Unit:
+    """An open unit of work: its operation is recorded with the first change it makes."""
+
+    def __init__(
+        self,
+        connection: apsw.Connection,
+        space: str,
+        name: str,
+        origin: Mapping[str, Any],
+        undoes: int | None = None,
+    ) -> None:
+        self.connection = connection
+        self.space = space
+        self.name = name
+        self.origin = origin
+        self.undoes = undoes
+        self.id = ""
+        self.at = 0
+        self._seq = 0
+        self._num = 0
+
+    @property
+    def seq(self) -> int:
+        """The operation's place in the order of all changes."""
+        if not self._seq:
+            self._record()
+        return self._seq
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything was written."""
+        return bool(self._seq)
+
+    def next_num(self) -> int:
+        """A number that no other row of the space has had."""
+        if not self._seq:
+            self._record()
+        self._num += 1
+        return self._num - 1
+
+    @contextlib.contextmanager
+    def part(self) -> Iterator[None]:
+        """A part that can fail alone: the unit is then as it was before it."""
+        if not self.connection.in_transaction:
+            raise StorageUnavailable("The unit of work has failed.", hint="Start a new one.")
+        before = (self.id, self.at, self._seq, self._num)
+        self.connection.execute("SAVEPOINT part")
+        try:
+            yield
+        except BaseException:
+            if self.connection.in_transaction:
+                self.connection.execute("ROLLBACK TO part; RELEASE part")
+                self.id, self.at, self._seq, self._num = before
+            raise
+        self.connection.execute("RELEASE part")
+
+    def _record(self) -> None:
+        seq, self._num = read_head(self.connection, self.space)
+        self._seq = seq + 1
+        self.id, self.at = str(uuid.uuid4()), now()
+        origin = json.dumps(dict(self.origin), ensure_ascii=False, separators=(",", ":"))
+        values = (self._seq, self.space, self.id, self.at, self.name, origin, self.undoes)
+        self.connection.execute(
+            "INSERT INTO operations (num, space, id, at, name, origin, undoes, hash)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (*values, digest(*values)),
+        )
+
+    def close(self) -> None:
+        """Move the space's counters on; the last statement of a unit that changed something."""
+        if self._seq:
+            self.connection.execute(
+                "INSERT INTO head (space, seq, next_num, hash) VALUES (?, ?, ?, ?)"
+                " ON CONFLICT (space) DO UPDATE SET seq = excluded.seq,"
+                " next_num = excluded.next_num, hash = excluded.hash",
+                (self.space, self._seq, self._num, digest(self.space, self._seq, self._num)),
+            )
+
+
+def read_head(connection: apsw.Connection, space: str) -> tuple[int, int]:
+    """(newest operation, next free row number) of the space."""
+    row = connection.execute(
+        "SELECT seq, next_num, hash FROM head WHERE space = ?", (space,)
+    ).fetchone()
+    if row is None:
+        return 0, 1
+    if digest(space, row[0], row[1]) != row[2]:
+        raise StorageCorrupt(
+            "The space's change counter is damaged.",
+            hint="Run 'commonplace doctor' and restore from a backup.",
+        )
+    return row[0], row[1]
+
+
+class _Scope(threading.local):
+    """The unit that this thread has open, if any."""
+
+    def __init__(self) -> None:
+        self.stack: contextlib.ExitStack | None = None
+        self.name = ""
+        self.origin: Mapping[str, Any] = {}
+        self.unit: Unit | None = None
+
+
+class Store:
+    """One space's file. Threads may share it; so may processes, each with its own Store."""
+
+    def __init__(self, path: Path, space: str) -> None:
+        self.path = path
+        self.space = space
+        self._scope = _Scope()
+        self._idle: list[apsw.Connection] = []
+        self._closed = False
+        self._writer = Writer(lambda: connect(self.path))
+        try:
+            connection = connect(path, create=True)
+            if schema.version_of(connection) != len(schema.MIGRATIONS):
+                self._prepare(connection)
+        except apsw.Error as error:
+            raise typed(error) from error
+        self._idle.append(connection)
+
+    def _prepare(self, connection: apsw.Connection) -> None:
+        version = schema.version_of(connection)
+        if 0 < version < len(schema.MIGRATIONS):
+            copy = self.path.with_name(f"{self.path.stem}.before-v{len(schema.MIGRATIONS)}.db")
+            if not copy.exists():
+                connection.execute("BEGIN")
+                try:
+                    copy_database(connection, copy)
+                finally:
+                    connection.execute("ROLLBACK")
+        if connection.pragma("journal_mode", "wal") != "wal":
+            raise StorageUnavailable(
+                "This file system does not allow a write-ahead log.",
+                hint="Choose a directory on a local disk.",
+            )
+        schema.migrate(connection)
+
+    @contextlib.contextmanager
+    def read(self) -> Iterator[apsw.Connection]:
+        """A consistent snapshot; inside an open unit, that unit's own view."""
+        if self._scope.unit is not None:
+            yield self._scope.unit.connection
+            return
+        if self._closed:
+            raise StorageUnavailable("The store is closed.", hint="Open it again.")
+        try:
+            connection = self._idle.pop() if self._idle else connect(self.path)
+        except apsw.Error as error:
+            raise typed(error) from error
+        healthy = False
+        try:
+            connection.execute("BEGIN")
+            yield connection
+            healthy = True
+        except apsw.Error as error:
+            raise typed(error) from error
+        except CommonplaceError:
+            healthy = True
+            raise
+        finally:
+            self._give_back(connection, healthy)
+
+    def _give_back(self, connection: apsw.Connection, healthy: bool) -> None:
+        try:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+        except apsw.Error:
+            healthy = False
+        if healthy and not self._closed and len(self._idle) < 16:
+            self._idle.append(connection)
+        else:
+            connection.close(True)
+
+    @contextlib.contextmanager
+    def unit(self, name: str, origin: Mapping[str, Any]) -> Iterator[None]:
+        """Make all writes of this block one unit of work; a block inside another joins it."""
+        scope = self._scope
+        if scope.stack is not None:
+            yield
+            return
+        with contextlib.ExitStack() as stack:
+            scope.stack, scope.name, scope.origin = stack, name, origin
+            try:
+                yield
+            finally:
+                scope.stack = None
+
+    @contextlib.contextmanager
+    def write(
+        self, name: str, origin: Mapping[str, Any], undoes: int | None = None
+    ) -> Iterator[Unit]:
+        """The unit to write with: a new one, or a part of the one that is open."""
+        scope = self._scope
+        if scope.unit is None:
+            if scope.stack is None:
+                with self._begin(name, origin, undoes) as unit:
+                    yield unit
+                return
+            begun = self._begin(scope.name or name, {**origin, **scope.origin}, undoes)
+            scope.stack.enter_context(begun)
+        unit_in_scope = scope.unit
+        assert unit_in_scope is not None
+        with unit_in_scope.part():
+            yield unit_in_scope
+
+    @contextlib.contextmanager
+    def _begin(self, name: str, origin: Mapping[str, Any], undoes: int | None) -> Iterator[Unit]:
+        if self._closed:
+            raise StorageUnavailable("The store is closed.", hint="Open it again.")
+        with self._writer.unit() as connection:
+            unit = Unit(connection, self.space, name, origin, undoes)
+            self._scope.unit = unit
+            try:
+                yield unit
+                unit.close()
+            finally:
+                self._scope.unit = None
+
+    @contextlib.contextmanager
+    def maintain(self) -> Iterator[apsw.Connection]:
+        """A durable write of what is outside history: access counters, the outbox, indexes."""
+        if self._scope.unit is not None:
+            with self._scope.unit.part():
+                yield self._scope.unit.connection
+            return
+        if self._closed:
+            raise StorageUnavailable("The store is closed.", hint="Open it again.")
+        with self._writer.unit() as connection:
+            yield connection
+
+    @property
+    def in_unit(self) -> bool:
+        """Whether this thread has written in a unit that is still open."""
+        return self._scope.unit is not None
+
+    def checkpoint(self) -> None:
+        """Move the write-ahead log into the file and empty it, so that nothing old stays in it."""
+        if self._scope.unit is not None:
+            raise StorageUnavailable("A unit of work is open.", hint="Finish it first.")
+        with self._writer.idle() as connection:
+            try:
+                connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+            except apsw.Error as error:
+                raise typed(error) from error
+
+    def rewrite(self) -> None:
+        """Write the whole file anew, so that no byte of what was deleted stays between rows."""
+        with self._writer.idle() as connection:
+            try:
+                connection.execute("VACUUM")
+            except apsw.Error as error:
+                raise typed(error) from error
+        self.checkpoint()
+
+    def close(self) -> None:
+        """Finish what runs and close every connection."""
+        self._closed = True
+        self._writer.close()
+        while self._idle:
+            self._idle.pop().close(True)
+
+
+def copy_database(
+    source: apsw.Connection, target: Path, progress: Callable[[int, int], None] | None = None
+) -> None:
+    """A consistent copy of an open database, also while others write to it."""
+    part = target.with_name(target.name + ".part")
+    part.unlink(missing_ok=True)
+    os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    copy = apsw.Connection(str(part))
+    try:
+        # An open read transaction pins the snapshot; without it, a backup in steps starts
+        # over whenever another connection writes, and might never end under load.
+        if not source.in_transaction:
+            raise StorageUnavailable("A copy needs an open read snapshot.")
+        source.execute("SELECT 1 FROM sqlite_schema").fetchone()
+        with copy.backup("main", source, "main") as backup:
+            while not backup.done:
+                backup.step(4096)
+                if progress is not None:
+                    progress(backup.page_count - backup.remaining, backup.page_count)
+        copy.pragma("journal_mode", "delete")
+    finally:
+        copy.close(True)
+    with part.open("rb+") as file:
+        os.fsync(file.fileno())
+    part.replace(target)
+    sync_directory(target.parent)
+
+
+def sync_directory(directory: Path) -> None:
+    """Make a rename or a new file in the directory durable, where the system has a way to."""
+    if os.name != "posix":
+        return
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,195 @@
+"""Versioned tables: each row carries the operation that wrote it and a hash of all it holds.
+
+A change first keeps the row as it was in `versions`, so nothing is destroyed by an update, and
+every read compares the hash, so nothing that rotted on disk is returned.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+import apsw
+
+from commonplace.errors import StorageCorrupt
+
+Row = dict[str, Any]
+
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
+
+
+def _plain(value: Any) -> Any:
+    return {"hex": value.hex()} if isinstance(value, bytes) else value
+
+
+def digest(*values: Any) -> bytes:
+    """A SHA-256 over values, unambiguous about where one ends and the next begins."""
+    return hashlib.sha256(_encode([_plain(value) for value in values]).encode()).digest()
+
+
+def dump(values: Iterable[Any]) -> str:
+    """A row's values as JSON text, exact for every value that SQLite can hold for us."""
+    return _encode([_plain(value) for value in values])
+
+
+def load(text: str) -> list[Any]:
+    """The values that `dump` wrote."""
+    return [bytes.fromhex(v["hex"]) if isinstance(v, dict) else v for v in json.loads(text)]
+
+
+class Writing(Protocol):
+    """What a versioned write needs of the open unit of work."""
+
+    @property
+    def connection(self) -> apsw.Connection: ...
+    @property
+    def space(self) -> str: ...
+    @property
+    def seq(self) -> int: ...
+    def next_num(self) -> int: ...
+
+
+class Table:
+    """One versioned table. Rows are dictionaries of `num`, its columns and `seq`."""
+
+    def __init__(self, name: str, *columns: str) -> None:
+        self.name = name
+        self.columns = columns
+        self.fields = ("num", *columns, "seq")
+        names = ", ".join(("num", "space", *columns, "seq", "hash"))
+        marks = ", ".join("?" * (len(columns) + 4))
+        self._select = f"SELECT num, {', '.join(columns)}, seq, hash FROM {name} WHERE space = ? "
+        self._insert = f"INSERT INTO {name} ({names}) VALUES ({marks})"
+        settings = ", ".join(f"{column} = ?" for column in (*columns, "seq", "hash"))
+        self._update = f"UPDATE {name} SET {settings} WHERE space = ? AND num = ?"
+        self._delete = f"DELETE FROM {name} WHERE space = ? AND num = ?"
+
+    def hash(self, space: str, values: Sequence[Any]) -> bytes:
+        """What the row's hash must be, for values in the order of `fields`."""
+        return digest(self.name, space, *values)
+
+    def verified(self, space: str, stored: Sequence[Any]) -> Row:
+        """The row as a dictionary, or an error if it is not what was written."""
+        values = stored[:-1]
+        if self.hash(space, values) != stored[-1]:
+            raise StorageCorrupt(
+                f"Row {stored[0]} of {self.name} does not match its hash.",
+                hint="Run 'commonplace doctor' and restore from a backup.",
+            )
+        return dict(zip(self.fields, values, strict=True))
+
+    def fetch(
+        self, connection: apsw.Connection, space: str, clause: str = "", *params: Any
+    ) -> list[Row]:
+        """Verified rows of the space; `clause` continues the WHERE."""
+        rows = connection.execute(self._select + clause, (space, *params))
+        return [self.verified(space, row) for row in rows]
+
+    def fetch_one(
+        self, connection: apsw.Connection, space: str, clause: str, *params: Any
+    ) -> Row | None:
+        """The first verified row, or None."""
+        rows = self.fetch(connection, space, clause + " LIMIT 1", *params)
+        return rows[0] if rows else None
+
+    def by_nums(
+        self, connection: apsw.Connection, space: str, nums: Sequence[int]
+    ) -> dict[int, Row]:
+        """Verified rows by their number."""
+        found: dict[int, Row] = {}
+        for first in range(0, len(nums), 500):
+            part = nums[first : first + 500]
+            clause = f"AND num IN ({','.join('?' * len(part))})"
+            for row in self.fetch(connection, space, clause, *part):
+                found[row["num"]] = row
+        return found
+
+    def insert(self, unit: Writing, values: Mapping[str, Any]) -> Row:
+        """A new row, numbered, hashed and stamped with the unit's operation."""
+        return self._put(unit, [unit.next_num(), *(values[c] for c in self.columns), unit.seq])
+
+    def _put(self, unit: Writing, values: list[Any]) -> Row:
+        hashed = self.hash(unit.space, values)
+        unit.connection.execute(self._insert, (values[0], unit.space, *values[1:], hashed))
+        return dict(zip(self.fields, values, strict=True))
+
+    def replace(
+        self, unit: Writing, row: Row, changes: Mapping[str, Any], vectors: bytes | None = None
+    ) -> Row:
+        """The row with changes; what it was stays as a version."""
+        self._keep(unit, row, vectors)
+        new = {**row, **changes, "seq": unit.seq}
+        values = [new[field] for field in self.fields]
+        hashed = self.hash(unit.space, values)
+        unit.connection.execute(self._update, (*values[1:], hashed, unit.space, row["num"]))
+        return new
+
+    def remove(self, unit: Writing, row: Row, vectors: bytes | None = None) -> None:
+        """The row is no longer current; what it was stays as a version."""
+        self._keep(unit, row, vectors)
+        unit.connection.execute(self._delete, (unit.space, row["num"]))
+
+    def restore(self, unit: Writing, row: Row) -> Row:
+        """A row that had been removed, current again under its old number."""
+        return self._put(unit, [*(row[field] for field in self.fields[:-1]), unit.seq])
+
+    def _keep(self, unit: Writing, row: Row, vectors: bytes | None) -> None:
+        if row["seq"] == unit.seq:
+            return  # written by this very operation: nobody ever saw it
+        text = dump(row[field] for field in self.fields)
+        key = (unit.space, self.name, row["num"], row["seq"], unit.seq)
+        unit.connection.execute(
+            "INSERT INTO versions (space, entity, num, since, until, row, vectors, hash)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (*key, text, vectors, digest(*key, text, vectors)),
+        )
+
+    def versions(
+        self, connection: apsw.Connection, space: str, clause: str = "", *params: Any
+    ) -> list[tuple[Row, int, bytes | None]]:
+        """Former rows as (row, replaced by operation, vectors), each verified."""
+        found = []
+        for num, since, until, text, vectors, hashed in connection.execute(
+            "SELECT num, since, until, row, vectors, hash FROM versions"
+            " WHERE space = ? AND entity = ? " + clause,
+            (space, self.name, *params),
+        ):
+            if digest(space, self.name, num, since, until, text, vectors) != hashed:
+                raise StorageCorrupt(
+                    f"A version of row {num} of {self.name} does not match its hash.",
+                    hint="Run 'commonplace doctor' and restore from a backup.",
+                )
+            found.append((dict(zip(self.fields, load(text), strict=True)), until, vectors))
+        return found
+
+
+MEMORIES = Table(
+    "memories", "id", "kind", "title", "text", "tags", "importance", "confidence", "credit",
+    "state", "pinned", "occurred_at", "created_at", "updated_at", "ref", "attrs", "origin", "trust",
+)  # fmt: skip
+MESSAGES = Table("messages", "memory", "conversation", "session", "position", "speaker")
+LINKS = Table(
+    "links", "id", "source", "target", "kind", "weight", "reason", "attrs", "origin", "created_at"
+)
+FACTS = Table(
+    "facts", "id", "subject", "predicate", "object", "subject_key", "predicate_key", "object_key",
+    "valid_from", "valid_to", "confidence", "memory", "attrs", "origin", "created_at",
+)  # fmt: skip
+CLUSTERS = Table(
+    "clusters", "id", "name", "digest", "parent", "centroid", "attrs", "origin", "created_at"
+)
+MEMBERS = Table("members", "cluster", "memory")
+ARTIFACTS = Table(
+    "artifacts", "id", "path", "title", "media_type", "version", "status", "state", "attrs",
+    "origin", "created_at", "updated_at",
+)  # fmt: skip
+CONTENTS = Table("contents", "artifact", "version", "content", "summary", "origin", "created_at")
+REVIEWS = Table(
+    "reviews", "artifact", "version", "reviewer", "outcome", "comments", "origin", "created_at"
+)
+VERSIONED: tuple[Table, ...] = (
+    MEMORIES, MESSAGES, LINKS, FACTS, CLUSTERS, MEMBERS, ARTIFACTS, CONTENTS, REVIEWS,
+)  # fmt: skip
+EVENTS = Table("events", "kind", "subject", "at", "payload", "payload_hash")

@@ -1,0 +1,1 @@
+"""Pure functions on text: analysis for search, snippets, passages, checks."""

@@ -1,0 +1,377 @@
+"""Text to search tokens: the same for what is stored and for what is asked.
+
+A token has no white space, no ASCII punctuation and no ASCII capital, so that a full-text
+engine that keeps letters, digits and everything beyond ASCII stores it whole.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterator
+from functools import cache, lru_cache, partial
+from itertools import chain, pairwise
+from typing import Literal
+from unicodedata import category, combining, decimal, is_normalized, normalize
+
+import Stemmer
+
+from commonplace.text.scripts import script_of
+from commonplace.text.stopwords import QUESTION_PAIRS, QUESTION_WORDS, STOP_WORDS
+
+ANALYSIS_VERSION: int = 1
+"""Grows when the same text would give other tokens; an index built by another is stale."""
+
+PREFIX_MARK = "ˑ"
+"""Starts a token that is the beginning of a long word; it matches other beginnings only."""
+
+_LONGEST_WHOLE = 64
+_MOST_PARTS = 6
+_DETECTION_WORDS = 200
+_MEMO_SIZE = 32_768
+
+# --- where words are ---------------------------------------------------------------------------
+
+_HAN = "\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3038-\u303b\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+_HAN += "\U00020000-\U000323af"
+_KANA = "\u3041-\u3096\u3099\u309a\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff\uff66-\uff9f"
+_HANGUL = "\u1100-\u11ff\u3131-\u318e\ua960-\ua97c\uac00-\ud7a3\ud7b0-\ud7fb\uffa1-\uffdc"
+_UNSPACED = "\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0ece\u0edc-\u0edf"  # Thai, Lao
+_UNSPACED += "\u1000-\u103f\u104c-\u108f\u109a-\u109f\uaa60-\uaa7f"  # Myanmar
+_UNSPACED += "\u1780-\u17d3\u17d7\u17dc\u17dd"  # Khmer
+_FLAG = "\U0001f1e6-\U0001f1ff"
+_EMOJI = "\u231a\u231b\u23e9-\u23f3\u2600-\u27bf\u2b1b\u2b1c\u2b50\u2b55"
+_EMOJI += "\U0001f000-\U0001f1e5\U0001f200-\U0001f3fa\U0001f400-\U0001faff"
+
+
+def _marks() -> str:
+    """Combining marks of alphabets, which Python's \\w leaves out, as a regex class."""
+    blocks = [range(0x300, 0xE00), range(0xF00, 0x1000), range(0x1700, 0x1780)]
+    blocks += [range(0x1800, 0x1E00), range(0xA660, 0xA980), range(0xA9E0, 0xAA60)]
+    points = {p for block in blocks for p in block if category(chr(p)) in ("Mn", "Mc")}
+    starts = sorted(p for p in points if p - 1 not in points)
+    ends = sorted(p for p in points if p + 1 not in points)
+    return "".join(f"{chr(a)}-{chr(b)}" for a, b in zip(starts, ends, strict=True))
+
+
+# Everything is bounded: a run without a space is cut up, never scanned twice.
+_LETTER = f"[^\\W_{_HAN}{_KANA}{_HANGUL}{_UNSPACED}]"
+_MARK = f"[{_marks()}\u00ad\u200c\u200d]"
+_WORD = f"{_LETTER}{{1,64}}(?:{_MARK}{{1,8}}{_LETTER}{{0,64}}){{0,24}}"
+_SHAPE = r"{word}(?:(?:_{{1,4}}|[{joints}]|(?<=\d),(?=\d{{3}})){word}){{0,8}}(?:\+\+|\#(?!\w))?"
+_ASCII_WORDS = re.compile(_SHAPE.format(word="[A-Za-z0-9]{1,64}", joints=".'@-"), re.ASCII)
+_WORDS = re.compile(
+    _SHAPE.format(word=_WORD, joints=".'’ʼ＇@-")
+    + f"|[{_HAN}{_KANA}]+|[{_HANGUL}]+|[{_UNSPACED}]+|[{_FLAG}]{{2}}|[{_EMOJI}]"
+)
+# Whatever joins words in a chunk is ASCII once the chunk is in one spelling.
+_PIECES = re.compile(r"[^\x00-/:-@\[-`{-\x7f\s⁄]+").findall
+_FIRST_UNSPACED = "\u0e00"
+_RUN = re.compile(f"[{_HAN}{_KANA}{_HANGUL}{_UNSPACED}]").match
+# What may follow a one-syllable Korean noun within its word.
+_PARTICLES = frozenset((*"은는이가을를에", "에서", "에게", "으로", "까지", "부터"))
+
+
+# --- one word ----------------------------------------------------------------------------------
+
+_HUMPS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+").findall
+_HEXADECIMAL = re.compile(r"[0-9a-f]+|[0-9A-F]+").fullmatch
+_PLURAL_ACRONYM = re.compile(r"[A-Z]{2,}s").fullmatch
+_CLITIC = re.compile(r"'(?:s|m|re|ve|ll|d)$").sub
+_ELISION = re.compile(
+    r"^(?:[cdjlmnst]|qu|jusqu|lorsqu|puisqu|un|gl|all|dall|dell|nell|sull|quell|quest)'(?=\w)"
+).sub
+_DOTTED_NUMBER = re.compile(r"v?([0-9]+(?:[.-][0-9]+)+)").fullmatch
+_SIGNS = {"+": "plusplus", "#": "sharp"}
+_UNSEEN = str.maketrans("’ʼ", "''", "\u00ad\u200c\u200d\u0640")
+_UNDECOMPOSED = str.maketrans(
+    {"ø": "o", "ł": "l", "đ": "d", "ð": "d", "þ": "th", "æ": "ae", "œ": "oe", "ı": "i", "ħ": "h"}
+)
+# й, ї and ў are letters of their own and stay; ё is commonly written е.
+_CYRILLIC = str.maketrans({"ё": "е", "ѐ": "е", "ѝ": "и"})
+_PREFIX_FROM = 7
+_PREFIX = 5
+
+_LATIN_LANGUAGES = ("german", "french", "spanish", "italian", "portuguese", "dutch")
+_SCRIPT_STEMMERS = {
+    "cyrillic": "russian",
+    "greek": "greek",
+    "arabic": "arabic",
+    "devanagari": "hindi",
+}
+_stemmers = threading.local()
+
+
+def _stem(language: str, word: str) -> str:
+    """PyStemmer's objects must not be shared by threads, so each has its own."""
+    stemmer = getattr(_stemmers, language, None)
+    if stemmer is None:
+        stemmer = Stemmer.Stemmer(language, 0)
+        setattr(_stemmers, language, stemmer)
+    stem: str = stemmer.stemWord(word)
+    return stem
+
+
+def _bare(word: str) -> str:
+    """The folded word without what people leave out when they type in a hurry."""
+    if word.isascii():
+        return word
+    script = script_of(word[0])
+    if script in ("latin", "greek"):
+        letters = "".join(c for c in normalize("NFD", word) if not combining(c))
+        return normalize("NFC", letters).translate(_UNDECOMPOSED)
+    if script == "cyrillic":
+        return "".join(c for c in word.translate(_CYRILLIC) if not combining(c))
+    if script in ("arabic", "hebrew"):
+        return "".join(c for c in word if not combining(c)) or word
+    return word
+
+
+def _stems(language: str, word: str) -> tuple[str, ...]:
+    """What one folded word is indexed as.
+
+    A Latin word always has its English stem, and in a text of another language that
+    language's stem too, so that texts whose language was told differently still meet.
+    """
+    bare = _bare(word)
+    if bare.isdecimal():
+        return (bare,)
+    script = script_of(bare[0])
+    if script == "latin":
+        english = _stem("english", bare)
+        if language == "english":
+            return (english,)
+        own = _bare(_stem(language, word))
+        return (english,) if own in ("", english) else (own, english)
+    if script == "cyrillic":
+        stem = _stem("russian", bare)
+        return (stem, PREFIX_MARK + bare[:_PREFIX]) if len(bare) >= _PREFIX_FROM else (stem,)
+    if script in _SCRIPT_STEMMERS:
+        return (_stem(_SCRIPT_STEMMERS[script], bare) or bare,)
+    return (bare,)
+
+
+def _plain(chunk: str) -> str:
+    """A chunk in one spelling: composed, plain apostrophes, ASCII digits, nothing invisible."""
+    chunk = normalize("NFKC", chunk).translate(_UNSEEN)
+    if any(c.isdecimal() and c > "9" for c in chunk):
+        chunk = "".join(str(decimal(c)) if c.isdecimal() else c for c in chunk)
+    return chunk
+
+
+def _parts(piece: str) -> list[str]:
+    """The words inside camelCase, or at the seams of letters and digits; usually one."""
+    if not piece.isascii() or (piece.isalpha() and (piece[1:].islower() or piece.isupper())):
+        return [piece]
+    if piece.isdecimal() or _PLURAL_ACRONYM(piece):
+        return [piece]
+    humps: list[str] = _HUMPS(piece)
+    torn = len(humps) > 2 and _HEXADECIMAL(piece)
+    return [piece] if torn or len(humps) > _MOST_PARTS else humps
+
+
+def _words_in(chunk: str) -> tuple[list[str], str]:
+    """The folded words of a chunk, and the chunk as one word where that is another word."""
+    if not chunk.isascii():
+        chunk = _plain(chunk)
+    sign = ""
+    if chunk[-1:] in _SIGNS:
+        letter = chunk.rstrip("+#")
+        sign = letter.casefold() + _SIGNS[chunk[-1]] if len(letter) == 1 else ""
+        chunk = letter
+    if "'" in chunk:
+        folded = chunk.casefold()
+        if folded.endswith("n't"):
+            return [folded.replace("'", "")], ""
+        start = len(folded) - len(_ELISION("", folded))
+        stop = len(_CLITIC("", folded))
+        if len(folded) == len(chunk) and start < stop:
+            chunk = chunk[start:stop]
+    chunk = chunk.replace(",", "")
+    parts = [part.casefold() for piece in _PIECES(chunk) for part in _parts(piece)]
+    if len(parts) < 2:
+        return parts, sign
+    if number := _DOTTED_NUMBER(chunk):
+        return parts, re.sub("[.-]", PREFIX_MARK, number[1])
+    whole = "".join(parts)
+    if len(whole) > _LONGEST_WHOLE:
+        return parts, ""
+    return [part for part in parts if len(part) > 1 or part.isdecimal()], whole
+
+
+def _read(language: str, dropped: frozenset[str], chunk: str) -> tuple[str, ...]:
+    words, whole = _words_in(chunk)
+    tokens = [t for w in words if w and _bare(w) not in dropped for t in _stems(language, w)]
+    if whole:
+        tokens += [whole] if PREFIX_MARK in whole else _stems(language, whole)
+    return tuple(tokens)
+
+
+# --- a whole text ------------------------------------------------------------------------------
+
+_EVERYWHERE = ("russian", "arabic", "greek", "hindi")
+_SIGNATURES = {
+    "german": "äöüß",
+    "french": "êœçèù",
+    "spanish": "ñ¿¡",
+    "italian": "ìò",
+    "portuguese": "ãõ",
+}
+_SIGNED = re.compile(f"[{''.join(_SIGNATURES.values())}]")
+_GIVEAWAYS = frozenset(chain.from_iterable(STOP_WORDS[name] for name in _LATIN_LANGUAGES))
+_ENOUGH_VOTES = 2
+_KOREAN_NOUN_AND_PARTICLE = 3
+_JAPANESE = ("han", "kana")
+
+_Reader = Callable[[str], tuple[str, ...]]
+# What is left out: function words; those and question words; nothing.
+_Leaving = Literal["stop words", "question words", "nothing"]
+_LEAVING_LESS_AND_LESS: tuple[_Leaving, ...] = ("question words", "stop words", "nothing")
+
+
+def _dropped(language: str, leaving: _Leaving) -> frozenset[str]:
+    if leaving == "nothing":
+        return frozenset()
+    languages = (language, *_EVERYWHERE)
+    lists = [STOP_WORDS[name] for name in languages]
+    if leaving == "question words":
+        lists += [QUESTION_WORDS[name] for name in languages]
+    return frozenset(_bare(word) for words in lists for word in words)
+
+
+@cache
+def _reader(language: str, leaving: _Leaving) -> _Reader:
+    """Chunk to tokens, remembered: texts repeat their words."""
+    often = language == "english" and leaving == "stop words"
+    memo = lru_cache(maxsize=_MEMO_SIZE if often else _MEMO_SIZE // 8)
+    return memo(partial(_read, language, _dropped(language, leaving)))
+
+
+def _language(text: str, chunks: list[str]) -> str:
+    """The language of the Latin words; English unless another one clearly shows."""
+    words = set(map(str.lower, chunks[:_DETECTION_WORDS]))
+    hints = words & _GIVEAWAYS
+    signs = set() if text.isascii() else set(_SIGNED.findall(text[: 8 * _DETECTION_WORDS].lower()))
+    if len(hints) + len(signs) < _ENOUGH_VOTES:
+        return "english"
+    best, votes = "english", max(len(words & STOP_WORDS["english"]), _ENOUGH_VOTES - 1)
+    for language in _LATIN_LANGUAGES:
+        sign = not signs.isdisjoint(_SIGNATURES.get(language, ""))
+        count = len(hints & STOP_WORDS[language]) + sign
+        if count > votes:
+            best, votes = language, count
+    return best
+
+
+def _asked_language(text: str, chunks: list[str]) -> str:
+    """As for a text, but in a question without an English word one letter like ü is enough."""
+    language = _language(text, chunks)
+    if language == "english" and (sign := _SIGNED.search(text.lower())):
+        words = map(str.lower, chunks)
+        if STOP_WORDS["english"].isdisjoint(words):
+            return next(name for name, signs in _SIGNATURES.items() if sign[0] in signs)
+    return language
+
+
+def _pairs(run: str) -> list[str]:
+    return [a + b for a, b in pairwise(run)] if len(run) > 1 else [run]
+
+
+def _lone_ideographs(run: str) -> list[str]:
+    """Ideographs with none beside them: in 猫が好き both are words by themselves."""
+    han = [False, *(script_of(c) == "han" for c in run), False]
+    return [c for at, c in enumerate(run, 1) if han[at] and not (han[at - 1] or han[at + 1])]
+
+
+def _asked_run(run: str) -> list[str]:
+    """Tokens of unspaced writing in a question."""
+    tokens = [pair for pair in _pairs(run) if pair not in QUESTION_PAIRS]
+    if len(run) > 1:
+        if script_of(run[0]) in _JAPANESE:
+            tokens += _lone_ideographs(run)
+        elif run[1:] in _PARTICLES:
+            tokens.append(run[0])
+    return tokens
+
+
+def _indexed_run(run: str, seen: set[str]) -> list[str]:
+    """Tokens of unspaced writing in a text; each ideograph also alone, once in a text."""
+    tokens = _pairs(run)
+    if len(run) > 1:
+        script = script_of(run[0])
+        if script in _JAPANESE:
+            new = [c for c in dict.fromkeys(run) if c not in seen and script_of(c) == "han"]
+            seen.update(new)
+            tokens += new
+        elif script == "hangul" and len(run) <= _KOREAN_NOUN_AND_PARTICLE:
+            tokens.append(run[0])
+    return tokens
+
+
+def _is_run(chunk: str) -> bool:
+    return chunk[0] >= _FIRST_UNSPACED and _RUN(chunk) is not None
+
+
+def _is_emoji(chunk: str) -> bool:
+    return chunk[0] >= _FIRST_UNSPACED and not chunk[0].isalnum()
+
+
+def _tokens(text: str, leaving: _Leaving) -> list[str]:
+    asked = leaving == "question words"
+    language_of = _asked_language if asked else _language
+    if text.isascii():
+        chunks = _ASCII_WORDS.findall(text)
+        return list(chain.from_iterable(map(_reader(language_of(text, chunks), leaving), chunks)))
+    if not is_normalized("NFKC", text):
+        text = normalize("NFKC", text)
+    chunks = _WORDS.findall(text)
+    read = _reader(language_of(text, chunks), leaving)
+    tokens: list[str] = []
+    seen: set[str] = set()
+    for chunk in chunks:
+        if chunk[0] < _FIRST_UNSPACED:
+            tokens += read(chunk)
+        elif _is_run(chunk):
+            tokens += _asked_run(chunk) if asked else _indexed_run(chunk, seen)
+        elif _is_emoji(chunk):
+            tokens.append(chunk)
+        else:
+            tokens += read(chunk)
+    return tokens
+
+
+def analyse(text: str) -> list[str]:
+    """The tokens to index a text by, in order, repetitions included."""
+    return _tokens(text, "stop words") or _tokens(text, "nothing")
+
+
+def analyse_query(text: str) -> list[str]:
+    """The distinct tokens to look for, in order; a question of stop words alone keeps them."""
+    for leaving in _LEAVING_LESS_AND_LESS:
+        if tokens := _tokens(text, leaving):
+            return list(dict.fromkeys(tokens))
+    return []
+
+
+def token_spans(text: str) -> Iterator[tuple[int, int, tuple[str, ...]]]:
+    """Where each stretch of the text lies and the tokens it gives, nothing left out."""
+    shape = _ASCII_WORDS if text.isascii() else _WORDS
+    chunks = [match.span() for match in shape.finditer(text)]
+    read = _reader(_language(text, [text[a:b] for a, b in chunks[:_DETECTION_WORDS]]), "nothing")
+    for start, stop in chunks:
+        chunk = text[start:stop]
+        if _is_run(chunk):
+            yield from _run_spans(start, chunk)
+        elif _is_emoji(chunk):
+            yield start, stop, (chunk,)
+        else:
+            yield start, stop, read(chunk)
+
+
+def _run_spans(start: int, run: str) -> Iterator[tuple[int, int, tuple[str, ...]]]:
+    last = start + len(run)
+    composed = normalize("NFKC", run)
+    for at, pair in enumerate(_pairs(composed)):
+        # A run that composing made shorter or longer is placed to the nearest character.
+        begin = min(start + at, last - 1)
+        yield begin, min(begin + len(pair), last), (pair, *pair)

@@ -1,0 +1,199 @@
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from commonplace.embedding import builtin
+from commonplace.embedding.builtin import MODEL_DIRECTORY, BuiltIn
+from commonplace.embedding.provider import open_embedder
+from commonplace.embedding.query_cache import QueryCache
+from commonplace.errors import EmbeddingUnavailable, InvalidInput
+
+# What a float64 forward pass over the original weights gives: base64 of float16.
+REFERENCE: dict[str, str] = json.loads(
+    (Path(__file__).parent / "embedding_reference.json").read_text()
+)
+
+
+@pytest.fixture(scope="module")
+def model() -> BuiltIn:
+    return BuiltIn()
+
+
+def test_vectors_are_those_of_the_original_weights(model: BuiltIn) -> None:
+    texts = list(REFERENCE)
+    packed = b"".join(base64.b64decode(vector) for vector in REFERENCE.values())
+    expected = np.frombuffer(packed, "<f2").reshape(len(texts), -1).astype(np.float32)
+    cosines = (model.embed(texts) * expected).sum(axis=1)
+    assert cosines.min() > 0.995
+    assert cosines.mean() > 0.999
+
+
+def test_vectors_have_length_one(model: BuiltIn) -> None:
+    vectors = model.embed(["a", "", "  ", "a longer sentence about nothing", "é" * 50])
+    assert vectors.shape == (5, model.dimensions) == (5, 384)
+    assert vectors.dtype == np.float32
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1.0, atol=1e-5)
+
+
+def test_order_and_company_in_a_batch_do_not_matter(model: BuiltIn) -> None:
+    texts = [f"memory {at} " + "and more words " * (at * 7 % 23) for at in range(80)]
+    together = model.embed(texts)
+    for at in (0, 3, 41, 79):
+        np.testing.assert_allclose(together[at], model.embed([texts[at]])[0], atol=1e-5)
+
+
+def test_no_text_gives_no_row(model: BuiltIn) -> None:
+    assert model.embed([]).shape == (0, 384)
+    assert model.embed([], query=True).shape == (0, 384)
+
+
+def test_text_beyond_the_window_changes_nothing(model: BuiltIn) -> None:
+    window = "word " * 300
+    assert model.count_tokens(window) == 256
+    vectors = model.embed([window, window + "and a different ending", "word " * 200_000])
+    np.testing.assert_allclose(vectors[0], vectors[1], atol=1e-5)
+    np.testing.assert_allclose(vectors[0], vectors[2], atol=1e-5)
+
+
+@pytest.mark.parametrize("text", ["\ud800 half a pair", "\x00", "\U0001f600" * 600, "\u202e\u200b"])
+def test_any_text_can_be_embedded(model: BuiltIn, text: str) -> None:
+    assert np.isfinite(model.embed([text])).all()
+
+
+def test_marks_of_the_model_in_a_text_are_text(model: BuiltIn) -> None:
+    assert model.count_tokens("[MASK]") > 3
+
+
+def test_query_vectors_are_kept_and_read_only(model: BuiltIn) -> None:
+    first = model.embed(["where was it"], query=True)
+    assert model.embed(["where was it"], query=True) is first
+    with pytest.raises(ValueError, match="read-only"):
+        first[0, 0] = 0.0
+    several = model.embed(["where was it", "other", "where was it"], query=True)
+    np.testing.assert_array_equal(several[0], several[2])
+    np.testing.assert_array_equal(several[0], first[0])
+
+
+def test_threads_get_the_same_vectors_from_a_cold_start() -> None:
+    model = BuiltIn()
+    expected = BuiltIn().embed(["shared question"])
+    results: list[np.ndarray] = []
+    threads = [
+        threading.Thread(target=lambda: results.append(model.embed(["shared question"])))
+        for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(results) == 8
+    for result in results:
+        np.testing.assert_allclose(result, expected, atol=1e-6)
+
+
+def test_a_closed_model_loads_again() -> None:
+    model = BuiltIn()
+    before = model.embed(["again"])
+    model.close()
+    np.testing.assert_array_equal(model.embed(["again"]), before)
+
+
+def test_nothing_heavy_is_imported_before_the_first_text() -> None:
+    code = (
+        "import sys\n"
+        "from commonplace.embedding.provider import open_embedder\n"
+        "model = open_embedder('builtin')\n"
+        "assert model.dimensions == 384 and model.local and len(model.weights) == 64\n"
+        "assert not {'numpy', 'onnxruntime', 'tokenizers', 'httpx'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_cold_path_is_affordable() -> None:
+    code = (
+        "import time\n"
+        "from commonplace.embedding.builtin import BuiltIn\n"
+        "BuiltIn().embed(['authentication approach'], query=True)\n"
+        "assert time.process_time() < 1.5, time.process_time()\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_files_are_those_that_were_built(model: BuiltIn) -> None:
+    model.verify()
+
+
+@pytest.mark.parametrize("missing", ["model.json", "model.onnx", "tokenizer.json"])
+def test_a_missing_file_says_how_to_build(tmp_path: Path, missing: str) -> None:
+    for name in {"model.json", "model.onnx", "tokenizer.json"} - {missing}:
+        (tmp_path / name).symlink_to(MODEL_DIRECTORY / name)
+    with pytest.raises(EmbeddingUnavailable, match=r"tools/build_model\.py"):
+        BuiltIn(tmp_path)
+
+
+@pytest.mark.parametrize("broken", ["model.onnx", "tokenizer.json"])
+def test_a_broken_file_says_how_to_build(tmp_path: Path, broken: str) -> None:
+    for name in ("model.json", "model.onnx", "tokenizer.json"):
+        shutil.copy(MODEL_DIRECTORY / name, tmp_path)
+    (tmp_path / broken).write_bytes((MODEL_DIRECTORY / broken).read_bytes()[:1000])
+    model = BuiltIn(tmp_path)
+    with pytest.raises(EmbeddingUnavailable, match=r"tools/build_model\.py"):
+        model.embed(["one"])
+    with pytest.raises(EmbeddingUnavailable, match=broken):
+        model.verify()
+
+
+def test_batches_are_of_like_length_and_bounded() -> None:
+    lengths = [256, 3, 4, 256, 3] * 40
+    batches = list(builtin._batches(lengths))
+    assert sorted(at for batch in batches for at in batch) == list(range(200))
+    for batch in batches:
+        longest = max(lengths[at] for at in batch)
+        assert len(batch) <= builtin.BATCH_TEXTS
+        assert longest * len(batch) <= builtin.BATCH_TOKENS
+
+
+def test_the_cache_forgets_the_query_asked_longest_ago() -> None:
+    asked: list[str] = []
+
+    def compute(texts: list[str]) -> np.ndarray:
+        asked.extend(texts)
+        return np.ones((len(texts), 2), np.float32)
+
+    cache = QueryCache(size=2)
+    for text in ("a", "b", "a", "c", "a", "b"):
+        cache.embed([text], compute)
+    assert asked == ["a", "b", "c", "b"]
+    assert len(cache) == 2
+    cache.embed(["x" * 5_000], compute)
+    assert len(cache) == 2
+
+
+@pytest.mark.parametrize("name", [None, "none", "None", ""])
+def test_no_provider_is_a_choice(name: str | None) -> None:
+    assert open_embedder(name) is None
+
+
+def test_a_url_is_an_endpoint() -> None:
+    provider = open_embedder("https://api.example/v1", model="text-embedding-3-large")
+    assert provider is not None
+    assert (provider.id, provider.dimensions, provider.local) == (
+        "text-embedding-3-large",
+        3072,
+        False,
+    )
+
+
+@pytest.mark.parametrize("name", ["ollama", "ftp://example", "http://"])
+def test_an_unknown_provider_is_refused(name: str) -> None:
+    with pytest.raises(InvalidInput):
+        open_embedder(name)

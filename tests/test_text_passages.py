@@ -1,0 +1,133 @@
+import time
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from commonplace.text.passages import Span, estimate_tokens, split
+
+ENGLISH = (
+    "Yesterday Melanie told me that her daughter painted a sunset over the lake. "
+    "They had stayed at the old cabin for a week, and it had rained on every day but one. "
+)
+# How many wordpieces the tokenizer of all-MiniLM-L6-v2 really makes of each.
+REAL_COUNTS = {
+    ENGLISH: 35,
+    "Der Kunde kündigt den Mietvertrag zum Jahresende, weil die Hausverwaltung die "
+    "Nebenkostenabrechnung trotz mehrfacher Aufforderung nicht vorgelegt hat.": 55,
+    "Le gouvernement a annoncé hier une réforme des retraites qui suscite de nombreuses "
+    "inquiétudes.": 31,
+    "Новый договор аренды подписали вчера вечером.": 38,
+    "会議は来週の火曜日の午後三時からです。": 19,
+    "회의는 다음 주 화요일 오후 세 시에 시작합니다.": 38,
+    "我们昨天讨论了数据库迁移的计划。": 16,
+    "المكتبة الوطنية في القاهرة مفتوحة اليوم.": 35,
+    "commit 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b": 32,
+    "def get_user_name(user_id: int) -> str: return users[user_id].name": 27,
+    "Call +49 30 901820 on 2026-11-16 at 10:30.": 19,
+}
+ANY_TEXT = st.text(st.characters(codec=None))
+LONG_TEXT = st.lists(
+    st.sampled_from(
+        ["word ", "Wohnungsbaugesellschaft", ". ", "\n\n", "会議", "회", "👩‍💻", "é", " "]
+    ),
+    max_size=200,
+).map("".join)
+
+
+def pieces(text: str, spans: list[Span]) -> list[str]:
+    return [text[span.start : span.stop] for span in spans]
+
+
+@pytest.mark.parametrize("text", ["", "x", "A short memory.", "猫が好き", " \n "])
+def test_a_short_text_is_one_passage(text: str) -> None:
+    assert split(text) == [Span(0, len(text))]
+
+
+@pytest.mark.parametrize("text", REAL_COUNTS)
+def test_the_estimate_is_at_least_the_real_count_and_not_far_above(text: str) -> None:
+    assert REAL_COUNTS[text] <= estimate_tokens(text) <= REAL_COUNTS[text] * 1.35
+
+
+def test_no_text_costs_nothing() -> None:
+    assert estimate_tokens("") == 0
+    assert estimate_tokens(" \n\t") == 0
+
+
+def test_a_text_is_split_only_above_the_budget() -> None:
+    below, at, above = ("会" * n for n in (239, 240, 241))
+    assert len(split(below)) == 1
+    assert len(split(at)) == 1
+    assert len(split(above)) == 2
+
+
+def test_a_paragraph_border_is_preferred_and_shares_nothing() -> None:
+    first = ENGLISH * 4
+    text = first + "\n\n" + ENGLISH * 4
+    assert split(text)[0] == Span(0, len(first) + 2)
+    assert split(text)[1].start == len(first) + 2
+
+
+def test_a_sentence_border_is_preferred_to_a_word_border() -> None:
+    passages = pieces(ENGLISH * 20, split(ENGLISH * 20))
+    assert len(passages) > 2
+    assert all(passage.rstrip().endswith(".") for passage in passages)
+
+
+def test_japanese_is_cut_after_a_sentence() -> None:
+    text = "会議は来週の火曜日の午後三時からです。" * 40
+    assert all(passage.endswith("。") for passage in pieces(text, split(text)))
+
+
+def test_words_stay_whole_where_there_is_no_sentence() -> None:
+    text = "lantern " * 1_000
+    assert {word for passage in pieces(text, split(text)) for word in passage.split()} == {
+        "lantern"
+    }
+
+
+def test_neighbours_share_some_words_but_not_many() -> None:
+    text = "the old cabin by the lake and " * 300
+    spans = split(text, budget=100, overlap=10)
+    shared = [estimate_tokens(text[b.start : a.stop]) for a, b in pairwise(spans)]
+    assert min(shared) >= 5
+    assert max(shared) <= 11
+
+
+def test_without_overlap_passages_only_touch() -> None:
+    spans = split("the old cabin by the lake " * 300, overlap=0)
+    assert all(a.stop == b.start for a, b in pairwise(spans))
+
+
+def test_an_unbroken_run_is_cut_but_never_inside_an_emoji() -> None:
+    family = "👨‍👩‍👧‍👦"
+    for passage in pieces(family * 300, split(family * 300)):
+        assert passage == family * (len(passage) // len(family))
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [ENGLISH, "会議は来週です。", "회의는 내일입니다 ", "QWxhZGRpbg9", "\n", ". ", "a\u0301"],
+)
+def test_a_million_characters_take_less_than_a_second(unit: str) -> None:
+    text = (unit * (1_000_000 // len(unit) + 1))[:1_000_000]
+    began = time.process_time()
+    spans = split(text)
+    assert time.process_time() - began < 1
+    assert spans[-1].stop == 1_000_000
+
+
+@given(st.one_of(ANY_TEXT, LONG_TEXT), st.integers(1, 60), st.integers(0, 80))
+def test_passages_cover_the_text_and_move_on(text: str, budget: int, overlap: int) -> None:
+    spans = split(text, budget=budget, overlap=overlap)
+    assert spans[0].start == 0
+    assert spans[-1].stop == len(text)
+    for a, b in pairwise(spans):
+        assert a.start < b.start <= a.stop < b.stop or (a.start < b.start == a.stop <= b.stop)
+
+
+@given(LONG_TEXT, st.integers(20, 60))
+def test_passages_stay_within_the_budget(text: str, budget: int) -> None:
+    # A word that had to be cut counts a little more as two.
+    assert all(estimate_tokens(p) <= budget + 2 for p in pieces(text, split(text, budget=budget)))
