@@ -168,9 +168,11 @@ def _member_vectors(
     blobs = [
         row[0]
         for row in connection.execute(
-            "SELECT p.vector FROM members b JOIN memories m ON m.space = b.space AND m.id = b.memory"
+            "SELECT p.vector FROM members b"
+            " JOIN memories m ON m.space = b.space AND m.id = b.memory"
             " JOIN passages p ON p.memory = m.num AND p.ordinal = 0"
-            " WHERE b.space = ? AND b.cluster = ? AND p.model = ? AND m.state IN ('active', 'dying')",
+            " WHERE b.space = ? AND b.cluster = ? AND p.model = ?"
+            " AND m.state IN ('active', 'dying')",
             (space.name, identity, model),
         )
     ]

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from commonplace.embedding.provider import Embedder, open_embedder
 from commonplace.engine import (
@@ -22,7 +22,6 @@ from commonplace.engine import (
     history,
     memories,
     purge,
-    recall,
     upkeep,
 )
 from commonplace.engine.conversations import Line
@@ -44,8 +43,10 @@ from commonplace.engine.model import (
     Usage,
     Version,
 )
-from commonplace.engine.recall import Hits, SessionHit, Weighting
 from commonplace.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from commonplace.engine.recall import Hits, SessionHit, Weighting
 
 _ALL = Filters()
 
@@ -219,6 +220,8 @@ class Commonplace:
 
         `conditions` are those of `Filters`; they decide what is seen before anything is ranked.
         """
+        from commonplace.engine import recall  # with it comes numpy: not before it is needed
+
         chosen = _filters(filters, conditions)
         moment = None if as_of is None else _moment(as_of)
         with self.lease() as space:
@@ -231,6 +234,8 @@ class Commonplace:
         self, query: str, *, limit: int = 10, filters: Filters | None = None, **conditions: Any
     ) -> list[SessionHit]:
         """The sessions of conversations that fit best."""
+        from commonplace.engine import recall
+
         with self.lease() as space:
             return recall.recall_sessions(
                 space, query, _filters(filters, conditions), limit=checks.limit(limit)
@@ -245,7 +250,7 @@ class Commonplace:
         filters: Filters | None = None,
         **conditions: Any,
     ) -> tuple[list[Memory], int]:
-        """Memories in a plain order (newest, oldest, importance, credit, updated), and their count."""
+        """Memories by `order` (newest, oldest, importance, credit, updated), and their count."""
         checks.limit(limit)
         if not isinstance(offset, int) or offset < 0:
             raise InvalidInput("offset must be 0 or more.", field="offset")
@@ -270,6 +275,8 @@ class Commonplace:
 
     def similarity(self, text: str, *others: str) -> list[float]:
         """Calibrated likeness of texts, 0..1, for contracts that compare one."""
+        from commonplace.engine import recall
+
         with self.lease() as space:
             return recall.similarity(space, text, others)
 

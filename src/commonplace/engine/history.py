@@ -131,8 +131,9 @@ def undo(space: OpenSpace, operation: str | None, origin: Origin) -> Operation:
 def _chosen(connection: apsw.Connection, space: str, operation: str | None) -> Operation:
     if operation is None:
         clause = (
-            "AND o.name NOT IN ('embed', 'undo', 'purge') AND NOT EXISTS (SELECT 1 FROM operations x"
-            " WHERE x.space = o.space AND x.undoes = o.num) ORDER BY o.num DESC LIMIT 1"
+            "AND o.name NOT IN ('embed', 'undo', 'purge')"
+            " AND NOT EXISTS (SELECT 1 FROM operations x WHERE x.space = o.space"
+            " AND x.undoes = o.num) ORDER BY o.num DESC LIMIT 1"
         )
         found = list(_operations(connection, space, clause))
     else:

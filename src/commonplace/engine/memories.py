@@ -382,7 +382,7 @@ def usable_vectors(
 
 
 def _check_trust(before: str, after: str) -> None:
-    order = list(TRUSTS)
+    order: list[str] = list(TRUSTS)
     if order.index(after) < order.index(before):
         raise InvalidInput(
             f"Trust cannot be raised from {before} to {after} by a revision.",

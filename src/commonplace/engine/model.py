@@ -204,7 +204,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """Subject, predicate, object; true from `valid_from` until `valid_to`; learned at `created_at`."""
+    """Subject, predicate, object: true from one date until another; learned at `created_at`."""
 
     id: str
     subject: str

@@ -141,9 +141,10 @@ def _forget_versions(unit: Unit, table: Table, num: int) -> None:
 def _redact_events(unit: Unit, texts: Sequence[str]) -> int:
     """Drop the payloads of events that quote a purged text; their hashes keep the chain whole."""
     redacted = 0
-    for num, payload in unit.connection.execute(
+    events: Any = unit.connection.execute(
         "SELECT num, payload FROM events WHERE space = ? AND payload IS NOT NULL", (unit.space,)
-    ).fetchall():
+    ).fetchall()
+    for num, payload in events:
         quoted = _strings(json.loads(payload))
         if any(
             text in quote or quote in text

@@ -19,8 +19,7 @@ def bm25_term(
 ) -> Floats:
     """What a term's occurrences are worth before its rarity: rises with them, and saturates."""
     damped = k1 * (1 - b + b * lengths / max(mean_length, 1e-9))
-    worth: Floats = times * np.float32(k1 + 1) / (times + damped)
-    return worth
+    return np.asarray(times * (k1 + 1) / (times + damped), np.float32)
 
 
 def rarity(documents: int, holding: int) -> float:

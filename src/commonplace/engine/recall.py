@@ -22,7 +22,7 @@ from commonplace.engine.opened import OpenSpace
 from commonplace.engine.ranking import Flags, Floats
 from commonplace.errors import EmbeddingUnavailable, StorageCorrupt
 from commonplace.storage import derived
-from commonplace.storage.index import NEVER, STATES, Snapshot
+from commonplace.storage.index import NEVER, POSTING, STATES, Snapshot
 from commonplace.storage.sqlite import now
 from commonplace.storage.tables import MEMORIES, MESSAGES, Row
 from commonplace.text.analysis import analyse, analyse_query
@@ -184,7 +184,7 @@ def recall(
     with space.view() as (connection, snapshot):
         search = _search(space, connection, snapshot, asked, filters, weighting, as_of)
         score, context, linked = _score(space, connection, search, weighting)
-        hits = _hits(space, connection, search, weighting, score, context, linked, limit)
+        hits = _hits(space, connection, asked, search, score, context, linked, limit)
     hits.degraded = search.degraded
     if count and hits and as_of is None:
         space.count_reads([hit.memory.num for hit in hits], now())
@@ -307,7 +307,7 @@ def _append_extra(
     mass = sum(rarities) or 1.0
     for row, kept in search.extra:
         item = analysed(dict(row))
-        postings = derived.unpack_postings(item.terms)
+        postings = np.frombuffer(item.terms, POSTING)
         times = dict(zip(postings["term"].tolist(), postings["times"].tolist(), strict=True))
         length = np.array([sum(times.values())], np.float32)
         score = held = 0.0
@@ -398,7 +398,7 @@ def _in_conversation(search: _Search, weighting: Weighting, fused: Floats) -> Fl
         for term in search.named_terms:  # other memories may be about the one who is named
             positions = snapshot.postings(term)[0]
             said[positions[snapshot.session[positions] < 0]] = 1.0
-        score = (score + share * said) / (1 + share)
+        score = np.asarray((score + share * said) / (1 + share), np.float32)
     return score
 
 
@@ -408,8 +408,7 @@ def _with_neighbours(snapshot: Snapshot, mask: Flags, own: Floats, weight: float
     before = np.where(mask[before], before, here)
     after = np.where(mask[after], after, here)
     w = np.float32(weight)
-    heard: Floats = (own + w * own[before] + w * own[after]) / (1 + 2 * w)
-    return heard
+    return np.asarray((own + w * own[before] + w * own[after]) / (1 + 2 * w), np.float32)
 
 
 def _with_properties(search: _Search, weighting: Weighting, score: Floats) -> Floats:
@@ -445,7 +444,7 @@ def _along_links(
     seeds = _best(score[:size], search.mask[:size], weighting.graph_seeds)
     nums = search.snapshot.num[seeds].tolist()
     marks = ",".join("?" * len(nums))
-    rows = connection.execute(
+    rows: Any = connection.execute(
         "SELECT a.num, b.num, l.weight FROM memories a"  # noqa: S608 - only marks are put in
         " JOIN links l ON l.space = a.space AND l.source = a.id"
         " JOIN memories b ON b.space = l.space AND b.id = l.target"
@@ -484,8 +483,8 @@ def _best(score: Floats, mask: Flags, count: int) -> NDArray[np.int64]:
 def _hits(
     space: OpenSpace,
     connection: apsw.Connection,
+    asked: _Question,
     search: _Search,
-    weighting: Weighting,
     score: Floats,
     context: Floats,
     linked: Floats,
@@ -498,7 +497,7 @@ def _hits(
     size = search.snapshot.size
     nums = [int(search.snapshot.num[at]) for at in top if at < size]
     rows = MEMORIES.by_nums(connection, space.name, nums)
-    shown = _shown_words(search)
+    shown = _shown_words(asked)
     best = float(search.bm25[search.mask].max(initial=0.0)) or 1.0
     hits = Hits()
     for at in top.tolist():
@@ -554,8 +553,13 @@ def _rank(leg: Floats, mask: Flags, at: int) -> int:
     return int(np.count_nonzero((leg > leg[at]) & mask)) + 1
 
 
-def _shown_words(search: _Search) -> list[str]:
-    return search.terms
+def _shown_words(asked: _Question) -> list[str]:
+    """For each term the word of the query it came from, as it was written."""
+    written: dict[str, str] = {}
+    for word in re.findall(r"[\w'’.@/-]+", asked.query):
+        for term in analyse_query(word):
+            written.setdefault(term, word.strip("'’.-"))
+    return [written.get(term, term) for term in asked.terms]
 
 
 def _names(snapshot: Snapshot, codes: set[int]) -> list[str]:

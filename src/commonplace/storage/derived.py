@@ -13,13 +13,10 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 import apsw
-import numpy as np
-from numpy.typing import NDArray
 
 from commonplace.text.analysis import ANALYSIS_VERSION
 from commonplace.text.passages import Span
 
-POSTING = np.dtype([("term", "<u8"), ("times", "u1")])
 _PLACE = struct.Struct("<qqqqq")
 _KNOWN_TERMS = 200_000
 
@@ -145,6 +142,7 @@ def model_number(connection: apsw.Connection, model: str, weights: str, dimensio
             "INSERT INTO models (id, weights, dimensions) VALUES (?, ?, ?) RETURNING num",
             (model, weights, dimensions),
         ).fetchone()
+    assert row is not None
     return int(row[0])
 
 
@@ -154,8 +152,3 @@ def known_model(connection: apsw.Connection, model: str, weights: str) -> int | 
         "SELECT num FROM models WHERE id = ? AND weights = ?", (model, weights)
     ).fetchone()
     return None if row is None else int(row[0])
-
-
-def unpack_postings(joined: bytes) -> NDArray[np.void]:
-    """Packed terms of one or more memories as an array of POSTING."""
-    return np.frombuffer(joined, POSTING)

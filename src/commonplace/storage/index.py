@@ -22,6 +22,7 @@ from commonplace.errors import StorageCorrupt
 from commonplace.storage import derived
 from commonplace.storage.sqlite import read_head
 
+POSTING = np.dtype([("term", "<u8"), ("times", "u1")])  # as derived.pack_terms writes them
 STATES = ("active", "dying", "archived", "superseded", "dead")
 LIVE = 2  # the first two states are live
 NEVER = np.iinfo(np.int64).min
@@ -354,8 +355,8 @@ class SpaceIndex:
                 raise _damaged(f"the terms of row {memory}")
         if not rows:
             return
-        postings = derived.unpack_postings(b"".join([row[1] for row in rows]))
-        counts = np.array([len(row[1]) for row in rows]) // derived.POSTING.itemsize
+        postings = np.frombuffer(b"".join([row[1] for row in rows]), POSTING)
+        counts = np.array([len(row[1]) for row in rows]) // POSTING.itemsize
         owners = first + np.searchsorted(where, np.array([row[0] for row in rows], np.int64))
         positions = np.repeat(owners.astype(np.int32), counts)
         times = np.ascontiguousarray(postings["times"])
@@ -414,7 +415,7 @@ class SpaceIndex:
             return
         rows = self._select(
             connection,
-            "SELECT memory, ordinal, start, stop, model, vector, sum FROM passages"
+            "SELECT memory, ordinal, start, stop, model, vector, sum FROM passages"  # noqa: S608
             f" WHERE space = ? AND model = {number:d}",
             "memory",
             nums,
