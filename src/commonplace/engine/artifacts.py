@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -62,7 +61,7 @@ def create(
         "title": checks.optional(title, "title", max_chars=checks.TITLE_CHARS),
         "media_type": checks.text(media_type, "media_type", max_chars=200),
         "attrs": checks.attrs(attrs),
-        "origin": _origin(origin),
+        "origin": origin.dump(),
     }
     with space.write("create artifact", origin) as unit:
         if path is not None and ARTIFACTS.fetch_one(
@@ -87,10 +86,6 @@ def create(
         return Artifact.of(row)
 
 
-def _origin(origin: Origin) -> str:
-    return json.dumps(origin.as_dict(), ensure_ascii=False, separators=(",", ":"))
-
-
 def _put_content(
     unit: Unit, artifact: str, version: int, content: bytes, summary: str, origin: Origin
 ) -> None:
@@ -101,7 +96,7 @@ def _put_content(
             "version": version,
             "content": content,
             "summary": summary,
-            "origin": _origin(origin),
+            "origin": origin.dump(),
             "created_at": unit.at,
         },
     )
@@ -231,7 +226,7 @@ def review(
                 "reviewer": reviewer,
                 "outcome": outcome,
                 "comments": comments,
-                "origin": _origin(origin),
+                "origin": origin.dump(),
                 "created_at": unit.at,
             },
         )

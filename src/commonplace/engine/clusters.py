@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -51,7 +50,7 @@ def create(
                 **values,
                 "id": str(uuid.uuid4()),
                 "centroid": None,
-                "origin": json.dumps(origin.as_dict(), ensure_ascii=False, separators=(",", ":")),
+                "origin": origin.dump(),
                 "created_at": unit.at,
             },
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
@@ -75,7 +74,7 @@ def add(
                 "confidence": confidence,
                 "memory": source,
                 "attrs": dumped,
-                "origin": json.dumps(origin.as_dict(), ensure_ascii=False, separators=(",", ":")),
+                "origin": origin.dump(),
                 "created_at": unit.at,
             },
         )

@@ -71,8 +71,6 @@ def put_link(
     origin: Origin,
 ) -> Row:
     """Insert a checked link in an open unit."""
-    import json
-
     exists = unit.connection.execute(
         "SELECT 1 FROM links WHERE space = ? AND source = ? AND target = ? AND kind = ?",
         (unit.space, source, target, kind),
@@ -92,7 +90,7 @@ def put_link(
             "weight": weight,
             "reason": reason,
             "attrs": attrs,
-            "origin": json.dumps(origin.as_dict(), ensure_ascii=False, separators=(",", ":")),
+            "origin": origin.dump(),
             "created_at": unit.at,
         },
     )

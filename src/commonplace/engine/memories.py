@@ -93,7 +93,7 @@ def prepare(draft: Draft, origin: Origin, speaker: str = "") -> Prepared:
         "ref": None if draft.ref is None else checks.text(
             draft.ref, "ref", max_chars=checks.REF_CHARS),
         "attrs": checks.attrs(draft.attrs),
-        "origin": json.dumps(whence.as_dict(), ensure_ascii=False, separators=(",", ":")),
+        "origin": whence.dump(),
         "trust": checks.one_of(draft.trust, "trust", TRUSTS),
     }  # fmt: skip
     prepared = analysed(values, speaker)
@@ -111,7 +111,7 @@ def prepare(draft: Draft, origin: Origin, speaker: str = "") -> Prepared:
 def analysed(values: dict[str, Any], speaker: str = "") -> Prepared:
     """What finds a memory, computed from its values."""
     title, text = values["title"], values["text"]
-    tags = json.loads(values["tags"])
+    tags = json.loads(values["tags"]) if values["tags"] != "[]" else []
     whole = "\n".join(part for part in (title, text, *tags) if part)
     said = f"{speaker}: {whole}" if speaker else whole
     if values["occurred_at"] is not None:

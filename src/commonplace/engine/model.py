@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
@@ -14,6 +14,7 @@ State = Literal["active", "dying", "archived", "superseded", "dead"]
 Trust = Literal["stated", "inferred", "external"]
 
 TRUSTS: tuple[Trust, ...] = ("stated", "inferred", "external")
+ORIGIN_PARTS = ("user", "client", "tool", "session", "url")
 LIVE_STATES: tuple[State, ...] = ("active", "dying")
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -47,13 +48,22 @@ class Origin:
 
     def as_dict(self) -> dict[str, str]:
         """Only what is known."""
-        return {name: value for name, value in asdict(self).items() if value}
+        return {name: value for name in ORIGIN_PARTS if (value := getattr(self, name))}
+
+    def dump(self) -> str:
+        """The stored form."""
+        return json.dumps(self.as_dict(), ensure_ascii=False, separators=(",", ":"))
 
     @classmethod
     def load(cls, text: str) -> Origin:
         """From the stored form; unknown keys of newer releases are left out."""
+        if text == "{}":
+            return NOBODY
         known = json.loads(text)
-        return cls(**{name: known[name] for name in cls.__slots__ if name in known})
+        return cls(**{name: known[name] for name in ORIGIN_PARTS if name in known})
+
+
+NOBODY = Origin()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +100,7 @@ class Memory:
             kind=row["kind"],
             title=row["title"],
             text=row["text"],
-            tags=tuple(json.loads(row["tags"])),
+            tags=tuple(json.loads(row["tags"])) if row["tags"] != "[]" else (),
             importance=row["importance"],
             confidence=row["confidence"],
             credit=row["credit"],
@@ -100,7 +110,7 @@ class Memory:
             created_at=moment(row["created_at"]),
             updated_at=moment(row["updated_at"]),
             ref=row["ref"],
-            attrs=json.loads(row["attrs"]),
+            attrs=json.loads(row["attrs"]) if row["attrs"] != "{}" else {},
             origin=Origin.load(row["origin"]),
             trust=row["trust"],
             version=row["seq"],

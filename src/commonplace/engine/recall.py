@@ -34,6 +34,16 @@ if TYPE_CHECKING:
 
 QUERY_CHARS = 10_000
 DAY = 86_400_000_000
+_LINKED = (
+    "SELECT a.num, b.num, l.weight FROM memories a"
+    " JOIN links l ON l.space = a.space AND l.source = a.id"
+    " JOIN memories b ON b.space = l.space AND b.id = l.target"
+    " WHERE a.space = ?1 AND a.num = ?2"
+    " UNION ALL SELECT a.num, b.num, l.weight FROM memories a"
+    " JOIN links l ON l.space = a.space AND l.target = a.id"
+    " JOIN memories b ON b.space = l.space AND b.id = l.source"
+    " WHERE a.space = ?1 AND a.num = ?2"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -443,18 +453,9 @@ def _along_links(
     size = search.snapshot.size
     seeds = _best(score[:size], search.mask[:size], weighting.graph_seeds)
     nums = search.snapshot.num[seeds].tolist()
-    marks = ",".join("?" * len(nums))
-    rows: Any = connection.execute(
-        "SELECT a.num, b.num, l.weight FROM memories a"  # noqa: S608 - only marks are put in
-        " JOIN links l ON l.space = a.space AND l.source = a.id"
-        " JOIN memories b ON b.space = l.space AND b.id = l.target"
-        f" WHERE a.space = ? AND a.num IN ({marks})"
-        " UNION ALL SELECT a.num, b.num, l.weight FROM memories a"
-        " JOIN links l ON l.space = a.space AND l.target = a.id"
-        " JOIN memories b ON b.space = l.space AND b.id = l.source"
-        f" WHERE a.space = ? AND a.num IN ({marks})",
-        (space.name, *nums, space.name, *nums),
-    ).fetchall()
+    rows: list[Any] = []
+    for num in nums:
+        rows += connection.execute(_LINKED, (space.name, num))
     if not rows:
         return linked
     ends = np.array([row[1] for row in rows])

@@ -20,29 +20,30 @@ from commonplace.text.passages import Span
 _PLACE = struct.Struct("<qqqqq")
 _KNOWN_TERMS = 200_000
 
-_terms: dict[str, int] = {}
+_terms: dict[str, bytes] = {}
+_TIMES = [bytes((times,)) for times in range(256)]
+
+
+def _code(term: str) -> bytes:
+    """64 bits of a term's BLAKE2b, the same on every machine."""
+    code = _terms.get(term)
+    if code is None:
+        code = blake2b(term.encode(), digest_size=8).digest()
+        if len(_terms) >= _KNOWN_TERMS:
+            _terms.clear()
+        _terms[term] = code
+    return code
 
 
 def term_number(term: str) -> int:
-    """A term's number: 64 bits of its BLAKE2b, the same on every machine."""
-    number = _terms.get(term)
-    if number is None:
-        number = int.from_bytes(blake2b(term.encode(), digest_size=8).digest(), "little")
-        if len(_terms) >= _KNOWN_TERMS:
-            _terms.clear()
-        _terms[term] = number
-    return number
+    """The number under which a term's postings are found."""
+    return int.from_bytes(_code(term), "little")
 
 
 def pack_terms(terms: Iterable[str]) -> bytes:
-    """Distinct terms with how often each occurs, in the order of their numbers."""
-    counts = Counter(map(term_number, terms))
-    return b"".join(
-        [
-            number.to_bytes(8, "little") + bytes((min(counts[number], 255),))
-            for number in sorted(counts)
-        ]
-    )
+    """Distinct terms with how often each occurs, in the order of their codes."""
+    counts = Counter(map(_code, terms))
+    return b"".join([code + _TIMES[min(counts[code], 255)] for code in sorted(counts)])
 
 
 def terms_sum(memory: int, packed: bytes) -> int:

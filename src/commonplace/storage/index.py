@@ -278,13 +278,8 @@ class SpaceIndex:
         if nums is None:
             return connection.execute(f"{statement} ORDER BY {key}", (self.space,)).fetchall()
         rows: list[tuple[Any, ...]] = []
-        for first in range(0, len(nums), 500):
-            part = nums[first : first + 500]
-            marks = ",".join("?" * len(part))
-            rows += connection.execute(
-                f"{statement} AND {key} IN ({marks}) ORDER BY {key}",
-                (self.space, *part),
-            )
+        for num in sorted(nums):  # one look-up each; see Table.by_nums
+            rows += connection.execute(f"{statement} AND {key} = ?", (self.space, num))
         return rows
 
     def _append(self, connection: apsw.Connection, nums: list[int] | None) -> None:

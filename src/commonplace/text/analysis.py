@@ -240,11 +240,11 @@ def _dropped(language: str, leaving: _Leaving) -> frozenset[str]:
 
 
 @cache
-def _reader(language: str, leaving: _Leaving) -> _Reader:
+def _reader(language: str, leaving: _Leaving, hint: str = "") -> _Reader:
     """Chunk to tokens, remembered: texts repeat their words."""
     often = language == "english" and leaving == "stop words"
     memo = lru_cache(maxsize=_MEMO_SIZE if often else _MEMO_SIZE // 8)
-    return memo(partial(_read, language, _dropped(language, leaving)))
+    return memo(partial(_read, hint or language, _dropped(language, leaving)))
 
 
 def _language(text: str, chunks: list[str]) -> str:
@@ -263,14 +263,17 @@ def _language(text: str, chunks: list[str]) -> str:
     return best
 
 
-def _asked_language(text: str, chunks: list[str]) -> str:
-    """As for a text, but in a question without an English word one letter like ü is enough."""
-    language = _language(text, chunks)
+def _asking_reader(text: str, chunks: list[str]) -> _Reader:
+    """As for a text, but in a question without an English word one letter like ü tells a stem.
+
+    That is too little to say which words to leave out: the text may have kept them.
+    """
+    language, hint = _language(text, chunks), ""
     if language == "english" and (sign := _SIGNED.search(text.lower())):
         words = map(str.lower, chunks)
         if STOP_WORDS["english"].isdisjoint(words):
-            return next(name for name, signs in _SIGNATURES.items() if sign[0] in signs)
-    return language
+            hint = next(name for name, signs in _SIGNATURES.items() if sign[0] in signs)
+    return _reader(language, "question words", hint)
 
 
 def _pairs(run: str) -> list[str]:
@@ -317,15 +320,14 @@ def _is_emoji(chunk: str) -> bool:
 
 
 def _tokens(text: str, leaving: _Leaving) -> list[str]:
-    asked = leaving == "question words"
-    language_of = _asked_language if asked else _language
-    if text.isascii():
-        chunks = _ASCII_WORDS.findall(text)
-        return list(chain.from_iterable(map(_reader(language_of(text, chunks), leaving), chunks)))
-    if not is_normalized("NFKC", text):
+    ascii_only = text.isascii()
+    if not ascii_only and not is_normalized("NFKC", text):
         text = normalize("NFKC", text)
-    chunks = _WORDS.findall(text)
-    read = _reader(language_of(text, chunks), leaving)
+    chunks = (_ASCII_WORDS if ascii_only else _WORDS).findall(text)
+    asked = leaving == "question words"
+    read = _asking_reader(text, chunks) if asked else _reader(_language(text, chunks), leaving)
+    if ascii_only:
+        return list(chain.from_iterable(map(read, chunks)))
     tokens: list[str] = []
     seen: set[str] = set()
     for chunk in chunks:
