@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,7 @@ from commonplace.engine import checks
 from commonplace.engine.model import Artifact, ArtifactVersion, Origin, Review, moment
 from commonplace.engine.opened import OpenSpace
 from commonplace.errors import Conflict, InvalidInput, NotFound
-from commonplace.storage.sqlite import Unit
+from commonplace.storage.sqlite import Unit, new_id
 from commonplace.storage.tables import ARTIFACTS, CONTENTS, REVIEWS, Row
 
 if TYPE_CHECKING:
@@ -73,7 +72,7 @@ def create(
             unit,
             {
                 **values,
-                "id": str(uuid.uuid4()),
+                "id": new_id(),
                 "version": 1,
                 "status": "draft",
                 "state": "active",

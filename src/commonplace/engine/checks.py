@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from commonplace.engine.model import microseconds
+from commonplace.engine.model import Origin, microseconds, moment
 from commonplace.errors import InvalidInput
 from commonplace.text.checks import check_text
 
@@ -115,7 +115,9 @@ def when(value: object, field: str) -> int | None:
             field=field,
         )
     try:
-        return microseconds(value if value.tzinfo else value.replace(tzinfo=UTC))
+        at = microseconds(value if value.tzinfo else value.replace(tzinfo=UTC))
+        moment(at)  # in another zone it may still lie within, and in UTC no longer
+        return at
     except OverflowError:
         raise InvalidInput(
             f"{field} lies outside the years 1 to 9999.", hint="Give another.", field=field
@@ -128,8 +130,13 @@ def attrs(value: object, field: str = "attrs") -> str:
         return "{}"
     if not isinstance(value, Mapping):
         raise InvalidInput(f"{field} must be an object.", hint=f"Got {_short(value)}.", field=field)
-    _check_json(value, field, depth=0)
-    dumped = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    plain = _plain_json(value, field, depth=0)
+    try:
+        dumped = json.dumps(plain, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    except ValueError:
+        raise InvalidInput(
+            f"{field} holds a number of thousands of digits.", hint="Send it as text.", field=field
+        ) from None
     if len(dumped) > ATTRS_CHARS:
         raise InvalidInput(
             f"{field} has {len(dumped)} characters as JSON; at most {ATTRS_CHARS} fit.",
@@ -139,30 +146,42 @@ def attrs(value: object, field: str = "attrs") -> str:
     return dumped
 
 
-def _check_json(value: Any, field: str, depth: int) -> None:
+def _plain_json(value: Any, field: str, depth: int) -> Any:
+    """The value as dictionaries, lists, texts and numbers, each of them acceptable."""
     if depth > 64:
         raise InvalidInput(f"{field} is nested over 64 deep.", hint="Flatten it.", field=field)
     if isinstance(value, str):
-        optional(value, field, max_chars=ATTRS_CHARS)
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
+        return optional(value, field, max_chars=ATTRS_CHARS)
+    if isinstance(value, Mapping):
+        for key in value:
             if not isinstance(key, str):
                 raise InvalidInput(
                     f"{field} has a key that is not a text.", hint=_short(key), field=field
                 )
-            _check_json(key, field, depth + 1)
-            _check_json(item, field, depth + 1)
-    elif isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
-        for item in value:
-            _check_json(item, field, depth + 1)
-    elif isinstance(value, float) and not math.isfinite(value):
+            optional(key, field, max_chars=ATTRS_CHARS)
+        return {key: _plain_json(item, field, depth + 1) for key, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
+        return [_plain_json(item, field, depth + 1) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
         raise InvalidInput(
             f"{field} holds a number that is not finite.", hint="Leave it out.", field=field
         )
-    elif value is not None and not isinstance(value, bool | int | float):
+    if value is not None and not isinstance(value, bool | int | float):
         raise InvalidInput(
             f"{field} holds something that is not JSON.", hint=f"Got {_short(value)}.", field=field
         )
+    return value
+
+
+def origin(value: object) -> Origin:
+    """Who stores something, each part a text that can be stored."""
+    if not isinstance(value, Origin):
+        raise InvalidInput(
+            "origin must be an Origin.", hint=f"Got {_short(value)}.", field="origin"
+        )
+    for part, text_of_part in value.as_dict().items():
+        optional(text_of_part, f"origin.{part}")
+    return value
 
 
 def one_of(value: object, field: str, choices: Sequence[str]) -> str:
@@ -177,5 +196,8 @@ def one_of(value: object, field: str, choices: Sequence[str]) -> str:
 
 
 def _short(value: object) -> str:
-    shown = ascii(value)
+    try:
+        shown = ascii(value)
+    except ValueError:  # a number of thousands of digits
+        shown = f"a {type(value).__name__}"
     return shown if len(shown) <= 60 else shown[:57] + "..."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,7 @@ from commonplace.engine.memories import need_row
 from commonplace.engine.model import LIVE_STATES, Cluster, Memory, Origin
 from commonplace.engine.opened import OpenSpace
 from commonplace.errors import Conflict, InvalidInput, NotFound
-from commonplace.storage.sqlite import Unit
+from commonplace.storage.sqlite import Unit, new_id
 from commonplace.storage.tables import CLUSTERS, MEMBERS, MEMORIES, Row
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ def create(
             unit,
             {
                 **values,
-                "id": str(uuid.uuid4()),
+                "id": new_id(),
                 "centroid": None,
                 "origin": origin.dump(),
                 "created_at": unit.at,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,6 +11,7 @@ from commonplace.engine.memories import need_row
 from commonplace.engine.model import Fact, Origin
 from commonplace.engine.opened import OpenSpace
 from commonplace.errors import InvalidInput, NotFound
+from commonplace.storage.sqlite import new_id
 from commonplace.storage.tables import FACTS, Row
 from commonplace.text.fold import fold
 
@@ -68,7 +68,7 @@ def add(
             {
                 **names,
                 **keys,
-                "id": str(uuid.uuid4()),
+                "id": new_id(),
                 "valid_from": valid_from,
                 "valid_to": valid_to,
                 "confidence": confidence,

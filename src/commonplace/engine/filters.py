@@ -104,8 +104,11 @@ class Filters:
         if some:
             mask &= np.isin(snapshot.num, labelled(connection, space, some))
         if self.trust is not None:
-            wanted = [f"trust:{trust}" for trust in self.trust]
-            mask &= np.isin(snapshot.num, labelled(connection, space, wanted))
+            unwanted = [f"trust:{trust}" for trust in TRUSTS[1:] if trust not in self.trust]
+            mask &= ~np.isin(snapshot.num, labelled(connection, space, unwanted))
+            if TRUSTS[0] not in self.trust:
+                wanted = [f"trust:{trust}" for trust in self.trust]
+                mask &= np.isin(snapshot.num, labelled(connection, space, wanted))
         if self.ids is not None:
             mask &= np.isin(snapshot.num, _numbered(connection, space, self.ids))
         return mask
@@ -137,6 +140,11 @@ class Filters:
 def origin_labels(origin: Origin) -> list[str]:
     """An origin's known parts as labels."""
     return [f"{part}:{value}" for part, value in origin.as_dict().items()]
+
+
+def trust_labels(trust: str) -> list[str]:
+    """A label for any trust but the usual one, which goes without saying."""
+    return [] if trust == TRUSTS[0] else [f"trust:{trust}"]
 
 
 def labelled(connection: apsw.Connection, space: str, labels: Iterable[str]) -> list[int]:

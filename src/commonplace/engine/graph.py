@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from commonplace.engine.memories import need_row
 from commonplace.engine.model import LIVE_STATES, Link, Memory, Origin
 from commonplace.engine.opened import OpenSpace
 from commonplace.errors import Conflict, InvalidInput, NotFound
-from commonplace.storage.sqlite import Unit
+from commonplace.storage.sqlite import Unit, new_id
 from commonplace.storage.tables import LINKS, MEMORIES, Row
 
 if TYPE_CHECKING:
@@ -83,7 +82,7 @@ def put_link(
     row = LINKS.insert(
         unit,
         {
-            "id": str(uuid.uuid4()),
+            "id": new_id(),
             "source": source,
             "target": target,
             "kind": kind,

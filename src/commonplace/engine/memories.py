@@ -11,12 +11,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from commonplace.engine import checks
-from commonplace.engine.filters import Filters, origin_labels
+from commonplace.engine.filters import Filters, origin_labels, trust_labels
 from commonplace.engine.model import LIVE_STATES, TRUSTS, Memory, Origin, Usage, moment
 from commonplace.engine.opened import OpenSpace, read_counter
 from commonplace.errors import Conflict, InvalidInput, NotFound
 from commonplace.storage import derived
-from commonplace.storage.sqlite import Unit, now
+from commonplace.storage.sqlite import Unit, new_id, now
 from commonplace.storage.tables import MEMORIES, MESSAGES, Row
 from commonplace.text.analysis import analyse
 from commonplace.text.fold import fold, trigrams
@@ -73,9 +73,7 @@ class Prepared:
 
 def prepare(draft: Draft, origin: Origin, speaker: str = "") -> Prepared:
     """Check a draft and analyse it; raises InvalidInput before anything is written."""
-    whence = draft.origin or origin
-    for part, value in whence.as_dict().items():
-        checks.optional(value, f"origin.{part}")
+    whence = checks.origin(draft.origin or origin)
     tags = checks.tags(draft.tags)
     values: dict[str, Any] = {
         "id": _identity(draft.id),
@@ -125,7 +123,7 @@ def analysed(values: dict[str, Any], speaker: str = "") -> Prepared:
         folded=fold(whole),
         spans=spans,
         labels=[*(f"tag:{tag}" for tag in tags), *origin_labels(origin),
-                f"trust:{values['trust']}"],
+                *trust_labels(values["trust"])],
         embeddable=[lead + text[span.start : span.stop] for span in spans],
     )  # fmt: skip
 
@@ -155,7 +153,8 @@ def put(space: OpenSpace, unit: Unit, prepared: Prepared) -> Row:
     """Insert a prepared memory with all that finds it."""
     values = prepared.values
     seq = unit.seq  # the operation is recorded first, so that its time is known
-    values["created_at"] = values["created_at"] or unit.at
+    if values["created_at"] is None:
+        values["created_at"] = unit.at
     values["updated_at"] = values["created_at"]
     identity = unit.connection.execute(
         "SELECT id FROM memories WHERE space = ?1 AND (id = ?2 OR (ref = ?3 AND ?3 IS NOT NULL))",
@@ -217,8 +216,9 @@ def enqueue_embedding(connection: apsw.Connection, space: str, num: int) -> None
 
 def remember(space: OpenSpace, drafts: Sequence[Draft], origin: Origin) -> list[Memory]:
     """Store drafts together: all of them, or none."""
-    prepared = [prepare(draft, origin) for draft in drafts]
-    embed_now(space, prepared)
+    with space.store.announced():
+        prepared = [prepare(draft, origin) for draft in drafts]
+        embed_now(space, prepared)
     with space.write("remember", origin) as unit:
         return [Memory.of(put(space, unit, item)) for item in prepared]
 
@@ -529,7 +529,7 @@ def touch(unit: Unit, num: int) -> None:
 
 def _identity(value: object) -> str:
     if value is None:
-        return str(uuid.uuid4())
+        return new_id()
     try:
         return str(uuid.UUID(str(value)))
     except ValueError:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from commonplace.embedding.provider import Embedder
+from commonplace.engine import checks
 from commonplace.errors import StorageCorrupt
 from commonplace.storage import derived
 from commonplace.storage.sqlite import Store, Unit, read_head
@@ -42,7 +43,7 @@ class OpenSpace:
     @contextlib.contextmanager
     def write(self, name: str, origin: Origin, undoes: int | None = None) -> Iterator[Unit]:
         """A unit of work, or a part of the one that is open."""
-        with self.store.write(name, origin.as_dict(), undoes) as unit:
+        with self.store.write(name, checks.origin(origin).as_dict(), undoes) as unit:
             yield unit
 
     @property
@@ -62,7 +63,8 @@ class OpenSpace:
         """A read snapshot together with the index at exactly the same operation."""
         while True:
             with self.store.read() as connection:
-                if self.store.in_unit:
+                if self.store.open_unit is not None:
+                    self.store.open_unit.show_head()
                     yield connection, self.index.private_snapshot(connection)
                     return
                 index = self.index.snapshot(connection)
@@ -84,6 +86,10 @@ class OpenSpace:
 
     def count_reads(self, nums: list[int], at: int) -> None:
         """Note that memories were read; written within a second."""
+        if self.store.open_unit is not None:
+            # Their rows may be gone with the unit, and their numbers then be another's.
+            self._add_reads({num: (1, at) for num in nums})
+            return
         with self._lock:
             for num in nums:
                 self._reads[num] = (self._reads.get(num, (0, 0))[0] + 1, at)
@@ -105,16 +111,19 @@ class OpenSpace:
         if not reads:
             return
         try:
-            with self.store.maintain() as connection:
-                for num, (count, at) in reads.items():
-                    accesses, last = read_counter(connection, self.name, num)
-                    write_counter(connection, self.name, num, accesses + count, max(last, at))
+            self._add_reads(reads)
         except BaseException:
             with self._lock:
                 for num, (count, at) in reads.items():
                     more, last = self._reads.get(num, (0, 0))
                     self._reads[num] = (more + count, max(last, at))
             raise
+
+    def _add_reads(self, reads: dict[int, tuple[int, int]]) -> None:
+        with self.store.maintain() as connection:
+            for num, (count, at) in reads.items():
+                accesses, last = read_counter(connection, self.name, num)
+                write_counter(connection, self.name, num, accesses + count, max(last, at))
 
     def close(self) -> None:
         """Write what is noted and close the file."""

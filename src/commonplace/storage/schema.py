@@ -23,7 +23,7 @@ CREATE TABLE operations (
   num BIGINT NOT NULL, space TEXT NOT NULL, id TEXT NOT NULL, at BIGINT NOT NULL,
   name TEXT NOT NULL, origin TEXT NOT NULL, undoes BIGINT, hash BLOB NOT NULL,
   PRIMARY KEY (space, num)
-);
+) WITHOUT ROWID;
 CREATE UNIQUE INDEX operations_id ON operations (space, id);
 CREATE INDEX operations_at ON operations (space, at);
 CREATE INDEX operations_undoes ON operations (space, undoes) WHERE undoes IS NOT NULL;

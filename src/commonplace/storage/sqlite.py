@@ -12,7 +12,6 @@ import os
 import random
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,6 +32,7 @@ from commonplace.storage.tables import digest
 BUSY_SECONDS = 30.0
 BATCH_UNITS = 512
 BATCH_SECONDS = 0.05
+COMING_SECONDS = 0.002  # how long a commit waits for writers that have announced themselves
 HELD_SECONDS = 0.05  # how long one process may write without letting another in
 WAL_BYTES = 64 * 1024 * 1024
 OLDEST_SQLITE = (3, 51, 3)  # before it, two writers could corrupt a WAL file
@@ -132,6 +132,10 @@ class _Batch:
 
     begun: float
     units: int = 0
+    head: tuple[int, int] | None = None
+    """The space's counters after the units so far; written once, with the commit."""
+    keeper: object = None
+    """The unit that must commit if nobody else comes."""
     settled: threading.Event = field(default_factory=threading.Event)
     error: CommonplaceError | None = None
 
@@ -143,15 +147,28 @@ class _Batch:
 class Writer:
     """Runs units one at a time on one connection; whoever finds nobody waiting commits for all."""
 
-    def __init__(self, open_connection: Callable[[], apsw.Connection]) -> None:
+    def __init__(self, space: str, open_connection: Callable[[], apsw.Connection]) -> None:
+        self._space = space
         self._open = open_connection
         self._connection: apsw.Connection | None = None
         self._turn = threading.Lock()
         self._count = threading.Lock()
         self._waiting = 0
+        self._coming = 0
         self._batch: _Batch | None = None
         self._held_since = 0.0
         self._released_at = 0.0
+
+    @contextlib.contextmanager
+    def announced(self) -> Iterator[None]:
+        """Tell the others that a write is being prepared: it may be worth waiting for."""
+        with self._count:
+            self._coming += 1
+        try:
+            yield
+        finally:
+            with self._count:
+                self._coming -= 1
 
     @contextlib.contextmanager
     def unit(self) -> Iterator[apsw.Connection]:
@@ -181,9 +198,21 @@ class Writer:
         except apsw.Error as error:
             raise typed(error) from error
         finally:
-            self._pass_on()
+            me = object()
+            self._pass_on(me)
             self._turn.release()
-        self._await(batch)
+        self._await(batch, me)
+
+    def head(self) -> tuple[int, int]:
+        """(newest operation, next free row number), those of units not yet committed included."""
+        batch, connection = self._batch, self._connection
+        assert batch is not None and connection is not None
+        return batch.head or read_head(connection, self._space)
+
+    def move_head(self, seq: int, num: int) -> None:
+        """Note where a unit left the counters."""
+        assert self._batch is not None
+        self._batch.head = (seq, num)
 
     def _begin(self) -> _Batch:
         if self._batch is None:
@@ -212,22 +241,26 @@ class Writer:
         self._batch = None
         self._reset()
 
-    def _pass_on(self) -> None:
-        """Commit, unless somebody who will do it for us is already waiting."""
+    def _pass_on(self, me: object) -> None:
+        """Commit, unless somebody who will do it for us is already waiting, or about to come."""
         batch = self._batch
         if batch is None:
             return
-        with self._count:
-            others = self._waiting > 0
         young = time.monotonic() - batch.begun < BATCH_SECONDS
-        if others and young and batch.units < BATCH_UNITS:
-            return
+        if young and batch.units < BATCH_UNITS:
+            if self._waiting > 0:
+                return
+            if self._coming > 0:
+                batch.keeper = me
+                return
         self._commit(batch)
 
     def _commit(self, batch: _Batch) -> None:
         self._batch = None
         assert self._connection is not None
         try:
+            if batch.head is not None:
+                write_head(self._connection, self._space, *batch.head)
             self._connection.execute("COMMIT")
         except apsw.Error as error:
             self._reset()
@@ -240,9 +273,11 @@ class Writer:
             batch.settle(None)
         self._released_at = time.monotonic()
 
-    def _await(self, batch: _Batch) -> None:
-        while not batch.settled.wait(0.05):
-            # The one who was to commit may have been interrupted: do it ourselves.
+    def _await(self, batch: _Batch, me: object) -> None:
+        patience = COMING_SECONDS if batch.keeper is me else BATCH_SECONDS
+        while not batch.settled.wait(patience):
+            patience = BATCH_SECONDS
+            # Nobody came, or the one who was to commit was interrupted: do it ourselves.
             if self._turn.acquire(blocking=False):
                 try:
                     if self._batch is batch:
@@ -284,12 +319,14 @@ class Unit:
 
     def __init__(
         self,
+        writer: Writer,
         connection: apsw.Connection,
         space: str,
         name: str,
         origin: Mapping[str, Any],
         undoes: int | None = None,
     ) -> None:
+        self._writer = writer
         self.connection = connection
         self.space = space
         self.name = name
@@ -336,9 +373,9 @@ class Unit:
         self.connection.execute("RELEASE part")
 
     def _record(self) -> None:
-        seq, self._num = read_head(self.connection, self.space)
+        seq, self._num = self._writer.head()
         self._seq = seq + 1
-        self.id, self.at = str(uuid.uuid4()), now()
+        self.id, self.at = new_id(), now()
         origin = json.dumps(dict(self.origin), ensure_ascii=False, separators=(",", ":"))
         values = (self._seq, self.space, self.id, self.at, self.name, origin, self.undoes)
         self.connection.execute(
@@ -348,14 +385,33 @@ class Unit:
         )
 
     def close(self) -> None:
-        """Move the space's counters on; the last statement of a unit that changed something."""
+        """Move the space's counters on."""
         if self._seq:
-            self.connection.execute(
-                "INSERT INTO head (space, seq, next_num, hash) VALUES (?, ?, ?, ?)"
-                " ON CONFLICT (space) DO UPDATE SET seq = excluded.seq,"
-                " next_num = excluded.next_num, hash = excluded.hash",
-                (self.space, self._seq, self._num, digest(self.space, self._seq, self._num)),
-            )
+            self._writer.move_head(self._seq, self._num)
+
+    def show_head(self) -> None:
+        """Write the counters now, for a reader inside this unit that goes by them."""
+        seq, num = (self._seq, self._num) if self._seq else self._writer.head()
+        write_head(self.connection, self.space, seq, num)
+
+
+def new_id() -> str:
+    """A random UUID (version 4)."""
+    digits = bytearray(os.urandom(16))
+    digits[6] = digits[6] & 0x0F | 0x40
+    digits[8] = digits[8] & 0x3F | 0x80
+    text = digits.hex()
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+def write_head(connection: apsw.Connection, space: str, seq: int, num: int) -> None:
+    """Set the space's counters."""
+    connection.execute(
+        "INSERT INTO head (space, seq, next_num, hash) VALUES (?, ?, ?, ?)"
+        " ON CONFLICT (space) DO UPDATE SET seq = excluded.seq,"
+        " next_num = excluded.next_num, hash = excluded.hash",
+        (space, seq, num, digest(space, seq, num)),
+    )
 
 
 def read_head(connection: apsw.Connection, space: str) -> tuple[int, int]:
@@ -392,7 +448,7 @@ class Store:
         self._scope = _Scope()
         self._idle: list[apsw.Connection] = []
         self._closed = False
-        self._writer = Writer(lambda: connect(self.path))
+        self._writer = Writer(space, lambda: connect(self.path))
         try:
             connection = connect(path, create=True)
             if schema.version_of(connection) != len(schema.MIGRATIONS):
@@ -491,7 +547,7 @@ class Store:
         if self._closed:
             raise StorageUnavailable("The store is closed.", hint="Open it again.")
         with self._writer.unit() as connection:
-            unit = Unit(connection, self.space, name, origin, undoes)
+            unit = Unit(self._writer, connection, self.space, name, origin, undoes)
             self._scope.unit = unit
             try:
                 yield unit
@@ -512,9 +568,13 @@ class Store:
             yield connection
 
     @property
-    def in_unit(self) -> bool:
-        """Whether this thread has written in a unit that is still open."""
-        return self._scope.unit is not None
+    def open_unit(self) -> Unit | None:
+        """The unit in which this thread has begun to write, if it is still open."""
+        return self._scope.unit
+
+    def announced(self) -> contextlib.AbstractContextManager[None]:
+        """Around the preparation of a write, so that commits may wait for it a moment."""
+        return self._writer.announced()
 
     def checkpoint(self) -> None:
         """Move the write-ahead log into the file and empty it, so that nothing old stays in it."""

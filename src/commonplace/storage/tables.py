@@ -25,8 +25,12 @@ def _plain(value: Any) -> Any:
 
 
 def digest(*values: Any) -> bytes:
-    """A SHA-256 over values, unambiguous about where one ends and the next begins."""
-    return hashlib.sha256(_encode([_plain(value) for value in values]).encode()).digest()
+    """A SHA-256 over values, unambiguous about where one ends and the next begins.
+
+    `ascii` writes texts, bytes, numbers and None the same on every version of Python; `repr`
+    does not, since what is printable changes with Unicode.
+    """
+    return hashlib.sha256(ascii(values).encode()).digest()
 
 
 def dump(values: Iterable[Any]) -> str:

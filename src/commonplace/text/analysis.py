@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache, lru_cache, partial
 from itertools import chain, pairwise
 from typing import Literal
@@ -17,7 +17,7 @@ from unicodedata import category, combining, decimal, is_normalized, normalize
 import Stemmer
 
 from commonplace.text.scripts import script_of
-from commonplace.text.stopwords import QUESTION_PAIRS, QUESTION_WORDS, STOP_WORDS
+from commonplace.text.stopwords import ENGLISH_TOO, QUESTION_PAIRS, QUESTION_WORDS, STOP_WORDS
 
 ANALYSIS_VERSION: int = 1
 """Grows when the same text would give other tokens; an index built by another is stale."""
@@ -56,20 +56,30 @@ def _marks() -> str:
 
 # Everything is bounded: a run without a space is cut up, never scanned twice.
 _LETTER = f"[^\\W_{_HAN}{_KANA}{_HANGUL}{_UNSPACED}]"
-_MARK = f"[{_marks()}\u00ad\u200c\u200d]"
-_WORD = f"{_LETTER}{{1,64}}(?:{_MARK}{{1,8}}{_LETTER}{{0,64}}){{0,24}}"
 _SHAPE = r"{word}(?:(?:_{{1,4}}|[{joints}]|(?<=\d),(?=\d{{3}})){word}){{0,8}}(?:\+\+|\#(?!\w))?"
 _ASCII_WORDS = re.compile(_SHAPE.format(word="[A-Za-z0-9]{1,64}", joints=".'@-"), re.ASCII)
-_WORDS = re.compile(
-    _SHAPE.format(word=_WORD, joints=".'’ʼ＇@-")
-    + f"|[{_HAN}{_KANA}]+|[{_HANGUL}]+|[{_UNSPACED}]+|[{_FLAG}]{{2}}|[{_EMOJI}]"
-)
 # Whatever joins words in a chunk is ASCII once the chunk is in one spelling.
 _PIECES = re.compile(r"[^\x00-/:-@\[-`{-\x7f\s⁄]+").findall
 _FIRST_UNSPACED = "\u0e00"
-_RUN = re.compile(f"[{_HAN}{_KANA}{_HANGUL}{_UNSPACED}]").match
 # What may follow a one-syllable Korean noun within its word.
 _PARTICLES = frozenset((*"은는이가을를에", "에서", "에게", "으로", "까지", "부터"))
+
+
+@cache
+def _words() -> re.Pattern[str]:
+    """Like `_ASCII_WORDS`, for any text. Compiling it takes 12 ms: not before it is needed."""
+    mark = f"[{_marks()}\u00ad\u200c\u200d]"
+    word = f"{_LETTER}{{1,64}}(?:{mark}{{1,8}}{_LETTER}{{0,64}}){{0,24}}"
+    return re.compile(
+        _SHAPE.format(word=word, joints=".'’ʼ＇@-")
+        + f"|[{_HAN}{_KANA}]+|[{_HANGUL}]+|[{_UNSPACED}]+|[{_FLAG}]{{2}}|[{_EMOJI}]"
+    )
+
+
+@cache
+def _unspaced() -> re.Pattern[str]:
+    """A letter of writing without spaces between words."""
+    return re.compile(f"[{_HAN}{_KANA}{_HANGUL}{_UNSPACED}]")
 
 
 # --- one word ----------------------------------------------------------------------------------
@@ -92,7 +102,6 @@ _CYRILLIC = str.maketrans({"ё": "е", "ѐ": "е", "ѝ": "и"})
 _PREFIX_FROM = 7
 _PREFIX = 5
 
-_LATIN_LANGUAGES = ("german", "french", "spanish", "italian", "portuguese", "dutch")
 _SCRIPT_STEMMERS = {
     "cyrillic": "russian",
     "greek": "greek",
@@ -212,13 +221,24 @@ def _read(language: str, dropped: frozenset[str], chunk: str) -> tuple[str, ...]
 _EVERYWHERE = ("russian", "arabic", "greek", "hindi")
 _SIGNATURES = {
     "german": "äöüß",
-    "french": "êœçèù",
-    "spanish": "ñ¿¡",
-    "italian": "ìò",
-    "portuguese": "ãõ",
+    "french": "âçèêëîôœùû",
+    "spanish": "áíñóú¿¡",
+    "italian": "àèìòù",
+    "portuguese": "áâãçêíóõú",
+    "dutch": "",
 }
-_SIGNED = re.compile(f"[{''.join(_SIGNATURES.values())}]")
-_GIVEAWAYS = frozenset(chain.from_iterable(STOP_WORDS[name] for name in _LATIN_LANGUAGES))
+_SIGNED = re.compile(f"[{''.join(sorted(set(''.join(_SIGNATURES.values()))))}]")
+# What inflected words end in that are hardly English.
+_ENDINGS = {
+    **dict.fromkeys(("ungen", "heiten", "keiten", "schaften", "innen", "ischen"), "german"),
+    **dict.fromkeys(("eaux", "aient"), "french"),
+    **dict.fromkeys(("ciones", "siones"), "spanish"),
+    **dict.fromkeys(("zione", "zioni"), "italian"),
+    **dict.fromkeys(("ingen", "heden"), "dutch"),
+}
+_ANY_ENDING = tuple(_ENDINGS)
+_GIVEAWAYS = {name: STOP_WORDS[name] - STOP_WORDS["english"] - ENGLISH_TOO for name in _SIGNATURES}
+_ANY_GIVEAWAY = frozenset(chain.from_iterable(_GIVEAWAYS.values()))
 _ENOUGH_VOTES = 2
 _KOREAN_NOUN_AND_PARTICLE = 3
 _JAPANESE = ("han", "kana")
@@ -240,40 +260,44 @@ def _dropped(language: str, leaving: _Leaving) -> frozenset[str]:
 
 
 @cache
-def _reader(language: str, leaving: _Leaving, hint: str = "") -> _Reader:
+def _reader(language: str, stems: str, leaving: _Leaving) -> _Reader:
     """Chunk to tokens, remembered: texts repeat their words."""
-    often = language == "english" and leaving == "stop words"
+    often = stems == "english" and leaving == "stop words"
     memo = lru_cache(maxsize=_MEMO_SIZE if often else _MEMO_SIZE // 8)
-    return memo(partial(_read, hint or language, _dropped(language, leaving)))
+    return memo(partial(_read, stems, _dropped(language, leaving)))
 
 
-def _language(text: str, chunks: list[str]) -> str:
-    """The language of the Latin words; English unless another one clearly shows."""
-    words = set(map(str.lower, chunks[:_DETECTION_WORDS]))
-    hints = words & _GIVEAWAYS
-    signs = set() if text.isascii() else set(_SIGNED.findall(text[: 8 * _DETECTION_WORDS].lower()))
-    if len(hints) + len(signs) < _ENOUGH_VOTES:
-        return "english"
-    best, votes = "english", max(len(words & STOP_WORDS["english"]), _ENOUGH_VOTES - 1)
-    for language in _LATIN_LANGUAGES:
-        sign = not signs.isdisjoint(_SIGNATURES.get(language, ""))
-        count = len(hints & STOP_WORDS[language]) + sign
-        if count > votes:
-            best, votes = language, count
-    return best
+def _languages(text: str, chunks: list[str]) -> tuple[str, str]:
+    """Whose function words to leave out of the Latin words, and whose stems to add.
 
-
-def _asking_reader(text: str, chunks: list[str]) -> _Reader:
-    """As for a text, but in a question without an English word one letter like ü tells a stem.
-
-    That is too little to say which words to leave out: the text may have kept them.
+    English unless another language clearly shows. One sign is enough for stems where no
+    English word speaks against it, but not for leaving out: its texts may have kept them.
     """
-    language, hint = _language(text, chunks), ""
-    if language == "english" and (sign := _SIGNED.search(text.lower())):
-        words = map(str.lower, chunks)
-        if STOP_WORDS["english"].isdisjoint(words):
-            hint = next(name for name, signs in _SIGNATURES.items() if sign[0] in signs)
-    return _reader(language, "question words", hint)
+    chunks = chunks[:_DETECTION_WORDS]
+    words = set(map(str.lower, chunks))
+    hints = words & _ANY_GIVEAWAY
+    signs = set() if text.isascii() else set(_SIGNED.findall(text[: 8 * _DETECTION_WORDS].lower()))
+    if not (hints or signs):
+        is_english = not words.isdisjoint(STOP_WORDS["english"])
+        return "english", "english" if is_english else _language_by_ending(chunks)
+    best, votes, letters = "english", 0, 0
+    for language, own in _GIVEAWAYS.items():
+        known = len(signs.intersection(_SIGNATURES[language]))
+        count = len(hints & own) + (known > 0)
+        if (count, known) > (votes, letters):
+            best, votes, letters = language, count, known
+    against = len(words & (STOP_WORDS["english"] - STOP_WORDS[best]))
+    if votes >= _ENOUGH_VOTES and votes > against:
+        return best, best
+    return "english", "english" if against else best
+
+
+def _language_by_ending(chunks: Iterable[str]) -> str:
+    """For texts too short to hold a function word."""
+    for word in map(str.lower, chunks):
+        if word.endswith(_ANY_ENDING):
+            return next(_ENDINGS[ending] for ending in _ANY_ENDING if word.endswith(ending))
+    return "english"
 
 
 def _pairs(run: str) -> list[str]:
@@ -312,7 +336,7 @@ def _indexed_run(run: str, seen: set[str]) -> list[str]:
 
 
 def _is_run(chunk: str) -> bool:
-    return chunk[0] >= _FIRST_UNSPACED and _RUN(chunk) is not None
+    return chunk[0] >= _FIRST_UNSPACED and _unspaced().match(chunk) is not None
 
 
 def _is_emoji(chunk: str) -> bool:
@@ -323,11 +347,11 @@ def _tokens(text: str, leaving: _Leaving) -> list[str]:
     ascii_only = text.isascii()
     if not ascii_only and not is_normalized("NFKC", text):
         text = normalize("NFKC", text)
-    chunks = (_ASCII_WORDS if ascii_only else _WORDS).findall(text)
-    asked = leaving == "question words"
-    read = _asking_reader(text, chunks) if asked else _reader(_language(text, chunks), leaving)
+    chunks = (_ASCII_WORDS if ascii_only else _words()).findall(text)
+    read = _reader(*_languages(text, chunks), leaving)
     if ascii_only:
         return list(chain.from_iterable(map(read, chunks)))
+    asked = leaving == "question words"
     tokens: list[str] = []
     seen: set[str] = set()
     for chunk in chunks:
@@ -357,9 +381,10 @@ def analyse_query(text: str) -> list[str]:
 
 def token_spans(text: str) -> Iterator[tuple[int, int, tuple[str, ...]]]:
     """Where each stretch of the text lies and the tokens it gives, nothing left out."""
-    shape = _ASCII_WORDS if text.isascii() else _WORDS
+    shape = _ASCII_WORDS if text.isascii() else _words()
     chunks = [match.span() for match in shape.finditer(text)]
-    read = _reader(_language(text, [text[a:b] for a, b in chunks[:_DETECTION_WORDS]]), "nothing")
+    first = [text[start:stop] for start, stop in chunks[:_DETECTION_WORDS]]
+    read = _reader(*_languages(text, first), "nothing")
     for start, stop in chunks:
         chunk = text[start:stop]
         if _is_run(chunk):

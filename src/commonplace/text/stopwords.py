@@ -77,6 +77,13 @@ STOP_WORDS: dict[str, frozenset[str]] = {
     }.items()
 }
 
+# Function words elsewhere that are English words of content: they give no language away.
+ENGLISH_TOO: frozenset[str] = frozenset(
+    """
+    bin come door dos dove em era hat hay man men per plus sin son ton want war ya
+    """.split()
+)
+
 # Left out of queries only: they ask, and say nothing about what is asked for.
 QUESTION_WORDS: dict[str, frozenset[str]] = {
     language: frozenset(words.split())

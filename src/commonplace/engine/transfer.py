@@ -1,0 +1,349 @@
+"""Moving what a space holds: exporting it as JSON lines, and importing files.
+
+An export is the space's story in order: a header, then every operation with the forms it gave to
+things, and an end line with counts and a SHA-256 of all lines before it. Importing replays it:
+what is here already is left alone, what goes on from here is added, what contradicts it is
+reported and skipped. Nothing here is ever overwritten.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import json
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Literal
+
+from commonplace.engine import portable
+from commonplace.engine.events import read as read_events
+from commonplace.engine.history import UPKEEP, _operations
+from commonplace.engine.model import Operation, iso, microseconds
+from commonplace.engine.opened import OpenSpace
+from commonplace.engine.portable import Key
+from commonplace.storage.sqlite import now
+from commonplace.storage.tables import CONTENTS, VERSIONED, Row, Table
+
+if TYPE_CHECKING:
+    import apsw
+
+FORMAT = "commonplace-export"
+VERSION = 1
+Progress = Callable[[int, int], None]
+Status = Literal["current", "replaced", "removed", "removal"]
+
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """One form that a thing has had here, from one operation until another (None: it still is)."""
+
+    num: int
+    since: int
+    until: int | None
+    mark: str
+
+
+class Past:
+    """All forms of any thing of a space, also of things that are gone."""
+
+    def __init__(self, connection: apsw.Connection, space: str) -> None:
+        self._space = space
+        self._gone: dict[tuple[Table, Key], list[int]] = {}
+        for table in VERSIONED:
+            for num in _gone(connection, space, table):
+                for row, _, _ in table.versions(connection, space, "AND num = ? LIMIT 1", num):
+                    value = portable.leave(connection, space, table, row)
+                    key = portable.key_of(table, value)
+                    self._gone.setdefault((table, key), []).append(num)
+
+    def gone(self, table: Table, key: Key) -> list[int]:
+        """Numbers under which a thing was here, and is no longer."""
+        return self._gone.get((table, key), [])
+
+    def left(self, table: Table, key: Key, num: int) -> None:
+        """Note that a thing is no longer here."""
+        nums = self._gone.setdefault((table, key), [])
+        if num not in nums:
+            nums.append(num)
+
+    def forms(
+        self, connection: apsw.Connection, table: Table, key: Key, current: list[Row]
+    ) -> list[Form]:
+        """What a thing was and is, oldest first; `current` are its present rows."""
+        nums = dict.fromkeys([*self.gone(table, key), *(row["num"] for row in current)])
+        found = []
+        for num in nums:
+            for row, until, _ in table.versions(connection, self._space, "AND num = ?", num):
+                found.append(self._form(connection, table, row, until))
+        found += [self._form(connection, table, row, None) for row in current]
+        return sorted(found, key=lambda form: (form.since, form.num))
+
+    def _form(
+        self, connection: apsw.Connection, table: Table, row: Row, until: int | None
+    ) -> Form:
+        value = portable.leave(connection, self._space, table, row)
+        return Form(row["num"], row["seq"], until, portable.mark(table, value))
+
+
+def _gone(connection: apsw.Connection, space: str, table: Table) -> list[int]:
+    statement = (
+        "SELECT DISTINCT num FROM versions v WHERE space = ?1 AND entity = ?2 AND NOT EXISTS"
+        f" (SELECT 1 FROM {table.name} t WHERE t.space = ?1 AND t.num = v.num)"  # noqa: S608
+    )
+    return [row[0] for row in connection.execute(statement, (space, table.name))]
+
+
+# Exporting
+
+
+@dataclass(frozen=True, slots=True)
+class ExportReport:
+    """What an export wrote."""
+
+    lines: int
+    counts: Mapping[str, int]
+    sha256: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {"lines": self.lines, "counts": dict(self.counts), "sha256": self.sha256}
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One line of a space's story."""
+
+    type: str
+    op: int
+    value: Mapping[str, Any]
+    form: int = 1
+    """Which form of the thing this is, from 1; for an event, which of several equal ones."""
+    status: Status = "current"
+    after: str | None = None
+    """The mark of the form before it, or of the one that is removed."""
+
+    def line(self) -> str:
+        """As an export holds it."""
+        parts: dict[str, Any] = {"type": self.type, "op": self.op}
+        if self.type != "operation":
+            parts |= {"form": self.form, "status": self.status}
+        if self.after is not None:
+            parts["after"] = self.after
+        return _encode({**parts, "value": self.value})
+
+
+def export_space(
+    space: OpenSpace, write: Callable[[str], object], progress: Progress | None = None
+) -> ExportReport:
+    """Write all that the space holds and held, line by line, as it is at this moment."""
+    hashed, lines = hashlib.sha256(), 0
+    counts: Counter[str] = Counter()
+
+    def put(line: str) -> None:
+        nonlocal lines
+        hashed.update(line.encode() + b"\n")
+        lines += 1
+        write(line + "\n")
+
+    with space.store.read() as connection:
+        total = _size(connection, space.name) if progress else 0
+        put(_encode({"format": FORMAT, "version": VERSION, "space": space.name,
+                     "exported_at": iso_now()}))  # fmt: skip
+        for record in _story(connection, space.name):
+            put(record.line())
+            counts[record.type] += 1
+            if progress is not None and lines % 100 == 0:
+                progress(min(lines, total), total)
+    if progress is not None:
+        progress(total, total)
+    report = ExportReport(lines + 1, dict(sorted(counts.items())), hashed.hexdigest())
+    end = {"type": "end", "lines": lines, "counts": report.counts, "sha256": report.sha256}
+    write(_encode(end) + "\n")
+    return report
+
+
+def digest(space: OpenSpace) -> str:
+    """Equal for two stores exactly when they hold the same things with the same past.
+
+    Row numbers, operations and the order of unrelated changes do not count.
+    """
+    total = 0
+    with space.store.read() as connection:
+        for record in _story(connection, space.name):
+            if record.type != "operation" and record.status != "removal":
+                parts = [record.type, record.form, record.status, record.value]
+                one = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).digest()
+                total += int.from_bytes(one, "big")
+    return f"{total % 2**256:064x}"
+
+
+def iso_now() -> str:
+    """The wall clock, as an export says it."""
+    from commonplace.engine.model import moment
+
+    return str(iso(moment(now())))
+
+
+def _size(connection: apsw.Connection, space: str) -> int:
+    total = 0
+    for name in (*(table.name for table in VERSIONED), "events", "versions", "operations"):
+        statement = f"SELECT count(*) FROM {name} WHERE space = ?"  # noqa: S608
+        row = connection.execute(statement, (space,)).fetchone()
+        total += int(row[0]) if row else 0
+    return total
+
+
+_Place = tuple[int, int, int]  # operation; 0 itself, 1 a removal, 2 a form; row number
+
+
+def _story(connection: apsw.Connection, space: str) -> Iterator[Record]:
+    """Every record in the order in which it came to be, without holding more than a few."""
+    teller = _Teller(connection, space)
+    sources: list[Iterator[tuple[_Place, Record]]] = [_told(connection, space)]
+    sources.append(_happened(connection, space))
+    for table in VERSIONED:
+        sources += [teller.current(table), teller.former(table), teller.removals(table)]
+    for _, record in heapq.merge(*sources, key=lambda placed: placed[0]):
+        yield record
+
+
+def _told(connection: apsw.Connection, space: str) -> Iterator[tuple[_Place, Record]]:
+    for operation in _operations(connection, space, "ORDER BY o.num"):
+        if operation.name not in UPKEEP:
+            yield (operation.seq, 0, 0), Record("operation", operation.seq, _public(operation))
+
+
+def _public(operation: Operation) -> dict[str, Any]:
+    value = operation.as_dict()
+    del value["seq"]
+    return value
+
+
+def _happened(connection: apsw.Connection, space: str) -> Iterator[tuple[_Place, Record]]:
+    equal: Counter[str] = Counter()
+    moment_of_equal = None
+    cursor = connection.execute(
+        "SELECT num, seq, payload_hash FROM events WHERE space = ? ORDER BY seq, num", (space,)
+    )
+    for num, seq, payload_hash in cursor:
+        (event,) = read_events(connection, space, "AND num = ?", num)
+        value = {"kind": event.kind, "subject": event.subject, "at": iso(event.at),
+                 "payload": event.payload, "payload_hash": payload_hash.hex()}  # fmt: skip
+        if event.at != moment_of_equal:
+            moment_of_equal = event.at
+            equal.clear()
+        mark = event_mark(event.kind, event.subject, microseconds(event.at), payload_hash)
+        equal[mark] += 1
+        yield (seq, 2, num), Record("event", seq, value, equal[mark])
+
+
+def event_mark(kind: str, subject: str, at: int, payload_hash: bytes) -> str:
+    """Equal for equal events, in whichever store they are."""
+    return hashlib.sha256(_encode([kind, subject, at, payload_hash.hex()]).encode()).hexdigest()
+
+
+class _Teller:
+    """Reads one table's rows, present and past, in the order of the operations."""
+
+    def __init__(self, connection: apsw.Connection, space: str) -> None:
+        self._connection = connection
+        self._space = space
+        self._past = Past(connection, space)
+        self._known: OrderedDict[tuple[Table, Key], list[Form]] = OrderedDict()
+
+    def current(self, table: Table) -> Iterator[tuple[_Place, Record]]:
+        """Rows as they are."""
+        statement = f"SELECT num FROM {table.name} WHERE space = ? ORDER BY seq, num"  # noqa: S608
+        cursor = self._connection.execute(statement, (self._space,))
+        while page := [row[0] for row in islice(cursor, _page(table))]:
+            rows = table.by_nums(self._connection, self._space, page)
+            for num in page:
+                yield (rows[num]["seq"], 2, num), self._record(table, rows[num], None)
+
+    def former(self, table: Table) -> Iterator[tuple[_Place, Record]]:
+        """Rows as they were."""
+        for since, num, until in self._connection.execute(
+            "SELECT since, num, until FROM versions WHERE space = ? AND entity = ?"
+            " ORDER BY since, num",
+            (self._space, table.name),
+        ):
+            yield (since, 2, num), self._record(table, self._version(table, num, until), until)
+
+    def removals(self, table: Table) -> Iterator[tuple[_Place, Record]]:
+        """Moments at which a row ceased to be."""
+        statement = (
+            "SELECT num, until FROM versions v WHERE space = ?1 AND entity = ?2 AND NOT EXISTS"
+            f" (SELECT 1 FROM {table.name} t WHERE t.space = ?1 AND t.num = v.num"  # noqa: S608
+            "  AND t.seq = v.until) AND NOT EXISTS (SELECT 1 FROM versions w WHERE w.space = ?1"
+            " AND w.entity = ?2 AND w.num = v.num AND w.since = v.until) ORDER BY until, num"
+        )
+        for num, until in self._connection.execute(statement, (self._space, table.name)):
+            gone = self._record(table, self._version(table, num, until), until)
+            key = {column: gone.value[column] for column in portable.key_columns(table)}
+            mark = portable.mark(table, gone.value)
+            yield (until, 1, num), Record(gone.type, until, key, gone.form, "removal", mark)
+
+    def _version(self, table: Table, num: int, until: int) -> Row:
+        ((row, _, _),) = table.versions(
+            self._connection, self._space, "AND num = ? AND until = ?", num, until
+        )
+        return row
+
+    def _record(self, table: Table, row: Row, until: int | None) -> Record:
+        value = portable.leave(self._connection, self._space, table, row)
+        name, key = portable.NAMES[table], portable.key_of(table, value)
+        if until is None and not self._changed(table, row["num"], key):
+            return Record(name, row["seq"], value)
+        forms = self._forms(table, row["num"], key)
+        at = next(i for i, f in enumerate(forms) if (f.num, f.since) == (row["num"], row["seq"]))
+        replaced = any(form.num == row["num"] and form.since == until for form in forms)
+        status: Status = "current" if until is None else "replaced" if replaced else "removed"
+        after = forms[at - 1].mark if at else None
+        return Record(name, row["seq"], value, at + 1, status, after)
+
+    def _changed(self, table: Table, num: int, key: Key) -> bool:
+        if self._past.gone(table, key):
+            return True
+        return bool(
+            self._connection.execute(
+                "SELECT 1 FROM versions WHERE space = ? AND entity = ? AND num = ? LIMIT 1",
+                (self._space, table.name, num),
+            ).fetchone()
+        )
+
+    def _forms(self, table: Table, num: int, key: Key) -> list[Form]:
+        known = self._known.get((table, key))
+        if known is None:
+            current = table.fetch(self._connection, self._space, "AND num = ?", num)
+            gone = self._past.gone(table, key)
+            if num in gone:  # the thing may be here again under another number
+                current = self._namesakes(table, num)
+            known = self._past.forms(self._connection, table, key, current)
+            self._known[table, key] = known
+            if len(self._known) > 1_000:
+                self._known.popitem(last=False)
+        return known
+
+    def _namesakes(self, table: Table, num: int) -> list[Row]:
+        for row, _, _ in table.versions(
+            self._connection, self._space, "AND num = ? LIMIT 1", num
+        ):
+            return current_rows(self._connection, self._space, table, row)
+        return []
+
+
+def _page(table: Table) -> int:
+    return 1 if table is CONTENTS else 100
+
+
+def current_rows(
+    connection: apsw.Connection, space: str, table: Table, values: Mapping[str, Any]
+) -> list[Row]:
+    """The present rows of the thing that these column values belong to."""
+    columns = portable.key_columns(table)
+    clause = "".join(f"AND {column} = ? " for column in columns)
+    return table.fetch(connection, space, clause, *(values[column] for column in columns))
