@@ -1,14 +1,35 @@
 import threading
 import time
+from itertools import chain
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from commonplace.text.analysis import PREFIX_MARK, analyse, analyse_query, token_spans
-from commonplace.text.stopwords import STOP_WORDS
+from commonplace.text.stopwords import QUESTION_PAIRS, QUESTION_WORDS, STOP_WORDS
 
-ANY_TEXT = st.text(st.characters(codec=None))
+ODD_WORDS = """
+    getUserName don't l'homme C++ C# v1.2.3 1,000 a_b GPT-4 I 9f86d081 Rechnungen München Ò ñ ß ǅ İ
+    ﬁ ﬃ ß's e\u0301 \u0301 ٢ программирование 会議は 猫 집에서 집 ｶﾞ ข้าวผัด 👍🏽 🇩🇪
+"""
+SPECIAL = sorted(
+    {
+        *chain.from_iterable(STOP_WORDS.values()),
+        *chain.from_iterable(QUESTION_WORDS.values()),
+        *QUESTION_PAIRS,
+        *ODD_WORDS.split(),
+    }
+)
+# Characters of any kind, or words that are treated in some special way.
+ANY_TEXT = st.one_of(
+    st.text(st.characters(codec=None)),
+    st.builds(
+        lambda words, between: between.join(words),
+        st.lists(st.sampled_from(SPECIAL), max_size=8),
+        st.sampled_from([" ", "", ".", "'", "_", "-", "@", ": ", "\n"]),
+    ),
+)
 
 
 def finds(query: str, text: str) -> bool:
@@ -99,6 +120,63 @@ def test_every_single_word_of_a_text_finds_it_though_one_word_shows_no_language(
         assert finds(word, text), word
 
 
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [
+        ("Rechnungen", "Die Rechnung ist noch nicht bezahlt."),
+        ("Termine mit Kindern", "Der Termin der Kinder ist im Mai."),
+        ("decisión", "Las decisiones del equipo son para todos."),
+        ("decisiones", "La decisión de usar PostgreSQL es del equipo."),
+        ("informazioni", "L'informazione che ho non è di ieri."),
+        ("Wann wurden die Kündigungen verschickt?", "Kündigung verschickt"),
+        ("¿Cuáles son las decisiones del equipo?", "decisión tomada"),
+        ("Où sont les factures de la maison ?", "facture payée"),
+        ("Когда закончатся договоры?", "договор подписан"),
+        ("会議はいつですか", "会議 火曜日"),
+        ("회의는 언제 시작합니까?", "회의 화요일"),
+        ("会议是什么时候", "会议 周二"),
+    ],
+)
+def test_a_text_too_short_to_tell_its_language_meets_a_longer_one(query: str, text: str) -> None:
+    assert finds(query, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ("a man in a hat", ["man", "hat"]),
+        ("Old man with hat", ["old", "man", "hat"]),
+        ("The men want war", ["men", "want", "war"]),
+        ("man was in war", ["man", "war"]),
+        ("my son plus a ton of hay", ["son", "plus", "ton", "hay"]),
+    ],
+)
+def test_english_words_that_look_foreign_stay_english(text: str, tokens: list[str]) -> None:
+    assert analyse(text) == tokens
+
+
+MONTHS = """
+    January February March April May June July August September October November December
+    Jan Feb Mar Apr Jun Jul Aug Sep Sept Oct Nov Dec
+    Januar Jänner Februar März Mai Juni Juli Oktober Dezember
+    janvier février mars avril mai juin juillet août septembre octobre novembre décembre
+    enero febrero marzo abril mayo junio julio agosto septiembre octubre noviembre diciembre
+    gennaio febbraio aprile maggio giugno luglio settembre ottobre dicembre
+    janeiro fevereiro março maio junho julho setembro outubro dezembro
+    januari februari maart mei augustus
+    января февраля марта апреля мая июня июля августа сентября октября ноября декабря май март
+    Ιανουαρίου Μαΐου Μάιος मई مايو
+"""
+
+
+@pytest.mark.parametrize("month", MONTHS.split())
+def test_a_month_is_never_left_out(month: str) -> None:
+    for date in (f"8 {month} 2023", f"on {month} 8, 2023", f"Was war am 8. {month} mit der Bahn?"):
+        assert finds(month, date)
+        assert finds(date, month)
+        assert {"8", "2023"} & set(analyse(date))
+
+
 def test_english_stop_words_are_left_out_of_the_index() -> None:
     assert analyse("The cat is on the mat with them") == ["cat", "mat"]
 
@@ -112,6 +190,10 @@ def test_question_words_are_left_out_of_queries_only() -> None:
 def test_a_text_of_stop_words_alone_keeps_them(text: str) -> None:
     assert analyse(text)
     assert finds(text, text)
+
+
+def test_one_foreign_letter_does_not_decide_what_is_left_out() -> None:
+    assert finds("SÒ:Ò", "SÒ:Ò")
 
 
 def test_query_terms_are_distinct_and_index_terms_are_not() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from commonplace.engine.model import Origin, microseconds, moment
+from commonplace.engine.model import NOBODY, Origin, microseconds, moment
 from commonplace.errors import InvalidInput
 from commonplace.text.checks import check_text
 
@@ -72,6 +72,8 @@ def share(value: object, field: str) -> float:
 
 def tags(value: object) -> list[str]:
     """Distinct tags in their order."""
+    if value == ():
+        return []
     if isinstance(value, str) or not isinstance(value, Iterable):
         raise InvalidInput(
             "tags must be a list of texts.", hint=f"Got {_short(value)}.", field="tags"
@@ -175,6 +177,8 @@ def _plain_json(value: Any, field: str, depth: int) -> Any:
 
 def origin(value: object) -> Origin:
     """Who stores something, each part a text that can be stored."""
+    if value == NOBODY:
+        return NOBODY
     if not isinstance(value, Origin):
         raise InvalidInput(
             "origin must be an Origin.", hint=f"Got {_short(value)}.", field="origin"

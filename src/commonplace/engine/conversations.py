@@ -60,9 +60,8 @@ def add(
         ).fetchone()
         position = -1 if newest is None or newest[0] is None else int(newest[0])
         added = []
-        for line, item in zip(lines, prepared, strict=True):
+        for line, row in zip(lines, memories.put(space, unit, prepared), strict=True):
             position += 1
-            row = memories.put(space, unit, item)
             message = {
                 "memory": row["num"],
                 "conversation": conversation,

@@ -8,7 +8,14 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from commonplace.engine import checks
-from commonplace.engine.model import LIVE_STATES, TRUSTS, Memory, Origin, microseconds
+from commonplace.engine.model import (
+    LIVE_STATES,
+    NOBODY,
+    TRUSTS,
+    Memory,
+    Origin,
+    microseconds,
+)
 from commonplace.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -139,6 +146,8 @@ class Filters:
 
 def origin_labels(origin: Origin) -> list[str]:
     """An origin's known parts as labels."""
+    if origin is NOBODY:
+        return []
     return [f"{part}:{value}" for part, value in origin.as_dict().items()]
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from commonplace.engine import checks
-from commonplace.engine.history import rows_as_of, seq_at
+from commonplace.engine.history import need_row_as_of, rows_as_of, seq_at
 from commonplace.engine.memories import need_row
 from commonplace.engine.model import LIVE_STATES, Link, Memory, Origin
 from commonplace.engine.opened import OpenSpace
@@ -179,11 +179,19 @@ def links(
     """Links of one memory, or of all."""
     checks.one_of(direction, "direction", DIRECTIONS)
     with space.store.read() as connection:
-        one = need_row(connection, space.name, identity)["id"] if identity is not None else None
+        one = None if identity is None else _identity(connection, space.name, identity, as_of)
         edges = _Edges(connection, space.name, kinds, as_of)
         if one is None:
             return edges.everything()
         return [each for each, _ in edges.around(one, direction)]
+
+
+def _identity(connection: apsw.Connection, space: str, identity: str, as_of: int | None) -> str:
+    """The id of a memory that is there, or was then."""
+    if as_of is None:
+        return str(need_row(connection, space, identity)["id"])
+    seq = seq_at(connection, space, as_of)
+    return str(need_row_as_of(connection, space, identity, seq)["id"])
 
 
 class _Edges:
@@ -247,7 +255,7 @@ def neighbours(
     """Live memories one link away, strongest link first."""
     checks.one_of(direction, "direction", DIRECTIONS)
     with space.store.read() as connection:
-        start = need_row(connection, space.name, identity)["id"]
+        start = _identity(connection, space.name, identity, as_of)
         edges = _Edges(connection, space.name, kinds, as_of, weight)
         pairs = edges.around(start, direction)
         ends = [each.target if outward else each.source for each, outward in pairs]
@@ -299,7 +307,7 @@ def traverse(
     checks.limit(max_paths, "max_paths", MAX_PATHS)
     checks.one_of(direction, "direction", DIRECTIONS)
     with space.store.read() as connection:
-        start = need_row(connection, space.name, identity)["id"]
+        start = _identity(connection, space.name, identity, as_of)
         edges = _Edges(connection, space.name, kinds, as_of, weight)
         around: dict[str, list[tuple[Link, bool]]] = {}
         live: dict[str, bool] = {start: True}
@@ -318,12 +326,13 @@ def traverse(
                 for each, outward in around[here]:
                     steps += 1
                     end = each.target if outward else each.source
-                    if live[end] and end not in path.nodes:
-                        score = path.score * each.weight * decay
-                        following.append(Path((*path.nodes, end), (*path.links, each), score))
-                    if steps >= MAX_STEPS or len(paths) + len(following) >= max_paths:
+                    if not live[end] or end in path.nodes:
+                        continue
+                    if steps > MAX_STEPS or len(paths) + len(following) == max_paths:
                         complete = False
                         break
+                    score = path.score * each.weight * decay
+                    following.append(Path((*path.nodes, end), (*path.links, each), score))
                 if not complete:
                     break
             paths += sorted(following, key=lambda path: -path.score)

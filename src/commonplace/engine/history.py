@@ -5,17 +5,33 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from commonplace.engine import memories
+from commonplace.engine import checks, memories
 from commonplace.engine.model import Memory, Operation, Origin, Version, moment
 from commonplace.engine.opened import OpenSpace
 from commonplace.errors import Conflict, NotFound, StorageCorrupt
 from commonplace.storage.sqlite import Unit
-from commonplace.storage.tables import MEMORIES, VERSIONED, Row, Table, digest
+from commonplace.storage.tables import (
+    ARTIFACTS,
+    CLUSTERS,
+    FACTS,
+    LINKS,
+    MEMBERS,
+    MEMORIES,
+    MESSAGES,
+    REVIEWS,
+    VERSIONED,
+    Row,
+    Table,
+    digest,
+)
 
 if TYPE_CHECKING:
     import apsw
 
 UPKEEP = ("embed",)  # operations that change no content, and so are not for undoing
+
+# Row number → (the row before an operation, or None if there was none; its vectors).
+Before = dict[int, tuple[Row | None, bytes | None]]
 
 
 def _operations(
@@ -80,13 +96,23 @@ def memory_as_of(space: OpenSpace, identity: str, at: int) -> Memory:
     """A memory as it was at a moment."""
     with space.store.read() as connection:
         seq = seq_at(connection, space.name, at)
-        row = memories.find_row(connection, space.name, identity)
-        if row is not None and row["seq"] <= seq:
-            return Memory.of(row)
-        num = row["num"] if row is not None else None
-        for former, _ in replaced_since(connection, space.name, seq):
-            if former["num"] == num or identity in (former["id"], former["ref"]):
-                return Memory.of(former)
+        return Memory.of(need_row_as_of(connection, space.name, identity, seq))
+
+
+def need_row_as_of(connection: apsw.Connection, space: str, identity: str, seq: int) -> Row:
+    """A memory's row after an operation, by its id, by the ref it had then, or by that of now."""
+    row = memories.find_row(connection, space, identity)
+    if row is not None and row["seq"] <= seq:
+        return row
+    former = [each for each, _ in replaced_since(connection, space, seq)]
+    for column, value in (
+        ("id", identity.lower()),
+        ("ref", identity),
+        ("num", None if row is None else row["num"]),
+    ):
+        for each in former:
+            if each[column] == value and value is not None:
+                return each
     raise NotFound("There was no such memory at that time.", field="id")
 
 
@@ -113,86 +139,230 @@ def versions(space: OpenSpace, identity: str) -> list[Version]:
 def undo(space: OpenSpace, operation: str | None, origin: Origin) -> Operation:
     """Put everything an operation changed back as it was before, or refuse and say why."""
     with space.store.read() as connection:
-        target = _chosen(connection, space.name, operation)
+        target = _chosen(space, connection, operation)
     with space.write("undo", origin, undoes=target.seq) as unit:
-        _check_later(unit, target)
-        changed = 0
-        # Memories last: what finds them is computed from their message's row, too.
-        for table in reversed(VERSIONED):
-            changed += _undo_in(space, unit, table, target)
-        if not changed:
+        touched = {
+            table: _touched(unit.connection, unit.space, table, target.seq) for table in VERSIONED
+        }
+        if not any(touched.values()):
             raise Conflict(
                 f"Operation {target.id} ({target.name}) left nothing that can be undone.",
-                hint="A purge is final; an undone operation can be undone only once.",
+                hint="A purge is final, events are for good, and what is undone is undone.",
             )
+        for table, rows in touched.items():
+            _check_later(unit, target, table, rows)
+        # Memories last: what finds them is computed from their message's row, too.
+        for table in reversed(VERSIONED):
+            _undo_in(space, unit, target, table, touched[table])
+        for table, rows in touched.items():
+            _check_references(unit, target, table, rows)
         return _at(unit.connection, space.name, unit.seq)
 
 
-def _chosen(connection: apsw.Connection, space: str, operation: str | None) -> Operation:
-    if operation is None:
-        clause = (
-            "AND o.name NOT IN ('embed', 'undo', 'purge')"
-            " AND NOT EXISTS (SELECT 1 FROM operations x WHERE x.space = o.space"
-            " AND x.undoes = o.num) ORDER BY o.num DESC LIMIT 1"
-        )
-        found = list(_operations(connection, space, clause))
-    else:
-        found = list(_operations(connection, space, "AND o.id = ?", operation))
-    if not found:
+def _chosen(space: OpenSpace, connection: apsw.Connection, operation: str | None) -> Operation:
+    opened = space.store.open_unit
+    own = opened.seq if opened is not None and opened.changed else 0
+    if operation is not None:
+        checks.text(operation, "operation", max_chars=checks.REF_CHARS)
+        for found in _operations(connection, space.name, "AND o.id = ?", operation):
+            if found.seq == own:
+                raise Conflict(
+                    "This unit of work is still open.", hint="Raise an error to give it up."
+                )
+            return _done_last(connection, space.name, found)
         raise NotFound(
-            "There is no such operation." if operation else "There is nothing to undo.",
+            "There is no such operation.",
             hint="List the newest ones with operations().",
             field="operation",
         )
-    return found[0]
+    # An undo of an undo does an operation again, so every second one can be taken back itself.
+    clause = (
+        "AND o.name NOT IN ('embed', 'purge') AND o.num <> ?"
+        " AND NOT EXISTS (SELECT 1 FROM operations x WHERE x.space = o.space AND x.undoes = o.num)"
+        " AND (WITH RECURSIVE back (num, depth) AS (SELECT o.undoes, 0 UNION ALL"
+        " SELECT b.undoes, back.depth + 1 FROM operations b JOIN back ON b.num = back.num"
+        " WHERE b.space = o.space) SELECT max(depth) FROM back) % 2 = 0"
+        " ORDER BY o.num DESC"
+    )
+    for found in _operations(connection, space.name, clause, own):
+        if not _only_recorded(connection, space.name, found.seq):
+            return found
+    raise NotFound(
+        "There is nothing to undo.",
+        hint="List the newest operations with operations().",
+        field="operation",
+    )
 
 
-def _touched(unit: Unit, table: Table, seq: int) -> dict[int, tuple[Row | None, bytes | None]]:
-    """What an operation changed in a table: number → (row before it or None, its vectors)."""
-    before: dict[int, tuple[Row | None, bytes | None]] = {}
-    for row in table.fetch(unit.connection, unit.space, "AND seq = ?", seq):
+def _done_last(connection: apsw.Connection, space: str, target: Operation) -> Operation:
+    """The operation itself, or the redo that did it again; a Conflict if it stands undone."""
+    undone_by = "AND o.undoes = ? ORDER BY o.num DESC LIMIT 1"
+    for undone in _operations(connection, space, undone_by, target.seq):
+        for redone in _operations(connection, space, undone_by, undone.seq):
+            return _done_last(connection, space, redone)
+        raise Conflict(
+            f"Operation {target.id} ({target.name}) was undone already, by {undone.id}.",
+            hint="Undo that one to have it again.",
+        )
+    return target
+
+
+def _only_recorded(connection: apsw.Connection, space: str, seq: int) -> bool:
+    """Whether all that an operation did was to append events."""
+    if any(_touched(connection, space, table, seq) for table in VERSIONED):
+        return False
+    events = connection.execute(
+        "SELECT 1 FROM events WHERE space = ? AND seq = ? LIMIT 1", (space, seq)
+    )
+    return events.fetchone() is not None
+
+
+def _touched(connection: apsw.Connection, space: str, table: Table, seq: int) -> Before:
+    """What an operation changed in a table."""
+    before: Before = {}
+    for row in table.fetch(connection, space, "AND seq = ?", seq):
         before[row["num"]] = (None, None)
-    for row, _, _ in table.versions(unit.connection, unit.space, "AND since = ?", seq):
+    for row, _, _ in table.versions(connection, space, "AND since = ?", seq):
         before[row["num"]] = (None, None)
-    for row, _, vectors in table.versions(unit.connection, unit.space, "AND until = ?", seq):
+    for row, _, vectors in table.versions(connection, space, "AND until = ?", seq):
         before[row["num"]] = (row, vectors)
     return before
 
 
-def _check_later(unit: Unit, target: Operation) -> None:
+def _refuse(unit: Unit, target: Operation, seq: int, what: str) -> Conflict:
+    later = _at(unit.connection, unit.space, seq)
+    return Conflict(
+        f"Operation {target.id} ({target.name}) cannot be undone: the later operation"
+        f" {later.id} ({later.name}, {later.at:%Y-%m-%d %H:%M:%S} UTC) {what}.",
+        hint="Undo the later one first.",
+    )
+
+
+def _removed_by(unit: Unit, table: Table, num: int) -> int:
+    """The operation that took a row out of the present; 0 if there never was one."""
+    newest = unit.connection.execute(
+        "SELECT max(until) FROM versions WHERE space = ? AND entity = ? AND num = ?",
+        (unit.space, table.name, num),
+    ).fetchone()
+    return int((newest and newest[0]) or 0)
+
+
+def _check_later(unit: Unit, target: Operation, table: Table, rows: Before) -> None:
     """Refuse if anything the operation wrote has been changed since."""
-    for table in VERSIONED:
-        for num in _touched(unit, table, target.seq):
-            current = table.fetch_one(unit.connection, unit.space, "AND num = ?", num)
-            newest = unit.connection.execute(
-                "SELECT max(until) FROM versions WHERE space = ? AND entity = ? AND num = ?",
-                (unit.space, table.name, num),
-            ).fetchone()
-            last = current["seq"] if current is not None else int((newest and newest[0]) or 0)
-            if last != target.seq:
-                later = _at(unit.connection, unit.space, last)
-                raise Conflict(
-                    f"Operation {target.id} ({target.name}) cannot be undone: the later operation"
-                    f" {later.id} ({later.name}, {later.at:%Y-%m-%d %H:%M:%S} UTC) changed the"
-                    f" same {table.name}.",
-                    hint="Undo the later one first.",
-                )
-
-
-def _undo_in(space: OpenSpace, unit: Unit, table: Table, target: Operation) -> int:
-    touched = _touched(unit, table, target.seq)
-    for num, (before, vectors) in touched.items():
+    for num in rows:
         current = table.fetch_one(unit.connection, unit.space, "AND num = ?", num)
+        last = current["seq"] if current is not None else _removed_by(unit, table, num)
+        if _in_effect(unit, table, num, last, target.seq) != target.seq:
+            raise _refuse(unit, target, last, f"changed the same {table.name}")
+
+
+def _in_effect(unit: Unit, table: Table, num: int, last: int, wanted: int) -> int:
+    """The operation whose outcome a row shows: what was undone since does not count."""
+    while last > wanted:
+        row = unit.connection.execute(
+            "SELECT undoes FROM operations WHERE space = ? AND num = ?", (unit.space, last)
+        ).fetchone()
+        if row is None or row[0] is None:
+            break
+        # An undo shows what was before the operation that it undid.
+        replaced = unit.connection.execute(
+            "SELECT CASE until WHEN ?4 THEN since ELSE until END FROM versions"
+            " WHERE space = ?1 AND entity = ?2 AND num = ?3 AND until <= ?4"
+            " ORDER BY until DESC LIMIT 1",
+            (unit.space, table.name, num, row[0]),
+        ).fetchone()
+        last = int(replaced[0]) if replaced else 0
+    return last
+
+
+def _undo_in(space: OpenSpace, unit: Unit, target: Operation, table: Table, rows: Before) -> None:
+    current = table.by_nums(unit.connection, unit.space, list(rows))
+    for num, (before, _) in rows.items():
+        if before is None and num in current:
+            if table is MEMORIES:
+                memories.remove_row(unit, current[num])
+            else:
+                table.remove(unit, current[num])
+    if table is MEMORIES:
+        # Refs may have changed hands: let go of all before any is taken up again.
+        for num in rows:
+            unit.connection.execute(
+                "UPDATE memories SET ref = NULL WHERE space = ? AND num = ?", (unit.space, num)
+            )
+    for num, (before, vectors) in rows.items():
         if before is None:
-            if current is not None:
-                if table is MEMORIES:
-                    memories.remove_row(unit, current)
-                else:
-                    table.remove(unit, current)
-        elif table is MEMORIES:
-            memories.restore_row(space, unit, current, before, vectors)
-        elif current is None:
-            table.restore(unit, before)
+            continue
+        _check_place(unit, target, table, before)
+        if table is MEMORIES:
+            memories.restore_row(space, unit, current.get(num), before, vectors)
+        elif num in current:
+            table.replace(unit, current[num], before)
         else:
-            table.replace(unit, current, before)
-    return len(touched)
+            table.restore(unit, before)
+
+
+# What no two rows may have in common, and what a row needs another to be there for.
+PLACES: tuple[tuple[Table, tuple[str, ...], str], ...] = (
+    (MEMORIES, ("id",), ""),
+    (MEMORIES, ("ref",), ""),
+    (MESSAGES, ("conversation", "position"), ""),
+    (LINKS, ("source", "target", "kind"), ""),
+    (MEMBERS, ("cluster", "memory"), ""),
+    (ARTIFACTS, ("path",), " AND state = 'active'"),
+)
+REFERENCES: tuple[tuple[Table, str, Table, str], ...] = (
+    (MESSAGES, "memory", MEMORIES, "num"),
+    (LINKS, "source", MEMORIES, "id"),
+    (LINKS, "target", MEMORIES, "id"),
+    (FACTS, "memory", MEMORIES, "id"),
+    (MEMBERS, "memory", MEMORIES, "id"),
+    (MEMBERS, "cluster", CLUSTERS, "id"),
+    (CLUSTERS, "parent", CLUSTERS, "id"),
+    (REVIEWS, "artifact", ARTIFACTS, "id"),
+)
+
+
+def _check_place(unit: Unit, target: Operation, table: Table, before: Row) -> None:
+    """Refuse if something else has taken the place of what is to come back."""
+    if before.get("state") == "archived" and table is ARTIFACTS:
+        return
+    for place, columns, also in PLACES:
+        if place is not table or any(before[column] is None for column in columns):
+            continue
+        clause = "".join(f" AND {column} = ?" for column in columns) + also + " AND num <> ?"
+        values = [before[column] for column in columns]
+        other = table.fetch_one(unit.connection, unit.space, clause, *values, before["num"])
+        if other is not None:
+            raise _refuse(unit, target, other["seq"], f"has taken its {' and '.join(columns)}")
+
+
+def _check_references(unit: Unit, target: Operation, table: Table, rows: Before) -> None:
+    """Refuse to leave anything that points at what is no longer, or is not there again."""
+    for referring, column, referred, key in REFERENCES:
+        for num, (before, _) in rows.items():
+            if referred is table and before is None:
+                gone = _newest(unit, table, num)
+                users = referring.fetch(
+                    unit.connection, unit.space, f"AND {column} = ?", gone[key]
+                ) if gone else []  # fmt: skip
+                for user in users:
+                    raise _refuse(unit, target, user["seq"], f"refers to it in {referring.name}")
+            if referring is table and before is not None and before[column] is not None:
+                clause = f"AND {key} = ?"
+                if referred.fetch_one(unit.connection, unit.space, clause, before[column]) is None:
+                    by = _who_removed(unit, referred, key, before[column])
+                    raise _refuse(unit, target, by, f"removed the {column} it needs")
+
+
+def _newest(unit: Unit, table: Table, num: int) -> Row | None:
+    former = table.versions(
+        unit.connection, unit.space, "AND num = ? ORDER BY until DESC LIMIT 1", num
+    )
+    return former[0][0] if former else None
+
+
+def _who_removed(unit: Unit, table: Table, key: str, value: object) -> int:
+    return max(
+        (by for row, by, _ in table.versions(unit.connection, unit.space) if row[key] == value),
+        default=unit.seq,
+    )

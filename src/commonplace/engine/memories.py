@@ -6,7 +6,7 @@ import json
 import struct
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -68,7 +68,16 @@ class Prepared:
     spans: list[Span]
     labels: list[str]
     vectors: list[bytes] | None = None
-    embeddable: list[str] = field(default_factory=list)
+    lead: str = ""
+    """What goes before each passage when it is embedded: its title, its speaker."""
+    named: bool = False
+    """Whether the caller chose its id or ref, which may then be taken."""
+
+    @property
+    def embeddable(self) -> list[str]:
+        """The passages as the embedder reads them."""
+        text = self.values["text"]
+        return [self.lead + text[span.start : span.stop] for span in self.spans]
 
 
 def prepare(draft: Draft, origin: Origin, speaker: str = "") -> Prepared:
@@ -80,7 +89,7 @@ def prepare(draft: Draft, origin: Origin, speaker: str = "") -> Prepared:
         "kind": checks.kind(draft.kind),
         "title": checks.optional(draft.title, "title", max_chars=checks.TITLE_CHARS),
         "text": checks.text(draft.text),
-        "tags": json.dumps(tags, ensure_ascii=False, separators=(",", ":")),
+        "tags": json.dumps(tags, ensure_ascii=False, separators=(",", ":")) if tags else "[]",
         "importance": checks.share(draft.importance, "importance"),
         "confidence": checks.share(draft.confidence, "confidence"),
         "credit": checks.share(draft.credit, "credit"),
@@ -95,6 +104,7 @@ def prepare(draft: Draft, origin: Origin, speaker: str = "") -> Prepared:
         "trust": checks.one_of(draft.trust, "trust", TRUSTS),
     }  # fmt: skip
     prepared = analysed(values, speaker)
+    prepared.named = draft.id is not None or draft.ref is not None
     if draft.vectors is not None:
         if len(draft.vectors) != len(prepared.spans):
             raise InvalidInput(
@@ -110,7 +120,7 @@ def analysed(values: dict[str, Any], speaker: str = "") -> Prepared:
     """What finds a memory, computed from its values."""
     title, text = values["title"], values["text"]
     tags = json.loads(values["tags"]) if values["tags"] != "[]" else []
-    whole = "\n".join(part for part in (title, text, *tags) if part)
+    whole = "\n".join([part for part in (title, text, *tags) if part])
     said = f"{speaker}: {whole}" if speaker else whole
     if values["occurred_at"] is not None:
         said = f"{_day(values['occurred_at'])} {said}"
@@ -122,9 +132,9 @@ def analysed(values: dict[str, Any], speaker: str = "") -> Prepared:
         terms=derived.pack_terms(analyse(said)),
         folded=fold(whole),
         spans=spans,
-        labels=[*(f"tag:{tag}" for tag in tags), *origin_labels(origin),
+        labels=[*[f"tag:{tag}" for tag in tags], *origin_labels(origin),
                 *trust_labels(values["trust"])],
-        embeddable=[lead + text[span.start : span.stop] for span in spans],
+        lead=lead,
     )  # fmt: skip
 
 
@@ -149,59 +159,73 @@ def embed_now(space: OpenSpace, prepared: Sequence[Prepared]) -> None:
         item.vectors, vectors = vectors[: len(item.spans)], vectors[len(item.spans) :]
 
 
-def put(space: OpenSpace, unit: Unit, prepared: Prepared) -> Row:
-    """Insert a prepared memory with all that finds it."""
-    values = prepared.values
+def put(space: OpenSpace, unit: Unit, prepared: Sequence[Prepared]) -> list[Row]:
+    """Insert prepared memories with all that finds them."""
     seq = unit.seq  # the operation is recorded first, so that its time is known
-    if values["created_at"] is None:
-        values["created_at"] = unit.at
-    values["updated_at"] = values["created_at"]
-    identity = unit.connection.execute(
+    for item in prepared:
+        values = item.values
+        if values["created_at"] is None:
+            values["created_at"] = unit.at
+        values["updated_at"] = values["created_at"]
+        if item.named:
+            _check_free(unit, values)
+    rows = MEMORIES.insert_many(unit, [item.values for item in prepared])
+    assert all(row["seq"] == seq for row in rows)
+    write_derived(space, unit.connection, [row["num"] for row in rows], prepared)
+    return rows
+
+
+def _check_free(unit: Unit, values: Mapping[str, Any]) -> None:
+    """Refuse an id or a ref that another memory has."""
+    taken = unit.connection.execute(
         "SELECT id FROM memories WHERE space = ?1 AND (id = ?2 OR (ref = ?3 AND ?3 IS NOT NULL))",
         (unit.space, values["id"], values["ref"]),
     ).fetchone()
-    if identity is not None:
+    if taken is not None:
+        which = "id" if taken[0] == values["id"] else "ref"
         raise Conflict(
-            f"A memory with this {'id' if identity[0] == values['id'] else 'ref'} exists already.",
+            f"A memory with this {which} exists already.",
             hint="Revise it, or choose another.",
-            field="id" if identity[0] == values["id"] else "ref",
+            field=which,
         )
-    row = MEMORIES.insert(unit, values)
-    assert row["seq"] == seq
-    write_derived(space, unit.connection, row["num"], prepared)
-    return row
 
 
 def write_derived(
-    space: OpenSpace, connection: apsw.Connection, num: int, prepared: Prepared
+    space: OpenSpace, connection: apsw.Connection, nums: Sequence[int], prepared: Sequence[Prepared]
 ) -> None:
-    """Store what finds a memory; passages without a vector are put into the outbox."""
-    model = None
-    if space.embedder is not None and prepared.vectors is not None:
-        embedder = space.embedder
+    """Store what finds memories; passages without a vector are put into the outbox."""
+    embedder, model = space.embedder, None
+    if embedder is not None and any(item.vectors is not None for item in prepared):
         model = derived.model_number(connection, embedder.id, embedder.weights, embedder.dimensions)
         size = 4 + embedder.dimensions
-        if any(len(vector) != size for vector in prepared.vectors):
+        if any(len(vector) != size for item in prepared for vector in item.vectors or ()):
             raise InvalidInput(
                 f"A packed vector must have {size} bytes.", hint="Use pack().", field="vectors"
             )
-    derived.write_terms(connection, space.name, num, prepared.terms)
-    vectors = prepared.vectors if model is not None else None
-    derived.write_passages(
+    derived.write_entries(
         connection,
         space.name,
-        num,
         [
-            derived.Passage(span, model, vectors[i] if vectors else None)
-            for i, span in enumerate(prepared.spans)
+            derived.Entry(num, item.terms, _passages(item, model), item.labels, item.folded)
+            for num, item in zip(nums, prepared, strict=True)
         ],
     )
-    derived.write_labels(connection, space.name, num, prepared.labels)
-    derived.write_grams(connection, num, prepared.folded)
-    if space.embedder is not None and model is None:
-        enqueue_embedding(connection, space.name, num)
-        space.has_work = True
-        space.wake()
+    if embedder is not None:
+        waiting = [num for num, item in zip(nums, prepared, strict=True) if item.vectors is None]
+        for num in waiting:
+            enqueue_embedding(connection, space.name, num)
+        if waiting:
+            space.has_work = True
+            space.wake()
+
+
+def _passages(item: Prepared, model: int | None) -> list[derived.Passage]:
+    if model is None or item.vectors is None:
+        return [derived.Passage(span, None, None) for span in item.spans]
+    return [
+        derived.Passage(span, model, vector)
+        for span, vector in zip(item.spans, item.vectors, strict=True)
+    ]
 
 
 def enqueue_embedding(connection: apsw.Connection, space: str, num: int) -> None:
@@ -220,7 +244,7 @@ def remember(space: OpenSpace, drafts: Sequence[Draft], origin: Origin) -> list[
         prepared = [prepare(draft, origin) for draft in drafts]
         embed_now(space, prepared)
     with space.write("remember", origin) as unit:
-        return [Memory.of(put(space, unit, item)) for item in prepared]
+        return [Memory.of(row) for row in put(space, unit, prepared)]
 
 
 def find_row(connection: apsw.Connection, space: str, identity: str) -> Row | None:
@@ -343,7 +367,7 @@ def change_row(
         if prepared.vectors is None and new["text"] == row["text"] and new["title"] == row["title"]:
             prepared.vectors = usable_vectors(space, connection, vectors, len(prepared.spans))
         derived.drop(connection, unit.space, row["num"])
-        write_derived(space, connection, row["num"], prepared)
+        write_derived(space, connection, [row["num"]], [prepared])
     return new
 
 
@@ -420,7 +444,7 @@ def supersede(space: OpenSpace, identity: str, draft: Draft, origin: Origin, rea
             )
         if prepared.values["ref"] is not None and prepared.values["ref"] == old["ref"]:
             old = change_row(space, unit, old, {"ref": None}, None)
-        new = put(space, unit, prepared)
+        (new,) = put(space, unit, [prepared])
         change_row(space, unit, old, {"state": "superseded"}, None)
         put_link(unit, new["id"], old["id"], "supersedes", 1.0, reason, "{}", origin)
         return Memory.of(new)
@@ -502,7 +526,7 @@ def restore_row(
         derived.drop(connection, unit.space, current["num"])
     prepared = analysed(row, speaker_of(connection, unit.space, row["num"]))
     prepared.vectors = usable_vectors(space, connection, vectors, len(prepared.spans))
-    write_derived(space, connection, row["num"], prepared)
+    write_derived(space, connection, [row["num"]], [prepared])
     touch(unit, row["num"])
     return row
 

@@ -52,6 +52,8 @@ class Origin:
 
     def dump(self) -> str:
         """The stored form."""
+        if self == NOBODY:
+            return "{}"
         return json.dumps(self.as_dict(), ensure_ascii=False, separators=(",", ":"))
 
     @classmethod

@@ -88,7 +88,7 @@ class OpenSpace:
         """Note that memories were read; written within a second."""
         if self.store.open_unit is not None:
             # Their rows may be gone with the unit, and their numbers then be another's.
-            self._add_reads({num: (1, at) for num in nums})
+            self._add_reads(dict.fromkeys(nums, (1, at)))
             return
         with self._lock:
             for num in nums:

@@ -79,7 +79,8 @@ def _enter_identity(value: Any, name: str) -> str:
     raise InvalidInput(f"{name} must be a UUID in lower case.", field=name)
 
 
-def _enter_time(value: Any, name: str) -> int:
+def enter_time(value: Any, name: str) -> int:
+    """A moment as microseconds."""
     at = checks.when(checks.text(value, name, max_chars=64), name)
     assert at is not None
     try:
@@ -89,7 +90,8 @@ def _enter_time(value: Any, name: str) -> int:
     return at
 
 
-def _enter_origin(value: Any, name: str) -> str:
+def enter_origin(value: Any, name: str) -> str:
+    """An origin in its stored form."""
     if not isinstance(value, dict) or value.keys() - set(Origin.__slots__):
         raise InvalidInput(
             f"{name} must be an object of {', '.join(Origin.__slots__)}.", field=name
@@ -169,9 +171,9 @@ _KIND = Field(_same, checks.kind)
 _SHARE = Field(_same, checks.share)
 _COUNT = Field(_same, enter_count)
 _FLAG = Field(bool, _enter_flag)
-_TIME = Field(lambda at: iso(moment(at)), _enter_time)
+_TIME = Field(lambda at: iso(moment(at)), enter_time)
 _ATTRS = Field(json.loads, checks.attrs)
-_ORIGIN = Field(json.loads, _enter_origin)
+_ORIGIN = Field(json.loads, enter_origin)
 _NAME = _text(checks.NAME_CHARS)
 
 FIELDS: Mapping[Table, Mapping[str, Field]] = {
@@ -313,7 +315,13 @@ def leave(connection: apsw.Connection, space: str, table: Table, row: Row) -> di
     """A row's public form."""
     if table is MESSAGES:
         row = {**row, "memory": memory_id(connection, space, row["memory"])}
-    return {column: field.leave(row[column]) for column, field in FIELDS[table].items()}
+    return public(table, row)
+
+
+def public(table: Table, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Column values, or some of them, as they travel; a message's memory is an id."""
+    fields = FIELDS[table]
+    return {column: fields[column].leave(values[column]) for column in fields if column in values}
 
 
 def memory_id(connection: apsw.Connection, space: str, num: int) -> str:
@@ -352,6 +360,14 @@ def enter(table: Table, value: object) -> dict[str, Any]:
     if table is LINKS and values["source"] == values["target"]:
         raise InvalidInput("A memory cannot be linked to itself.", field="target")
     return values
+
+
+def enter_key(table: Table, value: object) -> dict[str, Any]:
+    """The checked columns that say which thing is meant."""
+    columns = key_columns(table)
+    if not isinstance(value, dict) or value.keys() != set(columns):
+        raise InvalidInput(f"A removal names {', '.join(columns)}.", field="value")
+    return {column: FIELDS[table][column].enter(value[column], column) for column in columns}
 
 
 def located(error: CommonplaceError, where: str) -> InvalidInput:

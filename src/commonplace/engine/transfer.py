@@ -13,13 +13,15 @@ import heapq
 import json
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
 from commonplace.engine import portable
 from commonplace.engine.events import read as read_events
+from commonplace.engine.forms import Form, Past, current_rows, event_mark
 from commonplace.engine.history import UPKEEP, _operations
+from commonplace.engine.importing import FORMAT, VERSION, ImportReport, import_file
 from commonplace.engine.model import Operation, iso, microseconds
 from commonplace.engine.opened import OpenSpace
 from commonplace.engine.portable import Key
@@ -29,75 +31,12 @@ from commonplace.storage.tables import CONTENTS, VERSIONED, Row, Table
 if TYPE_CHECKING:
     import apsw
 
-FORMAT = "commonplace-export"
-VERSION = 1
+__all__ = ["ExportReport", "ImportReport", "digest", "export_space", "import_file"]
+
 Progress = Callable[[int, int], None]
 Status = Literal["current", "replaced", "removed", "removal"]
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
-
-
-@dataclass(frozen=True, slots=True)
-class Form:
-    """One form that a thing has had here, from one operation until another (None: it still is)."""
-
-    num: int
-    since: int
-    until: int | None
-    mark: str
-
-
-class Past:
-    """All forms of any thing of a space, also of things that are gone."""
-
-    def __init__(self, connection: apsw.Connection, space: str) -> None:
-        self._space = space
-        self._gone: dict[tuple[Table, Key], list[int]] = {}
-        for table in VERSIONED:
-            for num in _gone(connection, space, table):
-                for row, _, _ in table.versions(connection, space, "AND num = ? LIMIT 1", num):
-                    value = portable.leave(connection, space, table, row)
-                    key = portable.key_of(table, value)
-                    self._gone.setdefault((table, key), []).append(num)
-
-    def gone(self, table: Table, key: Key) -> list[int]:
-        """Numbers under which a thing was here, and is no longer."""
-        return self._gone.get((table, key), [])
-
-    def left(self, table: Table, key: Key, num: int) -> None:
-        """Note that a thing is no longer here."""
-        nums = self._gone.setdefault((table, key), [])
-        if num not in nums:
-            nums.append(num)
-
-    def forms(
-        self, connection: apsw.Connection, table: Table, key: Key, current: list[Row]
-    ) -> list[Form]:
-        """What a thing was and is, oldest first; `current` are its present rows."""
-        nums = dict.fromkeys([*self.gone(table, key), *(row["num"] for row in current)])
-        found = []
-        for num in nums:
-            for row, until, _ in table.versions(connection, self._space, "AND num = ?", num):
-                found.append(self._form(connection, table, row, until))
-        found += [self._form(connection, table, row, None) for row in current]
-        return sorted(found, key=lambda form: (form.since, form.num))
-
-    def _form(
-        self, connection: apsw.Connection, table: Table, row: Row, until: int | None
-    ) -> Form:
-        value = portable.leave(connection, self._space, table, row)
-        return Form(row["num"], row["seq"], until, portable.mark(table, value))
-
-
-def _gone(connection: apsw.Connection, space: str, table: Table) -> list[int]:
-    statement = (
-        "SELECT DISTINCT num FROM versions v WHERE space = ?1 AND entity = ?2 AND NOT EXISTS"
-        f" (SELECT 1 FROM {table.name} t WHERE t.space = ?1 AND t.num = v.num)"  # noqa: S608
-    )
-    return [row[0] for row in connection.execute(statement, (space, table.name))]
-
-
-# Exporting
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +45,7 @@ class ExportReport:
 
     lines: int
     counts: Mapping[str, int]
+    """Things that there are now, by type; their former selves are lines, too."""
     sha256: str
 
     def as_dict(self) -> dict[str, Any]:
@@ -155,7 +95,8 @@ def export_space(
                      "exported_at": iso_now()}))  # fmt: skip
         for record in _story(connection, space.name):
             put(record.line())
-            counts[record.type] += 1
+            if record.status == "current" and record.type != "operation":
+                counts[record.type] += 1
             if progress is not None and lines % 100 == 0:
                 progress(min(lines, total), total)
     if progress is not None:
@@ -241,11 +182,6 @@ def _happened(connection: apsw.Connection, space: str) -> Iterator[tuple[_Place,
         yield (seq, 2, num), Record("event", seq, value, equal[mark])
 
 
-def event_mark(kind: str, subject: str, at: int, payload_hash: bytes) -> str:
-    """Equal for equal events, in whichever store they are."""
-    return hashlib.sha256(_encode([kind, subject, at, payload_hash.hex()]).encode()).hexdigest()
-
-
 class _Teller:
     """Reads one table's rows, present and past, in the order of the operations."""
 
@@ -276,8 +212,8 @@ class _Teller:
     def removals(self, table: Table) -> Iterator[tuple[_Place, Record]]:
         """Moments at which a row ceased to be."""
         statement = (
-            "SELECT num, until FROM versions v WHERE space = ?1 AND entity = ?2 AND NOT EXISTS"
-            f" (SELECT 1 FROM {table.name} t WHERE t.space = ?1 AND t.num = v.num"  # noqa: S608
+            "SELECT num, until FROM versions v WHERE space = ?1 AND entity = ?2 AND NOT"  # noqa: S608
+            f" EXISTS (SELECT 1 FROM {table.name} t WHERE t.space = ?1 AND t.num = v.num"
             "  AND t.seq = v.until) AND NOT EXISTS (SELECT 1 FROM versions w WHERE w.space = ?1"
             " AND w.entity = ?2 AND w.num = v.num AND w.since = v.until) ORDER BY until, num"
         )
@@ -329,21 +265,10 @@ class _Teller:
         return known
 
     def _namesakes(self, table: Table, num: int) -> list[Row]:
-        for row, _, _ in table.versions(
-            self._connection, self._space, "AND num = ? LIMIT 1", num
-        ):
+        for row, _, _ in table.versions(self._connection, self._space, "AND num = ? LIMIT 1", num):
             return current_rows(self._connection, self._space, table, row)
         return []
 
 
 def _page(table: Table) -> int:
     return 1 if table is CONTENTS else 100
-
-
-def current_rows(
-    connection: apsw.Connection, space: str, table: Table, values: Mapping[str, Any]
-) -> list[Row]:
-    """The present rows of the thing that these column values belong to."""
-    columns = portable.key_columns(table)
-    clause = "".join(f"AND {column} = ? " for column in columns)
-    return table.fetch(connection, space, clause, *(values[column] for column in columns))

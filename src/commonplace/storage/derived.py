@@ -9,8 +9,8 @@ import struct
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
+from typing import NamedTuple
 
 import apsw
 
@@ -41,9 +41,12 @@ def term_number(term: str) -> int:
 
 
 def pack_terms(terms: Iterable[str]) -> bytes:
-    """Distinct terms with how often each occurs, in the order of their codes."""
-    counts = Counter(map(_code, terms))
-    return b"".join([code + _TIMES[min(counts[code], 255)] for code in sorted(counts)])
+    """Distinct terms with how often each occurs, in the order of their first occurrence."""
+    codes = [_terms.get(term) or _code(term) for term in terms]
+    if len(set(codes)) == len(codes):  # the usual case for a short text
+        return b"\x01".join([*codes, b""])
+    counts = Counter(codes)
+    return b"".join([code + _TIMES[min(times, 255)] for code, times in counts.items()])
 
 
 def terms_sum(memory: int, packed: bytes) -> int:
@@ -59,6 +62,61 @@ def passage_sum(
     return zlib.crc32(vector or b"", zlib.crc32(place))
 
 
+class Passage(NamedTuple):
+    """A stretch of a memory's text, and its vector when it has one."""
+
+    span: Span
+    model: int | None
+    vector: bytes | None
+
+
+class Entry(NamedTuple):
+    """All that is derived from one memory."""
+
+    memory: int
+    terms: bytes
+    passages: Sequence[Passage]
+    labels: Sequence[str]
+    folded: str
+
+
+def write_entries(connection: apsw.Connection, space: str, entries: Sequence[Entry]) -> None:
+    """Store what is derived from new memories, a table at a time."""
+    connection.executemany(
+        "INSERT INTO lexemes (memory, space, analysis, terms, sum) VALUES (?, ?, ?, ?, ?)",
+        [
+            (e.memory, space, ANALYSIS_VERSION, e.terms, terms_sum(e.memory, e.terms))
+            for e in entries
+        ],
+    )
+    connection.executemany(
+        "INSERT INTO passages (memory, ordinal, space, start, stop, model, vector, sum)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        [row for e in entries for row in _passage_rows(space, e.memory, e.passages)],
+    )
+    labels = [(space, label, e.memory) for e in entries for label in e.labels]
+    if labels:
+        connection.executemany(
+            "INSERT INTO labels (space, label, memory) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
+            labels,
+        )
+    connection.executemany(
+        "INSERT INTO grams (rowid, body) VALUES (?, ?)", [(e.memory, e.folded) for e in entries]
+    )
+
+
+def _passage_rows(
+    space: str, memory: int, passages: Sequence[Passage]
+) -> list[tuple[int, int, str, int, int, int | None, bytes | None, int]]:
+    return [
+        (
+            memory, ordinal, space, p.span.start, p.span.stop, p.model, p.vector,
+            passage_sum(memory, ordinal, p.span.start, p.span.stop, p.model, p.vector),
+        )
+        for ordinal, p in enumerate(passages)
+    ]  # fmt: skip
+
+
 def write_terms(connection: apsw.Connection, space: str, memory: int, packed: bytes) -> None:
     """Replace a memory's terms."""
     connection.execute(
@@ -69,15 +127,6 @@ def write_terms(connection: apsw.Connection, space: str, memory: int, packed: by
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Passage:
-    """A stretch of a memory's text, and its vector when it has one."""
-
-    span: Span
-    model: int | None
-    vector: bytes | None
-
-
 def write_passages(
     connection: apsw.Connection, space: str, memory: int, passages: Sequence[Passage]
 ) -> None:
@@ -85,14 +134,8 @@ def write_passages(
     connection.executemany(
         "INSERT INTO passages (memory, ordinal, space, start, stop, model, vector, sum)"
         " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        [
-            (
-                memory, ordinal, space, p.span.start, p.span.stop, p.model, p.vector,
-                passage_sum(memory, ordinal, p.span.start, p.span.stop, p.model, p.vector),
-            )
-            for ordinal, p in enumerate(passages)
-        ],
-    )  # fmt: skip
+        _passage_rows(space, memory, passages),
+    )
 
 
 def read_passages(connection: apsw.Connection, space: str, memory: int) -> list[Passage]:

@@ -190,11 +190,11 @@ def _words_in(chunk: str) -> tuple[list[str], str]:
         chunk = letter
     if "'" in chunk:
         folded = chunk.casefold()
-        if folded.endswith("n't"):
-            return [folded.replace("'", "")], ""
         start = len(folded) - len(_ELISION("", folded))
         stop = len(_CLITIC("", folded))
-        if len(folded) == len(chunk) and start < stop:
+        if folded.endswith("n't"):
+            chunk = folded.replace("'", "")
+        elif len(folded) == len(chunk) and start < stop:
             chunk = chunk[start:stop]
     chunk = chunk.replace(",", "")
     parts = [part.casefold() for piece in _PIECES(chunk) for part in _parts(piece)]

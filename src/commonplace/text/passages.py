@@ -18,6 +18,9 @@ _SENTENCE = re.compile(r"""[.!?…]["'”’)\]»]{0,3}\s+|[。！？．｡]["'�
 # A Hangul syllable is up to three wordpieces, any other character at most one.
 _HANGUL = re.compile("[\uac00-\ud7a3]")
 _MOST_PER_CHARACTER = 3
+_LETTERS = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_SPACES = b" \t\n\v\f\r"
+_LETTER_BY_DIGIT = re.compile("[A-Za-z][0-9]|[0-9][A-Za-z]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,8 @@ def split(text: str, *, budget: int = 240, overlap: int = 24) -> list[Span]:
     if length * _MOST_PER_CHARACTER <= budget:
         return [Span(0, length)]
     if length <= budget and not _HANGUL.search(text):
+        return [Span(0, length)]
+    if length <= 3 * budget and text.isascii() and _at_most(text) <= budget:
         return [Span(0, length)]
     # Imported here: most memories are shorter, and a process that stores only such needs no numpy.
     from commonplace.text.wordpieces import spent_before, word_starts
@@ -75,6 +80,17 @@ def split(text: str, *, budget: int = 240, overlap: int = 24) -> list[Span]:
         start = stop if ends_paragraph else _shared_start(spent, words, start, stop, overlap)
     spans.append(Span(start, length))
     return spans
+
+
+def _at_most(text: str) -> float:
+    """More wordpieces than an ASCII text can be estimated at, found at a glance."""
+    if _LETTER_BY_DIGIT.search(text):
+        return float("inf")
+    raw = text.encode()
+    signs = len(raw.translate(None, _LETTERS + _SPACES))
+    words = len(raw) - len(raw.translate(None, _SPACES)) + signs + 1
+    letters = len(raw) - len(raw.translate(None, _LETTERS))
+    return 0.7 * words + letters / 2.5 + signs
 
 
 def _shared_start(

@@ -78,11 +78,8 @@ STOP_WORDS: dict[str, frozenset[str]] = {
 }
 
 # Function words elsewhere that are English words of content: they give no language away.
-ENGLISH_TOO: frozenset[str] = frozenset(
-    """
-    bin come door dos dove em era hat hay man men per plus sin son ton want war ya
-    """.split()
-)
+_ENGLISH_TOO = "bin come door dos dove em era hat hay man men per plus sin son ton want war ya"
+ENGLISH_TOO: frozenset[str] = frozenset(_ENGLISH_TOO.split())
 
 # Left out of queries only: they ask, and say nothing about what is asked for.
 QUESTION_WORDS: dict[str, frozenset[str]] = {

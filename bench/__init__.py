@@ -1,0 +1,1 @@
+"""Benchmarks as programs: `python -m bench` measures, prints one table, and writes JSON."""

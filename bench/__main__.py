@@ -1,0 +1,70 @@
+"""`python -m bench`: measure, print one table, write it as JSON."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from bench import locomo, meaning, report, speed
+
+QUALITY = ("locomo", "meaning")
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    return tuple(sorted(int(part.replace("_", "")) for part in text.split(",")))
+
+
+def _arguments(given: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument(
+        "--only", action="append", choices=("speed", "quality", *speed.PARTS, *QUALITY)
+    )
+    parser.add_argument("--locomo", type=Path, help="locomo10.json; it is never part of this code")
+    parser.add_argument("--sizes", type=_sizes, help="memories in one space, like 1000,100000")
+    parser.add_argument(
+        "--spaces", type=int, help="how many spaces of 1,000 to recall from in turn"
+    )
+    parser.add_argument("--quick", action="store_true", help="less of everything")
+    parser.add_argument("--json", type=Path, help="where the JSON goes")
+    return parser.parse_args(given)
+
+
+def _chosen(only: Sequence[str] | None) -> list[str]:
+    groups = {"speed": tuple(speed.PARTS), "quality": QUALITY}
+    if not only:
+        return [*QUALITY, *speed.PARTS]
+    return [name for choice in only for name in groups.get(choice, (choice,))]
+
+
+def main(given: Sequence[str]) -> int:
+    """Run what is asked for; 1 when a target was missed."""
+    asked = _arguments(given)
+    plan = speed.QUICK if asked.quick else speed.Plan()
+    if asked.sizes:
+        plan = replace(plan, sizes=asked.sizes)
+    if asked.spaces:
+        plan = replace(plan, spaces=asked.spaces)
+    sections = []
+    for name in _chosen(asked.only):
+        if name == "meaning":
+            sections.append(meaning.measure())
+        elif name != "locomo":
+            sections.append(speed.PARTS[name](plan))
+        elif asked.locomo:
+            sections.append(locomo.measure(asked.locomo))
+        else:
+            report.say("LoCoMo is left out: give its file with --locomo, or make bench LOCOMO=path")
+    print(report.table(sections))
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    path = asked.json or report.RESULTS / f"{stamp}.json"
+    report.write_json(path, sections)
+    report.say(f"written to {path}")
+    return int(any(row.ok is False for section in sections for row in section.rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,102 @@
+"""Quality where words do not help: questions and statements that share no word.
+
+On LoCoMo words win; this set is the other end, so that a fusion that serves only one is seen.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import tempfile
+from pathlib import Path
+
+from bench.embedders import Remembering
+from bench.report import CACHE, Row, Section, say, share
+from commonplace import Commonplace, Draft, Library, Weighting
+from commonplace.embedding.provider import open_embedder
+from commonplace.engine.recall import DEFAULT, MEANING_ONLY, WORDS_ONLY
+from commonplace.text.analysis import analyse
+
+PAIRS = Path(__file__).parent / "meaning_pairs.txt"
+DISTRACTORS = 500
+SEED = 7
+WEIGHTINGS: dict[str, Weighting] = {
+    "words alone": WORDS_ONLY,
+    "dense alone": MEANING_ONLY,
+    "default": DEFAULT,
+}
+TRAPS = (
+    "I saw the word {a} on a sign yesterday.",
+    "They talked about {a} for more than an hour.",
+    "My friend mentioned {a} and then changed the subject.",
+    "There was a quiz on {a} and {b} in the newspaper.",
+    "He wrote a short poem called {a}.",
+    "I can't remember what {a} has to do with {b}.",
+    "The podcast about {a} and {b} was boring.",
+)
+PEOPLE = ("Nadia", "Oskar", "Priya", "Leon", "Mei", "Tomas", "Ines", "Yusuf")
+DOINGS = ("repaired", "sold", "photographed", "painted", "borrowed", "described", "returned")
+THINGS = ("a wooden boat", "the harbour crane", "an old atlas", "two violins", "the town archive")
+PLACES = ("in Lisbon", "near the station", "at the fair", "beside the canal", "on the island")
+TIMES = ("in March", "last winter", "before noon", "during the strike", "twice this year")
+
+
+def pairs() -> list[tuple[str, str]]:
+    """(question, the statement that answers it)."""
+    lines = PAIRS.read_text(encoding="utf-8").splitlines()
+    return [(question, answer) for question, _, answer in (line.partition("|") for line in lines)]
+
+
+def traps(questions: list[str], chance: random.Random) -> list[str]:
+    """Statements that say nothing, in the words of the questions."""
+    made: list[str] = []
+    while len(made) < DISTRACTORS:
+        words = [w for w in re.findall("[a-z]+", chance.choice(questions).lower()) if analyse(w)]
+        made.append(chance.choice(TRAPS).format(a=chance.choice(words), b=chance.choice(words)))
+    return made
+
+
+def chatter(chance: random.Random) -> list[str]:
+    """Statements about other things."""
+    parts = (PEOPLE, DOINGS, THINGS, PLACES, TIMES)
+    return [" ".join(map(chance.choice, parts)) + "." for _ in range(DISTRACTORS)]
+
+
+def measure() -> Section:
+    """Recall at 1 and at 10 of the statements, among each kind of distractor."""
+    known = pairs()
+    chance = random.Random(SEED)
+    sets = {
+        "other topics": chatter(chance),
+        "the questions' own words": traps([question for question, _ in known], chance),
+    }
+    model = open_embedder("builtin")
+    assert model is not None
+    rows = []
+    with tempfile.TemporaryDirectory(prefix="commonplace-bench-") as directory:
+        library = Library(directory, embedder=Remembering(model, CACHE))
+        for number, (name, distractors) in enumerate(sets.items()):
+            say(f"meaning among {name}")
+            memory = Commonplace(space=f"meaning-{number}", library=library)
+            texts = [*(answer for _, answer in known), *distractors]
+            chance.shuffle(texts)
+            memory.remember_many([Draft(text=text) for text in texts])
+            memory.settle()
+            for way, weighting in WEIGHTINGS.items():
+                first = ten = 0
+                for question, answer in known:
+                    hits = memory.recall(question, limit=10, weighting=weighting, count=False)
+                    found = [hit.memory.text for hit in hits]
+                    first += found[:1] == [answer]
+                    ten += answer in found
+                rows.append(
+                    Row(
+                        name=f"among {name}: {way}",
+                        measured=f"@1 {share(first / len(known))}",
+                        against=f"@10 {share(ten / len(known))}",
+                        values={"@1": first / len(known), "@10": ten / len(known)},
+                    )
+                )
+        library.close()
+    note = f"{len(known)} pairs written by hand, without a common word, among {DISTRACTORS} others"
+    return Section("Meaning, statement found for its question", rows, [note])

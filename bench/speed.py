@@ -1,0 +1,596 @@
+"""Speed, as ratios against floors measured in the same run on the same rows and queries."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import itertools
+import json
+import multiprocessing
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+import apsw
+import numpy as np
+
+import commonplace
+from bench import corpus as corpora
+from bench import embedders, floors
+from bench.corpus import Corpus
+from bench.embedders import DIMENSIONS, ReadyMade
+from bench.report import CACHE, RESULTS, Row, Section, milliseconds, resident, say
+from commonplace import Commonplace, Library
+from commonplace.embedding.quantise import quantise, unpack_many
+from commonplace.engine.recall import MEANING_ONLY
+
+CHUNK = 1_000
+THREADS = 32
+MEGABYTE = 1024 * 1024
+READY = "vectors are ready-made: embedding is not measured"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much is measured."""
+
+    sizes: tuple[int, ...] = (1_000, 10_000, 100_000)
+    queries: int = 100
+    rounds: int = 3
+    writes: int = 400
+    spaces: int = 1_000
+    per_space: int = 1_000
+    warm_spaces: int = 50
+    starts: int = 5
+
+    @property
+    def largest(self) -> int:
+        """The size that the targets speak of."""
+        return max(self.sizes)
+
+    @cached_property
+    def corpus(self) -> Corpus:
+        """The rows and queries of every part."""
+        say(f"making {self.largest:,} texts and vectors")
+        return corpora.make(max(self.largest, self.per_space), self.queries)
+
+
+QUICK = Plan(sizes=(1_000, 10_000), queries=50, rounds=2, writes=150, spaces=200, starts=3)
+
+
+def _timed(call: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    call()
+    return time.perf_counter() - began
+
+
+def _percentiles(taken: Sequence[float]) -> tuple[float, float]:
+    """(median, 99th percentile)."""
+    return statistics.median(taken), float(np.percentile(taken, 99))
+
+
+@contextlib.contextmanager
+def _scratch() -> Iterator[Path]:
+    """A directory on the disk the project lies on: /tmp may be memory, which makes fsync free."""
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="tmp-", dir=RESULTS) as directory:
+        yield Path(directory)
+
+
+def _embedder(corpus: Corpus) -> ReadyMade:
+    return ReadyMade(corpus.asked)
+
+
+# --- stores that are kept between runs ---------------------------------------------------------
+
+
+@cache
+def _fingerprint() -> str:
+    """Changes with any source that decides what a store's file holds."""
+    root = Path(commonplace.__file__).parent
+    files = [
+        *sorted((root / "storage").glob("*.py")),
+        *sorted((root / "text").glob("*.py")),
+        root / "engine" / "memories.py",
+        Path(corpora.__file__),
+        Path(embedders.__file__),
+    ]
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:12]
+
+
+def _kept(name: str, build: Callable[[Path], None]) -> Path:
+    """A data directory of the cache, built if the present code has not built it yet."""
+    place = CACHE / "stores" / f"{name}-{_fingerprint()}"
+    if not place.exists():
+        for old in place.parent.glob(f"{name}-*"):
+            shutil.rmtree(old)
+        half = place.with_name(place.name + ".part")
+        shutil.rmtree(half, ignore_errors=True)
+        half.mkdir(parents=True)
+        build(half)
+        half.rename(place)
+    return place
+
+
+def _fill(memory: Commonplace, corpus: Corpus, start: int, stop: int) -> None:
+    for first in range(start, stop, CHUNK):
+        memory.remember_many(corpus.drafts(first, min(first + CHUNK, stop)))
+
+
+def store_of(size: int, corpus: Corpus) -> Path:
+    """A data directory with the corpus in its default space."""
+
+    def build(directory: Path) -> None:
+        say(f"storing {size:,} memories, once")
+        library = Library(directory, embedder=_embedder(corpus))
+        _fill(Commonplace(library=library), corpus, 0, size)
+        library.close()
+
+    return _kept(f"one-{size}", build)
+
+
+def _fill_spaces(directory: Path, names: Sequence[str], corpus: Corpus, per_space: int) -> None:
+    library = Library(directory, embedder=_embedder(corpus))
+    for name in names:
+        start = int(name.rpartition("-")[2]) * per_space % len(corpus)
+        _fill(Commonplace(space=name, library=library), corpus, start, start + per_space)
+        library.drop(name)
+    library.close()
+
+
+def spaces_of(plan: Plan) -> tuple[Path, list[str]]:
+    """A data directory of many spaces, and their names."""
+    names = [f"space-{number}" for number in range(plan.spaces)]
+
+    def build(directory: Path) -> None:
+        say(f"storing {plan.spaces:,} spaces of {plan.per_space:,}, once; this takes minutes")
+        context = multiprocessing.get_context("spawn")
+        workers = [
+            context.Process(
+                target=_fill_spaces, args=(directory, names[part::2], plan.corpus, plan.per_space)
+            )
+            for part in range(2)
+        ]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+            if worker.exitcode:
+                raise RuntimeError("A worker that fills spaces failed.")
+
+    return _kept(f"many-{plan.spaces}x{plan.per_space}", build), names
+
+
+# --- writing -----------------------------------------------------------------------------------
+
+
+def durable_store(plan: Plan) -> Section:
+    """One write at a time, and many threads at once, against one bare commit per write."""
+    corpus, count = plan.corpus, plan.writes
+    with _scratch() as directory:
+        library = Library(directory, embedder=_embedder(corpus))
+        memory = Commonplace(library=library)
+        memory.remember_many(corpus.drafts(0, 1))
+        say(f"durable store, {count} writes alone")
+        path = library.file("default")
+        alone, bare, one_by_one = [], [], []
+        beside = floors.BareTables(directory / "beside.db")
+        for at in range(1, count + 1):  # in turn, so that both meet the same disk
+            drafts = corpus.drafts(at, at + 1)
+            alone.append(_timed(lambda: memory.remember_many(drafts)))  # noqa: B023
+            rows = floors.written(path, at, at)
+            bare.append(_timed(lambda: beside.insert(rows)))  # noqa: B023
+            one_by_one.append(rows)
+        beside.close()
+        say(f"durable store, {THREADS} threads")
+        rates, bare_rates, synced = [], [], []
+        tables = floors.BareTables(directory / "bare.db")
+        for part in range(4):
+            some = one_by_one[part * count // 4 : (part + 1) * count // 4]
+            taken = [_timed(lambda: tables.insert(rows)) for rows in some]  # noqa: B023
+            bare_rates.append(len(taken) / sum(taken))
+            rates.append(_together(memory, corpus, count))
+            synced += floors.bare_fsync(directory / "fsync", 50)
+        tables.close()
+        library.close()
+    floor = statistics.median(bare)
+    middle, slow = _percentiles(alone)
+    rate, bare_rate = statistics.median(rates), statistics.median(bare_rates)
+    table = [
+        Row(
+            name="one thread, p50",
+            measured=milliseconds(middle),
+            against=f"one bare commit {milliseconds(floor)}",
+            ratio=middle / floor,
+            values={"p50": middle, "p99": slow, "floor p50": floor},
+        ),
+        Row(name="one thread, p99", measured=milliseconds(slow)),
+        Row(
+            name=f"{THREADS} threads",
+            measured=f"{rate:,.0f}/s",
+            against=f"one bare commit per write {bare_rate:,.0f}/s",
+            ratio=rate / bare_rate,
+            target="≥ 10×",
+            ok=rate / bare_rate >= 10,
+            values={"rate": rate, "floor rate": bare_rate, "rates": rates},
+        ),
+        Row(
+            name=f"{THREADS} threads, against the engine's own single thread",
+            measured=f"{rate:,.0f}/s",
+            against=f"one thread {1 / middle:,.0f}/s",
+            ratio=rate * middle,
+            values={"rate": rate, "one thread": 1 / middle},
+        ),
+        Row(
+            name="the disk alone: 4 KB and fsync, p50",
+            measured=milliseconds(statistics.median(synced)),
+            values={"p50": statistics.median(synced)},
+        ),
+    ]
+    return Section("Durable store", table, [READY, "the floor writes the same rows and indexes"])
+
+
+def _together(memory: Commonplace, corpus: Corpus, writes: int) -> float:
+    """Writes per second of many threads, each waiting for its own to be on disk."""
+    each = max(10, writes * 4 // THREADS)
+    drafts = [corpus.drafts(at, at + 1) for at in range(THREADS * each)]
+    ready = threading.Barrier(THREADS + 1)
+
+    def work(mine: Sequence[Any]) -> None:
+        ready.wait()
+        for draft in mine:
+            memory.remember_many(draft)
+
+    threads = [threading.Thread(target=work, args=(drafts[n::THREADS],)) for n in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    ready.wait()
+    began = time.perf_counter()
+    for thread in threads:
+        thread.join()
+    return len(drafts) / (time.perf_counter() - began)
+
+
+def bulk_import(plan: Plan) -> Section:
+    """Chunks of a thousand with vectors, against bare inserts of the very same rows."""
+    corpus, size = plan.corpus, plan.largest
+    engine, bare = [], []
+    with _scratch() as directory:
+        library = Library(directory, embedder=_embedder(corpus))
+        memory = Commonplace(library=library)
+        tables = floors.BareTables(directory / "bare.db")
+        for number, first in enumerate(range(0, size, CHUNK)):
+            if number % 20 == 0:
+                say(f"bulk import, {first:,} of {size:,}")
+            drafts = corpus.drafts(first, min(first + CHUNK, size))
+            engine.append(_timed(lambda: memory.remember_many(drafts)))  # noqa: B023
+            rows = floors.written(library.file("default"), number, first)
+            bare.append(_timed(lambda: tables.insert(rows)))  # noqa: B023
+        tables.close()
+        library.close()
+    rate, floor = size / sum(engine), size / sum(bare)
+    row = Row(
+        name=f"{size:,} in chunks of {CHUNK:,}",
+        measured=f"{rate:,.0f}/s",
+        against=f"bare inserts {floor:,.0f}/s",
+        ratio=rate / floor,
+        target="≥ 0.5×",
+        ok=rate / floor >= 0.5,
+        values={"rate": rate, "floor rate": floor, "chunks": engine, "floor chunks": bare},
+    )
+    return Section("Bulk import", [row], [READY, "the floor's rows are prepared beforehand"])
+
+
+# --- finding -----------------------------------------------------------------------------------
+
+
+def recall(plan: Plan) -> Section:
+    """Recall against a bare full-text query and a bare scan, query by query."""
+    rows = []
+    for size in plan.sizes:
+        rows += _recall_at(plan, size)
+    notes = [
+        "the query's vector is ready-made",
+        "floor: FTS5 over the same analysed text, the ten best of any term, plus an int8 scan with"
+        " its ten best; the sum of both for each query",
+    ]
+    return Section("Recall, one space", rows, notes)
+
+
+def _recall_at(plan: Plan, size: int) -> list[Row]:
+    corpus = plan.corpus.first(size)
+    place = store_of(size, corpus)
+    say(f"recall among {size:,}")
+    terms = floors.terms_of(corpus.queries)
+    packed = _int8_queries(corpus)
+    engine, words, scans = [], [], []
+    with _scratch() as directory:
+        full_text = floors.BareFullText(directory / "words.db", corpus)
+        scan = floors.BareScan(corpus)
+        library = Library(place, embedder=_embedder(corpus))
+        memory = Commonplace(library=library)
+        for query in corpus.queries[:5]:
+            memory.recall(query)
+        for _, query in itertools.product(range(plan.rounds), corpus.queries):
+            engine.append(_timed(lambda: memory.recall(query)))  # noqa: B023
+            words.append(_timed(lambda: full_text.ask(terms[query])))  # noqa: B023
+            scans.append(_timed(lambda: scan.ask(packed[query][0])))  # noqa: B023
+        full_text.close()
+        library.close()
+    both = [a + b for a, b in zip(words, scans, strict=True)]
+    (middle, slow), floor = _percentiles(engine), statistics.median(both)
+    judged = size == 100_000
+    return [
+        Row(
+            name=f"{size:,}, p50",
+            measured=milliseconds(middle),
+            against=f"FTS5 {milliseconds(statistics.median(words))}"
+            f" + scan {milliseconds(statistics.median(scans))} = {milliseconds(floor)}",
+            ratio=middle / floor,
+            target="≤ 1.5×" if judged else "",
+            ok=middle / floor <= 1.5 if judged else None,
+            values={
+                "p50": middle,
+                "p99": slow,
+                "fts5 p50": statistics.median(words),
+                "scan p50": statistics.median(scans),
+                "floor p50": floor,
+            },
+        ),
+        Row(
+            name=f"{size:,}, p99",
+            measured=milliseconds(slow),
+            against=f"{milliseconds(_percentiles(both)[1])}",
+            ratio=slow / _percentiles(both)[1],
+            values={"p99": slow, "floor p99": _percentiles(both)[1]},
+        ),
+    ]
+
+
+def _int8_queries(corpus: Corpus) -> dict[str, tuple[Any, float]]:
+    """Each query's vector as the engine packs it."""
+    matrix, scales = unpack_many(b"".join(quantise(corpus.query_vectors)), DIMENSIONS)
+    return {query: (matrix[at], float(scales[at])) for at, query in enumerate(corpus.queries)}
+
+
+def vectors(plan: Plan) -> Section:
+    """The vector leg alone against sqlite-vec."""
+    size = plan.largest
+    corpus = plan.corpus.first(size)
+    place = store_of(size, corpus)
+    say(f"vector leg among {size:,}")
+    packed = _int8_queries(corpus)
+    leg, whole, other = [], [], []
+    with _scratch() as directory:
+        floor = floors.SqliteVec(directory / "vec.db", corpus)
+        library = Library(place, embedder=_embedder(corpus))
+        memory = Commonplace(library=library)
+        memory.recall(corpus.queries[0], weighting=MEANING_ONLY)
+        with memory.lease() as space, space.view() as (_, snapshot):
+            for query in corpus.queries[: max(20, plan.queries // 2)]:
+                vector = corpus.asked[query]
+                leg.append(_timed(lambda: snapshot.cosine(*packed[query])))  # noqa: B023
+                other.append(_timed(lambda: floor.ask(vector)))  # noqa: B023
+        for query in corpus.queries[: max(20, plan.queries // 2)]:
+            whole.append(
+                _timed(lambda: memory.recall(query, weighting=MEANING_ONLY))  # noqa: B023
+            )
+        floor.close()
+        library.close()
+    fast, slow = statistics.median(leg), statistics.median(other)
+    by_meaning = statistics.median(whole)
+    judged = size == 100_000
+    rows = [
+        Row(
+            name=f"{size:,}, the leg",
+            measured=milliseconds(fast),
+            against=f"sqlite-vec {milliseconds(slow)}",
+            ratio=slow / fast,
+            target="≥ 10× faster" if judged else "",
+            ok=slow / fast >= 10 if judged else None,
+            values={"p50": fast, "floor p50": slow},
+        ),
+        Row(
+            name=f"{size:,}, a whole recall by meaning",
+            measured=milliseconds(by_meaning),
+            against=f"sqlite-vec {milliseconds(slow)}",
+            ratio=slow / by_meaning,
+            values={"p50": by_meaning, "floor p50": slow},
+        ),
+    ]
+    note = "sqlite-vec: vec0 with float[384], k = 10, through apsw; ratio: how much faster"
+    return Section("Vector leg", rows, [READY, note])
+
+
+def get(plan: Plan) -> Section:
+    """A memory by its id against a bare SELECT."""
+    size = plan.largest
+    corpus = plan.corpus.first(size)
+    place = store_of(size, corpus)
+    say("get by id")
+    library = Library(place, embedder=_embedder(corpus))
+    memory = Commonplace(library=library)
+    bare = apsw.Connection(str(library.file("default")), flags=apsw.SQLITE_OPEN_READONLY)
+    ids = [row[0] for row in bare.execute("SELECT id FROM memories ORDER BY id LIMIT ?", (1_000,))]
+    select = "SELECT * FROM memories WHERE space = 'default' AND id = ?"
+    engine, floor = [], []
+    for identity in ids:
+        engine.append(_timed(lambda: memory.get(identity)))  # noqa: B023
+        floor.append(_timed(lambda: bare.execute(select, (identity,)).fetchone()))  # noqa: B023
+    bare.close()
+    library.close()
+    (middle, slow), least = _percentiles(engine), statistics.median(floor)
+    row = Row(
+        name=f"among {size:,}, p50",
+        measured=milliseconds(middle),
+        against=f"bare SELECT {milliseconds(least)}",
+        ratio=middle / least,
+        values={"p50": middle, "p99": slow, "floor p50": least},
+    )
+    late = Row(name=f"among {size:,}, p99", measured=milliseconds(slow))
+    return Section("Get by id", [row, late], ["the engine also checks the row's hash and counts"])
+
+
+def spaces(plan: Plan) -> Section:
+    """Recall in turn over more spaces than are kept open, and over fewer."""
+    place, names = spaces_of(plan)
+    corpus = plan.corpus
+    lone_place = store_of(plan.per_space, corpus.first(plan.per_space))
+    say(f"recall in turn over {plan.spaces:,} spaces")
+    before = resident()
+    library = Library(place, embedder=_embedder(corpus))
+    lone_library = Library(lone_place, embedder=_embedder(corpus))
+    lone = Commonplace(library=lone_library)
+    asked = itertools.cycle(corpus.queries)
+    for query in corpus.queries[:20]:
+        lone.recall(query)
+    each = [Commonplace(space=name, library=library) for name in names]
+    cold, beside_cold, warm, beside_warm = [], [], [], []
+    for memory in each:
+        query = next(asked)
+        cold.append(_timed(lambda: memory.recall(query)))  # noqa: B023
+        beside_cold.append(_timed(lambda: lone.recall(query)))  # noqa: B023
+    held = resident() - before
+    few = each[-plan.warm_spaces :]
+    for memory in few:
+        memory.recall(corpus.queries[0])
+    for turn in range(5):
+        for memory in few:
+            query = next(asked)
+            warm.append(_timed(lambda: memory.recall(query)))  # noqa: B023
+            beside_warm.append(_timed(lambda: lone.recall(query)))  # noqa: B023
+        if turn == 0:
+            warm.clear()
+            beside_warm.clear()
+    library.close()
+    lone_library.close()
+    rows = []
+    for name, taken, beside, most in (
+        ("cold", cold, beside_cold, 12.0),
+        ("warm", warm, beside_warm, 1.3),
+    ):
+        (middle, slow), floor = _percentiles(taken), statistics.median(beside)
+        count = plan.spaces if name == "cold" else plan.warm_spaces
+        rows.append(
+            Row(
+                name=f"{count:,} × {plan.per_space:,} {name}, p50",
+                measured=milliseconds(middle),
+                against=f"a lone warm space {milliseconds(floor)}",
+                ratio=middle / floor,
+                target=f"≤ {most:g}×",
+                ok=middle / floor <= most,
+                values={"p50": middle, "p99": slow, "floor p50": floor},
+            )
+        )
+        rows.append(
+            Row(name=f"{count:,} × {plan.per_space:,} {name}, p99", measured=milliseconds(slow))
+        )
+    rows.append(
+        Row(
+            name="memory held for the open spaces",
+            measured=f"{held / MEGABYTE:,.0f} MB",
+            values={"bytes": held},
+        )
+    )
+    notes = [
+        "the query's vector is ready-made",
+        "cold: not open here; the system may have the file cached",
+    ]
+    if plan.spaces != Plan.spaces:
+        notes.append(f"{plan.spaces:,} spaces, not {Plan.spaces:,}")
+    return Section("Recall in turn over many spaces", rows, notes)
+
+
+# --- starting ----------------------------------------------------------------------------------
+
+_START = """
+import json, os, sys, time
+begun = time.process_time()
+from commonplace import Commonplace
+imported = time.process_time()
+wall = time.perf_counter()
+memory = Commonplace(sys.argv[1])
+with memory.lease():
+    pass
+opened, opened_wall = time.process_time(), time.perf_counter()
+hits = memory.recall(sys.argv[2])
+recalled, recalled_wall = time.process_time(), time.perf_counter()
+assert len(hits) == 10 and not hits.degraded, hits.degraded
+memory.recall(sys.argv[2] + " again")
+pages = int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+print(json.dumps({
+    "import": imported - begun, "open": opened_wall - wall, "open cpu": opened - imported,
+    "first recall wall": recalled_wall - opened_wall, "first recall cpu": recalled - opened,
+    "process cpu": recalled, "resident": pages,
+}))
+sys.stdout.flush()
+os._exit(0)  # what closing costs is not asked here
+"""
+
+
+def start(plan: Plan) -> Section:
+    """A fresh process: what importing, opening and the first recall cost."""
+    size = plan.largest
+    corpus = plan.corpus.first(size)
+    place = store_of(size, corpus)
+    runs: list[dict[str, float]] = []
+    for number in range(plan.starts):
+        say(f"cold start {number + 1} of {plan.starts}")
+        command = [sys.executable, "-c", _START, str(place), corpus.queries[number]]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+        runs.append(json.loads(done.stdout))
+    at = {name: statistics.median(run[name] for run in runs) for name in runs[0]}
+    vectors_held = size * (DIMENSIONS + 4)
+    rows = [
+        Row(
+            name="from commonplace import Commonplace, CPU",
+            measured=milliseconds(at["import"]),
+            target="≤ 150 ms",
+            ok=at["import"] <= 0.150,
+            values={"seconds": at["import"]},
+        ),
+        Row(
+            name=f"opening a store of {size:,}",
+            measured=milliseconds(at["open"]),
+            against=f"CPU {milliseconds(at['open cpu'])}",
+            target="≤ 50 ms",
+            ok=at["open"] <= 0.050,
+            values={"seconds": at["open"], "cpu": at["open cpu"]},
+        ),
+        Row(
+            name="first recall with the model, CPU of the process so far",
+            measured=milliseconds(at["process cpu"]),
+            against=f"the recall alone: CPU {milliseconds(at['first recall cpu'])},"
+            f" {milliseconds(at['first recall wall'])}",
+            target="≤ 2 s",
+            ok=at["process cpu"] <= 2.0,
+            values=at,
+        ),
+        Row(
+            name="memory of that process",
+            measured=f"{at['resident'] / MEGABYTE:,.0f} MB",
+            against=f"the vectors alone {vectors_held / MEGABYTE:,.0f} MB",
+            values={"bytes": at["resident"], "vectors": vectors_held},
+        ),
+    ]
+    return Section(f"Cold start, {size:,} memories", rows, ["the built-in model embeds the query"])
+
+
+PARTS: dict[str, Callable[[Plan], Section]] = {
+    "store": durable_store,
+    "bulk": bulk_import,
+    "recall": recall,
+    "vectors": vectors,
+    "get": get,
+    "spaces": spaces,
+    "start": start,
+}

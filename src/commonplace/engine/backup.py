@@ -1,0 +1,651 @@
+"""Backups: a directory with one file a space and a manifest that says what each must hold.
+
+A backup is taken while others write, is written aside and put in place whole, and is read again
+before anybody is told that it exists. A restore is verified before and after.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from commonplace.engine import checks
+from commonplace.engine.library import Library
+from commonplace.engine.model import iso
+from commonplace.errors import (
+    CommonplaceError,
+    Conflict,
+    InvalidInput,
+    NotFound,
+    StorageCorrupt,
+    StorageFull,
+    StorageUnavailable,
+    UnsupportedVersion,
+)
+from commonplace.storage import schema
+from commonplace.storage.sqlite import Store, copy_database, read_head, sync_directory, typed
+from commonplace.storage.tables import VERSIONED, Table, digest
+
+FORMAT = "commonplace-backup"
+VERSION = 1
+MANIFEST = "manifest.json"
+SHARE = 1_000  # a step's progress is told in thousandths
+ALONE_SECONDS = 3.0
+NAMED = 100  # more damaged rows of one table than this are only counted
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A table whose rows carry a hash: what identifies a row, and what its hash covers."""
+
+    name: str
+    columns: tuple[str, ...]
+    key: tuple[str, ...]
+    hash: Callable[[str, Sequence[Any]], bytes]
+
+
+def _of(table: Table) -> Kept:
+    return Kept(table.name, table.fields, ("num",), table.hash)
+
+
+def _event_hash(space: str, values: Sequence[Any]) -> bytes:
+    num, kind, subject, at, payload_hash, seq, payload = values
+    if payload is not None and digest(payload) != payload_hash:
+        return b"not the payload's"
+    return digest(num, space, kind, subject, at, payload_hash, seq)
+
+
+KEPT: tuple[Kept, ...] = (
+    Kept("head", ("seq", "next_num"), ("seq",), lambda space, values: digest(space, *values)),
+    Kept("operations", ("num", "id", "at", "name", "origin", "undoes"), ("num",),
+         lambda space, values: digest(values[0], space, *values[1:])),
+    *map(_of, VERSIONED),
+    Kept("events", ("num", "kind", "subject", "at", "payload_hash", "seq", "payload"), ("num",),
+         _event_hash),
+    Kept("versions", ("entity", "num", "since", "until", "row", "vectors"),
+         ("entity", "num", "until"), lambda space, values: digest(space, *values)),
+    Kept("counters", ("memory", "accesses", "last_access"), ("memory",),
+         lambda space, values: digest(space, *values)),
+)  # fmt: skip
+TABLES = {kept.name: kept for kept in KEPT}
+
+
+@dataclass(slots=True)
+class Census:
+    """How many rows a file holds, a digest of what they say, and which of them are not sound."""
+
+    rows: dict[str, int] = field(default_factory=dict)
+    digest: str = ""
+    rotten: dict[str, list[str]] = field(default_factory=dict)
+    unsound: int = 0
+
+    @property
+    def total(self) -> int:
+        """All rows."""
+        return sum(self.rows.values())
+
+    def note(self, table: str, row: str) -> None:
+        """A row that is not what was written."""
+        self.unsound += 1
+        named = self.rotten.setdefault(table, [])
+        if len(named) < NAMED:
+            named.append(row)
+
+
+def take_census(
+    connection: apsw.Connection, space: str, told: Callable[[int], None] | None = None
+) -> Census:
+    """Read every row of every table that has hashes. The digest does not depend on the space."""
+    census, whole, seen = Census(), hashlib.sha256(), 0
+    for kept in KEPT:
+        count = 0
+        for owner, values, sound in read_rows(connection, kept):
+            count += 1
+            if not sound or owner != space:
+                census.note(kept.name, named(kept, values))
+            whole.update(ascii((kept.name, *values)).encode())
+            if told is not None and count % 1_000 == 0:
+                told(seen + count)
+        census.rows[kept.name] = count
+        seen += count
+    census.digest = whole.hexdigest()
+    return census
+
+
+def named(kept: Kept, values: Sequence[Any]) -> str:
+    """A row as people find it: its table and what identifies it."""
+    at = dict(zip(kept.columns, values, strict=True))
+    return f"{kept.name} {', '.join(f'{part} {at[part]}' for part in kept.key)}"
+
+
+def read_rows(
+    connection: apsw.Connection, kept: Kept
+) -> Iterator[tuple[Any, tuple[Any, ...], bool]]:
+    """(space, values, whether they match their hash) of every row, in the order of its key."""
+    after: tuple[Any, ...] | None = None
+    try:
+        for space, *values, hashed in connection.execute(_select(kept, kept.columns)):
+            yield space, tuple(values), kept.hash(space, values) == hashed
+            after = tuple(values)
+        return
+    except UnicodeDecodeError:
+        pass  # a text that is no text any more ends a cursor: read the rest byte by byte
+    skipping = after is not None
+    for row in connection.execute(_select(kept, [f"CAST({c} AS BLOB)" for c in kept.columns])):
+        values, sound = _again(connection, kept, row)
+        if skipping:
+            skipping = values != after
+            continue
+        yield row[0], values, sound
+
+
+def _select(kept: Kept, columns: Sequence[str]) -> str:
+    order = ", ".join(kept.key)
+    return f"SELECT space, {', '.join(columns)}, hash FROM {kept.name} ORDER BY {order}"  # noqa: S608
+
+
+def _again(
+    connection: apsw.Connection, kept: Kept, row: Sequence[Any]
+) -> tuple[tuple[Any, ...], bool]:
+    """One row by its key; where its texts cannot be read, what can be shown of it."""
+    raw = dict(zip(kept.columns, row[1:-1], strict=True))
+    where = " AND ".join(f"CAST({part} AS BLOB) = ?" for part in kept.key)
+    try:
+        found = connection.execute(
+            f"SELECT space, {', '.join(kept.columns)}, hash FROM {kept.name} WHERE {where}",  # noqa: S608
+            [raw[part] for part in kept.key],
+        ).fetchone()
+    except UnicodeDecodeError:
+        found = None
+    if found is None:
+        shown = (v.decode(errors="replace") if isinstance(v, bytes) else v for v in row[1:-1])
+        return tuple(shown), False
+    space, *values, hashed = found
+    return tuple(values), kept.hash(space, values) == hashed
+
+
+@dataclass(frozen=True, slots=True)
+class BackupReport:
+    """What a backup holds."""
+
+    path: Path
+    spaces: dict[str, int]
+    """Memories of each space."""
+    digest: dict[str, str]
+    """For each space a SHA-256 over all it says."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {"path": str(self.path), "spaces": self.spaces, "digest": self.digest}
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreReport:
+    """What was restored, and where what it replaced is kept."""
+
+    path: Path
+    spaces: dict[str, int]
+    digest: dict[str, str]
+    replaced: dict[str, str]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {
+            "path": str(self.path), "spaces": self.spaces, "digest": self.digest,
+            "replaced": self.replaced,
+        }  # fmt: skip
+
+
+class _Told:
+    """Progress of several steps as one count that only grows."""
+
+    def __init__(self, progress: Progress | None, steps: int) -> None:
+        self._progress, self._steps = progress, steps
+        self._step = 0
+
+    def part(self, done: int, total: int) -> None:
+        if self._progress is not None:
+            share = min(SHARE, SHARE * done // max(1, total))
+            self._progress(self._step * SHARE + share, self._steps * SHARE)
+
+    def next(self) -> None:
+        self.part(1, 1)
+        self._step += 1
+
+
+def backup(
+    library: Library,
+    target: Path,
+    *,
+    spaces: Sequence[str] | None = None,
+    progress: Progress | None = None,
+) -> BackupReport:
+    """Copy spaces into a new directory, while others write; it holds all that was acknowledged.
+
+    The directory appears whole and verified, or not at all.
+    """
+    target = Path(target).expanduser().absolute()
+    names = _chosen(library.spaces(), spaces, f"{library.path} has")
+    if target.exists() or target.is_symlink():
+        raise Conflict(f"{target} exists already.", hint="Choose a new name.", field="target")
+    told = _Told(progress, 2 * len(names))
+    aside: Path | None = None
+    try:
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        aside = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent))
+        entries = {name: _copy(library, name, aside / f"{name}.db", told) for name in names}
+        _write_manifest(aside / MANIFEST, entries)
+        report = _verified(aside, _read_manifest(aside), names, told)
+        sync_directory(aside)
+        aside.rename(target)
+        sync_directory(target.parent)
+    except BaseException as error:
+        if aside is not None:
+            shutil.rmtree(aside, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise _refused(error, target) from error
+        if isinstance(error, apsw.Error):
+            raise typed(error) from error
+        raise
+    return BackupReport(target, report.spaces, report.digest)
+
+
+def _chosen(there: Sequence[str], wanted: Sequence[str] | None, whose: str) -> list[str]:
+    if wanted is None:
+        return list(there)
+    missing = [name for name in wanted if name not in there]
+    if missing or isinstance(wanted, str):
+        raise NotFound(
+            f"{whose} no space {missing[0] if missing else wanted!r}.",
+            hint=f"It has {', '.join(there) or 'none'}.",
+            field="spaces",
+        )
+    return list(dict.fromkeys(wanted))
+
+
+def _copy(library: Library, name: str, target: Path, told: _Told) -> dict[str, Any]:
+    with library.lease(name) as space:
+        if space.store.open_unit is not None:
+            raise StorageUnavailable("A unit of work is open.", hint="Finish it first.")
+        with contextlib.suppress(StorageFull):  # the counts of reads alone must not prevent it
+            space.write_reads()
+        with space.store.read() as connection:
+            copy_database(connection, target, told.part)
+            # Counted in the space itself, so that reading the copy compares the two.
+            census = take_census(connection, name)
+            seq = read_head(connection, name)[0]
+            version = schema.version_of(connection)
+    for rows in census.rotten.values():
+        raise StorageCorrupt(
+            f"{census.unsound} rows of {name} do not match their hash, first {rows[0]}.",
+            hint="Run 'commonplace doctor'; a backup of damage would only hide it.",
+        )
+    told.next()
+    return {
+        "file": target.name,
+        "sha256": _sha256(target),
+        "bytes": target.stat().st_size,
+        "schema": version,
+        "seq": seq,
+        "rows": census.rows,
+        "digest": census.digest,
+    }
+
+
+@contextlib.contextmanager
+def open_sealed(path: Path) -> Iterator[apsw.Connection]:
+    """A file that nobody writes to, opened so that reading leaves no mark on it or beside it."""
+    connection = apsw.Connection(
+        f"{path.absolute().as_uri()}?immutable=1",
+        flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI,
+    )
+    try:
+        yield connection
+    finally:
+        connection.close(True)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _manifest_sum(manifest: Mapping[str, Any]) -> str:
+    said = {name: value for name, value in manifest.items() if name != "sum"}
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+
+
+def _write_manifest(path: Path, entries: Mapping[str, Any]) -> None:
+    manifest: dict[str, Any] = {
+        "format": FORMAT,
+        "version": VERSION,
+        "created": iso(datetime.now(UTC)),
+        "spaces": entries,
+    }
+    manifest["sum"] = _manifest_sum(manifest)
+    with os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
+        json.dump(manifest, file, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _read_manifest(source: Path) -> dict[str, Any]:
+    if not source.is_dir():
+        raise NotFound(f"There is no backup at {source}.", hint="Name its directory.")
+    try:
+        manifest = json.loads((source / MANIFEST).read_text(encoding="utf-8"))
+        if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+            raise ValueError
+    except FileNotFoundError:
+        raise _broken(source, f"{MANIFEST} is missing") from None
+    except ValueError:
+        raise _broken(source, f"{MANIFEST} is not one") from None
+    if _manifest_sum(manifest) != manifest.get("sum"):
+        raise _broken(source, f"{MANIFEST} is not as it was written")
+    if manifest["version"] > VERSION:
+        raise UnsupportedVersion(
+            f"The backup has format version {manifest['version']}, this release knows {VERSION}.",
+            hint="Use the newer release that wrote it.",
+        )
+    return manifest
+
+
+def _broken(source: Path, what: str) -> StorageCorrupt:
+    return StorageCorrupt(f"The backup {source} is damaged: {what}.", hint="Use another backup.")
+
+
+def verify(path: Path, progress: Progress | None = None) -> BackupReport:
+    """Read a whole backup; StorageCorrupt names what is not as it was written."""
+    path = Path(path).expanduser().absolute()
+    manifest = _read_manifest(path)
+    return _verified(
+        path, manifest, list(manifest["spaces"]), _Told(progress, len(manifest["spaces"]))
+    )
+
+
+def _verified(
+    source: Path, manifest: Mapping[str, Any], names: Sequence[str], told: _Told
+) -> BackupReport:
+    spaces, digests = {}, {}
+    for name in names:
+        entry = manifest["spaces"][name]
+        try:
+            _verify_file(source, name, entry, told)
+        except FileNotFoundError:
+            raise _broken(source, f"{name}.db is missing") from None
+        except apsw.Error as error:
+            raise _broken(source, f"{name}.db cannot be read ({error})") from error
+        spaces[name], digests[name] = entry["rows"]["memories"], entry["digest"]
+    return BackupReport(source, spaces, digests)
+
+
+def _verify_file(source: Path, name: str, entry: Mapping[str, Any], told: _Told) -> None:
+    if entry["file"] != f"{checks.space(name)}.db":
+        raise _broken(source, f"{MANIFEST} names the file {entry['file']!r} for {name}")
+    if entry["schema"] > len(schema.MIGRATIONS):
+        raise UnsupportedVersion(
+            f"{name}.db has schema version {entry['schema']}, this release knows up to"
+            f" {len(schema.MIGRATIONS)}.",
+            hint="Use the newer release that wrote it.",
+        )
+    path = source / entry["file"]
+    size = path.stat().st_size
+    if size != entry["bytes"]:
+        raise _broken(source, f"{path.name} has {size} bytes instead of {entry['bytes']}")
+    if _sha256(path) != entry["sha256"]:
+        raise _broken(source, f"{path.name} does not match its SHA-256")
+    with open_sealed(path) as connection:
+        if schema.version_of(connection) != entry["schema"]:
+            raise _broken(source, f"{path.name} has another schema version than {MANIFEST} says")
+        for (fault,) in connection.execute("PRAGMA integrity_check(5)"):
+            if fault != "ok":
+                raise _broken(source, f"{path.name}: {fault}")
+        if entry["schema"] == len(schema.MIGRATIONS):
+            _verify_rows(connection, source, name, entry, told)
+    told.next()
+
+
+def _verify_rows(
+    connection: apsw.Connection, source: Path, name: str, entry: Mapping[str, Any], told: _Told
+) -> None:
+    total = sum(entry["rows"].values())
+    census = take_census(connection, name, lambda done: told.part(done, total))
+    for rows in census.rotten.values():
+        raise _broken(
+            source, f"{census.unsound} rows of {name}.db do not match their hash, first {rows[0]}"
+        )
+    for table, count in entry["rows"].items():
+        if census.rows.get(table) != count:
+            raise _broken(
+                source, f"{name}.db has {census.rows.get(table)} {table} instead of {count}"
+            )
+    if read_head(connection, name)[0] != entry["seq"]:
+        raise _broken(source, f"{name}.db has another change counter")
+    if census.digest != entry["digest"]:
+        raise _broken(source, f"{name}.db does not say what was backed up")
+
+
+def restore(
+    library: Library,
+    source: Path,
+    *,
+    spaces: Sequence[str] | None = None,
+    into: str | None = None,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> RestoreReport:
+    """Bring spaces back from a backup, or one of them under another name.
+
+    An existing space is replaced only with `overwrite`; its file is then kept beside it.
+    """
+    source = Path(source).expanduser().absolute()
+    manifest = _read_manifest(source)
+    names = _chosen(list(manifest["spaces"]), spaces, f"{source} has")
+    if into is not None and len(names) != 1:
+        raise InvalidInput(
+            f"{len(names)} spaces cannot be restored into one.",
+            hint=f"Choose one of {', '.join(names)}.",
+            field="into",
+        )
+    places = {name: checks.space(into or name) for name in names}
+    for place in places.values():
+        if not overwrite and library.file(place).exists():
+            raise Conflict(
+                f"There is a space {place}.",
+                hint="Restore into another name, or with overwrite, which keeps the old file.",
+                field="into" if into else "spaces",
+            )
+    told = _Told(progress, 3 * len(names))
+    _verified(source, manifest, names, told)
+    counts, digests, replaced = {}, {}, {}
+    for name, place in places.items():
+        entry = manifest["spaces"][name]
+        aside = library.file(place).with_suffix(".db.restoring")
+        try:
+            _lay_aside(source / f"{name}.db", aside, entry, name, place)
+            told.next()
+            kept = put_in_place(library, place, aside, "restore", overwrite=overwrite)
+        except OSError as error:
+            raise _refused(error, aside) from error
+        except apsw.Error as error:
+            raise typed(error) from error
+        finally:
+            aside.unlink(missing_ok=True)
+        if kept is not None:
+            replaced[place] = str(kept)
+        counts[place], digests[place] = _confirm(library, place, entry, told)
+    return RestoreReport(source, counts, digests, replaced)
+
+
+def _lay_aside(file: Path, aside: Path, entry: Mapping[str, Any], name: str, place: str) -> None:
+    """A copy of a backup's file, ready to be opened as the space it is to be."""
+    aside.unlink(missing_ok=True)
+    os.close(os.open(aside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    shutil.copyfile(file, aside)
+    if _sha256(aside) != entry["sha256"]:
+        raise StorageUnavailable(
+            "The disk did not keep what was written to it.", hint="Look at the disk."
+        )
+    connection = apsw.Connection(str(aside), flags=apsw.SQLITE_OPEN_READWRITE)
+    try:
+        if place != name:
+            if entry["schema"] != len(schema.MIGRATIONS):
+                raise UnsupportedVersion(
+                    "A backup of an older release cannot be renamed while it is restored.",
+                    hint="Restore it under its own name elsewhere, and back it up again.",
+                )
+            _rename_space(connection, place)
+        connection.pragma("journal_mode", "wal")
+    finally:
+        connection.close(True)
+    with aside.open("rb+") as whole:
+        os.fsync(whole.fileno())
+
+
+def _rename_space(connection: apsw.Connection, place: str) -> None:
+    """Give every row of the file another space, and the hash that goes with it."""
+
+    def rehash(*values: Any) -> bytes:
+        return TABLES[values[0]].hash(values[1], values[2:])
+
+    connection.create_scalar_function("rehash", rehash, -1)
+    tables = connection.execute(
+        "SELECT t.name FROM sqlite_schema t, pragma_table_info(t.name) c"
+        " WHERE t.type = 'table' AND c.name = 'space'"
+    ).fetchall()
+    with connection:
+        for (name,) in tables:
+            anew = ""
+            if name in TABLES:
+                anew = f", hash = rehash('{name}', ?1, {', '.join(TABLES[name].columns)})"
+            connection.execute(f"UPDATE {name} SET space = ?1{anew}", (place,))  # noqa: S608
+
+
+def _confirm(
+    library: Library, place: str, entry: Mapping[str, Any], told: _Told
+) -> tuple[int, str]:
+    """Read the restored space as the engine does; (its memories, its digest)."""
+    store = Store(library.file(place), place)
+    try:
+        with store.read() as connection:
+            total = sum(entry["rows"].values())
+            census = take_census(connection, place, lambda done: told.part(done, total))
+    finally:
+        store.close()
+    told.next()
+    migrated = entry["schema"] != len(schema.MIGRATIONS)
+    if census.unsound or (census.digest != entry["digest"] and not migrated):
+        raise StorageCorrupt(
+            f"{place} was restored, but does not say what was backed up.",
+            hint="The disk may be failing; restore to another one.",
+        )
+    return census.rows["memories"], census.digest
+
+
+def put_in_place(
+    library: Library, space: str, aside: Path, why: str, *, overwrite: bool = True
+) -> Path | None:
+    """Make a finished file the space's file; what was there stays beside it under another name.
+
+    Refused while another process has the space open: what it wrote would be lost to sight.
+    A kill leaves the old file or the new one.
+    """
+    live = library.file(space)
+    _let_go(library, space)
+    if not live.exists():
+        try:
+            os.link(aside, live)  # unlike a rename, never over a file that came meanwhile
+            aside.unlink()
+        except FileExistsError:
+            raise Conflict(f"There is a space {space}.", hint="Try again.") from None
+        except OSError:
+            aside.replace(live)  # a file system without links
+        sync_directory(live.parent)
+        return None
+    if not overwrite:
+        raise Conflict(f"There is a space {space}.", hint="Restore it with overwrite.")
+    kept = live.with_name(f"{space}.before-{why}-{time.strftime('%Y%m%dT%H%M%S')}.db")
+    while kept.exists():
+        kept = kept.with_name(f"{kept.stem}x.db")
+    with _alone(live):
+        try:
+            os.link(live, kept)
+        except OSError:
+            shutil.copy2(live, kept)
+        # A log that stayed would be read as if it belonged to the new file.
+        for suffix in ("-wal", "-shm"):
+            with contextlib.suppress(FileNotFoundError):
+                Path(f"{live}{suffix}").replace(f"{kept}{suffix}")
+        sync_directory(live.parent)
+        aside.replace(live)
+        sync_directory(live.parent)
+    _let_go(library, space)
+    return kept
+
+
+def _let_go(library: Library, space: str) -> None:
+    """Close the space here, waiting a little for who uses it."""
+    until = time.monotonic() + ALONE_SECONDS
+    while True:
+        try:
+            library.drop(space)
+            return
+        except StorageUnavailable:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.02)
+        except CommonplaceError:
+            return  # what was noted could not be written: the file is damaged
+
+
+@contextlib.contextmanager
+def _alone(live: Path) -> Iterator[None]:
+    """Keep every other process out of a file, with nothing left in its write-ahead log."""
+    connection = apsw.Connection(str(live), flags=apsw.SQLITE_OPEN_READWRITE)
+    try:
+        connection.set_busy_timeout(int(ALONE_SECONDS * 1_000))
+        try:
+            connection.pragma("locking_mode", "exclusive")
+            # Leaving the log is possible only while no other connection has the file open.
+            connection.pragma("journal_mode", "delete")
+            connection.execute("BEGIN EXCLUSIVE")
+        except (apsw.BusyError, apsw.LockedError) as error:
+            raise StorageUnavailable(
+                "Another process has the space open.", hint="Stop it, and try again."
+            ) from error
+        except apsw.Error:
+            pass  # too damaged to lock, and so to be used by anybody
+        try:
+            yield
+        except BaseException:
+            with contextlib.suppress(apsw.Error):
+                connection.execute("ROLLBACK")
+                connection.pragma("journal_mode", "wal")
+            raise
+    finally:
+        connection.close(True)
+
+
+def _refused(error: OSError, path: Path) -> CommonplaceError:
+    if isinstance(error, FileExistsError) or error.errno == errno.ENOTEMPTY:
+        return Conflict(f"{path} exists already.", hint="Choose a new name.", field="target")
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return StorageFull(f"There is no room for {path}.", hint="Free disk space and try again.")
+    return StorageUnavailable(
+        f"{path} cannot be written: {error.strerror or error}.", hint="Choose another place."
+    )

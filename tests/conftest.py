@@ -1,0 +1,122 @@
+"""What the tests share: memories on disk, and embedders that cost little."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from commonplace import Commonplace
+from commonplace.text.analysis import analyse
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from commonplace.embedding.builtin import BuiltIn
+
+
+class WordVectors:
+    """A deterministic local embedder: a text is the sum of directions given by its words.
+
+    `meanings` maps words to a common one, so that texts without a word in common can be near.
+    """
+
+    local = True
+    dimensions = 64
+
+    def __init__(self, weights: str = "first", meanings: dict[str, str] | None = None) -> None:
+        self.id = "word-vectors"
+        self.weights = weights
+        self.meanings = meanings or {}
+        self.texts = 0
+        self.batches: list[int] = []
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def embed(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:
+        if not query:
+            self.gate.wait(30)
+            self.texts += len(texts)
+            self.batches.append(len(texts))
+        return np.stack([self._vector(text) for text in texts])
+
+    def _vector(self, text: str) -> NDArray[np.float32]:
+        total = np.zeros(self.dimensions, np.float32)
+        for word in analyse(text) or ["nothing"]:
+            seed = f"{self.weights}:{self.meanings.get(word, word)}".encode()
+            numbers = np.random.default_rng(int.from_bytes(hashlib.sha256(seed).digest()[:8]))
+            total += numbers.standard_normal(self.dimensions).astype(np.float32)
+        return np.asarray(total / np.linalg.norm(total), np.float32)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> Iterator[Commonplace]:
+    """An empty space that is searched by words alone."""
+    with Commonplace(tmp_path / "data", embedding="none") as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def builtin_model() -> BuiltIn:
+    """The model inside the package, loaded once."""
+    from commonplace.embedding.builtin import BuiltIn
+
+    return BuiltIn()
+
+
+class _Kept:
+    """An embedder that outlives the libraries it is lent to."""
+
+    def __init__(self, model: BuiltIn) -> None:
+        self._model = model
+        self.id, self.weights = model.id, model.weights
+        self.dimensions, self.local = model.dimensions, model.local
+
+    def embed(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:
+        return self._model.embed(texts, query=query)
+
+    def close(self) -> None:
+        """The next test uses it."""
+
+
+@pytest.fixture
+def real(tmp_path: Path, builtin_model: BuiltIn) -> Iterator[Commonplace]:
+    """An empty space with the built-in model."""
+    with Commonplace(tmp_path / "real", embedding=_Kept(builtin_model)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def words() -> WordVectors:
+    """A quick deterministic embedder."""
+    return WordVectors()
+
+
+@pytest.fixture
+def vectored(tmp_path: Path, words: WordVectors) -> Iterator[Commonplace]:
+    """An empty space with the quick deterministic embedder."""
+    with Commonplace(tmp_path / "vectored", embedding=words) as opened:
+        yield opened
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+    """Look again and again; fail when it never comes true."""
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, "it never came true"
+        time.sleep(0.02)
+
+
+def texts(found: object) -> list[str]:
+    """The texts of hits, memories, or a page of them."""
+    items = found[0] if isinstance(found, tuple) else found
+    return [getattr(item, "memory", item).text for item in items]  # type: ignore[attr-defined]

@@ -1,0 +1,1 @@
+"""What must hold when the machine underneath fails; the figures that the README publishes."""

@@ -1,0 +1,112 @@
+"""The benchmarks run, on little data: their figures mean nothing here, their plumbing does."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from bench import corpus, floors, locomo, report, speed  # noqa: E402
+
+TINY = speed.Plan(
+    sizes=(300,), queries=5, rounds=1, writes=8, spaces=3, per_space=20, warm_spaces=2, starts=1
+)
+
+
+@pytest.fixture(autouse=True)
+def results_in_a_scratch_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (report, speed, locomo):
+        monkeypatch.setattr(module, "RESULTS", tmp_path)
+        monkeypatch.setattr(module, "CACHE", tmp_path / "cache")
+
+
+def test_a_small_corpus_is_the_beginning_of_a_larger_one() -> None:
+    small, large = corpus.make(50, 3), corpus.make(1_200, 3)
+
+    assert list(small.texts) == list(large.texts[:50])
+    assert np.array_equal(small.vectors, large.vectors[:50])
+
+
+@pytest.mark.parametrize("part", ["store", "bulk", "recall", "get", "start"])
+def test_a_part_measures_something_and_its_floor(part: str) -> None:
+    section = speed.PARTS[part](TINY)
+
+    assert section.rows
+    figures = [value for row in section.rows for value in row.values.values()]
+    assert all(value > 0 for value in figures if isinstance(value, float))
+
+
+def test_bare_inserts_write_what_the_engine_wrote(tmp_path: Path) -> None:
+    rows = corpus.make(5, 1)
+    engine = speed.Library(tmp_path / "engine", embedder=speed.ReadyMade(rows.asked))
+    speed.Commonplace(library=engine).remember_many(rows.drafts(0, 5))
+    engine.close()
+    written = floors.written(engine.file("default"), 0, 0)
+    bare = floors.BareTables(tmp_path / "bare.db")
+    bare.insert(written)
+    bare.close()
+
+    assert len(written.tables["memories"]) == 5
+    assert floors.written(tmp_path / "bare.db", 0, 0) == written
+
+
+def test_evidence_is_split_kept_if_it_exists_and_counted_if_not(tmp_path: Path) -> None:
+    path = tmp_path / "talk.json"
+    path.write_text(json.dumps([_talk()]))
+
+    conversation = locomo.read(path)[0]
+
+    assert [question.evidence for question in conversation.questions] == [("D1:1", "D2:1")]
+    assert conversation.left_out == ("D9:9", "D8:8")
+    assert conversation.lines[1].text == "A red one. [image: a bicycle]"
+    assert conversation.session_of == {
+        "D1:1": "session 1",
+        "D1:2": "session 1",
+        "D2:1": "session 2",
+    }
+
+
+def test_locomo_is_measured_through_the_public_api(tmp_path: Path) -> None:
+    path = tmp_path / "talk.json"
+    path.write_text(json.dumps([_talk()]))
+
+    section = locomo.measure(path)
+
+    best = next(row for row in section.rows if row.name == "turns, categories 1-4: default")
+    assert best.values["all"] == 1.0
+    lines = (tmp_path / "locomo-questions.jsonl").read_text().splitlines()
+    assert len(lines) == len(locomo.WEIGHTINGS)
+    assert set(json.loads(lines[0])["ranks"]) == {"D1:1", "D2:1"}
+
+
+def test_a_missed_target_is_shown_as_missed() -> None:
+    row = report.Row(name="slow", measured="9 ms", ratio=9.0, target="≤ 1.5×", ok=False)
+
+    assert "MISSED" in report.table([report.Section("Speed", [row])])
+
+
+def _talk() -> dict[str, object]:
+    return {
+        "sample_id": "talk-1",
+        "conversation": {
+            "session_1_date_time": "1:56 pm on 8 May, 2023",
+            "session_1": [
+                {"speaker": "Ann", "dia_id": "D1:1", "text": "I bought a bicycle."},
+                {"speaker": "Bob", "dia_id": "D1:2", "text": "A red one.",
+                 "blip_caption": "a bicycle"},
+            ],
+            "session_2_date_time": "9:00 am on 1 June, 2023",
+            "session_2": [{"speaker": "Ann", "dia_id": "D2:1", "text": "My bicycle was stolen."}],
+        },
+        "qa": [
+            {"question": "What happened to Ann's bicycle?", "category": 4,
+             "evidence": ["D1:1; D2:1", "D9:9"]},
+            {"question": "Who else rides?", "category": 1, "evidence": ["D8:8"]},
+        ],
+    }  # fmt: skip
