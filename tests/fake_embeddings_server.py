@@ -85,6 +85,21 @@ def slow(seconds: float) -> Behaviour:
     return behave
 
 
+def together(count: int) -> Behaviour:
+    """Right answers, but none before so many are waiting for one."""
+    gate = threading.Barrier(count)
+
+    def behave(exchange: Exchange) -> None:
+        try:
+            gate.wait(30.0)
+        except threading.BrokenBarrierError:
+            exchange.handler.close_connection = True
+        else:
+            good(exchange)
+
+    return behave
+
+
 def hung(exchange: Exchange) -> None:
     exchange.pause(30.0)
     exchange.handler.close_connection = True

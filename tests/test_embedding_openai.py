@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Iterator
 
+import httpx  # noqa: F401  not within a measured time
 import numpy as np
 import pytest
 
@@ -14,6 +15,7 @@ from commonplace.errors import EmbeddingUnavailable, InvalidInput
 from fake_embeddings_server import FakeEmbeddings, vector_of
 
 KEY = "sk-very-secret-0123456789"
+PATIENT = 20.0
 
 
 class Clock:
@@ -27,9 +29,11 @@ class Clock:
 
 
 class Bench:
-    """An endpoint, a provider that is quick to give up, and the clock of its breaker."""
+    """An endpoint, a provider that asks it, and the clock of its breaker."""
 
-    def __init__(self, server: FakeEmbeddings) -> None:
+    def __init__(
+        self, server: FakeEmbeddings, *, query_seconds: float, document_seconds: float
+    ) -> None:
         self.server = server
         self.clock = Clock()
         self.provider = OpenAICompatible(
@@ -37,11 +41,15 @@ class Bench:
             api_key=KEY,
             model="fake",
             dimensions=8,
-            query_seconds=0.25,
-            document_seconds=0.3,
+            query_seconds=query_seconds,
+            document_seconds=document_seconds,
             first_pause_seconds=0.002,
             breaker=CircuitBreaker(clock=self.clock),
         )
+
+    def close(self) -> None:
+        self.server.closing.set()
+        self.provider.close()
 
     def failure(self, texts: list[str] | None = None, *, query: bool = False) -> str:
         with pytest.raises(EmbeddingUnavailable) as caught:
@@ -53,11 +61,20 @@ class Bench:
 
 @pytest.fixture
 def bench() -> Iterator[Bench]:
+    """Patient, so that a busy machine changes no outcome."""
     with FakeEmbeddings() as server:
-        bench = Bench(server)
+        bench = Bench(server, query_seconds=PATIENT, document_seconds=PATIENT)
         yield bench
-        server.closing.set()
-        bench.provider.close()
+        bench.close()
+
+
+@pytest.fixture
+def hasty() -> Iterator[Bench]:
+    """Quick to give up."""
+    with FakeEmbeddings() as server:
+        hasty = Bench(server, query_seconds=0.25, document_seconds=0.3)
+        yield hasty
+        hasty.close()
 
 
 def unit(text: str, dimensions: int = 8) -> np.ndarray:
@@ -118,13 +135,13 @@ def test_connections_are_kept_between_calls(bench: Bench) -> None:
 @pytest.mark.parametrize("behaviour", [fake.hung, fake.trickling_headers, fake.trickling_body])
 @pytest.mark.parametrize(("query", "limit"), [(True, 0.25), (False, 0.3)])
 def test_time_is_bounded_however_slowly_the_answer_comes(
-    bench: Bench, behaviour: fake.Behaviour, query: bool, limit: float
+    hasty: Bench, behaviour: fake.Behaviour, query: bool, limit: float
 ) -> None:
-    bench.provider.embed(["warm"])
-    bench.server.always = behaviour
+    hasty.server.always = behaviour
     started = time.perf_counter()
-    assert f"did not answer within {limit:g} s" in bench.failure(query=query)
-    assert limit * 0.9 < time.perf_counter() - started < limit + 0.25
+    assert f"did not answer within {limit:g} s" in hasty.failure(query=query)
+    # Each of these behaviours would take four seconds or more.
+    assert limit * 0.9 < time.perf_counter() - started < limit + 2
 
 
 def test_a_slow_answer_within_the_time_is_taken(bench: Bench) -> None:
@@ -177,12 +194,12 @@ def test_retry_after_is_waited_for_within_the_time(bench: Bench) -> None:
     assert time.perf_counter() - started >= 0.1
 
 
-@pytest.mark.parametrize("after", ["60", "Fri, 31 Dec 2199 23:59:59 GMT", "inf"])
+@pytest.mark.parametrize("after", ["600", "Fri, 31 Dec 2199 23:59:59 GMT", "inf"])
 def test_retry_after_beyond_the_time_fails_at_once(bench: Bench, after: str) -> None:
     bench.server.always = fake.status(429, Retry_After=after)
     started = time.perf_counter()
     assert "limiting the rate" in bench.failure()
-    assert time.perf_counter() - started < 0.2
+    assert time.perf_counter() - started < PATIENT / 2
     assert len(bench.server.asked) == 1
 
 
@@ -280,19 +297,17 @@ def test_only_one_call_probes_at_a_time() -> None:
 
 
 def test_calls_from_several_threads_do_not_wait_for_each_other(bench: Bench) -> None:
-    bench.server.always = fake.slow(0.1)
+    bench.server.always = fake.together(6)
     results: list[tuple[int, ...]] = []
     threads = [
         threading.Thread(target=lambda at=at: results.append(bench.provider.embed([at]).shape))
         for at in "abcdef"
     ]
-    started = time.perf_counter()
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert results == [(1, 8)] * 6
-    assert time.perf_counter() - started < 0.4
 
 
 def test_a_closed_provider_opens_again(bench: Bench) -> None:
@@ -303,7 +318,13 @@ def test_a_closed_provider_opens_again(bench: Bench) -> None:
 
 def test_closing_ends_a_call_that_is_waiting(bench: Bench) -> None:
     bench.server.always = fake.hung
-    closer = threading.Timer(0.05, bench.provider.close)
+
+    def close_once_asked() -> None:
+        while not bench.server.asked:
+            time.sleep(0.005)
+        bench.provider.close()
+
+    closer = threading.Thread(target=close_once_asked)
     closer.start()
     assert "was closed" in bench.failure()
     closer.join()

@@ -34,12 +34,15 @@ def picture(memory: Commonplace) -> dict[str, Any]:
             for word in ("alpha", "beta", "gamma", "delta", "said", "new")
             for hit in memory.recall(word, count=False)
         ),
-        "by text": [each.id for word in ("alph", "bet", "new") for each in memory.find_text(word)[0]],
+        "by text": [
+            each.id for word in ("alph", "bet", "new") for each in memory.find_text(word)[0]
+        ],
         "by tag": [each.id for each in memory.browse(tags_any=["t", "u"], states=ANY_STATE)[0]],
         "links": sorted(memory.links.of(), key=lambda link: link.id),
         "facts": memory.facts.query(),
         "clusters": [
-            (cluster, texts(memory.clusters.members(cluster.id))) for cluster in memory.clusters.all()
+            (cluster, texts(memory.clusters.members(cluster.id)))
+            for cluster in memory.clusters.all()
         ],
         "artifacts": [
             (each, memory.artifacts.versions(each.id), memory.artifacts.reviews(each.id))
@@ -57,6 +60,10 @@ class World:
 
     def __init__(self, memory: Commonplace) -> None:
         self.memory = memory
+        with memory.unit("world"):
+            self.make(memory)
+
+    def make(self, memory: Commonplace) -> None:
         self.alpha = memory.remember("alpha one", tags=["t"], ref="a", title="First").id
         self.beta = memory.remember("beta two", tags=["t", "u"]).id
         self.gamma = memory.remember("gamma three", importance=0.9).id
@@ -220,7 +227,9 @@ def test_undo_refuses_and_names_the_later_change(memory: Commonplace) -> None:
     assert memory.history.operations()[0] == later, "nothing was recorded"
 
 
-@pytest.mark.parametrize("use", ["link out", "link in", "fact", "member", "cluster", "parent", "review"])
+@pytest.mark.parametrize(
+    "use", ["link out", "link in", "fact", "member", "cluster", "parent", "review"]
+)
 def test_undo_refuses_to_leave_something_pointing_at_nothing(memory: Commonplace, use: str) -> None:
     other = memory.remember("other")
     creation: Callable[[], str] = {

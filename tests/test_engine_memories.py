@@ -255,8 +255,10 @@ def test_times_are_utc_microseconds_whatever_the_zone_they_came_in(memory: Commo
     )
     for edge in ("0001-01-01", "1969-12-31", "1970-01-01", "9999-12-31T23:59:59.999999Z"):
         stored = memory.remember("x", occurred_at=edge, created_at=edge)
-        assert stored.occurred_at == stored.created_at == datetime.fromisoformat(edge).replace(
-            tzinfo=UTC
+        assert (
+            stored.occurred_at
+            == stored.created_at
+            == datetime.fromisoformat(edge).replace(tzinfo=UTC)
         )
 
 
@@ -359,7 +361,9 @@ def test_browsing_has_plain_orders_and_pages(memory: Commonplace) -> None:
 
 
 def test_text_is_found_as_it_stands_whatever_its_case(memory: Commonplace) -> None:
-    memory.remember("The File is at C:\\Temp\\a*b%_c.txt", title="Straße nach Köln", tags=["TagOne"])
+    memory.remember(
+        "The File is at C:\\Temp\\a*b%_c.txt", title="Straße nach Köln", tags=["TagOne"]
+    )
     memory.remember("nothing of the kind")
     for needle in ("c:\\temp", "A*B%_C", "STRASSE", "köln", "tagone", "is at", "%_", "*"):
         found, count = memory.find_text(needle)

@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,6 @@ from numpy.typing import NDArray
 
 from commonplace import Commonplace
 from commonplace.engine import memories
-from commonplace.engine.opened import OpenSpace
 from commonplace.errors import CommonplaceError, Conflict, StorageFull
 from commonplace.storage import derived, sqlite
 from commonplace.storage.tables import LINKS, MEMORIES, VERSIONED, digest
@@ -309,27 +308,41 @@ def acknowledges_before_commit(patch: Patch) -> None:
     patch(sqlite.Writer, "_await", lambda *_: None)
 
 
+class _Apart(apsw.Connection):
+    """Holds what is derived back until the transaction after the row's."""
+
+    _later: list[tuple[Callable[..., Any], tuple[Any, ...]]]
+
+    def execute(self, statements: str, *args: Any, **options: Any) -> apsw.Cursor:
+        if self._postponed(super().execute, statements, args):
+            return super().execute("SELECT 1 WHERE FALSE")
+        done = super().execute(statements, *args, **options)
+        if statements == "BEGIN IMMEDIATE":
+            later, self._later = self._later, []
+            for run, values in later:
+                run(*values)
+        return done
+
+    def executemany(self, statements: str, *args: Any, **options: Any) -> apsw.Cursor:
+        if self._postponed(super().executemany, statements, args):
+            return super().execute("SELECT 1 WHERE FALSE")
+        return super().executemany(statements, *args, **options)
+
+    def _postponed(self, run: Callable[..., Any], statements: str, args: tuple[Any, ...]) -> bool:
+        if not hasattr(self, "_later"):
+            self._later = []
+        if statements.startswith(_DERIVED) and self.in_transaction:
+            self._later.append((run, (statements, *args)))
+            return True
+        return False
+
+
+_DERIVED = tuple(f"INSERT INTO {table} " for table in ("lexemes", "passages", "labels", "grams"))
+
+
 def writes_derived_rows_apart(patch: Patch) -> None:
-    """Terms, vectors, labels and trigrams follow in a transaction of their own."""
-    mine = threading.local()
-    real_derived, real_write = memories.write_derived, OpenSpace.write
-
-    def later(*args: Any) -> None:
-        mine.due = [*getattr(mine, "due", []), args]
-
-    @contextlib.contextmanager
-    def write(self: OpenSpace, *args: Any) -> Iterator[Any]:
-        with real_write(self, *args) as unit:
-            yield unit
-        if self.store.open_unit is not None:
-            return
-        due, mine.due = getattr(mine, "due", []), []
-        with self.store.maintain() as connection:
-            for space, _, num, prepared in due:
-                real_derived(space, connection, num, prepared)
-
-    patch(memories, "write_derived", later)
-    patch(OpenSpace, "write", write)
+    """Terms, vectors, labels and trigrams follow outside the row's transaction."""
+    patch(apsw, "Connection", _Apart)
 
 
 def ignores_expected_version(patch: Patch) -> None:

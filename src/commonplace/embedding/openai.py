@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -29,6 +30,7 @@ Result = TypeVar("Result")
 
 QUERY_SECONDS = 2.0
 DOCUMENT_SECONDS = 10.0
+CLOSING_SECONDS = 5.0
 BATCH_TEXTS = 96
 RETRIES = 2
 FIRST_PAUSE_SECONDS = 0.1
@@ -309,7 +311,9 @@ class _Line:
         """Ends what is under way, then the connections and the thread."""
         future = asyncio.run_coroutine_threadsafe(self._end(), self._loop)
         try:
-            future.result(1.0)
+            # Connections that do not close in time end with the loop.
+            with suppress(FutureTimeout):
+                future.result(CLOSING_SECONDS)
         finally:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()

@@ -558,7 +558,13 @@ def _confirm(
 
 
 def put_in_place(
-    library: Library, space: str, aside: Path, why: str, *, overwrite: bool = True
+    library: Library,
+    space: str,
+    aside: Path,
+    why: str,
+    *,
+    overwrite: bool = True,
+    unchanged: Callable[[apsw.Connection], bool] = lambda _: True,
 ) -> Path | None:
     """Make a finished file the space's file; what was there stays beside it under another name.
 
@@ -582,7 +588,9 @@ def put_in_place(
     kept = live.with_name(f"{space}.before-{why}-{time.strftime('%Y%m%dT%H%M%S')}.db")
     while kept.exists():
         kept = kept.with_name(f"{kept.stem}x.db")
-    with _alone(live):
+    with _alone(live) as connection:
+        if not unchanged(connection):
+            raise Conflict("The space was changed meanwhile.", hint="Try again.")
         try:
             os.link(live, kept)
         except OSError:
@@ -614,7 +622,7 @@ def _let_go(library: Library, space: str) -> None:
 
 
 @contextlib.contextmanager
-def _alone(live: Path) -> Iterator[None]:
+def _alone(live: Path) -> Iterator[apsw.Connection]:
     """Keep every other process out of a file, with nothing left in its write-ahead log."""
     connection = apsw.Connection(str(live), flags=apsw.SQLITE_OPEN_READWRITE)
     try:
@@ -631,7 +639,7 @@ def _alone(live: Path) -> Iterator[None]:
         except apsw.Error:
             pass  # too damaged to lock, and so to be used by anybody
         try:
-            yield
+            yield connection
         except BaseException:
             with contextlib.suppress(apsw.Error):
                 connection.execute("ROLLBACK")

@@ -100,6 +100,7 @@ class Commonplace:
     @contextlib.contextmanager
     def unit(self, name: str, origin: Origin | None = None) -> Iterator[None]:
         """Make everything written in the block one operation: all of it is stored, or none."""
+        checks.text(name, "name", max_chars=checks.NAME_CHARS)
         with self.lease() as space, space.store.unit(name, (origin or self.origin).as_dict()):
             yield
 

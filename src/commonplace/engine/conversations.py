@@ -10,13 +10,17 @@ from typing import TYPE_CHECKING
 from commonplace.engine import checks, memories
 from commonplace.engine.model import Memory, Message, Origin
 from commonplace.engine.opened import OpenSpace
-from commonplace.errors import NotFound
+from commonplace.errors import InvalidInput, NotFound
 from commonplace.storage.tables import MEMORIES, MESSAGES, Row
 
 if TYPE_CHECKING:
     import apsw
 
 KIND = "message"
+_LIVE = (
+    "EXISTS (SELECT 1 FROM memories m WHERE m.space = messages.space AND m.num = messages.memory"
+    " AND m.state IN ('active', 'dying'))"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +56,8 @@ def add(
             vectors=line.vectors,
         )
         prepared.append(memories.prepare(draft, origin, line.speaker))
+    if not prepared:
+        return []
     memories.embed_now(space, prepared)
     with space.write("add messages", origin) as unit:
         newest = unit.connection.execute(
@@ -102,14 +108,14 @@ def history(
     space: OpenSpace, conversation: str, *, session: str | None, limit: int, before: int | None
 ) -> list[Message]:
     """The newest lines of a conversation, oldest of them first."""
-    clause, params = "AND conversation = ?", [conversation]
-    values: list[object] = list(params)
+    clause = f"AND conversation = ? AND {_LIVE}"
+    values: list[object] = [_name(conversation, "conversation")]
     if session is not None:
         clause += " AND session = ?"
-        values.append(session)
+        values.append(_name(session, "session"))
     if before is not None:
         clause += " AND position < ?"
-        values.append(before)
+        values.append(_count(before, "before"))
     with space.store.read() as connection:
         rows = MESSAGES.fetch(
             connection, space.name, clause + " ORDER BY position DESC LIMIT ?", *values, limit
@@ -119,12 +125,14 @@ def history(
 
 def window(space: OpenSpace, identity: str, *, before: int, after: int) -> list[Message]:
     """A line with those around it."""
+    _count(before, "before")
+    _count(after, "after")
     here = of_memory(space, identity)
     with space.store.read() as connection:
         rows = MESSAGES.fetch(
             connection,
             space.name,
-            "AND conversation = ? AND position BETWEEN ? AND ? ORDER BY position",
+            f"AND conversation = ? AND {_LIVE} AND position BETWEEN ? AND ? ORDER BY position",
             here.conversation,
             here.position - before,
             here.position + after,
@@ -132,11 +140,21 @@ def window(space: OpenSpace, identity: str, *, before: int, after: int) -> list[
         return _joined(connection, space.name, rows)
 
 
+def _name(value: object, field: str) -> str:
+    return checks.optional(value, field)
+
+
+def _count(value: object, field: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63:
+        raise InvalidInput(f"{field} must be a whole number from 0.", field=field)
+    return value
+
+
 def names(space: OpenSpace) -> list[tuple[str, int]]:
     """(conversation, how many lines), by name."""
     with space.store.read() as connection:
         rows = connection.execute(
-            "SELECT conversation, count(*) FROM messages WHERE space = ?"
+            f"SELECT conversation, count(*) FROM messages WHERE space = ? AND {_LIVE}"  # noqa: S608
             " GROUP BY conversation ORDER BY conversation",
             (space.name,),
         )

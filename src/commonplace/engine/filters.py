@@ -56,14 +56,17 @@ class Filters:
             if isinstance(value, str) or not isinstance(value, Collection | None):
                 raise InvalidInput(f"{field} must be a list of texts.", field=field)
             for item in value or ():
-                if not isinstance(item, str):
-                    raise InvalidInput(f"{field} must be a list of texts.", field=field)
+                checks.optional(item, field)
         for state in self.states:
             checks.one_of(state, "states", _STATES)
         for trust in self.trust or ():
             checks.one_of(trust, "trust", TRUSTS)
         checks.share(self.importance, "importance")
         checks.share(self.credit, "credit")
+        if self.pinned not in (None, True, False):
+            raise InvalidInput("pinned must be true, false or left out.", field="pinned")
+        if self.origin is not None:
+            checks.origin(self.origin)
         for field in ("since", "until", "created_since", "created_until"):
             checks.when(getattr(self, field), field)
 

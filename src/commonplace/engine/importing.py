@@ -94,13 +94,14 @@ class ImportReport:
     """What an import did."""
 
     added: int = 0
+    """Lines that changed something; those of history count, too."""
     unchanged: int = 0
     conflicts: int = 0
     skipped: int = 0
     complete: bool = True
     """False when the file was cut or changed, and was taken all the same."""
     counts: Counter[str] = field(default_factory=Counter)
-    """What was added, by type."""
+    """Things that are now here, by type."""
     problems: list[Problem] = field(default_factory=list)
     """The first of what was left out."""
     operations: list[str] = field(default_factory=list)
@@ -435,7 +436,7 @@ class _Replay:
             else:
                 outcome.added += new
                 outcome.unchanged += not new
-                if new:
+                if new and line.status == "current":
                     outcome.counts[line.name] += 1
         return waiting
 

@@ -240,6 +240,8 @@ def enqueue_embedding(connection: apsw.Connection, space: str, num: int) -> None
 
 def remember(space: OpenSpace, drafts: Sequence[Draft], origin: Origin) -> list[Memory]:
     """Store drafts together: all of them, or none."""
+    if not drafts:
+        return []
     with space.store.announced():
         prepared = [prepare(draft, origin) for draft in drafts]
         embed_now(space, prepared)

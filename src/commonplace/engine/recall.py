@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from commonplace.embedding.calibration import calibrated, knows_script
 from commonplace.engine import checks, history, ranking
 from commonplace.engine.filters import Filters
+from commonplace.engine.memories import analysed, speaker_of, usable_vectors
 from commonplace.engine.model import Memory
 from commonplace.engine.opened import OpenSpace
 from commonplace.engine.ranking import Flags, Floats
@@ -24,7 +25,7 @@ from commonplace.errors import EmbeddingUnavailable, StorageCorrupt
 from commonplace.storage import derived
 from commonplace.storage.index import NEVER, POSTING, STATES, Snapshot
 from commonplace.storage.sqlite import now
-from commonplace.storage.tables import MEMORIES, MESSAGES, Row
+from commonplace.storage.tables import LINKS, MEMORIES, MESSAGES, Row
 from commonplace.text.analysis import analyse, analyse_query
 from commonplace.text.passages import split
 from commonplace.text.scripts import dominant_script
@@ -176,6 +177,9 @@ class _Search:
     meaning: bool
     degraded: str
     extra: list[tuple[Row, bytes | None]] = field(default_factory=list)
+    """Former versions that were current then, for a look at the past."""
+    seq: int | None = None
+    """The operation as of which the past is looked at."""
 
 
 def recall(
@@ -240,13 +244,14 @@ def _search(
 ) -> _Search:
     mask = filters.mask(snapshot, connection, space.name)
     extra: list[tuple[Row, bytes | None]] = []
+    seq = None
     if as_of is not None:
         seq = history.seq_at(connection, space.name, as_of)
         mask &= snapshot.row_seq <= seq
         extra = [
             (row, vectors)
             for row, vectors in history.replaced_since(connection, space.name, seq)
-            if filters.admits(Memory.of(row))
+            if filters.admits(Memory.of(row), speaker_of(connection, space.name, row["num"]))
         ]
     named, spoken = _voice(snapshot, asked.query)
     bm25, covered, holding, rarities, mean = _lexical(snapshot, asked.terms, weighting)
@@ -255,7 +260,7 @@ def _search(
         np.zeros(snapshot.size, np.float32), snapshot.embedded, named,
         [derived.term_number(term) for name in sorted(_names(snapshot, named))
          for term in analyse_query(name)],
-        asked.script, False, "", extra,
+        asked.script, False, "", extra, seq,
     )  # fmt: skip
     vector = asked.vector(asked.query) if weighting.dense > 0 else None
     if vector is not None:
@@ -311,19 +316,20 @@ def _append_extra(
 ) -> None:
     """Score former versions like present rows, and put them behind the positions."""
     from commonplace.embedding.quantise import unpack_many
-    from commonplace.engine.memories import analysed, usable_vectors
 
     bm25, covered, cosine, embedded = [], [], [], []
     mass = sum(rarities) or 1.0
-    for row, kept in search.extra:
-        item = analysed(dict(row))
+    holders: list[list[int]] = [[] for _ in search.terms]
+    for at, (row, kept) in enumerate(search.extra, start=search.snapshot.size):
+        item = analysed(dict(row), speaker_of(connection, space.name, row["num"]))
         postings = np.frombuffer(item.terms, POSTING)
         times = dict(zip(postings["term"].tolist(), postings["times"].tolist(), strict=True))
         length = np.array([sum(times.values())], np.float32)
         score = held = 0.0
-        for term, rare in zip(search.terms, rarities, strict=True):
+        for i, (term, rare) in enumerate(zip(search.terms, rarities, strict=True)):
             count = times.get(derived.term_number(term), 0)
             if count:
+                holders[i].append(at)
                 worth = ranking.bm25_term(
                     np.array([count], np.float32), length, mean, k1=weighting.k1, b=weighting.b
                 )
@@ -339,6 +345,10 @@ def _append_extra(
             likeness = float((products * scales).max() * vector[1])
         cosine.append(likeness)
         embedded.append(bool(vectors))
+    search.holding = [
+        np.concatenate([positions, np.array(more, np.int32)])
+        for positions, more in zip(search.holding, holders, strict=True)
+    ]
     search.bm25 = np.concatenate([search.bm25, np.array(bm25, np.float32)])
     search.covered = np.concatenate([search.covered, np.array(covered, np.float32)])
     search.cosine = np.concatenate([search.cosine, np.array(cosine, np.float32)])
@@ -448,26 +458,71 @@ def _along_links(
 ) -> Floats:
     """What the best results hand on to the memories they are linked with."""
     linked = np.zeros_like(score)
-    if not weighting.graph or not connection.execute("SELECT 1 FROM links LIMIT 1").fetchone():
+    if not weighting.graph:
         return linked
-    size = search.snapshot.size
-    seeds = _best(score[:size], search.mask[:size], weighting.graph_seeds)
-    nums = search.snapshot.num[seeds].tolist()
-    rows: list[Any] = []
-    for num in nums:
-        rows += connection.execute(_LINKED, (space.name, num))
-    if not rows:
+    if search.seq is None and not connection.execute("SELECT 1 FROM links LIMIT 1").fetchone():
         return linked
-    ends = np.array([row[1] for row in rows])
-    order = np.argsort(search.snapshot.num, kind="stable")
-    found = np.searchsorted(search.snapshot.num[order], ends, side="right") - 1
-    at = order[found]  # the newest position of each
-    seed_score = dict(zip(nums, score[seeds].tolist(), strict=True))
-    for position, (seed, _, weight) in zip(at.tolist(), rows, strict=True):
-        if search.mask[position]:
-            handed = weighting.graph * ranking.edge_score(seed_score[seed], weight, 1)
-            linked[position] = max(float(linked[position]), handed)
+    places = _Places(search)
+    best = _best(score, search.mask, weighting.graph_seeds)
+    seeds = {places.num(at): float(score[at]) for at in best.tolist()}
+    for seed, end, weight in _edges(space, connection, search, list(seeds)):
+        at = places.of(end)
+        if at is not None and search.mask[at]:
+            handed = weighting.graph * ranking.edge_score(seeds[seed], weight, 1)
+            linked[at] = max(float(linked[at]), handed)
     return linked
+
+
+class _Places:
+    """Where the memories of a search stand, former versions included."""
+
+    def __init__(self, search: _Search) -> None:
+        self._nums = search.snapshot.num
+        self._former = {
+            row["num"]: at for at, (row, _) in enumerate(search.extra, start=search.snapshot.size)
+        }
+        self._order: NDArray[np.int64] | None = None
+
+    def num(self, at: int) -> int:
+        if at < len(self._nums):
+            return int(self._nums[at])
+        return int(next(num for num, place in self._former.items() if place == at))
+
+    def of(self, num: int) -> int | None:
+        """The newest position of a memory."""
+        if num in self._former:
+            return self._former[num]
+        if self._order is None:
+            self._order = np.argsort(self._nums, kind="stable")
+        found = int(np.searchsorted(self._nums, num, side="right", sorter=self._order)) - 1
+        if found < 0:
+            return None
+        at = int(self._order[found])
+        return at if self._nums[at] == num else None
+
+
+def _edges(
+    space: OpenSpace, connection: apsw.Connection, search: _Search, nums: Sequence[int]
+) -> list[tuple[int, int, float]]:
+    """(seed, other end, weight) of the links that touch a seed, now or as of then."""
+    if search.seq is None:
+        rows: list[Any] = []
+        for num in nums:
+            rows += connection.execute(_LINKED, (space.name, num))
+        return rows
+    then = history.rows_as_of(connection, space.name, MEMORIES, search.seq)
+    number = {row["id"]: row["num"] for row in then}
+    wanted = set(nums)
+    found = []
+    for link in history.rows_as_of(connection, space.name, LINKS, search.seq):
+        source, target = number.get(link["source"]), number.get(link["target"])
+        if source is None or target is None:
+            continue
+        if source in wanted:
+            found.append((source, target, float(link["weight"])))
+        if target in wanted:
+            found.append((target, source, float(link["weight"])))
+    return found
 
 
 def _best(score: Floats, mask: Flags, count: int) -> NDArray[np.int64]:
@@ -496,28 +551,42 @@ def _hits(
         matched &= (search.bm25 > 0) | (linked > 0) | (context > 0.01)
     top = _best(score, matched, limit)
     size = search.snapshot.size
-    nums = [int(search.snapshot.num[at]) for at in top if at < size]
+    nums = search.snapshot.num[top[top < size]].tolist()
     rows = MEMORIES.by_nums(connection, space.name, nums)
-    shown = _shown_words(asked)
+    words = _words_held(asked, search, top)
+    likeness = _similarities(space, search, top)
     best = float(search.bm25[search.mask].max(initial=0.0)) or 1.0
     hits = Hits()
-    for at in top.tolist():
+    for i, at in enumerate(top.tolist()):
         row = _agreeing(search.snapshot, at, rows) if at < size else search.extra[at - size][0]
-        words = [shown[i] for i, held in enumerate(search.holding) if _holds(held, at)]
-        likeness = _similarity(space, search, at)
+        embedded = search.meaning and bool(search.embedded[at])
         why = Why(
-            words=tuple(dict.fromkeys(words)),
+            words=words[i],
             lexical=float(search.bm25[at]) / best,
             lexical_rank=_rank(search.bm25, search.mask, at) if search.bm25[at] > 0 else None,
-            similarity=likeness,
-            dense_rank=_rank(search.cosine, search.mask, at)
-            if search.meaning and search.embedded[at] else None,
+            similarity=float(likeness[i]),
+            dense_rank=_rank(search.cosine, search.mask, at) if embedded else None,
             context=max(0.0, float(context[at])),
             graph=float(linked[at]),
             as_it_was=at >= size,
-        )  # fmt: skip
+        )
         hits.append(Hit(Memory.of(row), min(1.0, max(0.0, float(score[at]))), why))
     return hits
+
+
+def _words_held(asked: _Question, search: _Search, top: NDArray[np.int64]) -> list[tuple[str, ...]]:
+    """The query's words, as it wrote them, that each result holds."""
+    written: dict[str, str] = {}
+    for word in re.findall(r"[\w'’.@/-]+", asked.query):
+        for term in analyse_query(word):
+            written.setdefault(term, word.strip("'’.-"))
+    held: list[dict[str, None]] = [{} for _ in top]
+    for term, positions in zip(search.terms, search.holding, strict=True):
+        if len(positions):
+            place = np.minimum(positions.searchsorted(top), len(positions) - 1)
+            for i in np.flatnonzero(positions[place] == top).tolist():
+                held[i][written.get(term, term)] = None
+    return [tuple(words) for words in held]
 
 
 def _agreeing(snapshot: Snapshot, at: int, rows: dict[int, Row]) -> Row:
@@ -538,29 +607,17 @@ def _agreeing(snapshot: Snapshot, at: int, rows: dict[int, Row]) -> Row:
     return row
 
 
-def _similarity(space: OpenSpace, search: _Search, at: int) -> float:
+def _similarities(space: OpenSpace, search: _Search, top: NDArray[np.int64]) -> NDArray[Any]:
     """Calibrated likeness; where meaning is not to be had, the share of the query's words."""
-    if search.meaning and search.embedded[at] and space.embedder is not None:
-        return calibrated(float(search.cosine[at]), space.embedder.id, search.script)
-    return float(search.covered[at])
-
-
-def _holds(positions: NDArray[np.int32], at: int) -> bool:
-    i = int(np.searchsorted(positions, at))
-    return i < len(positions) and int(positions[i]) == at
+    shared: NDArray[Any] = search.covered[top]
+    if not search.meaning or space.embedder is None:
+        return shared
+    likeness = calibrated(search.cosine[top], space.embedder.id, search.script)
+    return np.where(search.embedded[top], likeness, shared)
 
 
 def _rank(leg: Floats, mask: Flags, at: int) -> int:
     return int(np.count_nonzero((leg > leg[at]) & mask)) + 1
-
-
-def _shown_words(asked: _Question) -> list[str]:
-    """For each term the word of the query it came from, as it was written."""
-    written: dict[str, str] = {}
-    for word in re.findall(r"[\w'’.@/-]+", asked.query):
-        for term in analyse_query(word):
-            written.setdefault(term, word.strip("'’.-"))
-    return [written.get(term, term) for term in asked.terms]
 
 
 def _names(snapshot: Snapshot, codes: set[int]) -> list[str]:

@@ -36,6 +36,7 @@ COMING_SECONDS = 0.002  # how long a commit waits for writers that have announce
 HELD_SECONDS = 0.05  # how long one process may write without letting another in
 WAL_BYTES = 64 * 1024 * 1024
 OLDEST_SQLITE = (3, 51, 3)  # before it, two writers could corrupt a WAL file
+_READ_ONLY = "PRAGMA query_only = ON"
 NETWORK_FILESYSTEMS = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ncpfs", "fuse.sshfs"}
 
 
@@ -181,6 +182,7 @@ class Writer:
             with self._count:
                 self._waiting -= 1
         batch: _Batch | None = None
+        me: object | None = None
         try:
             batch = self._begin()
             connection = self._connection
@@ -190,6 +192,7 @@ class Writer:
                 yield connection
                 connection.execute("RELEASE unit")
                 batch.units += 1
+                me = object()
             except BaseException as error:
                 self._abandon(connection, batch, error)
                 if isinstance(error, apsw.Error):
@@ -198,7 +201,6 @@ class Writer:
         except apsw.Error as error:
             raise typed(error) from error
         finally:
-            me = object()
             self._pass_on(me)
             self._turn.release()
         self._await(batch, me)
@@ -241,8 +243,11 @@ class Writer:
         self._batch = None
         self._reset()
 
-    def _pass_on(self, me: object) -> None:
-        """Commit, unless somebody who will do it for us is already waiting, or about to come."""
+    def _pass_on(self, me: object | None) -> None:
+        """Commit, unless somebody who will do it for us is already waiting, or about to come.
+
+        A unit that failed is nobody: it does not come back to see whether the other came.
+        """
         batch = self._batch
         if batch is None:
             return
@@ -250,7 +255,7 @@ class Writer:
         if young and batch.units < BATCH_UNITS:
             if self._waiting > 0:
                 return
-            if self._coming > 0:
+            if self._coming > 0 and me is not None:
                 batch.keeper = me
                 return
         self._commit(batch)
@@ -273,7 +278,7 @@ class Writer:
             batch.settle(None)
         self._released_at = time.monotonic()
 
-    def _await(self, batch: _Batch, me: object) -> None:
+    def _await(self, batch: _Batch, me: object | None) -> None:
         patience = COMING_SECONDS if batch.keeper is me else BATCH_SECONDS
         while not batch.settled.wait(patience):
             patience = BATCH_SECONDS
@@ -414,6 +419,23 @@ def write_head(connection: apsw.Connection, space: str, seq: int, num: int) -> N
     )
 
 
+def recognised(connection: apsw.Connection) -> int:
+    """The schema version of a file that is ours, or empty; another program's is refused."""
+    connection.execute("BEGIN")  # all three answers from one snapshot
+    try:
+        version = schema.version_of(connection)
+        marked = connection.pragma("application_id") == schema.APPLICATION_ID
+        used = version or connection.execute("SELECT 1 FROM sqlite_schema").fetchone()
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+    if used and not marked:
+        raise StorageCorrupt(
+            "The file is a SQLite database of another program.", hint="Choose another path."
+        )
+    return version
+
+
 def read_head(connection: apsw.Connection, space: str) -> tuple[int, int]:
     """(newest operation, next free row number) of the space."""
     row = connection.execute(
@@ -451,14 +473,23 @@ class Store:
         self._writer = Writer(space, lambda: connect(self.path))
         try:
             connection = connect(path, create=True)
-            if schema.version_of(connection) != len(schema.MIGRATIONS):
-                self._prepare(connection)
+            try:
+                version = recognised(connection)
+                # A restored copy has today's tables, but no write-ahead log yet.
+                ready = connection.pragma("journal_mode") == "wal"
+                if version != len(schema.MIGRATIONS) or not ready:
+                    self._prepare(connection, version)
+                connection.execute(_READ_ONLY)
+            except BaseException:
+                connection.close(True)
+                raise
         except apsw.Error as error:
             raise typed(error) from error
         self._idle.append(connection)
 
-    def _prepare(self, connection: apsw.Connection) -> None:
-        version = schema.version_of(connection)
+    def _prepare(self, connection: apsw.Connection, version: int) -> None:
+        if version > len(schema.MIGRATIONS):
+            schema.migrate(connection)  # refuses it, before the journal mode is changed
         if 0 < version < len(schema.MIGRATIONS):
             copy = self.path.with_name(f"{self.path.stem}.before-v{len(schema.MIGRATIONS)}.db")
             if not copy.exists():
@@ -483,7 +514,7 @@ class Store:
         if self._closed:
             raise StorageUnavailable("The store is closed.", hint="Open it again.")
         try:
-            connection = self._idle.pop() if self._idle else connect(self.path)
+            connection = self._idle.pop() if self._idle else self._reader()
         except apsw.Error as error:
             raise typed(error) from error
         healthy = False
@@ -498,6 +529,12 @@ class Store:
             raise
         finally:
             self._give_back(connection, healthy)
+
+    def _reader(self) -> apsw.Connection:
+        """A new connection on which a write is refused, and not silently rolled back."""
+        connection = connect(self.path)
+        connection.execute(_READ_ONLY)
+        return connection
 
     def _give_back(self, connection: apsw.Connection, healthy: bool) -> None:
         try:
@@ -515,7 +552,8 @@ class Store:
         """Make all writes of this block one unit of work; a block inside another joins it."""
         scope = self._scope
         if scope.stack is not None:
-            yield
+            with self.write(name, origin):  # a part, which can fail alone
+                yield
             return
         with contextlib.ExitStack() as stack:
             scope.stack, scope.name, scope.origin = stack, name, origin

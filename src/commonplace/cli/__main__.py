@@ -1,0 +1,5 @@
+"""python -m commonplace.cli"""
+
+from commonplace.cli import main
+
+main()

@@ -1,0 +1,162 @@
+"""The program: its commands, and how each failure ends it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from commonplace import __version__
+from commonplace.cli import INTERRUPTED, memories, stores
+from commonplace.cli.terminal import visible
+from commonplace.errors import (
+    CommonplaceError,
+    Conflict,
+    EmbeddingUnavailable,
+    InvalidInput,
+    NotFound,
+    StorageCorrupt,
+    StorageFull,
+    StorageUnavailable,
+    UnsupportedVersion,
+)
+
+BROKEN_PIPE = 141  # what a shell shows for a program that SIGPIPE ended
+UNEXPECTED = 70
+EXIT_CODES: dict[type[CommonplaceError], int] = {
+    InvalidInput: 2,
+    NotFound: 3,
+    Conflict: 4,
+    StorageFull: 5,
+    StorageUnavailable: 5,
+    StorageCorrupt: 5,
+    UnsupportedVersion: 5,
+    EmbeddingUnavailable: 5,
+}
+
+HELP = """One memory for every AI agent: durable, searched by word and by meaning, offline.
+
+\b
+  commonplace remember "Alice moved to the vision team" --tag people
+  commonplace search "who works on images?" --why
+  commonplace revise 3f2a --text "Alice leads the vision team"
+  commonplace undo
+  commonplace demo                 a tour with a throw-away memory
+
+IDs may be shortened to their first characters, at least 4. Data lives in ~/.commonplace
+(--data, COMMONPLACE_DATA), in spaces that never see each other (--space).
+
+With --json a command writes for scripts: one JSON object, or one per line where there may be
+several; times in UTC; errors as {"error": {…}} on stderr.
+
+\b
+Exit codes: 0 done · 1 nothing found · 2 not valid · 3 no such thing · 4 conflict
+            5 storage or model unavailable · 6 unhealthy (doctor) · 130 interrupted
+"""
+
+
+class Commands(TyperGroup):
+    """Runs a command and turns what it raises into a message and an exit code."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the chosen command."""
+        try:
+            return super().invoke(ctx)
+        except CommonplaceError as error:
+            _complain(error.as_dict())
+            code = next(code for kind, code in EXIT_CODES.items() if isinstance(error, kind))
+        except KeyboardInterrupt:
+            sys.stderr.write("\ninterrupted; everything stored so far is safe\n")
+            code = INTERRUPTED
+        except BrokenPipeError:
+            code = BROKEN_PIPE
+        raise typer.Exit(code)
+
+
+app = typer.Typer(
+    cls=Commands,
+    help=HELP,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+
+
+@app.callback(invoke_without_command=True)
+def _start(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
+) -> None:
+    if version:
+        stores.version()
+    elif context.invoked_subcommand is None:
+        sys.stdout.write(context.get_help() + "\n")
+
+
+for command in (*memories.COMMANDS, *stores.COMMANDS):
+    app.command(name=command.__name__.rstrip("_"))(command)
+
+
+def run(args: Sequence[str]) -> int:
+    """One command line; its exit code."""
+    global _as_json
+    args = [os.fsencode(arg).decode("utf-8", "surrogateescape") for arg in args]
+    _as_json = "--json" in args[: args.index("--") if "--" in args else None]
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # not when a test took its place
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+    try:
+        result = app(args, prog_name="commonplace", standalone_mode=False)
+        sys.stdout.flush()
+        code = result if isinstance(result, int) else 0
+    except BrokenPipeError:
+        code = BROKEN_PIPE
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else 1
+    except typer.Abort:
+        sys.stderr.write("\naborted; nothing was changed\n")
+        code = 1
+    except Exception as error:
+        code = _usage(error)
+    if code == BROKEN_PIPE:
+        with contextlib.suppress(OSError, ValueError):  # nobody reads: do not complain at exit
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return code
+
+
+_as_json = False
+
+
+def _usage(error: Exception) -> int:
+    """What typer found wrong with the command line; anything else is a fault of ours."""
+    if not hasattr(error, "format_message"):
+        raise error
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else "commonplace"
+    _complain(
+        {
+            "code": "USAGE",
+            "message": error.format_message(),
+            "hint": f"See '{command} --help'.",
+        }
+    )
+    return int(getattr(error, "exit_code", 2))
+
+
+def _complain(parts: dict[str, str]) -> None:
+    if _as_json:
+        text = json.dumps({"error": parts}, ensure_ascii=False)
+    else:
+        text = visible(f"error: {parts['message']} {parts['hint']}".rstrip())
+    sys.stdout.flush()
+    sys.stderr.write(text + "\n")
+
+
+__all__ = ["EXIT_CODES", "__version__", "app", "run"]

@@ -1,0 +1,446 @@
+"""Commands about single memories."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from commonplace.cli import options, terminal
+from commonplace.cli.options import AsJson, Data, Embedding, Id, Ids, Space
+from commonplace.cli.terminal import bold, dim, emit, local, note, one_line, say, visible
+from commonplace.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from commonplace.engine.commonplace import Commonplace
+    from commonplace.engine.model import Link, Memory, Version
+    from commonplace.engine.recall import Hit
+
+NOTHING_FOUND = 1
+
+Kind = Annotated[
+    str | None, typer.Option("--kind", metavar="KIND", help="note, decision, preference, …")
+]
+Title = Annotated[str | None, typer.Option("--title", metavar="TEXT", help="A short name.")]
+Tags = Annotated[list[str] | None, typer.Option("--tag", metavar="TAG", help="Repeat for more.")]
+Importance = Annotated[
+    float | None, typer.Option("--importance", metavar="0..1", help="How much it matters.")
+]
+Pinned = Annotated[bool | None, typer.Option("--pinned/--unpinned", help="Keep it at hand.")]
+At = Annotated[str | None, typer.Option("--at", metavar="WHEN", help="When it happened.")]
+Ref = Annotated[
+    str | None, typer.Option("--ref", metavar="REF", help="An id of yours, unique in the space.")
+]
+AsOf = Annotated[
+    str | None, typer.Option("--as-of", metavar="WHEN", help="As it was known at that moment.")
+]
+Trust = Annotated[
+    str | None,
+    typer.Option("--trust", metavar="stated|inferred|external", help="Whose word it is."),
+]
+
+
+def remember(
+    text: Annotated[str, typer.Argument(metavar="TEXT|-", help="What to remember; - reads stdin.")],
+    kind: Kind = None,
+    title: Title = None,
+    tag: Tags = None,
+    importance: Importance = None,
+    pinned: Pinned = None,
+    at: At = None,
+    ref: Ref = None,
+    trust: Trust = None,
+    data: Data = None,
+    space: Space = "default",
+    as_json: AsJson = False,
+    embedding: Embedding = "builtin",
+) -> None:
+    """Store a memory. It is on disk when this returns.
+
+    \b
+      commonplace remember "We ship on Thursdays" --kind decision --tag release
+      git log -5 | commonplace remember - --title "What changed this week"
+    """
+    details = _given(
+        kind=kind, title=title, tags=tag, importance=importance, pinned=pinned, ref=ref,
+        trust=trust, occurred_at=options.moment(at, "at"),
+    )  # fmt: skip
+    with options.memory(data, space, embedding, create=True) as memory:
+        stored = memory.remember(_text(text), **details)
+    if as_json:
+        emit(stored.as_dict())
+    else:
+        say(f"remembered {stored.id}")
+
+
+def search(
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="A question, words, or a text.")],
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", metavar="N", help="How many at most.")
+    ] = 10,
+    kind: Annotated[
+        list[str] | None, typer.Option("--kind", metavar="KIND", help="Only these kinds.")
+    ] = None,
+    tag: Annotated[
+        list[str] | None, typer.Option("--tag", metavar="TAG", help="With all of these tags.")
+    ] = None,
+    since: Annotated[str | None, typer.Option("--since", metavar="WHEN", help="Not older.")] = None,
+    until: Annotated[str | None, typer.Option("--until", metavar="WHEN", help="Not newer.")] = None,
+    as_of: AsOf = None,
+    why: Annotated[bool, typer.Option("--why", help="Say why each one came.")] = False,
+    text: Annotated[
+        bool, typer.Option("--text", help="Find the query as it stands, as part of a text.")
+    ] = False,
+    data: Data = None,
+    space: Space = "default",
+    as_json: AsJson = False,
+    embedding: Embedding = "builtin",
+) -> None:
+    """Find memories by word and by meaning. With --json, one object per line.
+
+    \b
+      commonplace search "what did we decide about releases?" --why
+      commonplace search "RFC-1149" --text
+      commonplace search invoices --since 2026-01-01 --as-of "2026-03-01 12:00"
+    """
+    if text and as_of is not None:
+        raise InvalidInput("--text looks at the present only.", hint="Leave out --as-of.")
+    conditions = _given(
+        kinds=kind, tags_all=tag, since=options.moment(since, "since"),
+        until=options.moment(until, "until"),
+    )  # fmt: skip
+    with options.memory(data, space, "none" if text else embedding) as memory:
+        if text:
+            found, total = memory.find_text(query, limit=limit, **conditions)
+            for each in found:
+                emit({"memory": each.as_dict()}) if as_json else _tell(each, query)
+            if total > len(found) and not as_json:
+                note(f"{total - len(found)} more; see them with --limit.")
+            none = not found
+        else:
+            moment = options.moment(as_of, "as_of")
+            hits = memory.recall(query, limit=limit, as_of=moment, **conditions)
+            for hit in hits:
+                emit(_hit(hit)) if as_json else _tell(hit.memory, query, hit, why)
+            _explain_missing_meaning(memory, hits.degraded, as_json)
+            none = not hits
+    if none:
+        if not as_json:
+            note("nothing found")
+        raise typer.Exit(NOTHING_FOUND)
+
+
+def _explain_missing_meaning(memory: Commonplace, degraded: str, as_json: bool) -> None:
+    if as_json or memory.library.embedder is None:
+        return
+    if degraded:
+        note(f"by words alone: {visible(degraded)}")
+    elif waiting := memory.backlog()[0]:
+        note(f"{waiting} memories are not yet searched by meaning")
+
+
+def show(
+    id: Id,
+    versions: Annotated[bool, typer.Option("--versions", help="Every form it has had.")] = False,
+    as_of: AsOf = None,
+    data: Data = None,
+    space: Space = "default",
+    as_json: AsJson = False,
+) -> None:
+    """Show a memory, as it is or as it was. With --versions --json, one object per line.
+
+    \b
+      commonplace show 3f2a --versions
+      commonplace show 3f2a --as-of "2026-03-01 12:00"
+    """
+    with options.memory(data, space) as memory:
+        if as_of is not None:
+            then = options.moment(as_of, "as_of")
+            found = memory.get(_named(memory, id), as_of=then, count=False)
+            links = memory.links.of(found.id, as_of=then)
+        else:
+            found = memory.get(_named(memory, id))
+            links = memory.links.of(found.id)
+        former = memory.history.versions(found.id) if versions else []
+    if versions:
+        for version in former:
+            emit(_version(version)) if as_json else _tell_version(version)
+    elif as_json:
+        emit({**found.as_dict(), "links": [_link(link) for link in links]})
+    else:
+        _show(found, links)
+
+
+def revise(
+    id: Id,
+    text: Annotated[
+        str | None, typer.Option("--text", metavar="TEXT|-", help="A new text; - reads stdin.")
+    ] = None,
+    kind: Kind = None,
+    title: Title = None,
+    tag: Annotated[
+        list[str] | None, typer.Option("--tag", metavar="TAG", help="Add a tag.")
+    ] = None,
+    untag: Annotated[
+        list[str] | None, typer.Option("--untag", metavar="TAG", help="Remove a tag.")
+    ] = None,
+    importance: Importance = None,
+    pinned: Pinned = None,
+    at: At = None,
+    ref: Ref = None,
+    trust: Trust = None,
+    data: Data = None,
+    space: Space = "default",
+    as_json: AsJson = False,
+    embedding: Embedding = "builtin",
+) -> None:
+    """Correct a memory. What it was stays in its history.
+
+    \b
+      commonplace revise 3f2a --text "We ship on Tuesdays" --tag release
+    """
+    changes = _given(
+        text=None if text is None else _text(text), kind=kind, title=title, importance=importance,
+        pinned=pinned, ref=ref, trust=trust, occurred_at=options.moment(at, "at"),
+    )  # fmt: skip
+    if not changes and not tag and not untag:
+        raise InvalidInput("There is nothing to change.", hint="Give --text, --tag, …")
+    with options.memory(data, space, embedding) as memory:
+        before = memory.get(_named(memory, id), count=False)
+        if tag or untag:
+            changes["tags"] = [t for t in (*before.tags, *(tag or ())) if t not in (untag or ())]
+        after = memory.revise(before.id, expected_version=before.version, **changes)
+    if as_json:
+        emit(after.as_dict())
+    elif after.version == before.version:
+        say(f"{after.id} was so already")
+    else:
+        say(f"revised {after.id}; see what it was with: commonplace show {after.id[:8]} --versions")
+
+
+def forget(ids: Ids, data: Data = None, space: Space = "default", as_json: AsJson = False) -> None:
+    """Put memories out of sight. Nothing is lost: `recover` brings them back."""
+    with options.memory(data, space) as memory:
+        _done("forgotten", memory.forget(*_all_named(memory, ids)), as_json)
+
+
+def recover(ids: Ids, data: Data = None, space: Space = "default", as_json: AsJson = False) -> None:
+    """Bring forgotten memories back."""
+    with options.memory(data, space) as memory:
+        _done("recovered", memory.restore(*_all_named(memory, ids)), as_json)
+
+
+def _done(what: str, changed: list[Memory], as_json: bool) -> None:
+    for memory in changed:
+        emit(memory.as_dict()) if as_json else say(f"{what} {memory.id}")
+
+
+def purge(
+    ids: Ids,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    data: Data = None,
+    space: Space = "default",
+    as_json: AsJson = False,
+) -> None:
+    """Delete memories for good.
+
+    Their past goes with them, and a scan of the files proves it. Backups and exports made
+    before still hold them.
+    """
+    with options.memory(data, space) as memory:
+        named = _all_named(memory, ids)
+        if not yes:
+            if not sys.stdin.isatty():
+                raise InvalidInput("A purge cannot be undone.", hint="Say --yes to go on.")
+            for identity in named:
+                text = memory.get(identity, count=False).text
+                note(f"{identity[:8]}  {one_line(text, terminal.columns() - 10)}")
+            typer.confirm("Delete for good?", abort=True, err=True)
+        proof = memory.purge(*named)
+    if as_json:
+        emit({"memories": proof.memories, "rows": proof.rows, "files": list(proof.files),
+              "bytes_scanned": proof.bytes_scanned, "traces": proof.traces})  # fmt: skip
+    else:
+        say(f"purged {_plural(proof.memories, 'memory', 'memories')}, {proof.rows} rows in all;"
+            f" {proof.bytes_scanned:,} bytes of {', '.join(proof.files)} scanned:"
+            f" {proof.traces or 'no'} traces")  # fmt: skip
+
+
+def undo(
+    operation: Annotated[
+        str | None, typer.Argument(metavar="[OPERATION]", help="From the log; the newest if none.")
+    ] = None,
+    data: Data = None,
+    space: Space = "default",
+    as_json: AsJson = False,
+    embedding: Embedding = "builtin",
+) -> None:
+    """Take back an operation.
+
+    Whatever it changed is as it was before; if a later change stands in the way, it says which.
+    """
+    from commonplace.engine import prefixes
+
+    with options.memory(data, space, embedding) as memory:
+        if operation is not None:
+            with memory.lease() as opened:
+                operation = prefixes.operation_id(opened, operation)
+        undone = memory.undo(operation)
+        target = next(
+            (each for each in memory.history.operations(limit=1000) if each.id == undone.undoes),
+            None,
+        )
+    if as_json:
+        emit(undone.as_dict())
+    else:
+        what = f"{target.name} of {local(target.at, seconds=True)}" if target else undone.undoes
+        say(f"undone: {what}")
+
+
+def log(
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", metavar="N", help="How many at most.")
+    ] = 20,
+    data: Data = None,
+    space: Space = "default",
+    as_json: AsJson = False,
+) -> None:
+    """The newest operations. With --json, one object per line."""
+    with options.memory(data, space) as memory:
+        operations = memory.history.operations(limit=limit)
+    undone = {each.undoes for each in operations}
+    for each in operations:
+        if as_json:
+            emit(each.as_dict())
+            continue
+        by = " ".join(f"{part} {value}" for part, value in each.origin.as_dict().items())
+        name = visible(each.name)
+        if each.undoes:
+            name += f" {each.undoes[:8]}"
+        elif each.id in undone:
+            name += " (undone)"
+        when = local(each.at, seconds=True)
+        say(f"{bold(each.id[:8])}  {when}  {name:<20}  {dim(visible(by))}".rstrip())
+
+
+COMMANDS = (remember, search, show, revise, forget, recover, purge, undo, log)
+
+
+def _given(**details: Any) -> dict[str, Any]:
+    return {name: value for name, value in details.items() if value is not None}
+
+
+def _text(argument: str) -> str:
+    """The argument, or what stdin holds for a dash."""
+    if argument != "-":
+        return argument
+    data = sys.stdin.buffer.read()
+    try:
+        return data.decode("utf-8-sig").removesuffix("\n")  # the one that ends the last line
+    except UnicodeDecodeError as error:
+        raise InvalidInput(
+            f"stdin is not UTF-8 at byte {error.start}.", hint="Convert it first.", field="text"
+        ) from None
+
+
+def _named(memory: Commonplace, name: str) -> str:
+    from commonplace.engine import prefixes
+
+    with memory.lease() as opened:
+        return prefixes.memory_id(opened, name)
+
+
+def _all_named(memory: Commonplace, names: list[str]) -> list[str]:
+    return list(dict.fromkeys(_named(memory, name) for name in names))
+
+
+def _plural(count: int, one: str, many: str) -> str:
+    return f"{count:,} {one if count == 1 else many}"
+
+
+def _hit(hit: Hit) -> dict[str, Any]:
+    return {
+        "score": round(hit.score, 6),
+        "memory": hit.memory.as_dict(),
+        "why": hit.why.as_dict(),
+    }
+
+
+def _tell(memory: Memory, query: str, hit: Hit | None = None, why: bool = False) -> None:
+    from commonplace.text.snippets import snippet
+
+    room = terminal.columns() - 10
+    text = f"{memory.title}: {memory.text}" if memory.title else memory.text
+    say(f"{bold(memory.id[:8])}  {one_line(snippet(text, query, room), room)}")
+    parts = [memory.kind, local(memory.occurred_at or memory.created_at), ", ".join(memory.tags)]
+    if memory.trust != "stated":
+        parts.append(memory.trust)
+    if hit is not None:
+        parts.append(f"score {hit.score:.2f}")
+    say(dim("          " + visible(" · ".join(part for part in parts if part))))
+    if hit is not None and why:
+        say(dim(f"          {visible(str(hit.why))}"))
+
+
+def _show(memory: Memory, links: list[Link]) -> None:
+    say(bold(f"{memory.id}") + f"  {memory.kind}" + ("  pinned" if memory.pinned else ""))
+    if memory.title:
+        say(visible(memory.title).replace("\n", " "))
+    say()
+    say("\n".join(f"  {line}" for line in visible(memory.text).split("\n")))
+    say()
+    origin = ", ".join(f"{part} {value}" for part, value in memory.origin.as_dict().items())
+    rows = {
+        "tags": ", ".join(memory.tags),
+        "state": "" if memory.state == "active" else memory.state,
+        "happened": local(memory.occurred_at),
+        "stored": local(memory.created_at),
+        "changed": local(memory.updated_at) if memory.updated_at != memory.created_at else "",
+        "importance": f"{memory.importance:g}",
+        "trust": memory.trust,
+        "ref": memory.ref or "",
+        "origin": origin,
+    }
+    for name, value in rows.items():
+        if value:
+            say(dim(f"  {name:<11}") + visible(value))
+    for link in links:
+        outward = link.source == memory.id
+        arrow = (
+            f"{link.kind} → {link.target[:8]}" if outward else f"{link.source[:8]} {link.kind} →"
+        )
+        say(dim(f"  {'link':<11}") + visible(f"{arrow}  {link.reason}".rstrip()))
+
+
+def _tell_version(version: Version) -> None:
+    until = local(version.until, seconds=True) if version.until else "now"
+    span = f"{local(version.since, seconds=True)} to {until}"
+    state = "" if version.memory.state == "active" else f"  {version.memory.state}"
+    say(f"{bold(span)}  {dim('operation ' + version.operation[:8])}{state}")
+    say("\n".join(f"  {line}" for line in visible(version.memory.text).split("\n")))
+
+
+def _version(version: Version) -> dict[str, Any]:
+    from commonplace.engine.model import iso
+
+    return {
+        "since": iso(version.since),
+        "until": iso(version.until),
+        "operation": version.operation,
+        "memory": version.memory.as_dict(),
+    }
+
+
+def _link(link: Link) -> dict[str, Any]:
+    from commonplace.engine.model import iso
+
+    return {
+        "id": link.id,
+        "source": link.source,
+        "target": link.target,
+        "kind": link.kind,
+        "weight": link.weight,
+        "reason": link.reason,
+        "created_at": iso(link.created_at),
+    }

@@ -1,0 +1,92 @@
+"""The options that many commands share, and opening the memory they mean."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from commonplace.errors import InvalidInput, NotFound
+
+if TYPE_CHECKING:
+    from commonplace.engine.commonplace import Commonplace
+    from commonplace.engine.library import Library
+
+Data = Annotated[
+    Path | None,
+    typer.Option("--data", envvar="COMMONPLACE_DATA", metavar="DIR", help="The data directory."),
+]
+Space = Annotated[str, typer.Option("--space", metavar="NAME", help="The space in it.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Write JSON for scripts.")]
+Embedding = Annotated[
+    str,
+    typer.Option(
+        "--embedding",
+        envvar="COMMONPLACE_EMBEDDING",
+        metavar="builtin|none|URL",
+        help="What understands meaning: the built-in model, nothing, or an OpenAI-compatible"
+        " endpoint (its key in COMMONPLACE_EMBEDDING_KEY, its model in"
+        " COMMONPLACE_EMBEDDING_MODEL).",
+    ),
+]
+Ids = Annotated[list[str], typer.Argument(metavar="ID...", help="IDs, or their first characters.")]
+Id = Annotated[str, typer.Argument(metavar="ID", help="The ID, or its first characters.")]
+
+
+@contextmanager
+def library(data: Path | None, embedding: str = "none") -> Iterator[Library]:
+    """The data directory, closed at the end."""
+    from commonplace.embedding.provider import open_embedder
+    from commonplace.engine.library import Library
+
+    model = os.environ.get("COMMONPLACE_EMBEDDING_MODEL") or "text-embedding-3-small"
+    key = os.environ.get("COMMONPLACE_EMBEDDING_KEY") or None
+    opened = Library(data, embedder=open_embedder(embedding, api_key=key, model=model))
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+@contextmanager
+def memory(
+    data: Path | None, space: str, embedding: str = "none", *, create: bool = False
+) -> Iterator[Commonplace]:
+    """A space, closed at the end; without `create`, one that is not there is an error."""
+    from commonplace.engine import checks
+    from commonplace.engine.commonplace import Commonplace
+    from commonplace.engine.library import default_path
+    from commonplace.engine.model import Origin
+
+    where = (default_path() if data is None else data).expanduser()
+    if not create and not (where / "spaces" / f"{checks.space(space)}.db").exists():
+        raise NotFound(
+            f"There is no space {space} in {where} yet.",
+            hint='Store something first: commonplace remember "…".',
+            field="space",
+        )
+    with library(data, embedding) as shared:
+        yield Commonplace(space=space, origin=Origin(client="cli"), library=shared)
+
+
+def moment(value: str | None, name: str) -> datetime | str | None:
+    """A moment as people type it: without a zone it is local, and a bare day stays a day."""
+    if value is None or len(value) <= 10:
+        return value
+    try:
+        at = datetime.fromisoformat(value)
+    except ValueError:
+        raise InvalidInput(
+            f"{name} is not a date or time.",
+            hint="Write it as 2026-05-31, '2026-05-31 14:00' or 2026-05-31T14:00:00Z.",
+            field=name,
+        ) from None
+    try:
+        return at.astimezone()
+    except (OverflowError, OSError, ValueError):
+        raise InvalidInput(f"{name} lies outside the years 1 to 9999.", field=name) from None

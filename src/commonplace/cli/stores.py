@@ -1,0 +1,309 @@
+"""Commands about whole spaces: moving, saving, checking them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Annotated, Any
+
+import typer
+
+from commonplace.cli import options
+from commonplace.cli.options import AsJson, Data, Embedding, Space
+from commonplace.cli.terminal import bold, emit, note, progress, say, visible
+from commonplace.errors import Conflict, InvalidInput, NotFound, StorageUnavailable
+
+CONFLICT = 4
+UNHEALTHY = 6
+
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")]
+Spaces = Annotated[
+    list[str] | None, typer.Option("--space", metavar="NAME", help="Only these; repeat for more.")
+]
+
+
+def export(
+    file: Annotated[
+        Path | None, typer.Argument(metavar="[FILE]", help="Where to; stdout if none.")
+    ] = None,
+    overwrite: Overwrite = False,
+    data: Data = None,
+    space: Space = "default",
+    as_json: AsJson = False,
+) -> None:
+    """Write everything a space holds, its past too, as JSON lines.
+
+    The last line has counts and a SHA-256 of all lines before it, so that a cut file is noticed.
+
+    \b
+      commonplace export team.jsonl
+      commonplace export | gzip > team.jsonl.gz
+    """
+    from commonplace.engine import transfer
+
+    if file is None and as_json:
+        raise InvalidInput("The export itself goes to stdout.", hint="Name a FILE, for a report.")
+    with (
+        options.memory(data, space) as memory,
+        memory.lease() as opened,
+        _written(file, overwrite) as stream,
+        progress("Exporting") as show,
+    ):
+        report = transfer.export_space(opened, stream.write, show)
+    if as_json:
+        emit({"file": str(file), **report.as_dict()})
+    elif file is not None:
+        say(f"exported {_things(report.counts)} to {visible(str(file))}")
+
+
+@contextlib.contextmanager
+def _written(file: Path | None, overwrite: bool) -> Iterator[IO[str]]:
+    """Stdout, or a private file that appears whole or not at all."""
+    if file is None:
+        yield sys.stdout
+        return
+    if file.exists() and not overwrite:
+        raise Conflict(f"{file} exists.", hint="Choose another name, or say --overwrite.")
+    part = file.with_name(f"{file.name}.{os.getpid()}.part")
+    try:
+        descriptor = os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+        with open(descriptor, "w", encoding="utf-8", newline="\n") as stream:  # noqa: PTH123
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        part.replace(file)
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):
+            raise
+        raise StorageUnavailable(
+            f"{file} cannot be written: {error.strerror}.", hint="Choose another place."
+        ) from error
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def import_(
+    file: Annotated[
+        Path,
+        typer.Argument(metavar="FILE|DIR", help="An export, .jsonl, .md, .txt, or a directory."),
+    ],
+    trust_file: Annotated[
+        bool, typer.Option("--trust-file", help="Keep the trust it states; else external.")
+    ] = False,
+    partial: Annotated[
+        bool, typer.Option("--partial", help="Take what is there of a cut or changed export.")
+    ] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait/--no-wait", help="Until all is searched by meaning.")
+    ] = True,
+    data: Data = None,
+    space: Space = "default",
+    as_json: AsJson = False,
+    embedding: Embedding = "builtin",
+) -> None:
+    """Import an export, or notes. The same file twice changes nothing.
+
+    A .jsonl has one object per line with "text", and if you like kind, title, tags, importance,
+    occurred_at, ref, attrs; a .md or .txt becomes one memory. What contradicts what is here is
+    reported and left out (exit code 4); nothing is overwritten.
+
+    \b
+      commonplace import team.jsonl --trust-file
+      commonplace import ~/notes
+    """
+    from commonplace.engine import transfer
+
+    with options.memory(data, space, embedding, create=True) as memory:
+        with memory.lease() as opened, progress("Importing") as show:
+            report = transfer.import_file(
+                opened, file, trust_file=trust_file, partial=partial, progress=show
+            )
+        if wait and memory.library.embedder is not None and memory.library.embedder.local:
+            with progress("Learning meaning") as show:
+                memory.settle(show)
+    if as_json:
+        emit(report.as_dict())
+    else:
+        former = report.added - sum(report.counts.values())
+        say(f"imported {_things(report.counts)}"
+            + (f", {former:,} lines of history" if former else "")
+            + (f"; {report.unchanged:,} lines were here already" if report.unchanged else "")
+            + ("" if report.complete else "; the file was not whole"))  # fmt: skip
+        for problem in report.problems:
+            note(f"left out: {visible(problem.where)}: {visible(problem.what)}")
+        more = report.conflicts + report.skipped - len(report.problems)
+        if more > 0:
+            note(f"left out: {more:,} more")
+    if report.conflicts:
+        raise typer.Exit(CONFLICT)
+
+
+def backup(
+    target: Annotated[Path, typer.Argument(metavar="FILE|DIR", help="Where to.")],
+    spaces: Spaces = None,
+    data: Data = None,
+    as_json: AsJson = False,
+) -> None:
+    """Copy spaces, and verify the copy. Others may write meanwhile.
+
+    \b
+      commonplace backup ~/backups/today
+    """
+    from commonplace.engine import backup
+
+    with options.library(_existing(data)) as library, progress("Backing up") as show:
+        report = backup.backup(library, target, spaces=spaces, progress=show)
+    if as_json:
+        emit(report.as_dict())
+    else:
+        rows = sum(report.spaces.values())
+        say(f"backed up {', '.join(report.spaces)} ({rows:,} rows) to {visible(str(report.path))}")
+
+
+def restore(
+    source: Annotated[Path, typer.Argument(metavar="BACKUP", help="What `backup` wrote.")],
+    spaces: Spaces = None,
+    into: Annotated[
+        str | None, typer.Option("--into", metavar="NAME", help="Another name for the space.")
+    ] = None,
+    overwrite: Overwrite = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Only verify the backup; change nothing.")
+    ] = False,
+    data: Data = None,
+    as_json: AsJson = False,
+) -> None:
+    """Bring spaces back from a backup. It is verified before anything is replaced.
+
+    \b
+      commonplace restore ~/backups/today --check
+      commonplace restore ~/backups/today --space default --into yesterday
+    """
+    from commonplace.engine import backup
+
+    if check:
+        with progress("Verifying") as show:
+            found = backup.verify(source, progress=show)
+        rows = sum(found.spaces.values())
+        _report(found.as_dict(), as_json, f"whole: {', '.join(found.spaces)} ({rows:,} rows)")
+        return
+    with options.library(data) as library, progress("Restoring") as show:
+        report = backup.restore(
+            library, source, spaces=spaces, into=into, overwrite=overwrite, progress=show
+        )
+    _report(report.as_dict(), as_json, f"restored from {visible(str(source))}")
+
+
+def _report(parts: dict[str, Any], as_json: bool, text: str) -> None:
+    emit(parts) if as_json else say(text)
+
+
+def doctor(
+    repair: Annotated[bool, typer.Option("--repair", help="Rebuild what can be rebuilt.")] = False,
+    spaces: Spaces = None,
+    data: Data = None,
+    as_json: AsJson = False,
+    embedding: Embedding = "builtin",
+) -> None:
+    """Check every row and index, and rebuild indexes if asked. With --json, one object per line.
+
+    Exit code 6 means that something is wrong.
+    """
+    from commonplace.engine import doctor
+
+    healthy = True
+    with options.library(_existing(data), embedding) as library:
+        for name in spaces or library.spaces():
+            if not library.file(name).exists():
+                raise NotFound(f"There is no space {name}.", hint="See 'commonplace spaces'.")
+            rebuilt: dict[str, Any] | None = None
+            if repair:
+                with progress(f"Repairing {name}") as show:
+                    rebuilt = doctor.repair(library, name, progress=show).as_dict()
+            with progress(f"Examining {name}") as show:
+                diagnosis = doctor.examine(library, name, progress=show)
+            healthy = healthy and diagnosis.healthy
+            if as_json:
+                emit({"space": name, **diagnosis.as_dict()}
+                     | ({"repair": rebuilt} if rebuilt is not None else {}))  # fmt: skip
+                continue
+            say(f"{bold(name)}: {'healthy' if diagnosis.healthy else 'not healthy'}")
+            if rebuilt is not None:
+                say(f"  rebuilt: {', '.join(rebuilt.get('rebuilt', ())) or 'nothing'}")
+            for finding in diagnosis.findings:
+                say(visible(f"  {finding.severity}: {finding.what} {finding.hint}".rstrip()))
+    if not healthy:
+        raise typer.Exit(UNHEALTHY)
+
+
+def demo(
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the directory in place.")] = False,
+) -> None:
+    """A tour in a few seconds. It needs no network and leaves nothing behind."""
+    from commonplace import demo
+
+    demo.run(keep=keep)
+
+
+def spaces(data: Data = None, as_json: AsJson = False) -> None:
+    """The spaces of the data directory. With --json, one object per line."""
+    from commonplace.engine.commonplace import Commonplace
+
+    where = _existing(data)
+    with options.library(where) as library:
+        for name in library.spaces():
+            size = library.file(name).stat().st_size
+            _, count = Commonplace(space=name, library=library).browse(limit=1)
+            if as_json:
+                emit({"space": name, "memories": count, "bytes": size})
+            else:
+                say(f"{bold(name):<24}  {count:>9,} memories  {size / 1e6:>9.1f} MB")
+
+
+def version(as_json: AsJson = False) -> None:
+    """The version of this program and of the SQLite inside it."""
+    import apsw
+
+    from commonplace import __version__
+
+    if as_json:
+        emit({"commonplace": __version__, "sqlite": apsw.sqlite_lib_version()})
+    else:
+        say(f"commonplace {__version__} (SQLite {apsw.sqlite_lib_version()})")
+
+
+COMMANDS = (export, import_, backup, restore, doctor, demo, spaces, version)
+
+
+def _existing(data: Path | None) -> Path:
+    """The data directory, if it is there: looking at nothing must not create it."""
+    from commonplace.engine.library import default_path
+
+    where = (default_path() if data is None else data).expanduser()
+    if not (where / "spaces").is_dir():
+        raise NotFound(
+            f"There is no memory in {where} yet.",
+            hint='Store something first: commonplace remember "…".',
+            field="data",
+        )
+    return where
+
+
+_PLURALS = {
+    "memory": "memories",
+    "artifact_version": "artifact versions",
+    "member": "cluster members",
+}
+
+
+def _things(counts: Any) -> str:
+    """“3 memories, 1 link”."""
+    shown = [
+        f"{count:,} {name.replace('_', ' ') if count == 1 else _PLURALS.get(name, name + 's')}"
+        for name, count in counts.items()
+        if count
+    ]
+    return ", ".join(shown) or "nothing"

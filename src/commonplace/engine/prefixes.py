@@ -1,0 +1,62 @@
+"""Ids that people abbreviate."""
+
+from __future__ import annotations
+
+import re
+
+from commonplace.engine.opened import OpenSpace
+from commonplace.errors import Conflict, InvalidInput, NotFound
+
+SHORTEST = 4
+_SHOWN = 5
+_PREFIX = re.compile(r"[0-9a-f-]{4,36}")
+
+
+def memory_id(space: OpenSpace, name: str) -> str:
+    """The memory that an id, a ref or the beginning of an id means; in any state."""
+    with space.store.read() as connection:
+        exact = connection.execute(
+            "SELECT id FROM memories WHERE space = ?1 AND (id = ?2 OR ref = ?3) LIMIT 1",
+            (space.name, name.lower(), name),
+        ).fetchone()
+    return str(exact[0]) if exact else _only(space, "memories", "memory", name)
+
+
+def operation_id(space: OpenSpace, name: str) -> str:
+    """The operation that an id or its beginning means."""
+    return _only(space, "operations", "operation", name)
+
+
+def _only(space: OpenSpace, table: str, kind: str, name: str) -> str:
+    prefix = name.lower()
+    if not _PREFIX.fullmatch(prefix):
+        if len(name) < SHORTEST:
+            raise InvalidInput(
+                f"{name!a} is too short to name a {kind}.",
+                hint=f"Give at least {SHORTEST} characters of its id.",
+                field="id",
+            )
+        raise NotFound(
+            f"There is no {kind} {name[:60]!a}.", hint="Search for it, or see the log.", field="id"
+        )
+    with space.store.read() as connection:
+        statement = (
+            f"SELECT id FROM {table} WHERE space = ? AND id >= ? AND id < ?"  # noqa: S608
+            " ORDER BY id LIMIT ?"
+        )
+        found = [
+            row[0]
+            for row in connection.execute(statement, (space.name, prefix, prefix + "g", _SHOWN + 1))
+        ]
+    if not found:
+        raise NotFound(
+            f"There is no {kind} {name[:60]!a}.", hint="Search for it, or see the log.", field="id"
+        )
+    if len(found) > 1:
+        more = ", …" if len(found) > _SHOWN else ""
+        raise Conflict(
+            f"{name!a} could be {', '.join(found[:_SHOWN])}{more}.",
+            hint="Give more characters.",
+            field="id",
+        )
+    return str(found[0])

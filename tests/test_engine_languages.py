@@ -1,0 +1,87 @@
+"""Real sentences in scripts that the built-in model never learnt: words find the right one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from conftest import texts
+
+from commonplace import Commonplace, Draft
+
+JAPANESE = {
+    "来週の月曜日に東京本社で役員会議があります": ["東京の会議はいつ", "役員会議"],
+    "田中さんは甲殻類のアレルギーがあるので、エビは避けてください": ["田中さんのアレルギー", "エビ"],
+    "新しいデータベースにはPostgreSQLを採用することに決めた": ["データベースの採用", "PostgreSQLを採用"],
+    "猫の名前はミケで、三歳になりました": ["猫の名前", "ミケは何歳"],
+    "京都旅行では金閣寺と清水寺を見学した": ["金閣寺", "京都の旅行"],
+    "毎朝六時に起きて三十分ジョギングをする": ["ジョギング", "朝何時に起きる"],
+    "請求書は毎月一日に経理部から発送されます": ["請求書の発送", "経理部"],
+    "祖母の味噌汁には必ず豆腐とわかめが入る": ["味噌汁の豆腐", "祖母"],
+    "サーバーのバックアップは深夜二時に実行される": ["バックアップの実行", "サーバー"],
+    "彼女は大学で量子力学を研究している": ["量子力学", "大学の研究"],
+    "妹の結婚式は沖縄の海辺で行われた": ["結婚式", "沖縄"],
+}
+KOREAN = {
+    "다음 주 월요일에 서울 본사에서 임원 회의가 있습니다": ["서울 회의", "임원 회의는 언제"],
+    "김민수 씨는 땅콩 알레르기가 있으니 조심하세요": ["땅콩 알레르기", "김민수"],
+    "새 데이터베이스로 PostgreSQL을 선택했습니다": ["데이터베이스 선택", "postgresql 데이터베이스"],
+    "고양이 이름은 나비이고 세 살입니다": ["고양이의 이름", "나비"],
+    "제주도 여행에서 한라산에 올랐다": ["한라산", "제주도에서 여행"],
+    "매일 아침 여섯 시에 일어나 달리기를 한다": ["아침 달리기", "여섯 시"],
+    "청구서는 매달 첫날에 발송됩니다": ["청구서 발송", "매달"],
+    "할머니의 된장찌개에는 두부가 꼭 들어간다": ["된장찌개", "할머니 두부"],
+    "서버 백업은 새벽 두 시에 실행됩니다": ["백업", "서버는 언제 백업"],
+    "그녀는 대학교에서 양자역학을 연구한다": ["양자역학", "대학교 연구"],
+    "여동생의 결혼식은 부산 바닷가에서 열렸다": ["결혼식", "부산 바닷가"],
+}
+RUSSIAN = {
+    "В следующий понедельник в московском офисе пройдёт совещание": ["совещания в Москве офис", "понедельника"],
+    "У Анны аллергия на арахис, будьте осторожны": ["аллергии на арахис", "Анна"],
+    "Мы выбрали PostgreSQL для новой базы данных": ["база данных", "выбор PostgreSQL"],
+    "Кошку зовут Муся, ей три года": ["кошка", "Муся"],
+    "Во время поездки в Казань мы осмотрели старый кремль": ["поездка Казань", "кремля"],
+    "Каждое утро он бегает полчаса в парке": ["бегать в парке", "утром"],
+    "Счета отправляются первого числа каждого месяца": ["отправка счетов", "счёт"],
+    "В бабушкин борщ всегда кладут свежий укроп": ["борща", "укропа"],
+    "Резервное копирование сервера запускается в два часа ночи": ["резервная копия сервера", "ночью"],
+    "Она изучает квантовую механику в университете": ["квантовая механика", "университет"],
+    "Свадьба сестры прошла на берегу озера Байкал": ["свадьбу", "Байкале"],
+}  # fmt: skip
+LANGUAGES = {"japanese": JAPANESE, "korean": KOREAN, "russian": RUSSIAN}
+
+
+@pytest.fixture(scope="module", params=["builtin", "none"])
+def polyglot(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Commonplace:
+    """All sentences of all languages in one space, with the real model and without."""
+    path: Path = tmp_path_factory.mktemp("polyglot")
+    memory = Commonplace(path, embedding=request.param)
+    request.addfinalizer(memory.close)
+    for sentences in LANGUAGES.values():
+        memory.remember_many([Draft(text=text) for text in sentences])
+    memory.settle()
+    return memory
+
+
+@pytest.mark.parametrize(
+    ("language", "sentence"),
+    [(language, text) for language, sentences in LANGUAGES.items() for text in sentences],
+)
+def test_the_right_sentence_comes_first(
+    polyglot: Commonplace, language: str, sentence: str
+) -> None:
+    for query in LANGUAGES[language][sentence]:
+        assert texts(polyglot.recall(query, limit=3))[:1] == [sentence], query
+
+
+def test_substrings_are_found_in_every_script(polyglot: Commonplace) -> None:
+    assert len(texts(polyglot.find_text("会議"))) == 1
+    assert len(texts(polyglot.find_text("알레르기"))) == 1
+    assert len(texts(polyglot.find_text("КВАНТОВ"))) == 1
+
+
+def test_english_beside_other_languages_is_found_by_meaning(real: Commonplace) -> None:
+    for sentences in LANGUAGES.values():
+        real.remember_many([Draft(text=text) for text in list(sentences)[:5]])
+    real.remember("Alice moved to the vision team")
+    assert texts(real.recall("who works on images?"))[0] == "Alice moved to the vision team"

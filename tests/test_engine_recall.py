@@ -1,0 +1,241 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from conftest import WordVectors, texts
+
+from commonplace import Commonplace, Draft, Weighting
+from commonplace.engine.recall import MEANING_ONLY, WORDS_ONLY
+from commonplace.errors import InvalidInput
+
+LIFE = [
+    "Alice moved to the vision team in March",
+    "The database migration runs every Sunday night",
+    "Bob is allergic to peanuts",
+    "Our office in Lisbon closed last year",
+    "The cat sleeps on the radiator",
+    "Invoices are sent on the first of the month",
+    "We chose PostgreSQL because of its JSON support",
+    "The train to Vienna leaves at seven",
+    "Grandmother's soup needs fresh dill",
+    "The backup disk is in the lower drawer",
+]
+
+
+@pytest.fixture
+def life(real: Commonplace) -> Commonplace:
+    real.remember_many([Draft(text=text) for text in LIFE])
+    return real
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("who works on images and cameras?", LIFE[0]),
+        ("food intolerance of a colleague", LIFE[2]),
+        ("pet feline warm place", LIFE[4]),
+        ("when do we bill customers?", LIFE[5]),
+        ("railway departure time", LIFE[7]),
+        ("cooking ingredient herbs", LIFE[8]),
+    ],
+)
+def test_the_right_memory_is_found_by_meaning(
+    life: Commonplace, query: str, expected: str
+) -> None:
+    hits = life.recall(query)
+    assert hits[0].memory.text == expected
+    assert hits.degraded == ""
+    assert hits[0].why.dense_rank == 1
+    assert all(0 <= hit.score <= 1 for hit in hits)
+    assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [("peanuts", LIFE[2]), ("POSTGRESQL", LIFE[6]), ("invoice", LIFE[5]), ("Lisbon office", LIFE[3])],
+)
+def test_the_right_memory_is_found_by_word(life: Commonplace, query: str, expected: str) -> None:
+    hit = life.recall(query)[0]
+    assert hit.memory.text == expected
+    assert hit.why.lexical_rank == 1
+    assert hit.why.lexical == pytest.approx(1.0)
+
+
+def test_every_hit_says_why_it_came(memory: Commonplace) -> None:
+    memory.remember("red apples and green apples")
+    memory.remember("red cars", title="green wheels")
+    memory.remember("blue sky")
+    hits = memory.recall("Green apples, red?")
+    assert texts(hits) == ["red apples and green apples", "red cars"]
+    assert set(hits[0].why.words) == {"Green", "apples", "red"}
+    assert set(hits[1].why.words) == {"Green", "red"}
+    assert [hit.why.lexical_rank for hit in hits] == [1, 2]
+    assert [hit.why.dense_rank for hit in hits] == [None, None]
+    assert hits[0].why.lexical == 1.0 > hits[1].why.lexical > 0
+    assert hits[0].similarity == pytest.approx(1.0), "without vectors: the share of the words"
+    shown = str(hits[0].why)
+    assert "rank 1" in shown
+    assert "apples" in shown
+    assert hits[1].why.as_dict()["lexical_rank"] == 2
+
+
+def test_ranks_in_explanations_are_those_of_each_leg(
+    tmp_path: Path,
+) -> None:
+    meanings = {"felin": "cat", "kitten": "cat"}
+    with Commonplace(tmp_path, embedding=WordVectors(meanings=meanings)) as memory:
+        memory.remember("cat")
+        memory.remember("feline kitten")
+        memory.remember("cat with a very long tail of other words behind it")
+        memory.remember("stone")
+        hits = {hit.memory.text: hit.why for hit in memory.recall("cat")}
+        assert hits["cat"].lexical_rank == 1
+        assert hits["cat with a very long tail of other words behind it"].lexical_rank == 2
+        assert hits["feline kitten"].lexical_rank is None
+        assert hits["feline kitten"].words == ()
+        assert hits["cat"].dense_rank == hits["feline kitten"].dense_rank == 1
+        assert hits["cat"].similarity == pytest.approx(1, abs=0.02)
+        assert hits["stone"].dense_rank == 4 if "stone" in hits else True
+
+
+def test_titles_tags_and_dates_find_a_memory_too(memory: Commonplace) -> None:
+    memory.remember("plain", title="About walruses", tags=["zoology"], occurred_at="2023-05-08")
+    memory.remember("other")
+    for query in ("walrus", "zoology", "what happened in May 2023"):
+        assert texts(memory.recall(query)) == ["plain"], query
+
+
+def test_a_linked_memory_is_found_without_a_word_in_common(memory: Commonplace) -> None:
+    one = memory.remember("the walrus project")
+    two = memory.remember("budget approved")
+    memory.remember("unrelated")
+    memory.links.add(two.id, one.id, "about", weight=0.9)
+    hits = memory.recall("walrus")
+    assert texts(hits) == ["the walrus project", "budget approved"]
+    assert hits[1].why.words == ()
+    assert hits[1].why.graph > 0
+    assert "links" in str(hits[1].why)
+    assert texts(memory.recall("walrus", weighting=Weighting(graph=0))) == ["the walrus project"]
+    memory.forget(two.id)
+    assert texts(memory.recall("walrus")) == ["the walrus project"]
+
+
+def test_a_stronger_link_hands_on_more(memory: Commonplace) -> None:
+    one = memory.remember("the walrus project")
+    weak, strong = memory.remember("weakly"), memory.remember("strongly")
+    memory.links.add(one.id, weak.id, "about", weight=0.2)
+    memory.links.add(one.id, strong.id, "about", weight=0.8)
+    hits = memory.recall("walrus")
+    assert texts(hits) == ["the walrus project", "strongly", "weakly"]
+    assert hits[1].why.graph == pytest.approx(4 * hits[2].why.graph)
+
+
+def test_recency_importance_and_credit_count_where_the_weighting_asks(memory: Commonplace) -> None:
+    now = datetime.now(UTC)
+    memory.remember("fern old", created_at=now - timedelta(days=300), importance=0.5, credit=0.9)
+    memory.remember("fern mid", occurred_at=now - timedelta(days=30), importance=0.9, credit=0.1)
+    memory.remember("fern new", importance=0.1, credit=0.5)
+
+    def first(**weights: float) -> list[str]:
+        return texts(memory.recall("fern", weighting=Weighting(**weights)))  # type: ignore[arg-type]
+
+    assert first(recency=1) == ["fern new", "fern mid", "fern old"]
+    assert first(importance=1) == ["fern mid", "fern old", "fern new"]
+    assert first(credit=1) == ["fern old", "fern new", "fern mid"]
+    score = {
+        hit.memory.text: hit.score
+        for hit in memory.recall("fern", weighting=Weighting(recency=1.0, recency_days=30))
+    }
+    plain = {hit.memory.text: hit.score for hit in memory.recall("fern")}
+    assert score["fern new"] == pytest.approx((plain["fern new"] + 1) / 2, abs=1e-3)
+    assert score["fern mid"] == pytest.approx((plain["fern mid"] + 0.5) / 2, abs=1e-3)
+
+
+def test_rank_fusion_scores_first_place_in_both_legs_one(vectored: Commonplace) -> None:
+    for text in ("walrus", "walrus and seal", "seal", "stone"):
+        vectored.remember(text)
+    hits = vectored.recall("walrus", weighting=Weighting(fusion="ranks", lexical=0.5, dense=0.5))
+    assert hits[0].memory.text == "walrus"
+    assert hits[0].score == pytest.approx(1.0)
+    second = hits[1]
+    assert second.memory.text == "walrus and seal"
+    assert second.score == pytest.approx(61 / 62, abs=1e-3)
+
+
+def test_one_leg_can_be_asked_alone(tmp_path: Path) -> None:
+    with Commonplace(tmp_path, embedding=WordVectors(meanings={"felin": "cat"})) as memory:
+        memory.remember("feline")
+        memory.remember("cat food and dog food and bird food")
+        assert texts(memory.recall("cat", weighting=WORDS_ONLY)) == [
+            "cat food and dog food and bird food"
+        ]
+        assert texts(memory.recall("cat", weighting=MEANING_ONLY))[0] == "feline"
+
+
+def test_a_long_text_is_found_by_its_best_passage(real: Commonplace) -> None:
+    filler = "The committee met again and discussed the schedule of the coming quarter. " * 25
+    hidden = "The golden retriever swam across the lake to fetch a wooden stick. "
+    real.remember(filler + hidden + filler, title="Minutes")
+    real.remember("Printers need paper and toner")
+    real.remember(filler)
+    hits = real.recall("dog swimming in the water", weighting=MEANING_ONLY)
+    assert hits[0].memory.text == filler + hidden + filler
+    assert hits[0].similarity > 0.5
+
+
+def test_limits_of_a_search(memory: Commonplace) -> None:
+    for i in range(30):
+        memory.remember(f"walrus {i}")
+    assert len(memory.recall("walrus")) == 10
+    assert len(memory.recall("walrus", limit=1)) == 1
+    assert len(memory.recall("walrus", limit=1_000)) == 30
+    for bad in (0, 1_001, "5", True):
+        with pytest.raises(InvalidInput):
+            memory.recall("walrus", limit=bad)  # type: ignore[arg-type]
+    for query in ("", "x" * 10_001, "\ud800", "a\x00b", None):
+        with pytest.raises(InvalidInput) as caught:
+            memory.recall(query)  # type: ignore[arg-type]
+        assert caught.value.field == "query"
+    assert memory.recall("q" * 10_000) == []
+
+
+@pytest.mark.parametrize(
+    "query",
+    ['"', '""', "a AND", "NEAR(a b, 2)", "*", "walrus*", "col:walrus", "-walrus", "^", "(walrus",
+     "'; DROP TABLE memories; --", "%", "_", "\\", "{}", "walrus OR 1=1", "🦭", "…", "?", " walrus "],
+)  # fmt: skip
+def test_hostile_syntax_is_just_text(memory: Commonplace, query: str) -> None:
+    memory.remember("walrus")
+    hits = memory.recall(query)
+    assert texts(hits) in (["walrus"], [])
+    if "walrus" in query:
+        assert texts(hits) == ["walrus"]
+
+
+def test_nothing_matches_where_nothing_is_alike(memory: Commonplace) -> None:
+    assert memory.recall("anything") == []
+    memory.remember("walrus")
+    assert memory.recall("completely different") == []
+    assert memory.recall("the of and") == []
+
+
+def test_ties_go_to_the_older_and_results_never_change_by_chance(memory: Commonplace) -> None:
+    for i in range(40):
+        memory.remember("walrus", attrs={"i": i})
+    order = [hit.memory.attrs["i"] for hit in memory.recall("walrus", limit=20)]
+    assert order == list(range(20))
+    assert [hit.memory.attrs["i"] for hit in memory.recall("walrus", limit=5)] == list(range(5))
+
+
+def test_similarity_is_calibrated_where_the_model_knows_and_by_words_elsewhere(
+    real: Commonplace,
+) -> None:
+    near, far = real.similarity(
+        "We use JWT tokens for login", "Authentication is done with JWT", "The soup needs dill"
+    )
+    assert near > 0.6 > 0.35 > far
+    same, other = real.similarity("東京で会議がある", "東京で会議がある", "猫が好きです")
+    assert (same, other) == (1.0, pytest.approx(0, abs=0.2))
+    assert real.similarity("x") == []

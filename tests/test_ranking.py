@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from commonplace.engine import ranking
+
+
+@pytest.mark.parametrize(
+    ("score", "reward", "shared", "expected"),
+    [
+        (0.5, 0.5, 1, 0.5),  # task_completed leaves .5 where it is
+        (0.5, 0.3, 1, 0.48),  # positive_feedback pulls .5 down: outcomes never lift above .5
+        (0.5, 0.5, 4, 0.475),
+        (0.5, -0.4, 1, 0.41),
+        (0.9, 0.5, 1, 0.86),
+        (0.0, -0.4, 1, 0.0),
+        (0.01, -0.4, 1, 0.0),
+    ],
+)
+def test_clawbrain_s_credit_moves_towards_the_shared_reward(
+    score: float, reward: float, shared: int, expected: float
+) -> None:
+    assert ranking.credit_after(score, reward, shared) == pytest.approx(expected)
+
+
+def test_clawbrain_s_credit_may_be_added_up_instead_and_stays_within_bounds() -> None:
+    assert ranking.credit_after(0.5, 0.3, 1, additive=True) == pytest.approx(0.53)
+    assert ranking.credit_after(0.99, 0.5, 1, alpha=1, additive=True) == 1.0
+    assert ranking.credit_after(0.1, -0.4, 1, alpha=1, additive=True) == 0.0
+
+
+def test_outcomes_alone_never_lift_a_credit_above_one_half() -> None:
+    score = 0.5
+    for _ in range(1_000):
+        score = ranking.credit_after(score, 0.5, 1)
+    assert score <= 0.5 + 1e-9
+
+
+def test_clawbrain_s_credit_fades_a_hundredth_a_day() -> None:
+    assert ranking.credit_decayed(0.8, 0) == 0.8
+    assert ranking.credit_decayed(0.8, 1) == pytest.approx(0.8 * 0.990050, abs=1e-6)
+    assert ranking.credit_decayed(1.0, 69.3147) == pytest.approx(0.5, abs=1e-5)
+    assert ranking.credit_decayed(0.8, -5) == 0.8, "the future does not raise it"
+
+
+def test_clawbrain_s_search_weighs_credit_over_relevance() -> None:
+    assert ranking.credit_weighted(1.0, 0.5) == pytest.approx(0.7)
+    assert ranking.credit_weighted(0.5, 1.0) == pytest.approx(0.8)
+    assert ranking.credit_weighted(1.0, 1.0) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("importance", "sessions", "reactivations", "expected"),
+    [
+        (0.9, 0, 0, 0.9),
+        (1.0, 30, 0, math.exp(-1)),
+        (0.5, 60, 30, 0.5 * math.exp(-1)),
+        (0.5, 3, 10, 0.5),  # recalled more often than it aged: never above what it was
+        (0.5, 69, 0, 0.5 * math.exp(-2.3)),
+    ],
+)
+def test_being_s_importance_fades_with_sessions_it_was_not_recalled_in(
+    importance: float, sessions: int, reactivations: int, expected: float
+) -> None:
+    faded = ranking.faded_importance(importance, sessions, reactivations)
+    assert faded == pytest.approx(expected)
+    assert (faded <= 0.05) == (expected <= 0.05)
+
+
+def test_being_lets_a_memory_of_one_half_die_after_seventy_sessions() -> None:
+    assert ranking.faded_importance(0.5, 69, 0) > 0.05
+    assert ranking.faded_importance(0.5, 70, 0) <= 0.05
+
+
+def test_mama_s_recency_is_a_bell_curve_of_a_week() -> None:
+    assert ranking.recency_gauss(0) == 1.0
+    assert ranking.recency_gauss(7) == pytest.approx(0.486, abs=1e-3)
+    assert ranking.recency_gauss(14) == pytest.approx(0.0559, abs=1e-3)
+    assert ranking.recency_gauss(-1) == 1.0
+    assert ranking.recency_boosted(0.8, 0) == pytest.approx(0.86)
+    assert ranking.recency_boosted(0.8, 7) == pytest.approx(0.56 + 0.3 * 0.486, abs=1e-3)
+
+
+def test_penfield_s_and_the_palace_s_recency() -> None:
+    assert ranking.recency_exponential(0) == 1.0
+    assert ranking.recency_exponential(168) == pytest.approx(math.exp(-1))
+    assert ranking.recency_hyperbolic(0) == 1.0
+    assert ranking.recency_hyperbolic(30) == 0.5
+    assert ranking.recency_hyperbolic(90) == 0.25
+    assert ranking.recency_hyperbolic(None) == 0.5
+
+
+def test_penfield_s_rank_fusion_gives_first_place_everywhere_one() -> None:
+    weights = {"words": 0.4, "meaning": 0.4, "graph": 0.2}
+    first = ranking.reciprocal_rank_fusion(
+        {"words": ["a", "b"], "meaning": ["a"], "graph": ["a"]}, weights
+    )
+    assert first["a"] == pytest.approx(1.0)
+    assert first["b"] == pytest.approx(0.4 * 61 / 62)
+    split = ranking.reciprocal_rank_fusion({"words": ["a", "b"], "meaning": ["b", "a"]}, weights)
+    assert split["a"] == pytest.approx(split["b"]) == pytest.approx(0.4 * (1 + 61 / 62))
+    steep = ranking.reciprocal_rank_fusion({"words": ["a", "b", "c"]}, {"words": 1.0}, k=1)
+    assert steep == pytest.approx({"a": 1.0, "b": 2 / 3, "c": 0.5})
+    assert ranking.reciprocal_rank_fusion({}, {}) == {}
+
+
+def test_a_weighted_sum_of_all_ones_is_one() -> None:
+    weights = {"recency": 0.4, "access": 0.3, "importance": 0.2, "relationship": 0.1}
+    assert ranking.weighted_sum(dict.fromkeys(weights, 1.0), weights) == pytest.approx(1.0)
+    assert ranking.weighted_sum({"recency": 1.0, "access": 0.5}, weights) == pytest.approx(0.55)
+    assert ranking.weighted_sum({"recency": 1.0}, {"recency": 2.0, "access": 2.0}) == 0.5
+    assert ranking.weighted_sum({"a": 1.0}, {}) == 0.0
+    assert ranking.weighted_sum({"a": 1.0}, {"a": 0.0}) == 0.0
+
+
+def test_what_a_neighbour_inherits_halves_with_every_further_link() -> None:
+    assert ranking.edge_score(0.8, 0.5, 1) == pytest.approx(0.4)
+    assert ranking.edge_score(0.8, 0.5, 2) == pytest.approx(0.2)
+    assert ranking.edge_score(1.0, 1.0, 3) == 0.25
+
+
+def test_rarity_falls_with_every_holder_and_is_never_negative() -> None:
+    values = [ranking.rarity(100, holding) for holding in range(101)]
+    assert values == sorted(values, reverse=True)
+    assert values[-1] > 0
+    assert ranking.rarity(3, 1) == pytest.approx(math.log(1 + 2.5 / 1.5))
+
+
+def test_occurrences_are_worth_more_in_short_texts_and_saturate() -> None:
+    def worth(times: int, length: float) -> float:
+        one = np.array([times], np.float32), np.array([length], np.float32)
+        return float(ranking.bm25_term(*one, 10.0, k1=0.9, b=0.4)[0])
+
+    assert worth(1, 10) == pytest.approx(1.0)
+    assert worth(1, 5) > worth(1, 10) > worth(1, 40)
+    assert worth(1, 10) < worth(2, 10) < worth(50, 10) < 1.9
+
+
+def test_min_max_scales_only_what_may_be_found() -> None:
+    scores = np.array([0.2, 0.6, 1.0, 9.0], np.float32)
+    among = np.array([True, True, True, False])
+    assert ranking.min_max(scores, among).tolist() == pytest.approx([0, 0.5, 1, 0])
+    same = ranking.min_max(np.array([0.3, 0.3], np.float32), np.array([True, True]))
+    assert same.tolist() == [1, 1]
+    none = ranking.min_max(np.array([0.0], np.float32), np.array([True]))
+    assert none.tolist() == [0]
+    assert ranking.min_max(scores, np.zeros(4, np.bool_)).tolist() == [0, 0, 0, 0]

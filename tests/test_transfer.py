@@ -1,0 +1,530 @@
+"""Exports and imports: nothing lost, nothing doubled, nothing overwritten."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from commonplace import Commonplace, Draft, Line, Origin
+from commonplace.engine import transfer
+from commonplace.engine.importing import ImportReport
+from commonplace.errors import InvalidInput, NotFound, UnsupportedVersion
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Iterator[Commonplace]:
+    with Commonplace(tmp_path / "other", embedding="none") as opened:
+        yield opened
+
+
+@pytest.fixture
+def fresh(tmp_path: Path) -> Iterator[Callable[[], Commonplace]]:
+    opened: list[Commonplace] = []
+
+    def make() -> Commonplace:
+        opened.append(Commonplace(tmp_path / f"fresh-{len(opened)}", embedding="none"))
+        return opened[-1]
+
+    yield make
+    for each in opened:
+        each.close()
+
+
+def live(memory: Commonplace) -> None:
+    """A bit of everything: corrections, removals, undos, links, talk, documents."""
+    origin = Origin(user="ana", client="test", tool="t", session="s", url="https://example.org")
+    a = memory.remember("Alice likes tea", tags=["people", "ティー"], origin=origin, importance=0.7)
+    b = memory.remember("Quarter plan", ref="plan", title="Plan", attrs={"n": [1, 2.5, None, "é"]})
+    memory.revise(a.id, text="Alice likes coffee", trust="inferred")
+    memory.revise(a.id, pinned=True)
+    memory.supersede(b.id, "Better plan", ref="plan", reason="new numbers")
+    gone = memory.links.add(a.id, b.id, "relates", weight=0.3, reason="both dull")
+    memory.links.remove(gone.id)
+    kept = memory.links.add(a.id, b.id, "relates")
+    memory.links.revise(kept.id, weight=0.9)
+    memory.conversations.add(
+        "talk",
+        Line(speaker="Ana", text="Where is the zebra?", at="2026-05-31T10:00:00Z", session="s1"),
+        Line(speaker="Bo", text="At the well 🦓", session="s1"),
+    )
+    memory.conversations.add("talk", Line(speaker="Ana", text="never said"))
+    memory.undo()
+    memory.facts.add("Alice", "drinks", "tea", valid_from="2025-01-01", memory=a.id)
+    memory.facts.close("Alice", "drinks", "tea", ended="2026-01-01")
+    wrong = memory.facts.add("Alice", "drinks", "mud")
+    memory.facts.retract(wrong.id)
+    top = memory.clusters.create("drinks", digest="what people drink")
+    memory.clusters.create("hot ones", parent=top.id)
+    memory.clusters.add(top.id, a.id, b.id)
+    memory.clusters.remove(top.id, b.id)
+    memory.artifacts.create("# Plan", path="/plan.md", title="Plan")
+    memory.artifacts.update("/plan.md", b"\xff\xfe\x00binary")
+    memory.artifacts.review("/plan.md", "approved", reviewer="Bo", comments="fine")
+    memory.artifacts.delete("/plan.md")
+    memory.artifacts.create("again", path="/plan.md")
+    memory.forget(b.id)
+    with memory.unit("events"):
+        memory.events.record("credit", a.id, {"delta": 1})
+        memory.events.record("credit", a.id, {"delta": 1})
+    memory.remember("old state", state="dead", created_at="1999-12-31T23:59:59.000001Z")
+
+
+def exported(memory: Commonplace) -> str:
+    lines: list[str] = []
+    with memory.lease() as space:
+        transfer.export_space(space, lines.append)
+    return "".join(lines)
+
+
+def bring(memory: Commonplace, path: Path, **options: Any) -> ImportReport:
+    with memory.lease() as space:
+        return transfer.import_file(space, path, **options)
+
+
+def digest(memory: Commonplace) -> str:
+    with memory.lease() as space:
+        return transfer.digest(space)
+
+
+def sealed(lines: list[str]) -> str:
+    """Lines with an end line that fits them."""
+    body = "".join(line + "\n" for line in lines)
+    end = {"type": "end", "lines": len(lines), "counts": {},
+           "sha256": hashlib.sha256(body.encode()).hexdigest()}  # fmt: skip
+    return body + json.dumps(end) + "\n"
+
+
+@pytest.fixture
+def story(memory: Commonplace, tmp_path: Path) -> Path:
+    live(memory)
+    path = tmp_path / "story.jsonl"
+    path.write_text(exported(memory), encoding="utf-8")
+    return path
+
+
+def test_a_trusted_export_comes_back_exactly(
+    memory: Commonplace, other: Commonplace, story: Path
+) -> None:
+    report = bring(other, story, trust_file=True)
+    assert (report.conflicts, report.skipped, report.unchanged) == (0, 0, 0)
+    assert digest(other) == digest(memory)
+    theirs, ours = exported(other).splitlines(), exported(memory).splitlines()
+    assert len(json.loads(theirs[-1])["counts"]) == len(json.loads(ours[-1])["counts"])
+
+
+def test_an_import_can_be_searched_and_looked_at(other: Commonplace, story: Path) -> None:
+    bring(other, story)
+    assert other.recall("who asked about the zebra?")[0].memory.text == "Where is the zebra?"
+    assert other.recall("Ana")[0].memory.text == "Where is the zebra?"  # found by its speaker
+    assert [m.text for m in other.find_text("likes coffee")[0]] == ["Alice likes coffee"]
+    alice = other.find_text("likes coffee")[0][0]
+    assert [v.memory.text for v in other.history.versions(alice.id)][-1] == "Alice likes tea"
+    assert other.get("plan").text == "Better plan"
+    assert [line.position for line in other.conversations.history("talk")] == [0, 1]
+    assert other.artifacts.read("/plan.md")[1].content == b"again"
+    assert [c.name for c in other.clusters.all()] == ["drinks", "hot ones"]
+
+
+def test_the_same_file_twice_changes_nothing(other: Commonplace, story: Path) -> None:
+    first = bring(other, story)
+    before, operations = digest(other), other.history.operations()
+    again = bring(other, story)
+    assert (again.added, again.conflicts, again.skipped) == (0, 0, 0)
+    assert again.unchanged == first.added
+    assert again.operations == []
+    assert digest(other) == before
+    assert other.history.operations() == operations
+
+
+def test_importing_into_its_own_store_changes_nothing(memory: Commonplace, story: Path) -> None:
+    before = digest(memory)
+    report = bring(memory, story)
+    assert (report.added, report.conflicts, report.skipped) == (0, 0, 0)
+    assert digest(memory) == before
+
+
+def test_what_happened_since_the_last_import_is_added(
+    memory: Commonplace, other: Commonplace, story: Path
+) -> None:
+    bring(other, story, trust_file=True)
+    alice = memory.find_text("likes coffee")[0][0]
+    memory.revise(alice.id, text="Alice likes water")
+    memory.remember("A later thought")
+    story.write_text(exported(memory), encoding="utf-8")
+    report = bring(other, story, trust_file=True)
+    assert (report.added, report.conflicts) == (2, 0)
+    assert digest(other) == digest(memory)
+
+
+def test_what_was_changed_on_both_sides_is_a_conflict_and_stays(
+    memory: Commonplace, other: Commonplace, story: Path
+) -> None:
+    bring(other, story)
+    alice = other.find_text("likes coffee")[0][0]
+    other.revise(alice.id, text="Alice likes beer")
+    memory.revise(alice.id, text="Alice likes water")
+    story.write_text(exported(memory), encoding="utf-8")
+    report = bring(other, story)
+    assert report.conflicts == 1
+    assert "line" in report.problems[0].where
+    assert other.get(alice.id).text == "Alice likes beer"
+
+
+def test_another_memory_under_the_same_id_is_a_conflict_and_stays(
+    memory: Commonplace, other: Commonplace, tmp_path: Path
+) -> None:
+    mine = memory.remember("mine")
+    other.remember("theirs", id=mine.id)
+    path = tmp_path / "x.jsonl"
+    path.write_text(exported(memory), encoding="utf-8")
+    assert bring(other, path).conflicts == 1
+    assert other.get(mine.id).text == "theirs"
+
+
+def test_an_undone_import_can_be_imported_again(other: Commonplace, tmp_path: Path) -> None:
+    with Commonplace(tmp_path / "source", embedding="none") as source:
+        source.remember("zebra")
+        path = tmp_path / "x.jsonl"
+        path.write_text(exported(source), encoding="utf-8")
+    bring(other, path)
+    other.undo()
+    assert not other.find_text("zebra")[0]
+    assert bring(other, path).added == 1
+    assert other.find_text("zebra")[0]
+    assert bring(other, path).added == 0
+
+
+def test_trust_is_external_unless_the_file_is_vouched_for(
+    memory: Commonplace, other: Commonplace, fresh: Callable[[], Commonplace], story: Path
+) -> None:
+    bring(other, story)
+    every, _ = other.browse(states=["active", "archived", "superseded", "dead"])
+    assert {each.trust for each in every} == {"external"}
+    assert other.find_text("coffee")[0][0].origin.user == "ana"
+    vouched = fresh()
+    bring(vouched, story, trust_file=True)
+    assert {each.trust for each in vouched.browse()[0]} == {"stated", "inferred"}
+    bring(other, story, trust_file=True)  # what is here does not rise by importing again
+    assert {each.trust for each in other.browse()[0]} == {"external"}
+
+
+def test_conversations_of_the_same_name_are_joined(
+    memory: Commonplace, other: Commonplace, story: Path
+) -> None:
+    other.conversations.add("talk", Line(speaker="Cy", text="first"))
+    report = bring(other, story)
+    assert report.conflicts == 0
+    said = [(line.position, line.speaker) for line in other.conversations.history("talk")]
+    assert said == [(0, "Cy"), (1, "Ana"), (2, "Bo")]
+    assert bring(other, story).added == 0
+
+
+def test_a_cut_or_changed_file_is_refused_before_anything_is_written(
+    other: Commonplace, story: Path
+) -> None:
+    whole = story.read_bytes()
+    lines = whole.splitlines(keepends=True)
+    for damaged in (
+        whole[:-1][: len(whole) // 2],
+        b"".join(lines[:-1]),
+        b"".join(lines[:3] + lines[4:]),
+        whole.replace(b"Alice likes tea", b"Alice hates tea"),
+        whole + b'{"type":"memory"}\n',
+    ):
+        story.write_bytes(damaged)
+        with pytest.raises(InvalidInput, match="Nothing was imported"):
+            bring(other, story)
+    assert other.history.operations() == []
+
+
+def test_cut_at_fifty_places_and_imported_again_it_is_the_same(
+    memory: Commonplace, fresh: Callable[[], Commonplace], story: Path, tmp_path: Path
+) -> None:
+    whole = story.read_bytes()
+    clean = fresh()
+    bring(clean, story)
+    wanted = digest(clean)
+    cut = tmp_path / "cut.jsonl"
+    for part in range(1, 50):
+        store = clean.at(f"cut-{part}")
+        cut.write_bytes(whole[: len(whole) * part // 50])
+        if cut.stat().st_size > 200:
+            report = bring(store, cut, partial=True)
+            assert not report.complete
+            assert report.conflicts == 0
+        again = bring(store, story)
+        assert (again.conflicts, again.skipped) == (0, 0)
+        assert digest(store) == wanted, f"cut after {part}/50"
+
+
+def test_a_batch_that_fails_leaves_nothing_of_itself(
+    memory: Commonplace, other: Commonplace, tmp_path: Path
+) -> None:
+    memory.remember_many([Draft(text=f"note {i}") for i in range(3)])
+    lines = exported(memory).splitlines()[:-1]
+    bad = json.loads(lines[-1])
+    bad["value"]["importance"] = 7
+    path = tmp_path / "bad.jsonl"
+    path.write_text(sealed([*lines[:-1], json.dumps(bad)]), encoding="utf-8")
+    with pytest.raises(InvalidInput, match=r"bad.jsonl, line 5: importance must be"):
+        bring(other, path)
+    assert other.browse()[1] == 0
+
+
+HOSTILE: list[Any] = [
+    [],
+    "text",
+    {"type": "nonsense", "op": 1, "form": 1, "status": "current", "value": {}},
+    {"type": ["memory"], "op": 1, "form": 1, "status": "current", "value": {}},
+    {"type": "memory", "op": "1", "form": 1, "status": "current", "value": {}},
+    {"type": "memory", "op": 1, "form": 0, "status": "current", "value": {}},
+    {"type": "memory", "op": 1, "form": True, "status": "current", "value": {}},
+    {"type": "memory", "op": 1, "form": 1, "status": "odd", "value": {}},
+    {"type": "memory", "op": 1, "form": 1, "status": "current"},
+    {"type": "memory", "op": 1, "form": 1, "status": "current", "value": []},
+    {"type": "memory", "op": 1, "form": 1, "status": "removal", "value": {"id": "x"}},
+    {"type": "memory", "op": 1, "form": 1, "status": "removal", "value": {}},
+    {"type": "event", "op": 1, "form": 1, "status": "current", "value": {"kind": "k"}},
+    {"type": "event", "op": 1, "form": 1, "status": "current", "value": {
+        "kind": "k", "subject": "", "at": "2026-01-01", "payload": None, "payload_hash": "zz"}},
+    {"type": "link", "op": 1, "form": 1, "status": "current", "after": 5, "value": {}},
+]  # fmt: skip
+
+HOSTILE_FIELDS: list[tuple[str, Any]] = [
+    ("id", "../../etc/passwd"),
+    ("id", "A" * 36),
+    ("id", None),
+    ("text", ""),
+    ("text", "a\x00b"),
+    ("text", "half \ud83d"),
+    ("text", "x" * 1_000_001),
+    ("text", 5),
+    ("kind", "Robert'); DROP TABLE memories;--"),
+    ("tags", "notalist"),
+    ("tags", [1]),
+    ("importance", "high"),
+    ("importance", True),
+    ("state", "immortal"),
+    ("pinned", 1),
+    ("created_at", "0001-01-01T00:00:00+14:00"),
+    ("created_at", "tomorrow"),
+    ("created_at", None),
+    ("attrs", []),
+    ("attrs", {"a": "\ud800"}),
+    ("origin", {"user": 5}),
+    ("origin", {"tenant": "another"}),
+    ("trust", "divine"),
+    ("ref", ""),
+    ("unknown", 1),
+]
+
+
+def test_hostile_lines_are_refused_with_their_place(
+    memory: Commonplace, other: Commonplace, tmp_path: Path
+) -> None:
+    memory.remember("good")
+    lines = exported(memory).splitlines()[:-1]
+    path = tmp_path / "hostile.jsonl"
+    bad = [json.dumps(each) for each in HOSTILE]
+    for field, value in HOSTILE_FIELDS:
+        line = json.loads(lines[-1])
+        line["value"][field] = value
+        bad.append(json.dumps(line))
+    missing = json.loads(lines[-1])
+    del missing["value"]["trust"]
+    bad.append(json.dumps(missing))
+    bad += ["{", "NaN", '{"type": NaN}', "[" * 100_000, '{"type": 1' + "0" * 5_000 + "}", ""]
+    for each in bad:
+        path.write_text(sealed([*lines, each]), encoding="utf-8")
+        with pytest.raises(InvalidInput, match=r"hostile.jsonl, line 4: "):
+            bring(other, path)
+    assert other.browse()[1] == 0
+    assert other.history.operations() == []
+
+
+def test_lines_that_lead_nowhere_are_skipped_and_reported(
+    other: Commonplace, tmp_path: Path
+) -> None:
+    one, two = str(uuid.uuid4()), str(uuid.uuid4())
+    at = "2026-01-01T00:00:00Z"
+    common = {"attrs": {}, "origin": {}, "created_at": at}
+    values = [
+        ("link", {"id": one, "source": one, "target": two, "kind": "x", "weight": 1, "reason": "",
+                  **common}),
+        ("fact", {"id": one, "subject": "a", "predicate": "b", "object": "c", "valid_from": None,
+                  "valid_to": None, "confidence": 1, "memory": two, **common}),
+        ("member", {"cluster": one, "memory": two}),
+        ("message", {"memory": one, "conversation": "c", "session": "", "position": 0,
+                     "speaker": "s"}),
+        ("cluster", {"id": one, "name": "c", "digest": "", "parent": two, "centroid": None,
+                     **common}),
+        ("review", {"artifact": one, "version": 1, "reviewer": "", "outcome": "approved",
+                    "comments": "", "origin": {}, "created_at": at}),
+    ]  # fmt: skip
+    lines = [json.dumps({"format": "commonplace-export", "version": 1})]
+    for name, value in values:
+        line = {"type": name, "op": 1, "form": 1, "status": "current", "value": value}
+        lines.append(json.dumps(line))
+    path = tmp_path / "dangling.jsonl"
+    path.write_text(sealed(lines), encoding="utf-8")
+    report = bring(other, path)
+    assert (report.added, report.skipped, report.conflicts) == (0, len(values), 0)
+
+
+def test_a_cluster_within_itself_is_left_out(other: Commonplace, tmp_path: Path) -> None:
+    ids = [str(uuid.uuid4()) for _ in range(2)]
+
+    def cluster(at: int, parent: int | None) -> dict[str, Any]:
+        return {"id": ids[at], "name": "c", "digest": "", "centroid": None, "attrs": {},
+                "parent": None if parent is None else ids[parent], "origin": {},
+                "created_at": "2026-01-01T00:00:00Z"}  # fmt: skip
+
+    from commonplace.engine import portable
+    from commonplace.storage.tables import CLUSTERS
+
+    first = cluster(0, None)
+    after = portable.mark(CLUSTERS, first)
+    records = [(1, None, first), (1, None, cluster(1, 0)), (2, after, cluster(0, 1))]
+    lines = [json.dumps({"format": "commonplace-export", "version": 1})]
+    for form, mark, value in records:
+        line = {"type": "cluster", "op": 1, "form": form, "status": "current", "value": value}
+        lines.append(json.dumps(line | ({"after": mark} if mark else {})))
+    path = tmp_path / "loop.jsonl"
+    path.write_text(sealed(lines), encoding="utf-8")
+    report = bring(other, path)
+    assert (report.added, report.conflicts) == (2, 1)
+    assert "within itself" in report.problems[0].what
+
+
+def test_a_newer_format_is_refused(other: Commonplace, tmp_path: Path) -> None:
+    path = tmp_path / "new.jsonl"
+    path.write_text(sealed([json.dumps({"format": "commonplace-export", "version": 2})]))
+    with pytest.raises(UnsupportedVersion):
+        bring(other, path)
+    with pytest.raises(NotFound):
+        bring(other, tmp_path / "absent.jsonl")
+
+
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(data=st.binary(max_size=300), at=st.integers(0, 10_000))
+def test_any_damage_is_a_typed_error_or_changes_nothing_else(
+    other: Commonplace, story: Path, data: bytes, at: int
+) -> None:
+    whole = story.read_bytes()
+    place = at % len(whole)
+    broken = story.with_name("broken.jsonl")
+    broken.write_bytes(whole[:place] + data + whole[place + len(data) :])
+    for partial in (False, True):
+        try:
+            bring(other, broken, partial=partial)
+        except (InvalidInput, UnsupportedVersion) as error:
+            assert error.message
+
+
+def test_jsonl_of_plain_objects(other: Commonplace, tmp_path: Path) -> None:
+    path = tmp_path / "notes.jsonl"
+    rows: list[dict[str, Any]] = [
+        {"text": "First", "tags": ["a"], "occurred_at": "2026-01-02", "trust": "stated"},
+        {"text": "Second", "ref": "two", "created_at": None},
+        {"text": "Third", "id": str(uuid.uuid4()), "origin": {"user": "ana"}, "pinned": True},
+    ]
+    body = "\ufeff" + "\n\n".join(json.dumps(row) for row in rows)
+    path.write_text(body, encoding="utf-8")
+    report = bring(other, path)
+    assert (report.added, report.counts) == (3, {"memory": 3})
+    before = digest(other)
+    again = bring(other, path)
+    assert (again.added, again.unchanged, again.conflicts) == (0, 3, 0)
+    assert digest(other) == before
+    assert other.get("two").trust == "external"
+    other.revise("two", text="Second, corrected")
+    assert bring(other, path).unchanged == 3  # its first form is in its history
+    path.write_text(json.dumps({"text": "Other", "ref": "two"}))
+    assert bring(other, path).conflicts == 1
+    assert other.get("two").text == "Second, corrected"
+
+
+@pytest.mark.parametrize(
+    "line",
+    ['{"text": ""}', '{"title": "no text"}', '{"text": "x", "vectors": []}', '{"text": "x", "a":1}',
+     '{"text": "x", "created_at": "0001-01-01T00:00:00+14:00"}', "[1]", "{broken",
+     '{"text": "x", "tags": null}', '{"text": "x", "origin": {"a": 1}}', '{"text": "\\ud800"}'],
+)  # fmt: skip
+def test_a_bad_plain_line_changes_nothing(other: Commonplace, tmp_path: Path, line: str) -> None:
+    path = tmp_path / "notes.jsonl"
+    path.write_text('{"text": "good"}\n' + line + "\n")
+    with pytest.raises(InvalidInput, match=r"notes.jsonl, line 2: "):
+        bring(other, path)
+    assert other.browse()[1] == 0
+
+
+def test_a_directory_of_notes(other: Commonplace, tmp_path: Path) -> None:
+    folder = tmp_path / "notes"
+    (folder / "deep").mkdir(parents=True)
+    (folder / ".git").mkdir()
+    (folder / "a.md").write_text("# A heading\n\nText with ümlaut\n", encoding="utf-8")
+    (folder / "deep" / "b.TXT").write_bytes(b"\xef\xbb\xbfplain\r\n")
+    (folder / "c.jsonl").write_text('{"text": "from lines"}')
+    (folder / "empty.md").write_text(" \n")
+    (folder / ".git" / "x.md").write_text("hidden")
+    (folder / "picture.png").write_bytes(b"\x89PNG")
+    (folder / "out.md").symlink_to("/etc/hostname")
+    report = bring(other, folder)
+    assert (report.added, report.skipped) == (3, 1)
+    heading = other.find_text("ümlaut")[0][0]
+    assert (heading.title, heading.text) == ("A heading", "# A heading\n\nText with ümlaut\n")
+    assert heading.attrs == {"file": "a.md"}
+    assert other.find_text("plain")[0][0].title == "b"
+    assert bring(other, folder).added == 0
+    (folder / "bad.md").write_bytes(b"\xff\xfe")
+    with pytest.raises(InvalidInput, match=r"bad\.md"):
+        bring(other, folder)
+
+
+def test_digest_sees_every_difference(fresh: Callable[[], Commonplace], story: Path) -> None:
+    seen = set()
+    for change in (
+        lambda m: None,
+        lambda m: m.remember("more"),
+        lambda m: m.revise("plan", importance=0.51),
+        lambda m: m.forget("plan"),
+        lambda m: m.events.record("k"),
+        lambda m: m.links.remove(m.links.of()[0].id),
+        lambda m: m.artifacts.review("/plan.md", "commented"),
+    ):
+        store = fresh()
+        bring(store, story)
+        change(store)
+        seen.add(digest(store))
+    assert len(seen) == 7
+
+
+def test_an_export_is_told_in_pieces_and_an_import_is_quick(
+    memory: Commonplace, other: Commonplace, tmp_path: Path
+) -> None:
+    rng = random.Random(1)
+    words = ["alpha", "beta", "gamma", "delta", "omega", "sigma"]
+    for _ in range(4):
+        memory.remember_many([Draft(text=" ".join(rng.choices(words, k=12))) for _ in range(500)])
+    path = tmp_path / "many.jsonl"
+    path.write_text(exported(memory), encoding="utf-8")
+    steps: list[tuple[int, int]] = []
+    begun = time.monotonic()
+    report = bring(other, path, progress=lambda done, total: steps.append((done, total)))
+    assert report.added == 2_000
+    assert len(report.operations) == 4
+    assert time.monotonic() - begun < 20
+    assert steps[-1][0] == steps[-1][1] == path.stat().st_size
+    assert bring(other, path).added == 0
