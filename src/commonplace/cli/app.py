@@ -12,7 +12,6 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from commonplace import __version__
 from commonplace.cli import INTERRUPTED, memories, stores
 from commonplace.cli.terminal import visible
 from commonplace.errors import (
@@ -28,7 +27,6 @@ from commonplace.errors import (
 )
 
 BROKEN_PIPE = 141  # what a shell shows for a program that SIGPIPE ended
-UNEXPECTED = 70
 EXIT_CODES: dict[type[CommonplaceError], int] = {
     InvalidInput: 2,
     NotFound: 3,
@@ -104,6 +102,9 @@ for command in (*memories.COMMANDS, *stores.COMMANDS):
     app.command(name=command.__name__.rstrip("_"))(command)
 
 
+_as_json = False  # how errors are told, also those of the command line itself
+
+
 def run(args: Sequence[str]) -> int:
     """One command line; its exit code."""
     global _as_json
@@ -131,9 +132,6 @@ def run(args: Sequence[str]) -> int:
     return code
 
 
-_as_json = False
-
-
 def _usage(error: Exception) -> int:
     """What typer found wrong with the command line; anything else is a fault of ours."""
     if not hasattr(error, "format_message"):
@@ -157,6 +155,3 @@ def _complain(parts: dict[str, str]) -> None:
         text = visible(f"error: {parts['message']} {parts['hint']}".rstrip())
     sys.stdout.flush()
     sys.stderr.write(text + "\n")
-
-
-__all__ = ["EXIT_CODES", "__version__", "app", "run"]

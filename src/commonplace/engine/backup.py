@@ -36,7 +36,14 @@ from commonplace.errors import (
     UnsupportedVersion,
 )
 from commonplace.storage import schema
-from commonplace.storage.sqlite import Store, copy_database, read_head, sync_directory, typed
+from commonplace.storage.sqlite import (
+    Store,
+    connect,
+    copy_database,
+    read_head,
+    sync_directory,
+    typed,
+)
 from commonplace.storage.tables import VERSIONED, Table, digest
 
 FORMAT = "commonplace-backup"
@@ -501,7 +508,7 @@ def _lay_aside(file: Path, aside: Path, entry: Mapping[str, Any], name: str, pla
         raise StorageUnavailable(
             "The disk did not keep what was written to it.", hint="Look at the disk."
         )
-    connection = apsw.Connection(str(aside), flags=apsw.SQLITE_OPEN_READWRITE)
+    connection = connect(aside)
     try:
         if place != name:
             if entry["schema"] != len(schema.MIGRATIONS):

@@ -22,7 +22,13 @@ from commonplace.engine import backup, memories
 from commonplace.engine.backup import KEPT, TABLES, Kept, Progress, named, read_rows
 from commonplace.engine.library import Library
 from commonplace.engine.model import Origin
-from commonplace.errors import CommonplaceError, Conflict, NotFound, StorageCorrupt
+from commonplace.errors import (
+    CommonplaceError,
+    Conflict,
+    NotFound,
+    StorageCorrupt,
+    StorageUnavailable,
+)
 from commonplace.storage import derived, schema
 from commonplace.storage.sqlite import (
     Store,
@@ -172,8 +178,9 @@ def _examine(
     diagnosis: Diagnosis,
     progress: Progress | None,
 ) -> None:
-    with _noting(diagnosis, "file", RESTORE):
+    with _noting(diagnosis, "file"):
         _check_file(connection, diagnosis)
+    _allow_bad_pages(connection)
     with _noting(diagnosis, "schema", RESTORE):
         _check_schema(connection, diagnosis)
     total = _count(connection, diagnosis)
@@ -214,6 +221,11 @@ def _noting(diagnosis: Diagnosis, check: str, hint: str = REPAIR) -> Iterator[No
         yield
     except Unreadable as error:
         diagnosis.add(check, f"It cannot be read ({type(error).__name__}: {error}).", hint)
+
+
+def _allow_bad_pages(connection: apsw.Connection) -> None:
+    """Read pages that fail their checksum too, where there are such: rows have their own hashes."""
+    connection.execute("PRAGMA checksum_verification = OFF")
 
 
 def _check_file(connection: apsw.Connection, diagnosis: Diagnosis) -> None:
@@ -589,13 +601,11 @@ def repair(library: Library, space: str, *, progress: Progress | None = None) ->
     before = examine(library, space, progress=progress)
     rebuilt: list[str] = []
     if before.findings:
-        with _opened(library, space, Diagnosis(space)) as store:
-            if store is None:
-                raise StorageCorrupt(before.findings[0].what, hint=RESTORE)
-            try:
+        # A page that cannot be read, freed or written over: only a new file helps.
+        hopeless = contextlib.suppress(StorageCorrupt, StorageUnavailable, Conflict)
+        with hopeless, _opened(library, space, Diagnosis(space)) as store:
+            if store is not None:
                 rebuilt = _mend(store, library.embedder, before)
-            except (StorageCorrupt, Conflict):
-                rebuilt = []  # a page that cannot be read or freed: only a new file helps
         _forget(library, space)
     after = examine(library, space)
     if after.ill("file", "schema", "grams", *DERIVED):
@@ -618,6 +628,7 @@ def _forget(library: Library, space: str) -> None:
 def _mend(store: Store, embedder: Embedder | None, ills: Diagnosis) -> list[str]:
     rebuilt = []
     with store.maintain() as connection:
+        _allow_bad_pages(connection)
         if ills.ill("file"):
             connection.execute("REINDEX")
             rebuilt.append("indexes")
@@ -805,22 +816,30 @@ def _save(
     library: Library, space: str, aside: Path, progress: Progress | None = None
 ) -> tuple[dict[str, int], list[str], int]:
     """(rows saved, rows lost, the change counter they were read at)."""
+    path = library.file(space)
+    if not path.exists():
+        raise NotFound(f"There is no space {space}.", field="space")
     aside.unlink(missing_ok=True)
-    with _opened(library, space, Diagnosis(space)) as store:
-        if store is None:
-            raise StorageCorrupt("The file cannot be opened.", hint="Restore it from a backup.")
+    old = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+    try:
+        _allow_bad_pages(old)  # before anything is read: the first page may be the bad one
+        old.set_busy_timeout(30_000)
+        if schema.version_of(old) != len(schema.MIGRATIONS):
+            raise StorageCorrupt("The file's schema is not of this release.", hint=RESTORE)
+        old.execute("BEGIN")
+        new = connect(aside, create=True)
         try:
-            new = connect(aside, create=True)
-            try:
-                schema.migrate(new)
-                with store.read() as old, new:
-                    saved, lost = _carry_over(old, new, space, library.embedder, progress)
-                    seq = max(0, read_head(new, space)[0])
-                new.pragma("journal_mode", "wal")
-            finally:
-                new.close(True)
-        except apsw.Error as error:
-            raise typed(error) from error
+            schema.migrate(new)
+            with new:
+                saved, lost = _carry_over(old, new, space, library.embedder, progress)
+                seq = read_head(new, space)[0]
+            new.pragma("journal_mode", "wal")
+        finally:
+            new.close(True)
+    except apsw.Error as error:
+        raise typed(error) from error
+    finally:
+        old.close(True)
     return saved, lost, seq
 
 
@@ -838,6 +857,7 @@ def _carry_over(
         if progress is not None:
             progress(i, len(KEPT) + 1)
         count, found = 0, set()
+        at = [kept.columns.index(part) for part in kept.key]
         marks = ", ".join("?" * (len(kept.columns) + 2))
         insert = f"INSERT INTO {kept.name} (space, {', '.join(kept.columns)}, hash)"
         for owner, values, sound in _every(old, kept, space, bound):
@@ -845,12 +865,11 @@ def _carry_over(
                 hashed = kept.hash(space, values)
                 new.execute(f"{insert} VALUES ({marks})", (space, *values, hashed))
                 count += 1
-                found.add(values[0])
             elif kept.name not in ("head", "counters"):
                 lost.append(named(kept, values))
-                found.add(values[0])
+            found.add(tuple(values[i] for i in at))
         saved[kept.name] = count
-        lost += [f"{kept.name} num {num}" for num in sorted(_promised(old, kept, space) - found)]
+        lost += [f"{kept.name} {key}" for key in sorted(_promised(old, kept, space) - found)]
     if not saved["head"]:
         write_head(new, space, *_true_head(new, space))
     with contextlib.suppress(*Unreadable):
@@ -923,17 +942,23 @@ def _every(
                 continue
 
 
-def _promised(connection: apsw.Connection, kept: Kept, space: str) -> set[int]:
-    """Numbers of rows that an index knows of, whatever became of the rows themselves."""
-    if kept.name not in {table.name for table in VERSIONED}:
-        return set()
+_INDEXES = {
+    **{table.name: f"{table.name}_seq" for table in VERSIONED},
+    "operations": "operations_id", "events": "events_kind", "versions": "versions_until",
+}  # fmt: skip
+
+
+def _promised(connection: apsw.Connection, kept: Kept, space: str) -> set[tuple[Any, ...]]:
+    """Keys of rows that an index knows of, whatever became of the rows themselves."""
     found = set()
-    with contextlib.suppress(apsw.Error):
-        for (num,) in connection.execute(
-            f"SELECT num FROM {kept.name} INDEXED BY {kept.name}_seq WHERE space = ?",  # noqa: S608
-            (space,),
-        ):
-            found.add(num)
+    if kept.name in _INDEXES:
+        with contextlib.suppress(*Unreadable):
+            for key in connection.execute(
+                f"SELECT {', '.join(kept.key)} FROM {kept.name}"  # noqa: S608
+                f" INDEXED BY {_INDEXES[kept.name]} WHERE space = ?",
+                (space,),
+            ):
+                found.add(key)
     return found
 
 

@@ -152,11 +152,17 @@ class Library:
                             space.has_work = False  # before looking: a write may set it again
                             if upkeep.embed_some(space):
                                 space.has_work = True
-                            elif upkeep.has_work(space):
+                            elif upkeep.find_work(space):
                                 space.has_work = waiting = True
                                 break
                 except CommonplaceError:
-                    space.has_work = waiting = True  # a full disk, an absent provider: later
+                    waiting = True  # a full disk, an absent provider: later
+                    self._look_again(name)
+
+    def _look_again(self, name: str) -> None:
+        with self._lock:
+            if name in self._opened:
+                self._opened[name].has_work = True
 
     def _due(self) -> list[str]:
         with self._lock:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from commonplace.embedding.provider import Embedder
 from commonplace.engine import checks
-from commonplace.errors import StorageCorrupt
+from commonplace.errors import EmbeddingUnavailable, StorageCorrupt
 from commonplace.storage import derived
 from commonplace.storage.sqlite import Store, Unit, read_head
 from commonplace.storage.tables import digest
@@ -32,6 +32,7 @@ class OpenSpace:
     pins: int = 0
     has_work: bool = False
     _index: SpaceIndex | None = None
+    _model: tuple[str, str, int] | None = None
     _reads: dict[int, tuple[int, int]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -49,14 +50,24 @@ class OpenSpace:
     @property
     def index(self) -> SpaceIndex:
         """The resident index, made on first use."""
+        model = self.model  # which may ask a provider, and so not under the lock
         with self._lock:
-            if self._index is None:
+            if self._index is None or self._index.model != model:
                 from commonplace.storage.index import SpaceIndex
 
-                model = self.embedder
-                identity = (model.id, model.weights, model.dimensions) if model else None
-                self._index = SpaceIndex(self.name, identity)
+                self._index = SpaceIndex(self.name, model)
             return self._index
+
+    @property
+    def model(self) -> tuple[str, str, int] | None:
+        """(id, weights, dimensions) of the embedder; None without one, or until it has answered."""
+        if self._model is None and self.embedder is not None:
+            try:
+                model = self.embedder
+                self._model = (model.id, model.weights, model.dimensions)
+            except EmbeddingUnavailable:
+                return None
+        return self._model
 
     @contextlib.contextmanager
     def view(self) -> Iterator[tuple[apsw.Connection, Snapshot]]:
@@ -80,9 +91,9 @@ class OpenSpace:
 
     def current_model(self, connection: apsw.Connection) -> int | None:
         """The number of the embedder's model in this file, if any vector is by it."""
-        if self.embedder is None:
+        if self.model is None:
             return None
-        return derived.known_model(connection, self.embedder.id, self.embedder.weights)
+        return derived.known_model(connection, self.model[0], self.model[1])
 
     def count_reads(self, nums: list[int], at: int) -> None:
         """Note that memories were read; written within a second."""

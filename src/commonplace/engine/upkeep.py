@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import apsw
 
 BATCH = 32
+FOUND = 10_000  # how many memories are put into the outbox at once
 CLAIM_SECONDS = 120
 RETRY_SECONDS = (1, 5, 30, 120, 600)
 UPKEEP = Origin(client="commonplace", tool="upkeep")
@@ -49,8 +50,9 @@ def find_work(space: OpenSpace) -> bool:
     if space.embedder is None:
         return False
     with space.store.read() as connection:
-        model = space.current_model(connection)
-        due = _without_vectors(connection, space.name, model)
+        if space.model is None:
+            return has_work(space)  # a provider that has not yet said what it is
+        due = _without_vectors(connection, space.name, space.current_model(connection))
     if due:
         with space.store.maintain() as connection:
             for num in due:
@@ -73,8 +75,8 @@ def _without_vectors(connection: apsw.Connection, space: str, model: int | None)
         "SELECT DISTINCT memory FROM passages p WHERE space = ?1"
         " AND (model IS NULL OR model < ?2 OR model > ?2) AND NOT EXISTS"
         " (SELECT 1 FROM outbox o WHERE o.space = ?1 AND o.kind = 'embed'"
-        "  AND o.subject = CAST(p.memory AS TEXT)) LIMIT 10000",
-        (space, -1 if model is None else model),
+        "  AND o.subject = CAST(p.memory AS TEXT)) LIMIT ?3",
+        (space, -1 if model is None else model, FOUND),
     )
     return [row[0] for row in rows]
 
@@ -87,8 +89,25 @@ def embed_some(space: OpenSpace) -> int:
     try:
         return _embed(space, claimed)
     except EmbeddingUnavailable as error:
-        _postpone(space, claimed, error)
-        raise
+        if len(claimed) == 1:
+            _postpone(space, claimed, error)
+            raise
+    return _embed_singly(space, claimed)
+
+
+def _embed_singly(space: OpenSpace, nums: list[int]) -> int:
+    """Embed what failed together one by one, so that one text does not hold up the others."""
+    finished = failed = 0
+    for i, num in enumerate(nums):
+        try:
+            finished += _embed(space, [num])
+        except EmbeddingUnavailable as error:
+            failed += 1
+            if failed > finished + 1:  # it is not the text: the provider does not answer
+                _postpone(space, nums[i:], error)
+                raise
+            _postpone(space, [num], error)
+    return finished
 
 
 def _claim(space: OpenSpace) -> list[int]:
