@@ -241,7 +241,7 @@ def durable_store(plan: Plan) -> Section:
 
 def _together(memory: Commonplace, corpus: Corpus, writes: int) -> float:
     """Writes per second of many threads, each waiting for its own to be on disk."""
-    each = max(10, writes * 4 // THREADS)
+    each = max(2, writes * 4 // THREADS)
     drafts = [corpus.drafts(at, at + 1) for at in range(THREADS * each)]
     ready = threading.Barrier(THREADS + 1)
 
@@ -515,6 +515,8 @@ def spaces(plan: Plan) -> Section:
 _START = """
 import json, os, sys, time
 begun = time.process_time()
+sum(range(3_000_000))
+counted, begun = time.process_time() - begun, time.process_time()
 from commonplace import Commonplace
 imported = time.process_time()
 wall = time.perf_counter()
@@ -530,7 +532,7 @@ pages = int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SI
 print(json.dumps({
     "import": imported - begun, "open": opened_wall - wall, "open cpu": opened - imported,
     "first recall wall": recalled_wall - opened_wall, "first recall cpu": recalled - opened,
-    "process cpu": recalled, "resident": pages,
+    "process cpu": recalled - counted, "resident": pages, "counting": counted,
 }))
 sys.stdout.flush()
 os._exit(0)  # what closing costs is not asked here
@@ -549,11 +551,13 @@ def start(plan: Plan) -> Section:
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
         runs.append(json.loads(done.stdout))
     at = {name: statistics.median(run[name] for run in runs) for name in runs[0]}
+    best = {name: min(run[name] for run in runs) for name in runs[0]}
     vectors_held = size * (DIMENSIONS + 4)
     rows = [
         Row(
             name="from commonplace import Commonplace, CPU",
             measured=milliseconds(at["import"]),
+            against=f"best {milliseconds(best['import'])}",
             target="≤ 150 ms",
             ok=at["import"] <= 0.150,
             values={"seconds": at["import"]},
@@ -561,7 +565,7 @@ def start(plan: Plan) -> Section:
         Row(
             name=f"opening a store of {size:,}",
             measured=milliseconds(at["open"]),
-            against=f"CPU {milliseconds(at['open cpu'])}",
+            against=f"best {milliseconds(best['open'])}, CPU {milliseconds(at['open cpu'])}",
             target="≤ 50 ms",
             ok=at["open"] <= 0.050,
             values={"seconds": at["open"], "cpu": at["open cpu"]},
@@ -569,8 +573,8 @@ def start(plan: Plan) -> Section:
         Row(
             name="first recall with the model, CPU of the process so far",
             measured=milliseconds(at["process cpu"]),
-            against=f"the recall alone: CPU {milliseconds(at['first recall cpu'])},"
-            f" {milliseconds(at['first recall wall'])}",
+            against=f"best {milliseconds(best['process cpu'])}, of it the recall"
+            f" {milliseconds(best['first recall cpu'])}",
             target="≤ 2 s",
             ok=at["process cpu"] <= 2.0,
             values=at,
@@ -582,7 +586,12 @@ def start(plan: Plan) -> Section:
             values={"bytes": at["resident"], "vectors": vectors_held},
         ),
     ]
-    return Section(f"Cold start, {size:,} memories", rows, ["the built-in model embeds the query"])
+    notes = [
+        "the built-in model embeds the query",
+        f"a busy machine inflates CPU times too: adding up 3,000,000 numbers took"
+        f" {milliseconds(at['counting'])}, at best {milliseconds(best['counting'])}",
+    ]
+    return Section(f"Cold start, {size:,} memories", rows, notes)
 
 
 PARTS: dict[str, Callable[[Plan], Section]] = {

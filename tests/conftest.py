@@ -35,7 +35,7 @@ class WordVectors:
         self.weights = weights
         self.meanings = meanings or {}
         self.texts = 0
-        self.batches: list[int] = []
+        self._directions: dict[str, NDArray[np.float32]] = {}
         self.gate = threading.Event()
         self.gate.set()
 
@@ -43,16 +43,22 @@ class WordVectors:
         if not query:
             self.gate.wait(30)
             self.texts += len(texts)
-            self.batches.append(len(texts))
         return np.stack([self._vector(text) for text in texts])
 
     def _vector(self, text: str) -> NDArray[np.float32]:
         total = np.zeros(self.dimensions, np.float32)
         for word in analyse(text) or ["nothing"]:
-            seed = f"{self.weights}:{self.meanings.get(word, word)}".encode()
-            numbers = np.random.default_rng(int.from_bytes(hashlib.sha256(seed).digest()[:8]))
-            total += numbers.standard_normal(self.dimensions).astype(np.float32)
+            total += self._direction(self.meanings.get(word, word))
         return np.asarray(total / np.linalg.norm(total), np.float32)
+
+    def _direction(self, word: str) -> NDArray[np.float32]:
+        known = self._directions.get(word)
+        if known is None:
+            seed = hashlib.sha256(f"{self.weights}:{word}".encode()).digest()
+            numbers = np.random.default_rng(int.from_bytes(seed[:8]))
+            known = numbers.standard_normal(self.dimensions).astype(np.float32)
+            self._directions[word] = known
+        return known
 
     def close(self) -> None:
         """Nothing is held."""

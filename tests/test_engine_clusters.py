@@ -5,10 +5,10 @@ from datetime import UTC, datetime
 
 import numpy as np
 import pytest
-from conftest import WordVectors, texts
 
 from commonplace import Commonplace
 from commonplace.errors import Conflict, InvalidInput, NotFound
+from conftest import WordVectors, texts
 
 
 def test_a_cluster_is_a_named_group_with_a_digest(memory: Commonplace) -> None:

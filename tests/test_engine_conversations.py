@@ -3,10 +3,10 @@ from __future__ import annotations
 import threading
 
 import pytest
-from conftest import texts
 
 from commonplace import Commonplace, Line
 from commonplace.errors import Conflict, InvalidInput, NotFound
+from conftest import texts
 
 
 def say(

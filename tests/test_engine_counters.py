@@ -2,10 +2,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from conftest import wait_until
-
 from commonplace import Commonplace
 from commonplace.storage.sqlite import read_head
+from conftest import wait_until
 
 
 def stored_accesses(memory: Commonplace) -> int:

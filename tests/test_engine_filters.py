@@ -4,10 +4,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from conftest import WordVectors, texts
 
 from commonplace import Commonplace, Draft, Filters, Origin, Weighting
 from commonplace.errors import InvalidInput
+from conftest import WordVectors, texts
 
 ANN = Origin(user="ann", client="editor", tool="save", session="s1", url="https://e.org")
 

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
-from conftest import texts
 
 from commonplace import Commonplace, Origin
 from commonplace.errors import Conflict, InvalidInput, NotFound
+from conftest import texts
 
 
 def web(memory: Commonplace, *edges: tuple[str, str, float], kind: str = "knows") -> dict[str, str]:
@@ -118,7 +119,7 @@ def test_a_walk_finds_simple_paths_with_scores_nearest_and_strongest_first(
 
 def test_a_walk_is_bounded_by_depth_paths_weight_and_kind(memory: Commonplace) -> None:
     chain = "abcdefghijklm"
-    ids = web(memory, *((a, b, 1.0) for a, b in zip(chain, chain[1:], strict=False)))
+    ids = web(memory, *((a, b, 1.0) for a, b in pairwise(chain)))
     assert len(memory.links.traverse(ids["a"]).paths) == 3
     assert len(memory.links.traverse(ids["a"], depth=10).paths) == 10
     assert len(memory.links.traverse(ids["g"], depth=10).paths) == 12

@@ -5,14 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from conftest import texts
 
 from commonplace import Commonplace, Draft
+from conftest import texts
 
 JAPANESE = {
     "来週の月曜日に東京本社で役員会議があります": ["東京の会議はいつ", "役員会議"],
-    "田中さんは甲殻類のアレルギーがあるので、エビは避けてください": ["田中さんのアレルギー", "エビ"],
-    "新しいデータベースにはPostgreSQLを採用することに決めた": ["データベースの採用", "PostgreSQLを採用"],
+    "田中さんは甲殻類のアレルギーがあるので、エビは避けてください": [
+        "田中さんのアレルギー",
+        "エビ",
+    ],
+    "新しいデータベースにはPostgreSQLを採用することに決めた": [
+        "データベースの採用",
+        "PostgreSQLを採用",
+    ],
     "猫の名前はミケで、三歳になりました": ["猫の名前", "ミケは何歳"],
     "京都旅行では金閣寺と清水寺を見学した": ["金閣寺", "京都の旅行"],
     "毎朝六時に起きて三十分ジョギングをする": ["ジョギング", "朝何時に起きる"],
@@ -36,7 +42,9 @@ KOREAN = {
     "여동생의 결혼식은 부산 바닷가에서 열렸다": ["결혼식", "부산 바닷가"],
 }
 RUSSIAN = {
-    "В следующий понедельник в московском офисе пройдёт совещание": ["совещания в Москве офис", "понедельника"],
+    "В следующий понедельник в московском офисе пройдёт совещание": [
+        "совещания в Москве офис", "понедельника",
+    ],
     "У Анны аллергия на арахис, будьте осторожны": ["аллергии на арахис", "Анна"],
     "Мы выбрали PostgreSQL для новой базы данных": ["база данных", "выбор PostgreSQL"],
     "Кошку зовут Муся, ей три года": ["кошка", "Муся"],
@@ -44,15 +52,19 @@ RUSSIAN = {
     "Каждое утро он бегает полчаса в парке": ["бегать в парке", "утром"],
     "Счета отправляются первого числа каждого месяца": ["отправка счетов", "счёт"],
     "В бабушкин борщ всегда кладут свежий укроп": ["борща", "укропа"],
-    "Резервное копирование сервера запускается в два часа ночи": ["резервная копия сервера", "ночью"],
+    "Резервное копирование сервера запускается в два часа ночи": [
+        "резервная копия сервера", "ночью",
+    ],
     "Она изучает квантовую механику в университете": ["квантовая механика", "университет"],
-    "Свадьба сестры прошла на берегу озера Байкал": ["свадьбу", "Байкале"],
+    "Свадьба сестры прошла на берегу озера Байкал": ["свадьбу", "Байкала"],
 }  # fmt: skip
 LANGUAGES = {"japanese": JAPANESE, "korean": KOREAN, "russian": RUSSIAN}
 
 
 @pytest.fixture(scope="module", params=["builtin", "none"])
-def polyglot(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Commonplace:
+def polyglot(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Commonplace:
     """All sentences of all languages in one space, with the real model and without."""
     path: Path = tmp_path_factory.mktemp("polyglot")
     memory = Commonplace(path, embedding=request.param)

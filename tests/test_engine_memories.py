@@ -7,10 +7,10 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
-from conftest import texts
 
 from commonplace import Commonplace, Draft, Origin
 from commonplace.errors import Conflict, InvalidInput, NotFound
+from conftest import texts
 
 EVERYTHING: dict[str, Any] = {
     "kind": "decision",

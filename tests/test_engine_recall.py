@@ -4,11 +4,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from conftest import WordVectors, texts
 
 from commonplace import Commonplace, Draft, Weighting
 from commonplace.engine.recall import MEANING_ONLY, WORDS_ONLY
 from commonplace.errors import InvalidInput
+from conftest import WordVectors, texts
 
 LIFE = [
     "Alice moved to the vision team in March",
@@ -41,9 +41,7 @@ def life(real: Commonplace) -> Commonplace:
         ("cooking ingredient herbs", LIFE[8]),
     ],
 )
-def test_the_right_memory_is_found_by_meaning(
-    life: Commonplace, query: str, expected: str
-) -> None:
+def test_the_right_memory_is_found_by_meaning(life: Commonplace, query: str, expected: str) -> None:
     hits = life.recall(query)
     assert hits[0].memory.text == expected
     assert hits.degraded == ""
@@ -54,7 +52,12 @@ def test_the_right_memory_is_found_by_meaning(
 
 @pytest.mark.parametrize(
     ("query", "expected"),
-    [("peanuts", LIFE[2]), ("POSTGRESQL", LIFE[6]), ("invoice", LIFE[5]), ("Lisbon office", LIFE[3])],
+    [
+        ("peanuts", LIFE[2]),
+        ("POSTGRESQL", LIFE[6]),
+        ("invoice", LIFE[5]),
+        ("Lisbon office", LIFE[3]),
+    ],
 )
 def test_the_right_memory_is_found_by_word(life: Commonplace, query: str, expected: str) -> None:
     hit = life.recall(query)[0]
@@ -182,7 +185,8 @@ def test_a_long_text_is_found_by_its_best_passage(real: Commonplace) -> None:
     real.remember(filler)
     hits = real.recall("dog swimming in the water", weighting=MEANING_ONLY)
     assert hits[0].memory.text == filler + hidden + filler
-    assert hits[0].similarity > 0.5
+    alike = {hit.memory.text: hit.similarity for hit in hits}
+    assert alike[filler + hidden + filler] > alike.get(filler, 0.0) + 0.1
 
 
 def test_limits_of_a_search(memory: Commonplace) -> None:
@@ -204,7 +208,8 @@ def test_limits_of_a_search(memory: Commonplace) -> None:
 @pytest.mark.parametrize(
     "query",
     ['"', '""', "a AND", "NEAR(a b, 2)", "*", "walrus*", "col:walrus", "-walrus", "^", "(walrus",
-     "'; DROP TABLE memories; --", "%", "_", "\\", "{}", "walrus OR 1=1", "🦭", "…", "?", " walrus "],
+     "'; DROP TABLE memories; --", "%", "_", "\\", "{}", "walrus OR 1=1", "🦭", "…", "?",
+     " walrus "],
 )  # fmt: skip
 def test_hostile_syntax_is_just_text(memory: Commonplace, query: str) -> None:
     memory.remember("walrus")

@@ -4,10 +4,10 @@ import stat
 from pathlib import Path
 
 import pytest
-from conftest import WordVectors, texts
 
 from commonplace import Commonplace, Library, Line
 from commonplace.errors import InvalidInput, NotFound, StorageUnavailable
+from conftest import WordVectors, texts
 
 
 def test_spaces_see_nothing_of_each_other(memory: Commonplace) -> None:

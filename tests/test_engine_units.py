@@ -3,10 +3,10 @@ from __future__ import annotations
 import threading
 
 import pytest
-from conftest import WordVectors, texts
 
 from commonplace import Commonplace, Line, Origin
 from commonplace.errors import CommonplaceError, Conflict, InvalidInput
+from conftest import WordVectors, texts
 
 
 class Stop(Exception):

@@ -139,12 +139,12 @@ def test_occurrences_are_worth_more_in_short_texts_and_saturate() -> None:
     assert worth(1, 10) < worth(2, 10) < worth(50, 10) < 1.9
 
 
-def test_min_max_scales_only_what_may_be_found() -> None:
-    scores = np.array([0.2, 0.6, 1.0, 9.0], np.float32)
-    among = np.array([True, True, True, False])
-    assert ranking.min_max(scores, among).tolist() == pytest.approx([0, 0.5, 1, 0])
-    same = ranking.min_max(np.array([0.3, 0.3], np.float32), np.array([True, True]))
-    assert same.tolist() == [1, 1]
-    none = ranking.min_max(np.array([0.0], np.float32), np.array([True]))
-    assert none.tolist() == [0]
-    assert ranking.min_max(scores, np.zeros(4, np.bool_)).tolist() == [0, 0, 0, 0]
+def test_scores_are_scaled_to_the_best_that_may_be_found() -> None:
+    scores = np.array([4.0, 1.0, 2.0, -1.0], np.float32)
+    among = np.array([False, True, True, True])
+    assert ranking.to_best(scores, among).tolist() == pytest.approx([0, 0.5, 1, 0])
+    assert ranking.to_best(scores, among, 8.0).tolist() == pytest.approx([0, 0.125, 0.25, 0])
+    assert ranking.to_best(scores, among, 1.0).tolist() == pytest.approx([0, 0.5, 1, 0])
+    assert ranking.to_best(scores, np.zeros(4, np.bool_)).tolist() == [0, 0, 0, 0]
+    nothing = np.array([0.0, -0.5], np.float32)
+    assert ranking.to_best(nothing, np.array([True, True])).tolist() == [0, 0]

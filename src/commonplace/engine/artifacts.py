@@ -141,7 +141,7 @@ def read(space: OpenSpace, name: str, *, version: int | None) -> tuple[Artifact,
     """An artifact with the content of one version, the newest by default."""
     with space.store.read() as connection:
         row = _need(connection, space.name, name)
-        wanted = row["version"] if version is None else version
+        wanted = row["version"] if version is None else checks.whole(version, "version")
         content = CONTENTS.fetch_one(
             connection, space.name, "AND artifact = ? AND version = ?", row["id"], wanted
         )
@@ -211,7 +211,7 @@ def review(
     checks.optional(comments, "comments", max_chars=checks.TEXT_CHARS)
     with space.write("review artifact", origin) as unit:
         row = _need(unit.connection, space.name, name)
-        wanted = row["version"] if version is None else version
+        wanted = row["version"] if version is None else checks.whole(version, "version")
         if not CONTENTS.fetch_one(
             unit.connection, space.name, "AND artifact = ? AND version = ?", row["id"], wanted
         ):

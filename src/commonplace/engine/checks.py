@@ -97,6 +97,26 @@ def limit(value: object, field: str = "limit", most: int = LIMIT) -> int:
     return value
 
 
+def whole(value: object, field: str) -> int:
+    """A whole number from 0 that the storage can hold."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63:
+        raise InvalidInput(
+            f"{field} must be a whole number from 0.", hint=f"Got {_short(value)}.", field=field
+        )
+    return value
+
+
+def names(value: object, field: str) -> set[str] | None:
+    """A collection of names; None stays None."""
+    if value is None:
+        return None
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise InvalidInput(
+            f"{field} must be a list of texts.", hint=f"Got {_short(value)}.", field=field
+        )
+    return {optional(each, field) for each in value}
+
+
 def when(value: object, field: str) -> int | None:
     """A moment as microseconds; a naive one is taken as UTC; None stays None."""
     if value is None:

@@ -44,6 +44,8 @@ def add(
     checks.text(conversation, "conversation", max_chars=checks.NAME_CHARS)
     prepared = []
     for line in lines:
+        if not isinstance(line, Line):
+            raise InvalidInput("A conversation is made of lines.", hint="Use Line.", field="lines")
         checks.text(line.speaker, "speaker", max_chars=checks.NAME_CHARS)
         checks.optional(line.session, "session")
         draft = memories.Draft(
@@ -109,13 +111,13 @@ def history(
 ) -> list[Message]:
     """The newest lines of a conversation, oldest of them first."""
     clause = f"AND conversation = ? AND {_LIVE}"
-    values: list[object] = [_name(conversation, "conversation")]
+    values: list[object] = [checks.optional(conversation, "conversation")]
     if session is not None:
         clause += " AND session = ?"
-        values.append(_name(session, "session"))
+        values.append(checks.optional(session, "session"))
     if before is not None:
         clause += " AND position < ?"
-        values.append(_count(before, "before"))
+        values.append(checks.whole(before, "before"))
     with space.store.read() as connection:
         rows = MESSAGES.fetch(
             connection, space.name, clause + " ORDER BY position DESC LIMIT ?", *values, limit
@@ -125,8 +127,8 @@ def history(
 
 def window(space: OpenSpace, identity: str, *, before: int, after: int) -> list[Message]:
     """A line with those around it."""
-    _count(before, "before")
-    _count(after, "after")
+    checks.whole(before, "before")
+    checks.whole(after, "after")
     here = of_memory(space, identity)
     with space.store.read() as connection:
         rows = MESSAGES.fetch(
@@ -138,16 +140,6 @@ def window(space: OpenSpace, identity: str, *, before: int, after: int) -> list[
             here.position + after,
         )
         return _joined(connection, space.name, rows)
-
-
-def _name(value: object, field: str) -> str:
-    return checks.optional(value, field)
-
-
-def _count(value: object, field: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63:
-        raise InvalidInput(f"{field} must be a whole number from 0.", field=field)
-    return value
 
 
 def names(space: OpenSpace) -> list[tuple[str, int]]:

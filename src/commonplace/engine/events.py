@@ -45,14 +45,14 @@ def listing(
     space: OpenSpace, *, kind: str | None, subject: str | None, limit: int, after: int = 0
 ) -> list[Event]:
     """Events in their order, after a given one."""
-    clause, params = "AND num > ?", [after]
-    values: list[object] = list(params)
+    clause = "AND num > ?"
+    values: list[object] = [checks.whole(after, "after")]
     if kind is not None:
         clause += " AND kind = ?"
-        values.append(kind)
+        values.append(checks.kind(kind))
     if subject is not None:
         clause += " AND subject = ?"
-        values.append(subject)
+        values.append(checks.optional(subject, "subject"))
     with space.store.read() as connection:
         return list(read(connection, space.name, clause + " ORDER BY num LIMIT ?", *values, limit))
 

@@ -207,7 +207,7 @@ class _Edges:
     ) -> None:
         self._connection = connection
         self._space = space
-        self._kinds = None if kinds is None else set(kinds)
+        self._kinds = checks.names(kinds, "kinds")
         self._weight = weight
         self._then: list[Link] | None = None
         if as_of is not None:

@@ -82,6 +82,8 @@ class Prepared:
 
 def prepare(draft: Draft, origin: Origin, speaker: str = "") -> Prepared:
     """Check a draft and analyse it; raises InvalidInput before anything is written."""
+    if not isinstance(draft, Draft):
+        raise InvalidInput("What is stored are drafts.", hint="Use Draft.", field="drafts")
     whence = checks.origin(draft.origin or origin)
     tags = checks.tags(draft.tags)
     values: dict[str, Any] = {
@@ -435,6 +437,7 @@ def supersede(space: OpenSpace, identity: str, draft: Draft, origin: Origin, rea
     """Store a successor; the old one stays, superseded and linked."""
     from commonplace.engine.graph import put_link
 
+    checks.optional(reason, "reason", max_chars=checks.REASON_CHARS)
     prepared = prepare(draft, origin)
     embed_now(space, [prepared])
     with space.write("supersede", origin) as unit:

@@ -27,17 +27,15 @@ def rarity(documents: int, holding: int) -> float:
     return math.log1p((documents - holding + 0.5) / (holding + 0.5))
 
 
-def min_max(scores: Floats, among: Flags) -> Floats:
-    """Scores moved to 0..1 by the least and greatest of those that may be found."""
-    chosen = scores[among]
-    out = np.zeros_like(scores)
-    if chosen.size:
-        low, high = float(chosen.min()), float(chosen.max())
-        if high > low:
-            out[among] = (chosen - np.float32(low)) / np.float32(high - low)
-        elif high > 0:
-            out[among] = 1.0
-    return out
+def to_best(scores: Floats, among: Flags, fair: float = 0.0) -> Floats:
+    """Scores from nothing (0) to the best that may be found (1).
+
+    If even the best is below what is `fair`, that counts as 1 instead: a weak match stays weak.
+    """
+    full = max(float(scores[among].max(initial=0.0)), fair)
+    if full <= 0:
+        return np.zeros_like(scores)
+    return np.where(among, np.clip(scores / np.float32(full), 0, 1), 0).astype(np.float32)
 
 
 def reciprocal_rank_fusion(

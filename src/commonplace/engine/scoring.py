@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     import apsw
 
 DAY = 86_400_000_000
+FAIR_LIKENESS = 0.4  # a cosine that is worth something in itself
 _LINKED = (
     "SELECT a.num, b.num, l.weight FROM memories a"
     " JOIN links l ON l.space = a.space AND l.source = a.id"
@@ -269,14 +270,13 @@ def fuse(search: Search, weighting: Weighting) -> Floats:
             score[order] += np.float32(weights[name] / total) / (weighting.rank_k + ranks)
         return score * np.float32(weighting.rank_k + 1)
     score = np.zeros_like(search.bm25)
-    best = float(search.bm25[mask].max(initial=0.0))
-    if best > 0 and weights["words"]:
-        words = search.bm25 / np.float32(best)
+    if weights["words"]:
+        words = ranking.to_best(search.bm25, mask)
         if weighting.coverage:
             words *= search.covered ** np.float32(weighting.coverage)
         score += np.float32(weights["words"] / total) * words
     if weights["meaning"]:
-        likeness = ranking.min_max(search.cosine, mask & search.embedded)
+        likeness = ranking.to_best(search.cosine, mask & search.embedded, FAIR_LIKENESS)
         score += np.float32(weights["meaning"] / total) * likeness
     return score
 

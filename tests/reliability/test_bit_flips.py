@@ -1,0 +1,244 @@
+"""A bit that flips on disk: what it changed is never served as if it had been stored (R5)."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from commonplace import Commonplace
+from commonplace.engine import doctor
+from commonplace.engine.library import Library
+from commonplace.errors import CommonplaceError, StorageCorrupt, StorageUnavailable
+from commonplace.storage.sqlite import Store
+from commonplace.storage.tables import Row, Table
+from conftest import WordVectors
+from fixtures.full_store import answers, fill, moments, plain, questions
+
+FLIPS = 300
+
+
+@dataclass
+class Whole:
+    """The file before anything happened to it, and what it answered."""
+
+    data: bytes
+    answers: dict[str, Any]
+    pages: dict[int, str]
+
+
+@dataclass
+class Seen:
+    """What a damaged file answered."""
+
+    silent: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    untyped: list[str] = field(default_factory=list)
+
+    @property
+    def anything(self) -> bool:
+        return bool(self.silent or self.refused or self.untyped)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
+    path = tmp_path_factory.mktemp("whole")
+    with Commonplace(path, embedding=WordVectors()) as memory:
+        fill(memory)
+        memory.settle()
+    with Commonplace(path, embedding=WordVectors()) as memory:
+        told = answers(memory)
+        assert doctor.examine(memory.library, "default").findings == []
+    file = path / "spaces" / "default.db"
+    connection = apsw.Connection(str(file))
+    pages = dict(connection.execute("SELECT pageno, name FROM dbstat"))
+    connection.close()
+    return Whole(file.read_bytes(), told, pages)
+
+
+def _ask(memory: Commonplace, before: dict[str, Any]) -> Seen:
+    seen = Seen()
+    asked = list(questions(memory))
+    try:
+        asked += moments(memory)
+    except CommonplaceError:
+        seen.refused.append("moments")
+    for name, ask in asked:
+        try:
+            answer = plain(ask())
+        except (StorageCorrupt, StorageUnavailable):
+            seen.refused.append(name)
+        except CommonplaceError as error:  # a thing that is there is said not to be
+            seen.silent.append(f"{name}: {error.code}")
+        except Exception as error:
+            seen.untyped.append(f"{name}: {type(error).__name__}")
+        else:
+            if name in before and answer != before[name]:
+                seen.silent.append(name)
+    return seen
+
+
+def _flipped(whole: Whole, place: Path, at: int, bit: int) -> Library:
+    shutil.rmtree(place, ignore_errors=True)
+    (place / "spaces").mkdir(parents=True)
+    data = bytearray(whole.data)
+    data[at] ^= 1 << bit
+    (place / "spaces" / "default.db").write_bytes(data)
+    return Library(place, embedder=WordVectors())
+
+
+def _run(whole: Whole, place: Path, flips: int, seed: int) -> tuple[Counter[str], list[str]]:
+    """Flip one bit after another, each in a fresh copy; (figures, what was not as promised)."""
+    random_place = random.Random(seed)
+    figures: Counter[str] = Counter()
+    broken = []
+    for _ in range(flips):
+        at, bit = random_place.randrange(len(whole.data)), random_place.randrange(8)
+        library = _flipped(whole, place, at, bit)
+        where = f"byte {at} bit {bit} in {whole.pages.get(at // 4096 + 1, 'no table')}"
+        seen = _ask(Commonplace(library=library), whole.answers)
+        found = [f for f in doctor.examine(library, "default").findings if f.severity == "error"]
+        library.close()
+        figures["refused"] += bool(seen.refused)
+        figures["found by doctor"] += bool(found)
+        figures["served wrong"] += bool(seen.silent)
+        figures["untyped"] += bool(seen.untyped)
+        if seen.silent or seen.untyped:
+            broken.append(f"{where}: {(seen.silent + seen.untyped)[:3]}")
+        if seen.anything and not found:
+            figures["missed by doctor"] += 1
+            broken.append(f"{where}: doctor found nothing")
+    return figures, broken
+
+
+def test_no_flipped_bit_changes_an_answer_unnoticed(
+    whole: Whole, quick_disk: Path, publish: Callable[[str], None]
+) -> None:
+    figures, broken = _run(whole, quick_disk / "flips", FLIPS, seed=5)
+    publish(f"{FLIPS} flips, {dict(figures)}")
+    assert broken == []
+    assert figures["refused"] > FLIPS // 20, "the flips hit nothing: the harness proves nothing"
+
+
+@pytest.mark.soak
+def test_no_flipped_bit_changes_an_answer_unnoticed_in_a_long_run(
+    whole: Whole, quick_disk: Path, publish: Callable[[str], None]
+) -> None:
+    figures, broken = _run(whole, quick_disk / "flips", 20 * FLIPS, seed=55)
+    publish(f"{20 * FLIPS} flips, {dict(figures)}")
+    assert broken == []
+
+
+def _places_of(whole: Whole, words: bytes, count: int) -> list[int]:
+    """Where the file says something, so that a flip there must be noticed."""
+    found, at = [], whole.data.find(words)
+    while at >= 0 and len(found) < count:
+        found.append(at + len(words) // 2)
+        at = whole.data.find(words, at + 1)
+    assert found
+    return found
+
+
+@pytest.mark.parametrize(
+    "words", ["certificate had expired", "Büro in Zürich", "Another title", "and more", "helped"]
+)
+def test_a_flip_inside_a_stored_text_is_refused_and_its_row_named(
+    whole: Whole, quick_disk: Path, words: str
+) -> None:
+    for at in _places_of(whole, words.encode(), 4):
+        library = _flipped(whole, quick_disk / "text", at, 0)
+        seen = _ask(Commonplace(library=library), whole.answers)
+        findings = doctor.examine(library, "default").findings
+        library.close()
+        assert not seen.silent and not seen.untyped
+        assert any(f.severity == "error" and "num " in f.what for f in findings), findings
+
+
+def test_without_the_hashes_the_flips_would_be_served(
+    whole: Whole, quick_disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mutant: rows are not verified, nor pages."""
+
+    def trusting(self: Table, space: str, stored: Any) -> Row:
+        return dict(zip(self.fields, stored[:-1], strict=True))
+
+    monkeypatch.setattr(Table, "verified", trusting)
+    served = 0
+    for at in _places_of(whole, b"certificate had expired", 4):
+        library = _flipped(whole, quick_disk / "mutant", at, 0)
+        _without_page_checksums(library)
+        served += bool(_ask(Commonplace(library=library), whole.answers).silent)
+        library.close()
+    assert served > 0
+
+
+def _without_page_checksums(library: Library) -> None:
+    """Let the flipped page pass as if it had been written so."""
+    from commonplace.storage import sqlite
+
+    store_connect = sqlite.connect
+    assert store_connect is not None
+    file = library.file("default")
+    connection = apsw.Connection(str(file))
+    connection.execute("PRAGMA checksum_verification = OFF")
+    connection.execute("VACUUM")
+    connection.close()
+
+
+def test_a_flip_in_the_write_ahead_log_loses_no_committed_page_silently(
+    quick_disk: Path,
+) -> None:
+    """SQLite's own checksums end the log there: what came before it stands, and is whole."""
+    place = quick_disk / "log"
+    with Commonplace(place / "a", embedding="none") as memory:
+        for i in range(30):
+            memory.remember(f"Line {i} of the log.")
+        log = (place / "a/spaces/default.db-wal").read_bytes()
+        file = (place / "a/spaces/default.db").read_bytes()
+    random_place = random.Random(7)
+    for i in range(20):
+        spaces = place / f"b{i}" / "spaces"
+        spaces.mkdir(parents=True)
+        (spaces / "default.db").write_bytes(file)
+        data = bytearray(log)
+        data[random_place.randrange(len(data))] ^= 1 << random_place.randrange(8)
+        (spaces / "default.db-wal").write_bytes(data)
+        try:
+            with Commonplace(place / f"b{i}", embedding="none") as memory:
+                found = [one.text for one in memory.browse(order="oldest", limit=100)[0]]
+        except (StorageCorrupt, StorageUnavailable):
+            continue
+        assert found == [f"Line {n} of the log." for n in range(len(found))]
+
+
+def test_salvage_saves_all_but_the_damaged_rows(whole: Whole, quick_disk: Path) -> None:
+    at = _places_of(whole, b"certificate had expired", 1)[0]
+    library = _flipped(whole, quick_disk / "salvage", at, 0)
+    before = doctor.examine(library, "default")
+    saved = doctor.salvage(library, "default", quick_disk / "saved")
+    library.close()
+    assert 0 < len(saved.lost) <= 2
+    total = sum(before.counts[table] for table in saved.saved)
+    assert sum(saved.saved.values()) >= total - 2
+    (quick_disk / "new" / "spaces").mkdir(parents=True)
+    shutil.copy(saved.path, quick_disk / "new" / "spaces" / "default.db")
+    with Commonplace(quick_disk / "new", embedding=WordVectors()) as memory:
+        assert not doctor.examine(memory.library, "default").ill("file", "grams", *doctor.DERIVED)
+        assert memory.recall("Ann prefers tea")
+
+
+def test_a_store_opened_by_nobody_else_is_the_one_examined(whole: Whole, quick_disk: Path) -> None:
+    library = _flipped(whole, quick_disk / "same", len(whole.data) - 1, 0)
+    doctor.examine(library, "default")
+    with pytest.raises(CommonplaceError):
+        doctor.examine(library, "nothing-here")
+    assert not library.file("nothing-here").exists()
+    Store(library.file("default"), "default").close()
+    library.close()

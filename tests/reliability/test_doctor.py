@@ -1,0 +1,332 @@
+"""What is derived from the rows can be lost and rebuilt; the rows are never made fewer (R19)."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from commonplace import Commonplace
+from commonplace.engine import backup, doctor
+from commonplace.errors import NotFound, StorageCorrupt
+from conftest import WordVectors
+from fixtures.full_store import TEXTS, answers, fill
+
+LOSSES = {
+    "lexemes emptied": "DELETE FROM lexemes",
+    "a term lost": "UPDATE lexemes SET terms = substr(terms, 10) WHERE memory % 5 = 0",
+    "terms of another text": "UPDATE lexemes SET terms = (SELECT terms FROM lexemes WHERE memory ="
+    " 3), sum = (SELECT sum FROM lexemes WHERE memory = 3) WHERE memory = 4",
+    "labels emptied": "DELETE FROM labels",
+    "a label renamed": "UPDATE labels SET label = 'tag:other' WHERE label = 'tag:t1' AND memory = 2",
+    "labels dropped": "DROP TABLE labels",
+    "trigrams emptied": "DELETE FROM grams",
+    "trigrams of one memory": "DELETE FROM grams WHERE rowid = 5",
+    "trigrams of another text": "DELETE FROM grams WHERE rowid = 5;"
+    " INSERT INTO grams (rowid, body) VALUES (5, 'something else entirely')",
+    "trigrams of nobody": "INSERT INTO grams (rowid, body) VALUES (99999, 'ghost')",
+    "trigrams dropped": "DROP TABLE grams",
+    "trigram pages": "UPDATE grams_data SET block = zeroblob(length(block)) WHERE id > 100",
+    "passages emptied": "DELETE FROM passages",
+    "vectors zeroed": "UPDATE passages SET vector = zeroblob(length(vector))",
+    "spans moved": "UPDATE passages SET start = start + 1 WHERE memory = 6",
+    "passages dropped": "DROP TABLE passages",
+    "everything": "DELETE FROM lexemes; DELETE FROM labels; DELETE FROM passages;"
+    " DELETE FROM grams; DELETE FROM counters WHERE 0",
+    "an index dropped": "DROP INDEX memories_ref",
+}
+
+
+@pytest.fixture
+def full(quick_disk: Path) -> Iterator[Commonplace]:
+    with Commonplace(quick_disk / "data", embedding=WordVectors()) as memory:
+        fill(memory)
+        memory.settle()
+        yield memory
+
+
+def _damage(memory: Commonplace, statements: str) -> None:
+    """Change the file behind the engine's back."""
+    memory.library.drop("default")
+    connection = apsw.Connection(str(memory.library.file("default")))
+    connection.execute(statements)
+    connection.close()
+
+
+def _hundred(memory: Commonplace) -> list[Any]:
+    """What a hundred queries find."""
+    words = [word for text in TEXTS for word in text.split() if len(word) > 2]
+    found: list[Any] = []
+    for i in range(50):
+        query = " ".join(words[i : i + 3])
+        found.append(memory.recall(query, count=False))
+        found.append(memory.find_text(words[i]))
+    return found
+
+
+def _operations(memory: Commonplace) -> int:
+    return len(memory.history.operations(limit=1000))
+
+
+def test_a_sound_space_is_healthy_and_left_alone(full: Commonplace) -> None:
+    seen: list[tuple[int, int]] = []
+    diagnosis = doctor.examine(full.library, "default", progress=lambda *at: seen.append(at))
+    assert diagnosis.healthy and diagnosis.findings == []
+    assert diagnosis.counts["memories"] == 38 and diagnosis.counts["events"] == 3
+    assert seen[-1][0] == seen[-1][1]
+    before = full.history.operations(limit=1, upkeep=True)
+    repaired = doctor.repair(full.library, "default")
+    assert repaired.rebuilt == [] and repaired.as_dict()["after"]["healthy"]
+    assert full.history.operations(limit=1, upkeep=True) == before
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_what_is_derived_is_rebuilt_to_identical_answers(full: Commonplace, loss: str) -> None:
+    before, hundred, operations = answers(full), _hundred(full), _operations(full)
+    digest = _census(full)
+    _damage(full, LOSSES[loss])
+    ill = doctor.examine(full.library, "default")
+    assert not ill.healthy, "the doctor saw nothing"
+    repaired = doctor.repair(full.library, "default")
+    assert repaired.rebuilt
+    assert repaired.after.healthy, repaired.after.findings
+    full.settle()
+    assert _hundred(full) == hundred
+    assert _operations(full) == operations
+    now = answers(full)
+    upkeep = {"operations"}  # embedding anew is an operation of its own
+    assert [name for name in before if now[name] != before[name] and name not in upkeep] == []
+    assert _census(full, "operations", "head") == digest
+    assert doctor.examine(full.library, "default").findings == []
+
+
+def _census(memory: Commonplace, *_: str) -> dict[str, int]:
+    with memory.lease() as space, space.store.read() as connection:
+        rows = backup.take_census(connection, "default").rows
+    return {name: count for name, count in rows.items() if name not in ("operations", "head")}
+
+
+def test_sound_vectors_are_kept_and_only_the_others_asked_for_again(
+    full: Commonplace, words: WordVectors
+) -> None:
+    _damage(
+        full,
+        "UPDATE passages SET vector = zeroblob(length(vector)) WHERE memory = 3;"
+        " DELETE FROM labels; DELETE FROM lexemes",
+    )
+    embedder = full.library.embedder
+    assert isinstance(embedder, WordVectors)
+    before = embedder.texts
+    doctor.repair(full.library, "default")
+    full.settle()
+    assert embedder.texts == before + 1
+
+
+def test_memories_that_wait_for_vectors_are_not_ill(quick_disk: Path) -> None:
+    with Commonplace(quick_disk / "waiting", embedding="none") as memory:
+        memory.remember("Stored without an embedder.")
+    embedder = WordVectors()
+    embedder.gate.clear()
+    with Commonplace(quick_disk / "waiting", embedding=embedder) as memory:
+        assert memory.backlog()[0] == 1
+        diagnosis = doctor.examine(memory.library, "default")
+        embedder.gate.set()
+        assert diagnosis.healthy and diagnosis.counts["pending"] == 1
+        assert [finding.severity for finding in diagnosis.findings] == ["note"]
+
+
+def test_a_row_that_does_not_match_its_hash_is_named_and_not_touched(full: Commonplace) -> None:
+    _damage(full, "UPDATE memories SET text = 'forged' WHERE ref = 'ref-3'; DELETE FROM grams")
+    repaired = doctor.repair(full.library, "default")
+    assert "grams" in repaired.rebuilt
+    assert not repaired.after.healthy
+    assert any("memories num 4" in finding.what for finding in repaired.after.findings)
+    with pytest.raises(StorageCorrupt):
+        full.get("ref-3")
+    with pytest.raises(StorageCorrupt):
+        full.find_text("forged")
+    assert full.get("ref-4").text.startswith("Заказ")
+    connection = apsw.Connection(str(full.library.file("default")))
+    assert connection.execute("SELECT text FROM memories WHERE num = 4").fetchone() == ("forged",)
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    ("table", "change"),
+    [
+        ("links", "UPDATE links SET reason = 'other' WHERE num = (SELECT min(num) FROM links)"),
+        ("versions", "UPDATE versions SET row = replace(row, 'number', 'numbre')"),
+        ("operations", "UPDATE operations SET name = 'other' WHERE num = 2"),
+        ("operations", "DELETE FROM operations WHERE num = 2"),
+        ("events", "UPDATE events SET payload = '{}' WHERE kind = 'audit'"),
+        ("contents", "UPDATE contents SET content = x'00' WHERE version = 2"),
+        ("messages", "UPDATE messages SET speaker = 'Eve' WHERE position = 3"),
+    ],
+)
+def test_a_changed_row_of_any_table_is_found(full: Commonplace, table: str, change: str) -> None:
+    _damage(full, change)
+    diagnosis = doctor.examine(full.library, "default")
+    assert diagnosis.ill(table), diagnosis.findings
+
+
+def test_a_damaged_access_counter_is_reset_and_the_others_kept(full: Commonplace) -> None:
+    full.library.drop("default")
+    assert full.usage("ref-2").accesses == 1
+    _damage(full, "UPDATE counters SET accesses = 1000 WHERE memory = 2")
+    with pytest.raises(StorageCorrupt):
+        full.usage("ref-1")
+    repaired = doctor.repair(full.library, "default")
+    assert repaired.rebuilt == ["counters"] and repaired.after.healthy
+    assert full.usage("ref-1").accesses == 0
+    assert full.usage("ref-2").accesses == 1
+
+
+def test_a_damaged_change_counter_is_counted_again(full: Commonplace) -> None:
+    before = answers(full)
+    _damage(full, "UPDATE head SET seq = 3")
+    with pytest.raises(StorageCorrupt):
+        full.remember("Nothing can be written now.")
+    repaired = doctor.repair(full.library, "default")
+    assert repaired.rebuilt == ["head"] and repaired.after.healthy
+    assert answers(full) == before
+    full.remember("And now it can.")
+    assert doctor.examine(full.library, "default").healthy
+
+
+def test_links_to_nothing_are_told_but_are_no_damage(full: Commonplace) -> None:
+    made = full.remember("Made and undone.", ref="made")
+    operation = full.history.operations(limit=1)[0]
+    full.links.add("made", "ref-1", "leads_to")
+    full.conversations.names()
+    try:
+        full.undo(operation.id)
+    except Exception as error:
+        pytest.skip(f"undo refuses: {error}")
+    diagnosis = doctor.examine(full.library, "default")
+    assert diagnosis.healthy
+    if any(link.source == made.id for link in full.links.of()):
+        assert [finding.check for finding in diagnosis.findings] == ["orphans"]
+
+
+def test_a_repair_is_not_what_undo_undoes(full: Commonplace) -> None:
+    full.revise("ref-1", text="Changed once.")
+    _damage(full, "DELETE FROM lexemes")
+    doctor.repair(full.library, "default")
+    full.undo()
+    assert full.get("ref-1").text.startswith("Ann prefers")
+
+
+def test_an_open_index_sees_the_repair_at_once(full: Commonplace) -> None:
+    assert full.recall("certificate", count=False)
+    connection = apsw.Connection(str(full.library.file("default")))
+    connection.execute("DELETE FROM lexemes; DELETE FROM grams")
+    connection.close()
+    doctor.repair(full.library, "default")
+    assert "certificate" in full.recall("certificate", count=False)[0].memory.text
+    assert full.find_text("certificate")[1] > 0
+
+
+def test_a_space_that_is_not_there_is_not_made(full: Commonplace) -> None:
+    for ask in (doctor.examine, doctor.repair):
+        with pytest.raises(NotFound):
+            ask(full.library, "nobody")
+    with pytest.raises(NotFound):
+        doctor.salvage(full.library, "nobody", full.library.path / "saved")
+    assert full.library.spaces() == ["default"]
+
+
+def test_repair_after_any_flipped_bit_heals_or_refuses_and_never_loses_a_row(
+    full: Commonplace, publish: Callable[[str], None]
+) -> None:
+    full.library.drop("default")
+    file = full.library.file("default")
+    whole, before = file.read_bytes(), _census(full)
+    chance = random.Random(19)
+    healed = refused = harmless = 0
+    for _ in range(40):
+        full.library.drop("default")
+        for suffix in ("-wal", "-shm"):
+            Path(f"{file}{suffix}").unlink(missing_ok=True)
+        data = bytearray(whole)
+        data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+        file.write_bytes(data)
+        try:
+            repaired = doctor.repair(full.library, "default")
+        except StorageCorrupt:
+            refused += 1
+            continue
+        if repaired.after.healthy:
+            harmless += not repaired.rebuilt
+            healed += bool(repaired.rebuilt)
+            after = _census(full)
+            after["counters"] = before["counters"]  # a damaged one may be reset
+            assert after == before
+        else:
+            refused += 1
+    publish(f"40 flips: {harmless} harmless, {healed} healed, {refused} refused")
+    assert healed
+
+
+REPAIRER = """
+import sys
+sys.path.insert(0, sys.argv[2])
+from conftest import WordVectors
+from commonplace.engine import doctor
+from commonplace.engine.library import Library
+library = Library(sys.argv[1], embedder=WordVectors())
+print("ready", flush=True)
+print(doctor.repair(library, "default").after.healthy, flush=True)
+"""
+
+
+def test_a_repair_killed_at_any_moment_leaves_the_old_or_the_new(
+    full: Commonplace, publish: Callable[[str], None]
+) -> None:
+    before, rows = _hundred(full), _census(full)
+    tests = Path(__file__).parent.parent
+    chance, finished, killed = random.Random(3), 0, 0
+    for _ in range(10):
+        _damage(full, LOSSES["everything"])
+        child = subprocess.Popen(
+            [sys.executable, "-c", REPAIRER, str(full.library.path), str(tests)],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert child.stdout is not None and child.stdout.readline() == "ready\n"
+        time.sleep(chance.uniform(0.0, 0.25))
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        finished += child.stdout.read() == "True\n"
+        child.stdout.close()
+        diagnosis = doctor.examine(full.library, "default")
+        assert diagnosis.healthy or all(diagnosis.ill(table) for table in doctor.DERIVED)
+        killed += not diagnosis.healthy
+        assert {name: diagnosis.counts[name] for name in rows} == rows
+    publish(f"10 repairs killed: {killed} left the old, {10 - killed} the new")
+    doctor.repair(full.library, "default")
+    full.settle()
+    assert _hundred(full) == before
+
+
+def test_repair_in_halves_would_be_seen(full: Commonplace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mutant: a rebuild that loses rows is taken back."""
+    before = _census(full)
+
+    def careless(connection: apsw.Connection, *_: object) -> dict[str, set[int]]:
+        connection.execute("DELETE FROM memories WHERE num % 2 = 0")
+        return {"lexemes": set()}
+
+    _damage(full, "DELETE FROM lexemes")
+    monkeypatch.setattr(doctor, "_rebuild", careless)
+    monkeypatch.setattr(doctor, "_write_anew", lambda *_: None)
+    repaired = doctor.repair(full.library, "default")
+    assert not repaired.after.healthy
+    assert _census(full) == before

@@ -1,0 +1,420 @@
+"""The command line as people and scripts use it."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commonplace import Commonplace, Draft, __version__
+from commonplace.cli import terminal
+from commonplace.cli.app import EXIT_CODES, app, run
+from commonplace.errors import CommonplaceError
+
+PROGRAM = [sys.executable, "-m", "commonplace.cli"]
+
+
+@pytest.fixture
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    where = tmp_path / "data"
+    monkeypatch.setenv("COMMONPLACE_DATA", str(where))
+    monkeypatch.setenv("COMMONPLACE_EMBEDDING", "none")
+    return where
+
+
+class Ended:
+    """What a command did."""
+
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
+
+    @property
+    def json(self) -> Any:
+        (line,) = self.out.splitlines()
+        return json.loads(line)
+
+    @property
+    def lines(self) -> list[Any]:
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+@pytest.fixture
+def do(data: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
+    def act(*args: str) -> Ended:
+        code = run(args)
+        captured = capsys.readouterr()
+        return Ended(code, captured.out, captured.err)
+
+    return act
+
+
+def program(*args: str, **options: Any) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run([*PROGRAM, *args], capture_output=True, timeout=60, **options)
+
+
+# As a process
+
+
+def test_remember_and_search_as_processes_in_any_locale(data: Path) -> None:
+    plain = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    stored = program("remember", "Ångström さくら 🌸", "--tag", "花", env=plain)
+    assert (stored.returncode, stored.stderr) == (0, b"")
+    piped = program("remember", "-", input="über stdin\n".encode(), env=plain)
+    assert piped.returncode == 0
+    found = program("search", "さくら", env=plain)
+    assert found.returncode == 0
+    assert "Ångström さくら 🌸".encode() in found.stdout
+    assert oct(data.stat().st_mode & 0o777) == "0o700"
+
+
+def test_ctrl_c_ends_with_130_and_one_line(data: Path, tmp_path: Path) -> None:
+    pipe = tmp_path / "endless.jsonl"
+    os.mkfifo(pipe)
+    process = subprocess.Popen(
+        [*PROGRAM, "import", str(pipe)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    with pipe.open("wb"):  # opens when the program reads
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert out == b""
+    assert err.strip() == b"interrupted; everything stored so far is safe"
+
+
+def test_a_reader_that_leaves_early_is_no_error(data: Path) -> None:
+    with Commonplace(data, embedding="none") as memory:
+        memory.remember_many([Draft(text="x" * 100_000) for _ in range(10)])
+    process = subprocess.Popen([*PROGRAM, "export"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout and process.stderr
+    assert b"commonplace-export" in process.stdout.readline()
+    process.stdout.close()
+    assert process.wait(timeout=60) == 141
+    assert process.stderr.read() == b""
+    process.stderr.close()
+
+
+def test_help_is_quick_and_loads_nothing_heavy() -> None:
+    code = (
+        "import sys\nfrom commonplace.cli.app import run\nassert run(['--help']) == 0\n"
+        "heavy = {'numpy', 'apsw', 'onnxruntime', 'rich', 'httpx'} & sys.modules.keys()\n"
+        "assert not heavy, heavy"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert b"commonplace remember" in done.stdout
+
+
+# Commands
+
+
+def test_a_memory_through_its_life(do: Callable[..., Ended]) -> None:
+    stored = do("remember", "We ship on Fridays", "--kind", "decision", "--tag", "release",
+                "--importance", "0.9", "--pinned", "--at", "2026-05-31", "--ref", "ship",
+                "--title", "Shipping", "--trust", "inferred", "--json").json  # fmt: skip
+    assert (stored["kind"], stored["tags"], stored["pinned"]) == ("decision", ["release"], True)
+    assert stored["occurred_at"] == "2026-05-31T00:00:00Z"
+    short = stored["id"][:8]
+    assert "We ship on Fridays" in do("show", short).out
+    assert "2026-05-31" in do("show", "ship").out
+
+    revised = do("revise", short, "--text", "We ship on Tuesdays", "--tag", "b", "--untag",
+                 "release", "--unpinned", "--json").json  # fmt: skip
+    assert (revised["text"], revised["tags"]) == ("We ship on Tuesdays", ["b"])
+    assert "was so already" in do("revise", short, "--text", "We ship on Tuesdays").out
+    versions = do("show", short, "--versions", "--json").lines
+    assert [each["memory"]["text"] for each in versions] == [
+        "We ship on Tuesdays", "We ship on Fridays",
+    ]  # fmt: skip
+    assert do("show", short, "--as-of", versions[1]["since"], "--json").json["text"] == (
+        "We ship on Fridays"
+    )
+    assert "We ship on Fridays" in do("show", short, "--versions").out
+
+    assert do("undo").out.startswith("undone: revise of ")
+    assert do("show", short, "--json").json["text"] == "We ship on Fridays"
+    assert do("forget", short).out == f"forgotten {stored['id']}\n"
+    assert do("search", "ship").code == 1
+    assert do("recover", short, "--json").json["state"] == "active"
+    assert do("search", "ship").code == 0
+    log = do("log", "--json").lines
+    assert [each["name"] for each in log] == ["restore", "forget", "undo", "revise", "remember"]
+    assert "revise (undone)" in do("log").out
+    assert do("undo", log[0]["id"][:8]).code == 0
+    assert do("undo", log[0]["id"][:8]).code == 4
+
+
+def test_search_by_word_by_substring_with_filters_and_reasons(do: Callable[..., Ended]) -> None:
+    for text, kind, tag, at in (
+        ("Tomatoes need sun", "note", "garden", "2026-01-01"),
+        ("Tomatoes need water", "rule", "garden", "2026-02-01"),
+        ("RFC-1149 carries packets", "note", "net", "2026-03-01"),
+    ):
+        do("remember", text, "--kind", kind, "--tag", tag, "--at", at)
+    hits = do("search", "tomatoes", "--json").lines
+    assert {hit["memory"]["text"] for hit in hits} == {"Tomatoes need sun", "Tomatoes need water"}
+    assert all(0 <= hit["score"] <= 1 and "words" in hit["why"] for hit in hits)
+    assert "words: tomatoes" in do("search", "tomatoes", "--why").out
+    assert len(do("search", "tomatoes", "--limit", "1", "--json").lines) == 1
+    assert len(do("search", "tomatoes", "--kind", "rule", "--json").lines) == 1
+    assert len(do("search", "tomatoes", "--tag", "net", "--json").lines) == 0
+    assert len(do("search", "tomatoes", "--since", "2026-01-15", "--json").lines) == 1
+    assert len(do("search", "tomatoes", "--until", "2026-01-01", "--json").lines) == 1
+    assert len(do("search", "tomatoes", "--as-of", "2020-01-01", "--json").lines) == 0
+    found = do("search", "fc-114", "--text", "--json")
+    assert found.json["memory"]["text"] == "RFC-1149 carries packets"
+    assert "1 more" in do("search", "tomat", "--text", "-n", "1").err
+    nothing = do("search", "walrus")
+    assert (nothing.code, nothing.out, nothing.err) == (1, "", "nothing found\n")
+    assert do("search", "x", "--text", "--as-of", "2026-01-01").code == 2
+
+
+def test_meaning_is_searched_with_the_built_in_model(do: Callable[..., Ended]) -> None:
+    do("remember", "Yuki is allergic to nuts", "--embedding", "builtin")
+    do("remember", "The build runs at night", "--embedding", "builtin")
+    hits = do("search", "food we must not order", "--embedding", "builtin", "--json").lines
+    assert hits[0]["memory"]["text"] == "Yuki is allergic to nuts"
+    assert hits[0]["why"]["dense_rank"] == 1
+
+
+def test_what_is_stored_cannot_steer_the_terminal(do: Callable[..., Ended]) -> None:
+    evil = "red \x1b[31m bell \x07 bidi \u202e c1 \x9b2J <b>tag</b>"
+    identity = do("remember", evil, "--tag", "t\x1b]0;x\x07", "--json").json["id"]
+    for shown in (do("show", identity), do("search", "red"), do("search", "bell", "--why"),
+                  do("show", identity, "--versions"), do("search", "bidi", "--text")):  # fmt: skip
+        assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", shown.out)
+        assert r"\u{1b}[31m" in shown.out
+        assert "<b>tag</b>" in shown.out
+    assert do("show", identity, "--json").json["text"] == evil
+
+
+def test_ids_may_be_short_but_not_ambiguous(do: Callable[..., Ended], data: Path) -> None:
+    one = "abcd0000-0000-4000-8000-000000000001"
+    two = "abcd0000-0000-4000-8000-000000000002"
+    with Commonplace(data, embedding="none") as memory:
+        memory.remember("one", id=one)
+        memory.remember("two", id=two)
+    unclear = do("show", "abcd")
+    assert unclear.code == 4
+    assert one in unclear.err and two in unclear.err
+    assert do("show", one[:35]).code == 4
+    assert do("show", one.upper()).code == 0
+    assert do("show", "abc").code == 2
+    assert do("show", "abce").code == 3
+    assert do("show", "ab%_").code == 3
+    assert do("undo", "ffffffff").code == 3
+
+
+def test_every_error_is_one_line_or_one_object(do: Callable[..., Ended], tmp_path: Path) -> None:
+    do("remember", "something", "--ref", "r")
+    (tmp_path / "file").write_text("x")
+    cases: list[tuple[int, list[str]]] = [
+        (2, ["remember", ""]),
+        (2, ["remember", "x", "--importance", "7"]),
+        (2, ["remember", "x", "--importance", "much"]),
+        (2, ["remember", "x", "--at", "someday, perhaps"]),
+        (2, ["remember", "x", "--space", "../etc"]),
+        (2, ["remember", "x", "--embedding", "magic"]),
+        (2, ["remember"]),
+        (2, ["search", "x", "--limit", "0"]),
+        (2, ["revise", "r"]),
+        (2, ["purge", "r"]),
+        (2, ["nonsense"]),
+        (2, ["search", "x", "--nonsense"]),
+        (2, ["revise", "r", "--trust", "divine"]),
+        (3, ["show", "nothing-like-it"]),
+        (3, ["search", "x", "--space", "absent"]),
+        (3, ["import", str(tmp_path / "absent.jsonl")]),
+        (3, ["doctor", "--space", "absent"]),
+        (4, ["remember", "again", "--ref", "r"]),
+        (4, ["export", str(tmp_path / "file")]),
+        (5, ["remember", "x", "--data", str(tmp_path / "file" / "below")]),
+        (5, ["export", str(tmp_path / "absent" / "x.jsonl")]),
+    ]
+    for code, args in cases:
+        plain = do(*args)
+        assert (plain.code, plain.out) == (code, ""), (args, plain.err)
+        assert re.fullmatch(r"error: [^\n]+\n", plain.err), args
+        scripted = do(*args, "--json")
+        assert (scripted.code, scripted.out) == (code, "")
+        error = json.loads(scripted.err)["error"]
+        assert error["code"] and error["message"], args
+    assert do("search", "something").code == 0
+
+
+def test_looking_creates_nothing(do: Callable[..., Ended], data: Path) -> None:
+    for command in (["search", "x"], ["show", "abcd"], ["log"], ["spaces"], ["export"], ["doctor"]):
+        assert do(*command).code == 3
+    assert not data.exists()
+
+
+def test_every_typed_error_has_an_exit_code() -> None:
+    kinds = set(CommonplaceError.__subclasses__())
+    assert kinds == set(EXIT_CODES)
+    assert set(EXIT_CODES.values()) == {2, 3, 4, 5}
+
+
+def test_purge_asks_and_proves(do: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch) -> None:
+    identity = do("remember", "a secret that must go away entirely", "--json").json["id"]
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr(sys, "stdin", Terminal("n\n"))
+    refused = do("purge", identity)
+    assert refused.code == 1
+    assert "a secret that must" in refused.err
+    assert do("show", identity).code == 0
+    monkeypatch.setattr(sys, "stdin", Terminal("y\n"))
+    done = do("purge", identity)
+    assert done.code == 0
+    assert "no traces" in done.out
+    assert do("show", identity).code == 3
+    other = do("remember", "another secret to delete by script", "--json").json["id"]
+    assert do("purge", other, "--yes", "--json").json["traces"] == 0
+
+
+def test_export_and_import_between_spaces(do: Callable[..., Ended], tmp_path: Path) -> None:
+    do("remember", "carry me")
+    file = tmp_path / "out.jsonl"
+    report = do("export", str(file), "--json").json
+    assert report["counts"] == {"memory": 1}
+    assert oct(file.stat().st_mode & 0o777) == "0o600"
+    assert do("export").out.splitlines()[1:-1] == file.read_text().splitlines()[1:-1]
+    assert do("export", "--json").code == 2
+    assert do("export", str(file), "--overwrite").out.startswith("exported 1 memory to ")
+    first = do("import", str(file), "--space", "b")
+    assert (first.code, first.out) == (0, "imported 1 memory\n")
+    again = do("import", str(file), "--space", "b", "--json").json
+    assert (again["added"], again["unchanged"]) == (0, 1)
+    assert do("search", "carry", "--space", "b", "--json").json["memory"]["trust"] == "external"
+    assert [each["space"] for each in do("spaces", "--json").lines] == ["b", "default"]
+    assert "1 memories" in do("spaces").out
+
+    file.write_bytes(file.read_bytes()[:-20])
+    assert do("import", str(file), "--space", "c").code == 2
+    assert "not whole" in do("import", str(file), "--space", "c", "--partial").out
+    identity = do("search", "carry", "--json").json["memory"]["id"]
+    do("remember", "other", "--space", "d", "--ref", "x")
+    (tmp_path / "clash.jsonl").write_text(json.dumps({"text": "mine", "ref": "x"}))
+    clash = do("import", str(tmp_path / "clash.jsonl"), "--space", "d")
+    assert clash.code == 4
+    assert "left out: clash.jsonl, line 1" in clash.err
+    assert identity
+
+
+def test_imported_notes_are_learned_by_meaning(do: Callable[..., Ended], tmp_path: Path) -> None:
+    notes = tmp_path / "notes.jsonl"
+    rows = [{"text": f"Entry {i} about the weather"} for i in range(70)]
+    rows.append({"text": "Yuki is allergic to nuts"})
+    notes.write_text("\n".join(json.dumps(row) for row in rows))
+    assert do("import", str(notes), "--embedding", "builtin").code == 0
+    hit = do("search", "food we must not order", "--embedding", "builtin", "-n", "1", "--json")
+    assert hit.json["memory"]["text"] == "Yuki is allergic to nuts"
+    assert do("search", "weather", "--embedding", "builtin").err == ""
+
+
+def test_backup_restore_and_doctor(do: Callable[..., Ended], tmp_path: Path) -> None:
+    identity = do("remember", "keep me safe", "--json").json["id"]
+    target = tmp_path / "backup"
+    assert do("backup", str(target)).code == 0
+    assert do("restore", str(target), "--check").out.startswith("whole: default")
+    do("revise", identity, "--text", "changed since")
+    assert do("restore", str(target)).code == 4
+    assert do("restore", str(target), "--into", "then", "--space", "default").code == 0
+    assert do("show", identity, "--space", "then", "--json").json["text"] == "keep me safe"
+    assert do("show", identity, "--json").json["text"] == "changed since"
+    assert do("restore", str(target), "--overwrite", "--json").code == 0
+    assert do("show", identity, "--json").json["text"] == "keep me safe"
+    checked = do("doctor", "--json")
+    assert (checked.code, [each["healthy"] for each in checked.lines]) == (0, [True, True])
+    assert "default: healthy" in do("doctor", "--repair", "--space", "default").out
+
+
+def test_a_damaged_row_is_told_by_the_doctor_and_the_exit_code(
+    do: Callable[..., Ended], data: Path
+) -> None:
+    import apsw
+
+    identity = do("remember", "rot will come", "--json").json["id"]
+    connection = apsw.Connection(str(data / "spaces" / "default.db"))
+    connection.execute("UPDATE memories SET text = 'rot has come'")
+    connection.close()
+    assert do("show", identity).code == 5
+    sick = do("doctor", "--json")
+    assert sick.code == 6
+    assert sick.json["healthy"] is False
+
+
+def test_the_version_and_the_help_of_every_command(do: Callable[..., Ended]) -> None:
+    assert __version__ in do("version").out
+    assert do("version", "--json").json["commonplace"] == __version__
+    assert __version__ in do("--version").out
+    assert do().out == do("--help").out
+    names = [command.name or "" for command in app.registered_commands]
+    assert set(names) >= {
+        "remember", "search", "show", "revise", "forget", "recover", "purge", "undo", "log",
+        "export", "import", "backup", "restore", "doctor", "demo", "spaces", "version",
+    }  # fmt: skip
+    for name in names:
+        told = do(name, "--help")
+        assert told.code == 0
+        assert f"commonplace {name}" in told.out
+        assert all(len(line) <= 110 for line in told.out.splitlines())
+
+
+# What a person sees
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain", "plain"),
+        ("two\nlines\tand tab", "two\nlines\tand tab"),
+        ("a\r\nb", "a\nb"),
+        ("\x1b[2J", r"\u{1b}[2J"),
+        ("\u202eabc", r"\u{202e}abc"),
+        ("\u2028", r"\u{2028}"),
+        ("👩\u200d🔬 日本 é", "👩\u200d🔬 日本 é"),
+        ("\x85\x9b", r"\u{85}\u{9b}"),
+    ],
+)
+def test_visible(text: str, shown: str) -> None:
+    assert terminal.visible(text) == shown
+
+
+def test_one_line_counts_columns() -> None:
+    assert terminal.one_line("a  b\n c", 10) == "a b c"
+    assert terminal.one_line("日本語日本語", 7) == "日本語…"
+    assert terminal.width(terminal.one_line("x日" * 50, 20)) <= 20
+
+
+def test_a_bar_is_shown_only_on_a_terminal_and_after_a_second(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    clock = [0.0]
+    monkeypatch.setattr(terminal.time, "monotonic", lambda: clock[0])
+    for screen, seconds, shown in (
+        (Terminal(), 2.0, True),
+        (Terminal(), 0.5, False),
+        (io.StringIO(), 2.0, False),
+    ):
+        monkeypatch.setattr(sys, "stderr", screen)
+        clock[0] = 0.0
+        with terminal.progress("Working") as show:
+            clock[0] = seconds
+            show(1, 2)
+        assert ("Working" in screen.getvalue()) is shown

@@ -1,0 +1,188 @@
+"""Bad input anywhere gets one typed error, and changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from commonplace import Commonplace, Filters, Line, Origin
+from commonplace.errors import CommonplaceError
+
+HOSTILE: dict[str, Any] = {
+    "a lone surrogate": "\ud800",
+    "a NUL": "a\x00b",
+    "a number": 7,
+    "nothing": None,
+    "bytes": b"x",
+    "a list": ["x"],
+    "too long": "x" * 2_000_000,
+}
+BAD_ORIGIN = Origin(user="\ud800")
+
+# Every text a caller can give, as a call that takes the hostile value in its place.
+TEXTS: dict[str, Callable[[Commonplace, str, Any], object]] = {
+    "remember": lambda m, a, x: m.remember(x),
+    "remember title": lambda m, a, x: m.remember("t", title=x),
+    "remember kind": lambda m, a, x: m.remember("t", kind=x),
+    "remember tag": lambda m, a, x: m.remember("t", tags=[x]),
+    "remember state": lambda m, a, x: m.remember("t", state=x),
+    "remember trust": lambda m, a, x: m.remember("t", trust=x),
+    "get": lambda m, a, x: m.get(x),
+    "get as of": lambda m, a, x: m.get(x, as_of="2024-01-01"),
+    "usage": lambda m, a, x: m.usage(x),
+    "revise id": lambda m, a, x: m.revise(x, text="t"),
+    "revise text": lambda m, a, x: m.revise(a, text=x),
+    "revise title": lambda m, a, x: m.revise(a, title=x),
+    "promote": lambda m, a, x: m.promote(a, x),
+    "supersede id": lambda m, a, x: m.supersede(x, "t"),
+    "supersede text": lambda m, a, x: m.supersede(a, x),
+    "supersede reason": lambda m, a, x: m.supersede(a, "t", reason=x),
+    "forget": lambda m, a, x: m.forget(a, x),
+    "restore": lambda m, a, x: m.restore(x),
+    "purge": lambda m, a, x: m.purge(x),
+    "recall": lambda m, a, x: m.recall(x),
+    "recall sessions": lambda m, a, x: m.recall_sessions(x),
+    "find text": lambda m, a, x: m.find_text(x),
+    "browse order": lambda m, a, x: m.browse(order=x),
+    "filter kinds": lambda m, a, x: Filters(kinds=[x]),
+    "filter tags": lambda m, a, x: Filters(tags_all=[x]),
+    "similarity": lambda m, a, x: m.similarity("t", x),
+    "space": lambda m, a, x: m.at(x),
+    "link source": lambda m, a, x: m.links.add(x, a, "knows"),
+    "link target": lambda m, a, x: m.links.add(a, x, "knows"),
+    "link kind": lambda m, a, x: m.links.add(a, m.get("other").id, x),
+    "link reason": lambda m, a, x: m.links.add(a, "other", "knows", reason=x),
+    "link get": lambda m, a, x: m.links.get(x),
+    "link revise": lambda m, a, x: m.links.revise(x, weight=0.5),
+    "link remove": lambda m, a, x: m.links.remove(x),
+    "neighbours": lambda m, a, x: m.links.neighbours(x),
+    "neighbours as of": lambda m, a, x: m.links.neighbours(x, as_of="2024-01-01"),
+    "direction": lambda m, a, x: m.links.neighbours(a, direction=x),
+    "traverse": lambda m, a, x: m.links.traverse(x),
+    "fact subject": lambda m, a, x: m.facts.add(x, "b", "c"),
+    "fact predicate": lambda m, a, x: m.facts.add("a", x, "c"),
+    "fact object": lambda m, a, x: m.facts.add("a", "b", x),
+    "fact close": lambda m, a, x: m.facts.close(x, "b", "c"),
+    "fact retract": lambda m, a, x: m.facts.retract(x),
+    "fact role": lambda m, a, x: m.facts.query("a", role=x),
+    "cluster name": lambda m, a, x: m.clusters.create(x),
+    "cluster digest": lambda m, a, x: m.clusters.create("c", digest=x),
+    "cluster get": lambda m, a, x: m.clusters.get(x),
+    "cluster members": lambda m, a, x: m.clusters.members(x),
+    "cluster add": lambda m, a, x: m.clusters.add(x, a),
+    "cluster delete": lambda m, a, x: m.clusters.delete(x),
+    "cluster of": lambda m, a, x: m.clusters.of(x),
+    "artifact title": lambda m, a, x: m.artifacts.create("c", title=x),
+    "artifact type": lambda m, a, x: m.artifacts.create("c", media_type=x),
+    "artifact get": lambda m, a, x: m.artifacts.get(x),
+    "artifact update": lambda m, a, x: m.artifacts.update(x, "c"),
+    "artifact summary": lambda m, a, x: m.artifacts.update("/p", "c", summary=x),
+    "artifact review": lambda m, a, x: m.artifacts.review("/p", x),
+    "artifact reviewer": lambda m, a, x: m.artifacts.review("/p", "approved", reviewer=x),
+    "artifact comments": lambda m, a, x: m.artifacts.review("/p", "approved", comments=x),
+    "conversation": lambda m, a, x: m.conversations.add(x, Line(speaker="s", text="t")),
+    "speaker": lambda m, a, x: m.conversations.add("c", Line(speaker=x, text="t")),
+    "line": lambda m, a, x: m.conversations.add("c", Line(speaker="s", text=x)),
+    "session": lambda m, a, x: m.conversations.add("c", Line(speaker="s", text="t", session=x)),
+    "history": lambda m, a, x: m.conversations.history(x),
+    "line of": lambda m, a, x: m.conversations.of(x),
+    "window": lambda m, a, x: m.conversations.window(x),
+    "event kind": lambda m, a, x: m.events.record(x),
+    "event subject": lambda m, a, x: m.events.record("k", x),
+    "versions": lambda m, a, x: m.history.versions(x),
+    "unit": lambda m, a, x: _unit(m, x),
+}  # fmt: skip
+
+# The same for texts that may also be left out.
+OPTIONAL: dict[str, Callable[[Commonplace, str, Any], object]] = {
+    "remember ref": lambda m, a, x: m.remember("t", ref=x),
+    "remember id": lambda m, a, x: m.remember("t", id=x),
+    "fact memory": lambda m, a, x: m.facts.add("a", "b", "c", memory=x),
+    "fact entity": lambda m, a, x: m.facts.query(x),
+    "fact entity then": lambda m, a, x: m.facts.query(x, known_at="2024-01-01"),
+    "fact predicate asked": lambda m, a, x: m.facts.query("a", predicate=x),
+    "timeline": lambda m, a, x: m.facts.timeline(x),
+    "cluster parent": lambda m, a, x: m.clusters.create("c", parent=x),
+    "artifact path": lambda m, a, x: m.artifacts.create("c", path=x),
+    "artifact prefix": lambda m, a, x: m.artifacts.all(prefix=x),
+    "history session": lambda m, a, x: m.conversations.history("c", session=x),
+    "event kind asked": lambda m, a, x: m.events.all(kind=x),
+    "event subject asked": lambda m, a, x: m.events.all(subject=x),
+    "links of": lambda m, a, x: m.links.of(x),
+    "undo": lambda m, a, x: m.undo(x),
+}
+
+# Numbers, moments and origins.
+OTHERS: dict[str, Callable[[Commonplace, str], object]] = {
+    "version of an artifact": lambda m, a: m.artifacts.read("/p", version="x"),  # type: ignore[arg-type]
+    "huge version": lambda m, a: m.artifacts.read("/p", version=2**70),
+    "huge offset": lambda m, a: m.browse(offset=2**70) and m.browse(offset=-(2**70)),
+    "before": lambda m, a: m.conversations.history("c", before=2**70),
+    "window before": lambda m, a: m.conversations.window(m.get("line").id, before=2**70),
+    "window after": lambda m, a: m.conversations.window("line", after="x"),  # type: ignore[arg-type]
+    "events after": lambda m, a: m.events.all(after=2**70),
+    "events after text": lambda m, a: m.events.all(after="x"),  # type: ignore[arg-type]
+    "link kinds": lambda m, a: m.links.of(kinds=5),  # type: ignore[arg-type]
+    "link kinds as text": lambda m, a: m.links.of(kinds="knows"),
+    "as of": lambda m, a: m.recall("t", as_of="soon"),
+    "links as of": lambda m, a: m.links.of(as_of=5),  # type: ignore[arg-type]
+    "known at": lambda m, a: m.facts.query("a", known_at="9999-12-31T23:59:59-12:00"),
+    "expected version": lambda m, a: m.revise(a, text="t", expected_version="1"),  # type: ignore[arg-type]
+    "origin of remember": lambda m, a: m.remember("t", origin=BAD_ORIGIN),
+    "origin of forget": lambda m, a: m.forget(a, origin=BAD_ORIGIN),
+    "origin of link": lambda m, a: m.links.add(a, "other", "knows", origin=BAD_ORIGIN),
+    "origin of event": lambda m, a: m.events.record("k", origin=BAD_ORIGIN),
+    "origin of artifact": lambda m, a: m.artifacts.create("c", origin=BAD_ORIGIN),
+    "origin as text": lambda m, a: m.remember("t", origin="ann"),  # type: ignore[arg-type]
+    "content": lambda m, a: m.artifacts.create(5),  # type: ignore[arg-type]
+    "draft": lambda m, a: m.remember_many(["text"]),  # type: ignore[list-item]
+    "line": lambda m, a: m.conversations.add("c", "text"),  # type: ignore[arg-type]
+    "filters": lambda m, a: m.recall("t", filters={"kinds": []}),  # type: ignore[arg-type]
+}
+
+
+def _unit(memory: Commonplace, name: Any) -> None:
+    with memory.unit(name):
+        memory.remember("t")
+
+
+@pytest.fixture(scope="module")
+def stocked(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    with Commonplace(tmp_path_factory.mktemp("input"), embedding="none") as memory:
+        memory.remember("one", ref="one")
+        memory.remember("other", ref="other")
+        memory.artifacts.create("c", path="/p")
+        memory.conversations.add("c", Line(speaker="s", text="line", ref="line"))
+        yield memory
+
+
+def refused(memory: Commonplace, call: Callable[[], object]) -> None:
+    before = memory.history.operations()
+    with pytest.raises(CommonplaceError) as caught:
+        call()
+    assert caught.value.code
+    assert caught.value.message
+    assert len(str(caught.value)) < 2_000
+    assert memory.history.operations() == before
+
+
+@pytest.mark.parametrize("place", TEXTS)
+def test_a_hostile_value_for_a_text_is_refused(stocked: Commonplace, place: str) -> None:
+    one = stocked.get("one").id
+    for value in HOSTILE.values():
+        refused(stocked, lambda value=value: TEXTS[place](stocked, one, value))  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("place", OPTIONAL)
+def test_a_hostile_value_for_an_optional_text_is_refused(stocked: Commonplace, place: str) -> None:
+    one = stocked.get("one").id
+    for name, value in HOSTILE.items():
+        if name != "nothing":
+            refused(stocked, lambda value=value: OPTIONAL[place](stocked, one, value))  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("place", OTHERS)
+def test_other_bad_arguments_are_refused(stocked: Commonplace, place: str) -> None:
+    refused(stocked, lambda: OTHERS[place](stocked, stocked.get("one").id))

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+from commonplace import Commonplace, Line
+from conftest import WordVectors, texts
+
+WRITER = """
+import sys
+from commonplace import Commonplace
+memory = Commonplace(sys.argv[1], embedding="none")
+for line in sys.stdin:
+    verb, _, rest = line.strip().partition(" ")
+    if verb == "remember":
+        print(memory.remember(rest, ref=rest).id, flush=True)
+    elif verb == "revise":
+        old, new = rest.split(">")
+        print(memory.revise(old, text=new).id, flush=True)
+    elif verb in ("forget", "restore"):
+        print(getattr(memory, verb)(rest)[0].id, flush=True)
+    elif verb == "undo":
+        print(memory.undo().id, flush=True)
+    elif verb == "purge":
+        print(memory.purge(rest).memories, flush=True)
+    elif verb == "recall":
+        print("|".join(sorted(h.memory.text for h in memory.recall(rest))), flush=True)
+memory.close()
+"""
+
+
+def test_thirty_two_threads_store_and_recall_at_once(tmp_path: Path) -> None:
+    failures: list[BaseException] = []
+    with Commonplace(tmp_path, embedding=WordVectors()) as memory:
+
+        def work(who: int) -> None:
+            try:
+                for i in range(8):
+                    word = f"word{who}x{i}"
+                    stored = memory.remember(f"thread {who} says {word}", tags=[f"t{who}"])
+                    found = memory.recall(word, limit=5)
+                    assert found[0].memory.id == stored.id, "a write is seen by its writer at once"
+                    assert memory.get(stored.id) == stored
+                    if i % 4 == 1:
+                        memory.revise(stored.id, text=f"thread {who} revised {word}")
+                    if i % 4 == 2:
+                        memory.forget(stored.id)
+                        assert word not in " ".join(texts(memory.recall(word)))
+                    if i % 4 == 3:
+                        with memory.unit("pair"):
+                            memory.conversations.add("talk", Line(speaker=f"s{who}", text=word))
+                            memory.facts.add(f"s{who}", "said", word)
+            except BaseException as error:
+                failures.append(error)
+
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(32)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert failures == []
+        assert memory.browse(kinds=["note"])[1] == 32 * 6
+        assert memory.browse(kinds=["message"])[1] == 32 * 2
+        assert len(memory.facts.query()) == 64
+        for who in range(32):
+            assert memory.browse(tags_all=[f"t{who}"])[1] == 6
+        operations = memory.history.operations(limit=1_000)
+        assert [each.seq for each in operations] == list(range(len(operations), 0, -1))
+
+
+class Other:
+    """Another process on the same directory, told what to do line by line."""
+
+    def __init__(self, path: Path) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(path)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def do(self, command: str) -> str:
+        assert self._process.stdin and self._process.stdout
+        self._process.stdin.write(command + "\n")
+        self._process.stdin.flush()
+        return self._process.stdout.readline().strip()
+
+    def end(self) -> None:
+        self._process.communicate(timeout=10)
+
+
+def test_another_process_s_writes_are_seen_at_once(tmp_path: Path) -> None:
+    with Commonplace(tmp_path, embedding="none") as memory:
+        memory.remember("walrus here")
+        assert texts(memory.recall("walrus")) == ["walrus here"]
+        other = Other(tmp_path)
+        for i in range(10):
+            identity = other.do(f"remember walrus {i} there")
+            assert memory.get(identity).text == f"walrus {i} there"
+            assert len(memory.recall("walrus", limit=50)) == i + 2
+            memory.remember(f"seal {i}")
+            assert len(other.do("recall seal").split("|")) == min(i + 1, 10)
+        other.do("revise walrus 3 there>an otter now")
+        assert texts(memory.recall("otter")) == ["an otter now"]
+        assert len(memory.recall("walrus", limit=50)) == 10
+        other.do("forget walrus 4 there")
+        assert len(memory.recall("walrus", limit=50)) == 9
+        other.do("undo")
+        assert len(memory.recall("walrus", limit=50)) == 10
+        other.do("purge walrus 5 there")
+        assert len(memory.recall("walrus", limit=50)) == 9
+        assert memory.find_text("walrus 5")[1] == 0
+        with memory.unit("held"):
+            memory.remember("otter inside")
+            assert other.do("recall otter") == "an otter now", "not before it is committed"
+        assert other.do("recall otter") == "an otter now|otter inside"
+        memory.undo()
+        assert other.do("recall otter") == "an otter now"
+        other.end()
