@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from commonplace import Commonplace, Draft, Line, Origin
 from commonplace.engine import transfer
-from commonplace.engine.importing import ImportReport
+from commonplace.engine.incoming import ImportReport
 from commonplace.errors import InvalidInput, NotFound, UnsupportedVersion
 
 

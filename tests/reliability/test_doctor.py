@@ -26,7 +26,7 @@ LOSSES = {
     "terms of another text": "UPDATE lexemes SET terms = (SELECT terms FROM lexemes WHERE memory ="
     " 3), sum = (SELECT sum FROM lexemes WHERE memory = 3) WHERE memory = 4",
     "labels emptied": "DELETE FROM labels",
-    "a label renamed": "UPDATE labels SET label = 'tag:other' WHERE label = 'tag:t1' AND memory = 2",
+    "a label renamed": "UPDATE labels SET label = 'tag:x' WHERE label = 'tag:t1' AND memory = 2",
     "labels dropped": "DROP TABLE labels",
     "trigrams emptied": "DELETE FROM grams",
     "trigrams of one memory": "DELETE FROM grams WHERE rowid = 5",
@@ -50,12 +50,18 @@ def full(quick_disk: Path) -> Iterator[Commonplace]:
     with Commonplace(quick_disk / "data", embedding=WordVectors()) as memory:
         fill(memory)
         memory.settle()
+        _close(memory)
         yield memory
+
+
+def _close(memory: Commonplace) -> None:
+    """Write what is noted; the thread that tends spaces may have it open for a moment."""
+    backup._let_go(memory.library, "default")
 
 
 def _damage(memory: Commonplace, statements: str) -> None:
     """Change the file behind the engine's back."""
-    memory.library.drop("default")
+    _close(memory)
     connection = apsw.Connection(str(memory.library.file("default")))
     connection.execute(statements)
     connection.close()
@@ -91,7 +97,7 @@ def test_a_sound_space_is_healthy_and_left_alone(full: Commonplace) -> None:
 @pytest.mark.parametrize("loss", LOSSES)
 def test_what_is_derived_is_rebuilt_to_identical_answers(full: Commonplace, loss: str) -> None:
     before, hundred, operations = answers(full), _hundred(full), _operations(full)
-    digest = _census(full)
+    rows = _census(full)
     _damage(full, LOSSES[loss])
     ill = doctor.examine(full.library, "default")
     assert not ill.healthy, "the doctor saw nothing"
@@ -104,11 +110,11 @@ def test_what_is_derived_is_rebuilt_to_identical_answers(full: Commonplace, loss
     now = answers(full)
     upkeep = {"operations"}  # embedding anew is an operation of its own
     assert [name for name in before if now[name] != before[name] and name not in upkeep] == []
-    assert _census(full, "operations", "head") == digest
+    assert _census(full) == rows
     assert doctor.examine(full.library, "default").findings == []
 
 
-def _census(memory: Commonplace, *_: str) -> dict[str, int]:
+def _census(memory: Commonplace) -> dict[str, int]:
     with memory.lease() as space, space.store.read() as connection:
         rows = backup.take_census(connection, "default").rows
     return {name: count for name, count in rows.items() if name not in ("operations", "head")}
@@ -178,7 +184,7 @@ def test_a_changed_row_of_any_table_is_found(full: Commonplace, table: str, chan
 
 
 def test_a_damaged_access_counter_is_reset_and_the_others_kept(full: Commonplace) -> None:
-    full.library.drop("default")
+    _close(full)
     assert full.usage("ref-2").accesses == 1
     _damage(full, "UPDATE counters SET accesses = 1000 WHERE memory = 2")
     with pytest.raises(StorageCorrupt):
@@ -246,13 +252,13 @@ def test_a_space_that_is_not_there_is_not_made(full: Commonplace) -> None:
 def test_repair_after_any_flipped_bit_heals_or_refuses_and_never_loses_a_row(
     full: Commonplace, publish: Callable[[str], None]
 ) -> None:
-    full.library.drop("default")
+    _close(full)
     file = full.library.file("default")
     whole, before = file.read_bytes(), _census(full)
     chance = random.Random(19)
     healed = refused = harmless = 0
     for _ in range(40):
-        full.library.drop("default")
+        _close(full)
         for suffix in ("-wal", "-shm"):
             Path(f"{file}{suffix}").unlink(missing_ok=True)
         data = bytearray(whole)

@@ -21,10 +21,12 @@ from commonplace.engine import portable
 from commonplace.engine.events import read as read_events
 from commonplace.engine.forms import Form, Past, current_rows, event_mark
 from commonplace.engine.history import UPKEEP, _operations
-from commonplace.engine.importing import FORMAT, VERSION, ImportReport, import_file
+from commonplace.engine.importing import import_file
+from commonplace.engine.incoming import ImportReport
 from commonplace.engine.model import Operation, iso, microseconds
 from commonplace.engine.opened import OpenSpace
 from commonplace.engine.portable import Key
+from commonplace.engine.replay import FORMAT, VERSION
 from commonplace.storage.sqlite import now
 from commonplace.storage.tables import CONTENTS, VERSIONED, Row, Table
 
