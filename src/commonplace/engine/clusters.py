@@ -78,11 +78,12 @@ def revise(space: OpenSpace, identity: str, changes: Mapping[str, Any], origin: 
     values = _checked(changes)
     with space.write("revise cluster", origin) as unit:
         row = _need(unit.connection, space.name, identity)
-        above = values.get("parent")
-        while above is not None and above != identity:
+        above, seen = values.get("parent"), {identity}
+        while above is not None:
+            if above in seen:
+                raise InvalidInput("A cluster cannot lie within itself.", field="parent")
+            seen.add(above)
             above = _need(unit.connection, space.name, above)["parent"]
-        if above == identity and values.get("parent") is not None:
-            raise InvalidInput("A cluster cannot lie within itself.", field="parent")
         return Cluster.of(CLUSTERS.replace(unit, row, values))
 
 

@@ -708,6 +708,10 @@ def _draft(**details: Any) -> Draft:
 
 
 def _filters(filters: Filters | None, conditions: Mapping[str, Any]) -> Filters:
+    if not isinstance(filters, Filters | None):
+        raise InvalidInput(
+            "filters must be Filters.", hint="Or name them one by one.", field="filters"
+        )
     unknown = conditions.keys() - set(Filters.__slots__)
     if unknown:
         name = sorted(unknown)[0]

@@ -860,7 +860,8 @@ def _carry_over(
         at = [kept.columns.index(part) for part in kept.key]
         marks = ", ".join("?" * (len(kept.columns) + 2))
         insert = f"INSERT INTO {kept.name} (space, {', '.join(kept.columns)}, hash)"
-        for owner, values, sound in _every(old, kept, space, bound):
+        broken: list[str] = []
+        for owner, values, sound in _every(old, kept, space, bound, broken):
             if sound and owner == space:
                 hashed = kept.hash(space, values)
                 new.execute(f"{insert} VALUES ({marks})", (space, *values, hashed))
@@ -869,7 +870,11 @@ def _carry_over(
                 lost.append(named(kept, values))
             found.add(tuple(values[i] for i in at))
         saved[kept.name] = count
-        lost += [f"{kept.name} {key}" for key in sorted(_promised(old, kept, space) - found)]
+        promised = _promised(old, kept, space)
+        if promised is not None:
+            lost += [f"{kept.name} {key}" for key in sorted(promised - found)]
+        elif broken:
+            lost.append(f"{kept.name}: no index is left to tell which")
     if not saved["head"]:
         write_head(new, space, *_true_head(new, space))
     with contextlib.suppress(*Unreadable):
@@ -913,7 +918,7 @@ def _bound(connection: apsw.Connection) -> int:
 
 
 def _every(
-    connection: apsw.Connection, kept: Kept, space: str, bound: int
+    connection: apsw.Connection, kept: Kept, space: str, bound: int, broken: list[str]
 ) -> Iterator[tuple[Any, tuple[Any, ...], bool]]:
     """All rows that can still be read; where a page is broken, each row behind it by its key."""
     seen: set[tuple[Any, ...]] = set()
@@ -923,8 +928,8 @@ def _every(
             seen.add(tuple(values[i] for i in at))
             yield owner, values, sound
         return
-    except apsw.Error:
-        pass
+    except apsw.Error as error:
+        broken.append(str(error))
     columns = ", ".join(kept.columns)
     entities = [table.name for table in VERSIONED] if kept.name == "versions" else [None]
     number = "seq" if kept.name == "head" else "memory" if kept.name == "counters" else "num"
@@ -948,18 +953,20 @@ _INDEXES = {
 }  # fmt: skip
 
 
-def _promised(connection: apsw.Connection, kept: Kept, space: str) -> set[tuple[Any, ...]]:
-    """Keys of rows that an index knows of, whatever became of the rows themselves."""
-    found = set()
-    if kept.name in _INDEXES:
-        with contextlib.suppress(*Unreadable):
-            for key in connection.execute(
+def _promised(connection: apsw.Connection, kept: Kept, space: str) -> set[tuple[Any, ...]] | None:
+    """Keys of rows that an index knows of, whatever became of the rows; None if it cannot tell."""
+    if kept.name not in _INDEXES:
+        return set()
+    try:
+        return set(
+            connection.execute(
                 f"SELECT {', '.join(kept.key)} FROM {kept.name}"  # noqa: S608
                 f" INDEXED BY {_INDEXES[kept.name]} WHERE space = ?",
                 (space,),
-            ):
-                found.add(key)
-    return found
+            )
+        )
+    except Unreadable:
+        return None
 
 
 def _write_anew(library: Library, space: str) -> None:

@@ -42,6 +42,11 @@ class Library:
         self._opened: OrderedDict[str, OpenSpace] = OrderedDict()
         self._opening: dict[str, threading.Lock] = {}
         self._closed = False
+        self._retired: list[OpenSpace] = []
+        self._closing: list[OpenSpace] = []
+        self._closed_one = threading.Condition(self._lock)
+        self._retiring = threading.Semaphore(0)
+        self._closer: threading.Thread | None = None
         self._wake = threading.Event()
         self._stop = threading.Event()
         self._tender: threading.Thread | None = None
@@ -99,9 +104,43 @@ class Library:
                 self._opening.pop(name, None)
                 surplus = self._surplus()
         for each in surplus:
-            with contextlib.suppress(CommonplaceError):  # reads noted on a full disk are lost
-                each.close()
+            self._retire(each)
         return opened
+
+    def _retire(self, space: OpenSpace) -> None:
+        """Close a space behind the caller's back: its last commit and checkpoint take a while."""
+        with self._lock:
+            if self._closer is None and not self._closed:
+                self._closer = threading.Thread(
+                    target=self._close_retired, name="commonplace-closer", daemon=True
+                )
+                self._closer.start()
+            self._retired.append(space)
+        self._retiring.release()
+        if len(self._retired) > self._open_spaces:
+            self._close_one()  # faster than they are closed: help
+
+    def _close_retired(self) -> None:
+        while True:
+            self._retiring.acquire()
+            if not self._close_one() and self._closed:
+                return
+
+    def _close_one(self, name: str | None = None) -> bool:
+        with self._lock:
+            found = [s for s in self._retired if name is None or s.name == name]
+            if not found:
+                return False
+            self._retired.remove(found[0])
+            self._closing.append(found[0])
+        try:
+            with contextlib.suppress(CommonplaceError):  # reads noted on a full disk are lost
+                found[0].close()
+        finally:
+            with self._closed_one:
+                self._closing.remove(found[0])
+                self._closed_one.notify_all()
+        return True
 
     def _surplus(self) -> list[OpenSpace]:
         """Take the least recently used spaces that nobody uses out of the open ones."""
@@ -122,6 +161,10 @@ class Library:
             self._opened.pop(space, None)
         if opened is not None:
             opened.close()
+        while self._close_one(space):
+            pass
+        with self._closed_one:
+            self._closed_one.wait_for(lambda: all(each.name != space for each in self._closing))
 
     def _rouse(self) -> None:
         """Make sure that the tending thread runs and looks around."""
@@ -182,6 +225,11 @@ class Library:
         self._wake.set()
         if self._tender is not None:
             self._tender.join(timeout=10)
+        while self._close_one():
+            pass
+        if self._closer is not None:
+            self._retiring.release()
+            self._closer.join(timeout=10)
         for space in opened:
             with contextlib.suppress(CommonplaceError):  # reads noted on a full disk are lost
                 space.close()

@@ -16,7 +16,7 @@ from commonplace.engine.model import LIVE_STATES, TRUSTS, Memory, Origin, Usage,
 from commonplace.engine.opened import OpenSpace, read_counter
 from commonplace.errors import Conflict, InvalidInput, NotFound
 from commonplace.storage import derived
-from commonplace.storage.sqlite import Unit, new_id, now
+from commonplace.storage.sqlite import Unit, begin_all, new_id, now
 from commonplace.storage.tables import MEMORIES, MESSAGES, Row
 from commonplace.text.analysis import analyse
 from commonplace.text.fold import fold, trigrams
@@ -163,17 +163,21 @@ def embed_now(space: OpenSpace, prepared: Sequence[Prepared]) -> None:
 
 def put(space: OpenSpace, unit: Unit, prepared: Sequence[Prepared]) -> list[Row]:
     """Insert prepared memories with all that finds them."""
-    seq = unit.seq  # the operation is recorded first, so that its time is known
-    for item in prepared:
-        values = item.values
+    return _put_all(space, [(unit, item) for item in prepared])
+
+
+def _put_all(space: OpenSpace, items: Sequence[tuple[Unit, Prepared]]) -> list[Row]:
+    for unit, item in items:
+        seq, values = unit.seq, item.values  # the operation comes first, so that its time is known
         if values["created_at"] is None:
             values["created_at"] = unit.at
         values["updated_at"] = values["created_at"]
         if item.named:
             _check_free(unit, values)
-    rows = MEMORIES.insert_many(unit, [item.values for item in prepared])
-    assert all(row["seq"] == seq for row in rows)
-    write_derived(space, unit.connection, [row["num"] for row in rows], prepared)
+        assert seq
+    rows = MEMORIES.insert_many([(unit, item.values) for unit, item in items])
+    prepared = [item for _, item in items]
+    write_derived(space, items[0][0].connection, [row["num"] for row in rows], prepared)
     return rows
 
 
@@ -247,8 +251,21 @@ def remember(space: OpenSpace, drafts: Sequence[Draft], origin: Origin) -> list[
     with space.store.announced():
         prepared = [prepare(draft, origin) for draft in drafts]
         embed_now(space, prepared)
-    with space.write("remember", origin) as unit:
-        return [Memory.of(row) for row in put(space, unit, prepared)]
+    item = (space, prepared)
+    rows = space.store.together("remember", origin.as_dict(), _remember_all, item)
+    return [Memory.of(row) for row in rows]
+
+
+def _remember_all(
+    wanted: Sequence[tuple[Unit, tuple[OpenSpace, Sequence[Prepared]]]],
+) -> list[list[Row]]:
+    """Store what one thread, or several at once, want remembered, each in its own unit."""
+    if len(wanted) > 1:
+        begin_all([unit for unit, _ in wanted], [len(prepared) for _, (_, prepared) in wanted])
+    space = wanted[0][1][0]
+    items = [(unit, item) for unit, (_, prepared) in wanted for item in prepared]
+    rows = iter(_put_all(space, items))
+    return [[next(rows) for _ in prepared] for _, (_, prepared) in wanted]
 
 
 def find_row(connection: apsw.Connection, space: str, identity: str) -> Row | None:

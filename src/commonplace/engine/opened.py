@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from commonplace.storage.index import Snapshot, SpaceIndex
 
 
-@dataclass
+@dataclass(eq=False)
 class OpenSpace:
     """What every engine function works on."""
 

@@ -5,19 +5,17 @@ All of it is written in the row's own transaction and can be rebuilt from the ro
 
 from __future__ import annotations
 
-import struct
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import apsw
 
 from commonplace.text.analysis import ANALYSIS_VERSION
 from commonplace.text.passages import Span
 
-_PLACE = struct.Struct("<qqqqq")
 _KNOWN_TERMS = 200_000
 
 _terms: dict[str, bytes] = {}
@@ -58,8 +56,15 @@ def passage_sum(
     memory: int, ordinal: int, start: int, stop: int, model: int | None, vector: bytes | None
 ) -> int:
     """What guards a passage against rot."""
-    place = _PLACE.pack(memory, ordinal, start, stop, -1 if model is None else model)
-    return zlib.crc32(vector or b"", zlib.crc32(place))
+    place: int = place_code(memory, ordinal, start, stop, -1 if model is None else model)
+    return zlib.crc32(vector or b"") ^ place
+
+
+def place_code(memory: Any, ordinal: Any, start: Any, stop: Any, model: Any) -> Any:
+    """32 bits of where a passage is, for one or, with arrays, for many."""
+    low = memory & 0x7FFFFFFF  # so that no product leaves 64 bits
+    code = low * 0x9E3779B1 + ordinal * 0x85EBCA77 + start * 0xC2B2AE3D + stop * 0x27D4EB2F
+    return (code + (memory >> 31) * 0x2545F491 + (model + 1) * 0x165667B1) & 0xFFFFFFFF
 
 
 class Passage(NamedTuple):

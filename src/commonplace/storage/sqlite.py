@@ -12,10 +12,11 @@ import os
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import apsw
 
@@ -32,12 +33,16 @@ from commonplace.storage.tables import digest
 BUSY_SECONDS = 30.0
 BATCH_UNITS = 512
 BATCH_SECONDS = 0.05
-COMING_SECONDS = 0.002  # how long a commit waits for writers that have announced themselves
+COMING_SECONDS = 0.003  # how long a commit waits for writers that have announced themselves
 HELD_SECONDS = 0.05  # how long one process may write without letting another in
 WAL_BYTES = 64 * 1024 * 1024
 OLDEST_SQLITE = (3, 51, 3)  # before it, two writers could corrupt a WAL file
 _READ_ONLY = "PRAGMA query_only = ON"
 NETWORK_FILESYSTEMS = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ncpfs", "fuse.sshfs"}
+
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 def now() -> int:
@@ -145,6 +150,24 @@ class _Batch:
         self.settled.set()
 
 
+@dataclass(eq=False)
+class _Job:
+    """A write that another thread may carry out together with its own."""
+
+    name: str
+    origin: Mapping[str, Any]
+    write: Callable[[Sequence[tuple[Unit, Any]]], list[Any]]
+    item: Any
+    wake: threading.Event = field(default_factory=threading.Event)
+    batch: _Batch | None = None
+    result: Any = None
+    error: BaseException | None = None
+
+    @property
+    def ran(self) -> bool:
+        return self.batch is not None or self.error is not None
+
+
 class Writer:
     """Runs units one at a time on one connection; whoever finds nobody waiting commits for all."""
 
@@ -157,6 +180,7 @@ class Writer:
         self._waiting = 0
         self._coming = 0
         self._batch: _Batch | None = None
+        self._jobs: deque[_Job] = deque()
         self._held_since = 0.0
         self._released_at = 0.0
 
@@ -202,8 +226,86 @@ class Writer:
             raise typed(error) from error
         finally:
             self._pass_on(me)
-            self._turn.release()
+            self._release()
         self._await(batch, me)
+
+    def together(self, job: _Job) -> Any:
+        """Carry out a job, with those of other threads if they wait; durable on return."""
+        self._jobs.append(job)
+        while not job.ran:
+            if self._turn.acquire(blocking=False):
+                try:
+                    if not job.ran:
+                        self._run_jobs(job)
+                finally:
+                    self._release()
+            else:
+                job.wake.wait()
+                job.wake.clear()
+        if job.error is not None:
+            raise job.error
+        assert job.batch is not None
+        self._await(job.batch, job)
+        return job.result
+
+    def _release(self) -> None:
+        """Give the turn back, and wake one whose job nobody has carried out yet."""
+        self._turn.release()
+        with contextlib.suppress(IndexError):
+            self._jobs[0].wake.set()
+
+    def _run_jobs(self, me: _Job) -> None:
+        """Carry out every job that waits or is about to, in one go where they are of one sort."""
+        patience = time.monotonic() + COMING_SECONDS
+        while self._coming > 0 and time.monotonic() < patience:
+            time.sleep(COMING_SECONDS / 10)
+        try:
+            self._begin()
+        except apsw.Error as error:
+            self._jobs.remove(me)
+            me.error = typed(error)
+            return
+        while self._batch is not None and self._jobs:
+            jobs = [self._jobs.popleft()]
+            while self._jobs and self._jobs[0].write == jobs[0].write and len(jobs) < BATCH_UNITS:
+                jobs.append(self._jobs.popleft())
+            try:
+                self._run(self._batch, jobs)
+            finally:
+                for job in jobs:
+                    job.wake.set()
+        self._pass_on(None)
+
+    def _run(self, batch: _Batch, jobs: Sequence[_Job]) -> None:
+        """Carry out jobs of one sort together; if that fails, each alone."""
+        connection = self._connection
+        assert connection is not None
+        before = batch.head
+        try:
+            connection.execute("SAVEPOINT unit")
+            units = [Unit(self, connection, self._space, job.name, job.origin) for job in jobs]
+            pairs = [(unit, job.item) for unit, job in zip(units, jobs, strict=True)]
+            results = jobs[0].write(pairs)
+            for unit in units:
+                unit.close()
+            connection.execute("RELEASE unit")
+        except BaseException as error:
+            batch.head = before
+            self._abandon(connection, batch, error)
+            if isinstance(error, Exception) and self._batch is not None and len(jobs) > 1:
+                for job in jobs:
+                    if self._batch is not None:
+                        self._run(batch, [job])
+            for job in jobs:
+                if not job.ran:
+                    job.error = typed(error) if isinstance(error, apsw.Error) else error
+            if not isinstance(error, Exception):
+                raise
+        else:
+            for job, result in zip(jobs, results, strict=True):
+                job.result = result
+                job.batch = batch
+            batch.units += len(jobs)
 
     def head(self) -> tuple[int, int]:
         """(newest operation, next free row number), those of units not yet committed included."""
@@ -288,7 +390,7 @@ class Writer:
                     if self._batch is batch:
                         self._commit(batch)
                 finally:
-                    self._turn.release()
+                    self._release()
         if batch.error is not None:
             raise type(batch.error)(batch.error.message, hint=batch.error.hint)
 
@@ -304,12 +406,15 @@ class Writer:
     @contextlib.contextmanager
     def idle(self) -> Iterator[apsw.Connection]:
         """The connection outside any transaction, while no unit runs."""
-        with self._turn:
+        self._turn.acquire()
+        try:
             if self._batch is not None:
                 self._commit(self._batch)
             if self._connection is None:
                 self._connection = self._open()
             yield self._connection
+        finally:
+            self._release()
 
     def close(self) -> None:
         """Close the connection when no unit is running."""
@@ -317,6 +422,12 @@ class Writer:
             if self._batch is not None:
                 self._commit(self._batch)
             self._reset()
+
+
+_INSERT_OPERATION = (
+    "INSERT INTO operations (num, space, id, at, name, origin, undoes, hash)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+)
 
 
 class Unit:
@@ -370,24 +481,30 @@ class Unit:
         self.connection.execute("SAVEPOINT part")
         try:
             yield
-        except BaseException:
+        except BaseException as error:
             if self.connection.in_transaction:
                 self.connection.execute("ROLLBACK TO part; RELEASE part")
                 self.id, self.at, self._seq, self._num = before
+            if isinstance(error, apsw.Error):
+                raise typed(error) from error
             raise
         self.connection.execute("RELEASE part")
 
     def _record(self) -> None:
+        self.connection.execute(_INSERT_OPERATION, self.begin())
+
+    def begin(self) -> tuple[Any, ...]:
+        """Take the next place in the order; the operation's row, for whoever writes it."""
         seq, self._num = self._writer.head()
         self._seq = seq + 1
         self.id, self.at = new_id(), now()
         origin = json.dumps(dict(self.origin), ensure_ascii=False, separators=(",", ":"))
         values = (self._seq, self.space, self.id, self.at, self.name, origin, self.undoes)
-        self.connection.execute(
-            "INSERT INTO operations (num, space, id, at, name, origin, undoes, hash)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (*values, digest(*values)),
-        )
+        return (*values, digest(*values))
+
+    def reserve(self, count: int) -> None:
+        """Let the units after this one begin behind the row numbers that it will use."""
+        self._writer.move_head(self._seq, self._num + count)
 
     def close(self) -> None:
         """Move the space's counters on."""
@@ -398,6 +515,15 @@ class Unit:
         """Write the counters now, for a reader inside this unit that goes by them."""
         seq, num = (self._seq, self._num) if self._seq else self._writer.head()
         write_head(self.connection, self.space, seq, num)
+
+
+def begin_all(units: Sequence[Unit], nums: Sequence[int]) -> None:
+    """Record the operations of units in one statement, each with room for so many rows."""
+    rows = []
+    for unit, count in zip(units, nums, strict=True):
+        rows.append(unit.begin())
+        unit.reserve(count)
+    units[0].connection.executemany(_INSERT_OPERATION, rows)
 
 
 def new_id() -> str:
@@ -509,7 +635,10 @@ class Store:
     def read(self) -> Iterator[apsw.Connection]:
         """A consistent snapshot; inside an open unit, that unit's own view."""
         if self._scope.unit is not None:
-            yield self._scope.unit.connection
+            try:
+                yield self._scope.unit.connection
+            except apsw.Error as error:
+                raise typed(error) from error
             return
         if self._closed:
             raise StorageUnavailable("The store is closed.", hint="Open it again.")
@@ -613,6 +742,25 @@ class Store:
     def announced(self) -> contextlib.AbstractContextManager[None]:
         """Around the preparation of a write, so that commits may wait for it a moment."""
         return self._writer.announced()
+
+    def together(
+        self,
+        name: str,
+        origin: Mapping[str, Any],
+        write: Callable[[Sequence[tuple[Unit, T]]], list[R]],
+        item: T,
+    ) -> R:
+        """Write an item as a unit of its own; `write` may be given those of other threads too.
+
+        Inside an open unit it is a part of that.
+        """
+        if self._scope.stack is None and self._scope.unit is None:
+            if self._closed:
+                raise StorageUnavailable("The store is closed.", hint="Open it again.")
+            result: R = self._writer.together(_Job(name, origin, write, item))
+            return result
+        with self.write(name, origin) as unit:
+            return write([(unit, item)])[0]
 
     def checkpoint(self) -> None:
         """Move the write-ahead log into the file and empty it, so that nothing old stays in it."""

@@ -110,15 +110,14 @@ class Table:
         """A new row, numbered, hashed and stamped with the unit's operation."""
         return self._put(unit, [unit.next_num(), *(values[c] for c in self.columns), unit.seq])
 
-    def insert_many(self, unit: Writing, items: Sequence[Mapping[str, Any]]) -> list[Row]:
-        """New rows, as `insert` makes them, in one statement."""
-        seq, space = unit.seq, unit.space
+    def insert_many(self, items: Sequence[tuple[Writing, Mapping[str, Any]]]) -> list[Row]:
+        """New rows, as `insert` makes them, in one statement; each of its own unit."""
         rows, stored = [], []
-        for item in items:
-            values = [unit.next_num(), *[item[column] for column in self.columns], seq]
-            stored.append((values[0], space, *values[1:], self.hash(space, values)))
+        for unit, item in items:
+            values = [unit.next_num(), *[item[column] for column in self.columns], unit.seq]
+            stored.append((values[0], unit.space, *values[1:], self.hash(unit.space, values)))
             rows.append(dict(zip(self.fields, values, strict=True)))
-        unit.connection.executemany(self._insert, stored)
+        items[0][0].connection.executemany(self._insert, stored)
         return rows
 
     def _put(self, unit: Writing, values: list[Any]) -> Row:

@@ -1,0 +1,214 @@
+"""Schema steps: killed anywhere they resume, what is newer is refused, what is old opens (R10)."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import apsw
+import pytest
+
+from commonplace import Commonplace
+from commonplace.engine import doctor
+from commonplace.engine.library import Library
+from commonplace.errors import CommonplaceError, StorageCorrupt, UnsupportedVersion
+from commonplace.storage import schema
+from commonplace.storage.sqlite import Store, connect
+from fixtures.full_store import content_digest
+
+FIXTURES = Path(__file__).parent.parent / "fixtures"
+EXTRA = (
+    "ALTER TABLE memories ADD COLUMN mood TEXT; UPDATE memories SET mood = 'calm';"
+    " CREATE TABLE moods (name TEXT PRIMARY KEY, times BIGINT NOT NULL);"
+    " INSERT INTO moods SELECT mood, count(*) FROM memories GROUP BY mood;",
+    "CREATE INDEX memories_mood ON memories (mood);"
+    " UPDATE moods SET times = times + 100;"
+    " DROP TABLE outbox; CREATE TABLE outbox (num INTEGER PRIMARY KEY);",
+)
+STEPS = (*schema.MIGRATIONS, *EXTRA)
+
+CHILD = """
+import json, os, signal, sys
+from pathlib import Path
+from commonplace.storage import schema
+from commonplace.storage.sqlite import connect
+path, steps, fatal = sys.argv[1], json.loads(sys.argv[2]), int(sys.argv[3])
+connection = connect(Path(path))
+count = 0
+def trace(cursor, sql, bindings):
+    global count
+    count += 1
+    if count == fatal:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return True
+connection.exec_trace = trace
+schema.migrate(connection, steps)
+print(count)
+"""
+
+
+def _golden(place: Path) -> Path:
+    """The file of the first release, in a data directory."""
+    file = place / "spaces" / "default.db"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(gzip.decompress((FIXTURES / "v1.db.gz").read_bytes()))
+    return file
+
+
+def _child(file: Path, fatal: int) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", CHILD, str(file), json.dumps(STEPS), str(fatal)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+def _rows(file: Path) -> tuple[object, ...]:
+    connection = apsw.Connection(str(file))
+    try:
+        return (
+            connection.pragma("user_version"),
+            connection.execute("SELECT group_concat(text || hex(hash)) FROM memories").fetchall(),
+            connection.execute("SELECT * FROM moods").fetchall(),
+            connection.execute("SELECT name FROM sqlite_schema ORDER BY name").fetchall(),
+            connection.execute("PRAGMA integrity_check").fetchall(),
+        )
+    finally:
+        connection.close()
+
+
+def test_the_first_release_opens_and_says_what_it_said(quick_disk: Path) -> None:
+    _golden(quick_disk)
+    said = (FIXTURES / "v1.db.sha256").read_text().strip()
+    with Commonplace(quick_disk, embedding="none") as memory:
+        assert content_digest(memory) == said
+        diagnosis = doctor.examine(memory.library, "default")
+        assert not [f for f in diagnosis.findings if f.check not in ("lexemes", "passages")]
+        memory.remember("And it goes on.")
+        assert memory.find_text("goes on")[1] == 1
+
+
+def test_a_changed_golden_file_would_be_noticed(quick_disk: Path) -> None:
+    """The mutant: one link is gone after the upgrade."""
+    file = _golden(quick_disk)
+    connection = apsw.Connection(str(file))
+    connection.execute("DELETE FROM links WHERE num = (SELECT max(num) FROM links)")
+    connection.close()
+    said = (FIXTURES / "v1.db.sha256").read_text().strip()
+    with Commonplace(quick_disk, embedding="none") as memory:
+        assert content_digest(memory) != said
+
+
+def test_a_migration_killed_before_any_statement_resumes(quick_disk: Path) -> None:
+    whole = _golden(quick_disk / "whole")
+    done = _child(whole, fatal=0)
+    assert done.returncode == 0, done.stderr
+    statements, expected = int(done.stdout), _rows(whole)
+    assert expected[0] == len(STEPS) and statements > 15
+    for fatal in range(1, statements + 1):
+        file = _golden(quick_disk / f"killed{fatal}")
+        assert _child(file, fatal).returncode == -9
+        connection = connect(file)
+        assert connection.pragma("user_version") in (1, 2, 3)
+        schema.migrate(connection, STEPS)
+        connection.close()
+        assert _rows(file) == expected, f"killed before statement {fatal}"
+
+
+def test_a_step_that_fails_leaves_the_version_before_it(quick_disk: Path) -> None:
+    file = _golden(quick_disk)
+    connection = connect(file)
+    broken = (*STEPS[:2], "CREATE TABLE half (x); INSERT INTO nowhere VALUES (1)")
+    with pytest.raises(apsw.Error):
+        schema.migrate(connection, broken)
+    assert connection.pragma("user_version") == 2
+    assert not connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'half'").fetchall()
+    schema.migrate(connection, STEPS)
+    assert connection.pragma("user_version") == 3
+    connection.close()
+
+
+def test_two_that_migrate_at_once_do_it_once(quick_disk: Path) -> None:
+    file = _golden(quick_disk)
+    errors: list[BaseException] = []
+
+    def migrate() -> None:
+        connection = connect(file)
+        try:
+            schema.migrate(connection, STEPS)
+        except BaseException as error:
+            errors.append(error)
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=migrate) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    version, _, moods, _, integrity = _rows(file)
+    assert version == 3 and integrity == [("ok",)]
+    assert moods == [("calm", 138)]
+
+
+def test_an_upgrade_keeps_a_copy_of_the_file_before_it(
+    quick_disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = _golden(quick_disk)
+    before = _content(file)
+    monkeypatch.setattr(schema, "MIGRATIONS", STEPS)
+    monkeypatch.setattr(schema.migrate, "__defaults__", (STEPS,))
+    Store(file, "default").close()
+    copy = file.with_name("default.before-v3.db")
+    assert _content(copy) == before
+    assert copy.stat().st_mode & 0o777 == 0o600
+    assert _rows(file)[0] == 3
+    library = Library(quick_disk, embedder=None)
+    assert library.spaces() == ["default"]
+    library.close()
+
+
+def _content(file: Path) -> object:
+    connection = apsw.Connection(str(file))
+    try:
+        return (
+            connection.pragma("user_version"),
+            connection.execute("SELECT * FROM memories ORDER BY num").fetchall(),
+            connection.execute("SELECT * FROM operations ORDER BY num").fetchall(),
+        )
+    finally:
+        connection.close()
+
+
+@pytest.mark.parametrize(
+    ("pragma", "error"),
+    [
+        (f"user_version = {len(schema.MIGRATIONS) + 1}", UnsupportedVersion),
+        ("user_version = 2000000000", UnsupportedVersion),
+        ("application_id = 1234", StorageCorrupt),
+    ],
+)
+def test_what_is_newer_or_foreign_is_refused_and_not_touched(
+    quick_disk: Path, pragma: str, error: type[CommonplaceError]
+) -> None:
+    file = _golden(quick_disk)
+    connection = apsw.Connection(str(file))
+    connection.execute(f"PRAGMA {pragma}")
+    connection.close()
+    before = hashlib.sha256(file.read_bytes()).hexdigest()
+    with Commonplace(quick_disk, embedding="none") as memory:
+        for call in (
+            lambda: memory.remember("Refused."),
+            lambda: memory.browse(),
+            lambda: doctor.repair(memory.library, "default"),
+        ):
+            with pytest.raises((error, StorageCorrupt)):
+                call()
+        assert not doctor.examine(memory.library, "default").healthy
+    assert hashlib.sha256(file.read_bytes()).hexdigest() == before
+    assert [path.name for path in file.parent.iterdir()] == ["default.db"]
