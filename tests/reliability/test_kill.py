@@ -48,7 +48,7 @@ def test_thousands_of_kills_lose_nothing(quick_disk: Path, publish: Callable[[st
 def test_acknowledging_before_the_commit_is_detected(
     quick_disk: Path, publish: Callable[[str], None]
 ) -> None:
-    mutant = "acknowledges_before_commit"
+    mutant = "commits_behind_the_callers_back"
     run = run_apart("kill", quick_disk, acks=0, kills=24, at_most=15, mutant=mutant)
     publish(figures(run))
     assert run["lost"] > 0

@@ -20,16 +20,17 @@ from commonplace.engine.transfer import export_space
 from commonplace.errors import CommonplaceError, InvalidInput
 
 ODD = [
-    "\x00", "a\x00b", "\ud800", "a\udfff", "\ufeffbom", "\ufffe\uffff", "\U0010ffff",
-    "👩‍👩‍👧‍👦", "e\u0301", "\u202eevil\u202c", "\u2028\u2029", "ﬁ ﬀ", "İıŞ", "ẞß", "\r\n\t\x0b\x1b[31m",
-    " ", "\u3000", "\u200b", "a" * 10_000, "\U0001f1e8\U0001f1ed", "한글", "ﷺ" * 50, "\x7f\x80\x9f",
+    "\x00", "a\x00b", "\ud800", "a\udfff", "\ufeffbom", "\ufffe\uffff", "\U0010ffff", "👩‍👩‍👧‍👦",
+    "e\u0301", "\u202eevil\u202c", "\u2028\u2029", "ﬁ ﬀ", "İıŞ", "ẞß", "\r\n\t\x0b\x1b[31m", " ",
+    "\u3000", "\u200b", "a" * 10_000, "\U0001f1e8\U0001f1ed", "한글", "ﷺ" * 50, "\x7f\x80\x9f",
     "'; DROP TABLE memories; --", '"', "\\", "{}", "%s %d {0}", "${jndi:x}", "<script>",
 ]  # fmt: skip
 HOSTILE = [
-    '"', '""', "*", "a*", "^a", "a AND", "OR", "NOT", "NEAR(", "NEAR(a b, 2)", "a NEAR b", "(", ")",
-    "a)", "{a b}: c", "body:", "body : a", "-a", "- body: a", "+", "a + b", "a'b", "';--", "\\", "%",
-    "_", "a%b", "grams", 'grams MATCH "a"', "col:\"x\"", "a:b:c", "AND AND AND", "\u201c", "[]", "a\nb",
-    "(" * 500, '"' * 501, "a " * 400, "*" * 300, "rowid:1", "rank:x", "^", "🏳️‍🌈", "\ufffe", ".", "?", "NULL",
+    '"', '""', "*", "a*", "^a", "a AND", "OR", "NOT", "NEAR(", "NEAR(a b, 2)", "a NEAR b", "(",
+    ")", "a)", "{a b}: c", "body:", "body : a", "-a", "- body: a", "+", "a + b", "a'b", "';--",
+    "\\", "%", "_", "a%b", "grams", 'grams MATCH "a"', 'col:"x"', "a:b:c", "AND AND AND", "\u201c",
+    "[]", "a\nb", "(" * 500, '"' * 501, "a " * 400, "*" * 300, "rowid:1", "rank:x", "^", "🏳️‍🌈",
+    "\ufffe", ".", "?", "NULL",
 ]  # fmt: skip
 QUICK = settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -260,3 +261,12 @@ def test_limits_of_lists_are_whole_numbers_in_range(memory: Commonplace, limit: 
     ):
         with pytest.raises(InvalidInput):
             ask()
+
+
+def test_a_store_that_mends_its_input_would_be_noticed(
+    memory: Commonplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mutant: what cannot be stored is left out instead of refused."""
+    monkeypatch.setattr(checks, "text", lambda value, *_, **__: value.replace("\x00", ""))
+    with pytest.raises((AssertionError, pytest.fail.Exception)):
+        test_known_oddities_survive_every_way_in_and_out(memory, "a\x00b")

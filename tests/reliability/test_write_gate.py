@@ -98,6 +98,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
     monkeypatch.setattr(apsw, "Connection", Watched)
     monkeypatch.setattr(Writer, "unit", through_block(Writer.unit))
     monkeypatch.setattr(Writer, "idle", through_block(Writer.idle))
+    monkeypatch.setattr(Writer, "together", through_call(Writer.together))
     monkeypatch.setattr(Writer, "close", through_call(Writer.close))
     monkeypatch.setattr(Store, "_prepare", through_call(Store._prepare))
     monkeypatch.setattr(sqlite, "copy_database", through_call(sqlite.copy_database))
@@ -369,6 +370,54 @@ def test_a_statement_that_fails_in_a_shared_commit_fails_alone(tmp_path: Path) -
     assert inspect(file_of(tmp_path)).problems == []
 
 
+def remember_together(place: Commonplace, refs: list[str]) -> dict[int, str]:
+    """One memory for each ref, carried out by one thread; what each caller was told."""
+    told: dict[int, str] = {}
+
+    def remember(number: int, ref: str) -> None:
+        try:
+            place.remember(f"Memory {number}.", ref=ref)
+            told[number] = "stored"
+        except CommonplaceError as error:
+            told[number] = error.code
+
+    with place.lease() as space:
+        jobs = space.store._writer._jobs
+        threads = [threading.Thread(target=remember, args=each) for each in enumerate(refs)]
+        with space.store.maintain():  # holds the turn until all of them wait
+            for count, thread in enumerate(threads, 1):
+                thread.start()
+                wait_until(lambda count=count: len(jobs) == count)
+        for thread in threads:
+            thread.join(30)
+    return told
+
+
+def test_a_memory_that_is_refused_among_others_is_refused_alone(tmp_path: Path, gate: Gate) -> None:
+    with open_memory(tmp_path) as place:
+        place.remember("There already.", ref="taken")
+        before = gate.statements.count("COMMIT")
+        told = remember_together(place, ["a", "taken", "b", "c", "b", "d"])
+        assert gate.statements.count("COMMIT") - before <= 2
+        assert [told[n] for n in range(6)] == [
+            "stored", "CONFLICT", "stored", "stored", "CONFLICT", "stored"
+        ]  # fmt: skip
+        assert {m.ref for m in place.browse()[0]} == {"taken", "a", "b", "c", "d"}
+    assert inspect(file_of(tmp_path)).problems == []
+
+
+def test_memories_whose_shared_commit_fails_are_all_refused(quick_disk: Path) -> None:
+    disk = FailingSync()
+    with mounted(disk), open_memory(quick_disk) as place, place.lease():
+        disk.fail_after(0)
+        told = remember_together(place, ["a", "b", "c", "d"])
+        assert disk.failures == 1
+        assert list(told.values()) == ["STORAGE_UNAVAILABLE"] * 4
+        assert place.browse()[1] == 0
+        assert place.remember("It goes on.").version == 1
+    assert inspect(file_of(quick_disk)).problems == []
+
+
 def test_a_shared_commit_that_fails_is_told_to_all_and_stores_nothing(quick_disk: Path) -> None:
     disk = FailingSync()
     with mounted(disk), open_memory(quick_disk) as place, place.lease():
@@ -381,6 +430,37 @@ def test_a_shared_commit_that_fails_is_told_to_all_and_stores_nothing(quick_disk
         assert together.stored() == set()
         place.remember("It goes on.")
     assert inspect(file_of(quick_disk)).problems == []
+
+
+def test_closing_while_others_write_leaves_nobody_waiting(quick_disk: Path) -> None:
+    for attempt in range(10):
+        said: list[dict[str, Any]] = []
+        errors: list[Exception] = []
+        place = open_memory(quick_disk / str(attempt))
+        busy = threading.Event()
+
+        def run(number: int, place: Commonplace, said: list[dict[str, Any]]) -> None:
+            hand = workers.Hand(place, random.Random(number), said.append)
+            try:
+                while True:
+                    hand.write()
+                    busy.set()  # noqa: B023
+            except Exception as error:
+                errors.append(error)  # noqa: B023
+
+        threads = [
+            threading.Thread(target=run, args=(n, place, said), daemon=True) for n in range(8)
+        ]
+        for thread in threads:
+            thread.start()
+        assert busy.wait(10)
+        place.close()
+        for thread in threads:
+            thread.join(10)
+        assert not any(thread.is_alive() for thread in threads), "a writer waits for ever"
+        assert {type(error) for error in errors} == {StorageUnavailable}
+        state = inspect(file_of(quick_disk / str(attempt)))
+        assert (state.problems, state.lost(said)) == ([], [])
 
 
 def returned_before_commit(place: Commonplace, monkeypatch: pytest.MonkeyPatch) -> int:

@@ -308,6 +308,18 @@ def acknowledges_before_commit(patch: Patch) -> None:
     patch(sqlite.Writer, "_await", lambda *_: None)
 
 
+def commits_behind_the_callers_back(patch: Patch) -> None:
+    """A unit returns at once, and a commit is made for many of them now and then."""
+    acknowledges_before_commit(patch)
+
+    def pass_on(self: sqlite.Writer, me: object) -> None:
+        batch = self._batch
+        if batch is not None and time.monotonic() - batch.begun > 0.02:
+            self._commit(batch)
+
+    patch(sqlite.Writer, "_pass_on", pass_on)
+
+
 class _Apart(apsw.Connection):
     """Holds what is derived back until the transaction after the row's."""
 
@@ -361,6 +373,7 @@ MUTANTS: dict[str, Callable[[Patch], None]] = {
         commits_without_sync,
         begins_deferred,
         acknowledges_before_commit,
+        commits_behind_the_callers_back,
         writes_derived_rows_apart,
         ignores_expected_version,
     )

@@ -20,12 +20,14 @@ from commonplace.storage.tables import (
     MEMBERS,
     MEMORIES,
     MESSAGES,
+    VERSIONED,
     Table,
 )
 
 WINDOW = 24  # bytes of a purged text that must not be found together in any file
 STRIDE = 8
 MOST_WINDOWS = 2_000
+SAYING = ("text", "title", "ref", "reason", "subject", "object", "subject_key", "object_key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,7 @@ class Proof:
 def purge(space: OpenSpace, identities: Iterable[str], origin: Origin) -> Proof:
     """Delete memories, their past and everything that refers to them. This cannot be undone."""
     texts: list[str] = []
+    beside: list[str] = []
     rows = purged = 0
     with space.write("purge", origin) as unit:
         for identity in identities:
@@ -50,13 +53,13 @@ def purge(space: OpenSpace, identities: Iterable[str], origin: Origin) -> Proof:
             if not found:
                 raise NotFound("There is no such memory.", field="id")
             for num, ids in found.items():
-                texts += _texts(unit, num)
-                rows += _erase(unit, num, ids)
+                texts += _texts(unit, MEMORIES, num)
+                rows += _erase(unit, num, ids, beside)
                 purged += 1
         redacted = _redact_events(unit, texts)
         rows += redacted
     space.store.checkpoint()
-    return _prove(space, texts, purged, rows)
+    return _prove(space, texts + beside, purged, rows)
 
 
 def _numbers(unit: Unit, identity: str) -> dict[int, set[str]]:
@@ -71,15 +74,15 @@ def _numbers(unit: Unit, identity: str) -> dict[int, set[str]]:
     return found
 
 
-def _texts(unit: Unit, num: int) -> list[str]:
-    rows = MEMORIES.fetch(unit.connection, unit.space, "AND num = ?", num)
-    rows += [
-        row for row, _, _ in MEMORIES.versions(unit.connection, unit.space, "AND num = ?", num)
-    ]
-    fields = ("text", "title")
-    return [row[field] for row in rows for field in fields if row[field]] + [
-        value for row in rows for value in _strings(json.loads(row["attrs"]))
-    ]
+def _texts(unit: Unit, table: Table, num: int) -> list[str]:
+    """All that a row says and said."""
+    rows = table.fetch(unit.connection, unit.space, "AND num = ?", num)
+    rows += [row for row, _, _ in table.versions(unit.connection, unit.space, "AND num = ?", num)]
+    said = [row[name] for row in rows for name in SAYING if row.get(name)]
+    for row in rows:
+        for name in ("attrs", "tags"):
+            said += _strings(json.loads(row.get(name) or "[]"))
+    return said
 
 
 def _strings(value: Any) -> list[str]:
@@ -92,8 +95,11 @@ def _strings(value: Any) -> list[str]:
     return []
 
 
-def _erase(unit: Unit, num: int, ids: set[str]) -> int:
-    """Remove the row, its versions, its indexes, and rows of other tables that name it."""
+def _erase(unit: Unit, num: int, ids: set[str], said: list[str]) -> int:
+    """Remove the row, its versions, its indexes, and rows of other tables that name it.
+
+    What those others said is added to `said`.
+    """
     connection, space = unit.connection, unit.space
     before = connection.total_changes()
     derived.drop(connection, space, num)
@@ -105,7 +111,7 @@ def _erase(unit: Unit, num: int, ids: set[str]) -> int:
             (MEMBERS, "AND memory = ?1"),
             (FACTS, "AND memory = ?1"),
         ):
-            _erase_rows(unit, table, clause.replace("?1", "?"), identity)
+            said += _erase_rows(unit, table, clause.replace("?1", "?"), identity)
     _erase_rows(unit, MESSAGES, "AND memory = ?", num)
     for statement in (
         "DELETE FROM counters WHERE space = ? AND memory = ?",
@@ -116,19 +122,22 @@ def _erase(unit: Unit, num: int, ids: set[str]) -> int:
     return connection.total_changes() - before
 
 
-def _erase_rows(unit: Unit, table: Table, clause: str, value: object) -> None:
+def _erase_rows(unit: Unit, table: Table, clause: str, value: object) -> list[str]:
     params = [value] * clause.count("?")
     nums = {row["num"] for row in table.fetch(unit.connection, unit.space, clause, *params)}
     wanted = ("source", "target", "memory")
     for row, _, _ in table.versions(unit.connection, unit.space):
         if any(row.get(name) == value for name in wanted):
             nums.add(row["num"])
+    said: list[str] = []
     for num in nums:
+        said += _texts(unit, table, num)
         unit.connection.execute(
             f"DELETE FROM {table.name} WHERE space = ? AND num = ?",  # noqa: S608
             (unit.space, num),
         )
         _forget_versions(unit, table, num)
+    return said
 
 
 def _forget_versions(unit: Unit, table: Table, num: int) -> None:
@@ -146,11 +155,11 @@ def _redact_events(unit: Unit, texts: Sequence[str]) -> int:
     ).fetchall()
     for num, payload in events:
         quoted = _strings(json.loads(payload))
+        # A word or two in common is no quotation.
         if any(
-            text in quote or quote in text
+            (len(text) >= WINDOW // 2 and text in quote) or (len(quote) >= WINDOW and quote in text)
             for text in texts
             for quote in quoted
-            if len(quote) >= WINDOW
         ):
             unit.connection.execute(
                 "UPDATE events SET payload = NULL WHERE space = ? AND num = ?", (unit.space, num)
@@ -203,16 +212,13 @@ def _still_told(space: OpenSpace, windows: set[bytes]) -> set[bytes]:
         return set()
     told: set[bytes] = set()
     with space.store.read() as connection:
-        for table in ("memories", "versions", "events", "contents", "links", "facts", "clusters"):
-            columns = {"memories": "title || char(10) || text || char(10) || attrs || tags",
-                       "versions": "row", "events": "coalesce(payload, '')",
-                       "contents": "content", "links": "reason || attrs",
-                       "facts": "subject || char(10) || object || attrs",
-                       "clusters": "name || char(10) || digest || attrs"}[table]  # fmt: skip
-            statement = f"SELECT {columns} FROM {table} WHERE space = ?"  # noqa: S608
-            for (value,) in connection.execute(statement, (space.name,)):
-                data = value if isinstance(value, bytes) else value.encode()
-                told |= {window for window in windows - told if window in data}
+        for table in (*(table.name for table in VERSIONED), "versions", "events", "operations"):
+            statement = f"SELECT * FROM {table} WHERE space = ?"  # noqa: S608
+            for row in connection.execute(statement, (space.name,)):
+                for value in row:
+                    if isinstance(value, str | bytes):
+                        data = value if isinstance(value, bytes) else value.encode()
+                        told |= {window for window in windows - told if window in data}
     return told
 
 

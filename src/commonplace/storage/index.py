@@ -24,6 +24,7 @@ from commonplace.storage.sqlite import read_head
 
 POSTING = np.dtype([("term", "<u8"), ("times", "u1")])  # as derived.pack_terms writes them
 STATES = ("active", "dying", "archived", "superseded", "dead")
+_STATE_CODES = {name: code for code, name in enumerate(STATES)}
 LIVE = 2  # the first two states are live
 NEVER = np.iinfo(np.int64).min
 SORT_POSTINGS = 100_000  # below, comparing every posting is as quick as a look-up
@@ -321,8 +322,8 @@ class SpaceIndex:
         for name in set(kind) - codes.keys():
             codes[name] = len(codes)
         try:
-            states = [STATES.index(name) for name in state]
-        except ValueError as error:
+            states = [_STATE_CODES[name] for name in state]
+        except KeyError as error:
             raise _damaged("an unknown state") from error
         values: dict[str, Iterable[Any]] = {
             "num": num, "row_seq": seq, "kind": [codes[name] for name in kind], "state": states,
@@ -344,15 +345,18 @@ class SpaceIndex:
         rows = self._select(
             connection, "SELECT memory, terms, sum FROM lexemes WHERE space = ?", "memory", nums
         )
-        crc32 = zlib.crc32
-        for memory, packed, total in rows:
-            if crc32(packed, memory & 0xFFFFFFFF) != total:
-                raise _damaged(f"the terms of row {memory}")
         if not rows:
             return
-        postings = np.frombuffer(b"".join([row[1] for row in rows]), POSTING)
-        counts = np.array([len(row[1]) for row in rows]) // POSTING.itemsize
-        owners = first + np.searchsorted(where, np.array([row[0] for row in rows], np.int64))
+        memories, blobs, totals = zip(*rows, strict=True)
+        numbers = np.array(memories, np.int64)
+        starts = (numbers & 0xFFFFFFFF).tolist()
+        sums = np.fromiter(map(zlib.crc32, blobs, starts), np.int64, len(rows))
+        wrong = np.flatnonzero(sums != np.array(totals, np.int64))
+        if len(wrong):
+            raise _damaged(f"the terms of row {memories[wrong[0]]}")
+        postings = np.frombuffer(b"".join(blobs), POSTING)
+        counts = np.fromiter(map(len, blobs), np.int64, len(rows)) // POSTING.itemsize
+        owners = first + np.searchsorted(where, numbers)
         positions = np.repeat(owners.astype(np.int32), counts)
         times = np.ascontiguousarray(postings["times"])
         lengths = np.bincount(positions - first, times, minlength=len(where))
@@ -415,16 +419,17 @@ class SpaceIndex:
             "memory",
             nums,
         )
-        size, crc32 = 4 + self.model[2], zlib.crc32
         if not rows:
             return
-        sums = np.array([crc32(row[5]) if len(row[5]) == size else -1 for row in rows], np.int64)
-        places = np.array([(*row[:5], row[6]) for row in rows], np.int64)
-        wrong = np.flatnonzero((sums ^ derived.place_code(*places[:, :5].T)) != places[:, 5])
-        if len(wrong):
-            raise _damaged(f"a vector of row {rows[wrong[0]][0]}")
-        packed = np.frombuffer(b"".join([row[5] for row in rows]), np.uint8).reshape(-1, size)
-        owners = first + np.searchsorted(where, np.array([row[0] for row in rows], np.int64))
+        memories, ordinals, starts, stops, models, blobs, totals = zip(*rows, strict=True)
+        size = 4 + self.model[2]
+        place = [np.array(each, np.int64) for each in (memories, ordinals, starts, stops, models)]
+        sums = np.fromiter(map(zlib.crc32, blobs), np.int64, len(rows))
+        wrong = np.flatnonzero((sums ^ derived.place_code(*place)) != np.array(totals, np.int64))
+        if len(wrong) or set(map(len, blobs)) != {size}:
+            raise _damaged(f"a vector of row {memories[wrong[0] if len(wrong) else 0]}")
+        packed = np.frombuffer(b"".join(blobs), np.uint8).reshape(-1, size)
+        owners = first + np.searchsorted(where, place[0])
         self._scales.extend(np.ascontiguousarray(packed[:, :4]).view("<f4")[:, 0])
         self._vectors.extend(packed[:, 4:].view(np.int8))
         self._owner.extend(owners.astype(np.int32))
