@@ -6,8 +6,8 @@ import contextlib
 import hashlib
 import itertools
 import json
-import os
 import multiprocessing
+import os
 import shutil
 import statistics
 import subprocess

@@ -69,7 +69,7 @@ class Why:
     """Its calibrated likeness to the query, 0..1."""
     dense_rank: int | None
     context: float
-    """What its conversation added."""
+    """What its conversation, or the naming of its speaker, added."""
     graph: float
     """What links from other results added."""
     as_it_was: bool = False
@@ -83,7 +83,7 @@ class Why:
         if self.dense_rank is not None:
             parts.append(f"meaning: {self.similarity:.2f} (rank {self.dense_rank})")
         if self.context > 0.005:
-            parts.append(f"conversation: +{self.context:.2f}")
+            parts.append(f"context: +{self.context:.2f}")
         if self.graph > 0.005:
             parts.append(f"links: +{self.graph:.2f}")
         if self.as_it_was:
