@@ -39,7 +39,7 @@ def test_the_tour_tells_everything_and_leaves_nothing(
         "We ship on Tuesdays; Fridays spoilt two weekends.",
         "We ship on Fridays after lunch.",
     ]
-    for reason in ("meaning: ", "words: ", "conversation: +", "links: +"):
+    for reason in ("meaning: ", "words: ", "context: +", "links: +"):
         assert reason in told
     assert "was   We ship on Fridays after lunch." in told
     assert told.index("After undo:") > told.index("was   We ship")
