@@ -29,7 +29,7 @@ from conftest import WordVectors
 from fixtures.full_store import answers, fill, questions
 
 WRITER = """
-import sys
+import sys, time
 from commonplace import Commonplace
 path, who = sys.argv[1:]
 with Commonplace(path, embedding="none") as memory:
@@ -38,6 +38,7 @@ with Commonplace(path, embedding="none") as memory:
         memory.remember(f"{who} wrote {i}", tags=[who])
         print(f"{who} wrote {i}", flush=True)
         i += 1
+        time.sleep(0.001)
 """
 
 
@@ -283,6 +284,7 @@ class _Load:
             memory.remember(f"{who} wrote {i}", tags=[who])
             self.acked.append(f"{who} wrote {i}")
             i += 1
+            time.sleep(0.001)  # the checks between two backups want a turn, too
 
     def _hear(self, writer: subprocess.Popen[str]) -> None:
         assert writer.stdout is not None

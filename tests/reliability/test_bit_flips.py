@@ -17,7 +17,7 @@ from commonplace import Commonplace
 from commonplace.engine import doctor
 from commonplace.engine.library import Library
 from commonplace.errors import CommonplaceError, StorageCorrupt, StorageUnavailable
-from commonplace.storage.sqlite import Store
+from commonplace.storage.sqlite import connect
 from commonplace.storage.tables import Row, Table
 from conftest import WordVectors
 from fixtures.full_store import answers, fill, moments, plain, questions
@@ -181,12 +181,7 @@ def test_without_the_hashes_the_flips_would_be_served(
 
 def _without_page_checksums(library: Library) -> None:
     """Let the flipped page pass as if it had been written so."""
-    from commonplace.storage import sqlite
-
-    store_connect = sqlite.connect
-    assert store_connect is not None
-    file = library.file("default")
-    connection = apsw.Connection(str(file))
+    connection = connect(library.file("default"))
     connection.execute("PRAGMA checksum_verification = OFF")
     connection.execute("VACUUM")
     connection.close()
@@ -232,13 +227,3 @@ def test_salvage_saves_all_but_the_damaged_rows(whole: Whole, quick_disk: Path) 
     with Commonplace(quick_disk / "new", embedding=WordVectors()) as memory:
         assert not doctor.examine(memory.library, "default").ill("file", "grams", *doctor.DERIVED)
         assert memory.recall("Ann prefers tea")
-
-
-def test_a_store_opened_by_nobody_else_is_the_one_examined(whole: Whole, quick_disk: Path) -> None:
-    library = _flipped(whole, quick_disk / "same", len(whole.data) - 1, 0)
-    doctor.examine(library, "default")
-    with pytest.raises(CommonplaceError):
-        doctor.examine(library, "nothing-here")
-    assert not library.file("nothing-here").exists()
-    Store(library.file("default"), "default").close()
-    library.close()

@@ -5,11 +5,12 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import apsw
 import pytest
 import time_machine
 
 from commonplace import Commonplace
-from commonplace.engine import doctor, upkeep
+from commonplace.engine import doctor, history, upkeep
 from commonplace.engine.recall import Weighting
 from commonplace.errors import NotFound
 from conftest import WordVectors
@@ -115,6 +116,23 @@ def test_the_past_only_grows_as_one_looks_later(
     assert before == set(range(12))
     newest = memory.recall("stored number", as_of=max(moments) + timedelta(minutes=1), limit=20)
     assert len(newest) == 12
+
+
+def test_a_past_by_the_clock_alone_would_be_noticed(
+    clock: time_machine.Coordinates, memory: Commonplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mutant: as of a moment is the change with the latest time by then."""
+
+    def by_the_clock(connection: apsw.Connection, space: str, at: int) -> int:
+        row = connection.execute(
+            "SELECT num FROM operations WHERE space = ? AND at <= ? ORDER BY at DESC LIMIT 1",
+            (space, at),
+        ).fetchone()
+        return int(row[0]) if row else 0
+
+    monkeypatch.setattr(history, "seq_at", by_the_clock)
+    with pytest.raises(AssertionError):
+        test_the_past_only_grows_as_one_looks_later(clock, memory)
 
 
 def test_work_claimed_before_a_jump_back_is_not_lost(

@@ -550,11 +550,14 @@ def _check_grams(
     """Compare the substring index with what it must hold, memory by memory."""
     with _noting(diagnosis, "grams"):
         sizes = dict(connection.execute("SELECT id, sz FROM grams_docsize"))
-        held: Counter[int] = Counter()
-        sums: Counter[int] = Counter()
+        held: defaultdict[int, int] = defaultdict(int)
+        sums: defaultdict[int, int] = defaultdict(int)
+        last, code = "", 0
         for term, doc in _vocabulary(connection):
+            if term != last:
+                last, code = term, zlib.crc32(term.encode()) + 1
             held[doc] += 1
-            sums[doc] += zlib.crc32(term.encode()) + 1
+            sums[doc] += code
         for num in sorted(sizes.keys() | held.keys() | expected.keys()):
             gram = expected.get(num)
             if num not in expected:

@@ -13,7 +13,7 @@ from commonplace.embedding.provider import Embedder
 from commonplace.engine import checks, upkeep
 from commonplace.engine.opened import OpenSpace
 from commonplace.errors import CommonplaceError, StorageUnavailable
-from commonplace.storage.sqlite import Store, check_runtime
+from commonplace.storage.sqlite import Store, check_runtime, sync_directory
 
 OPEN_SPACES = 64
 TEND_SECONDS = 0.5
@@ -51,8 +51,12 @@ class Library:
         self._stop = threading.Event()
         self._tender: threading.Thread | None = None
         try:
+            new = not (self.path / "spaces").exists()
             (self.path / "spaces").mkdir(mode=0o700, parents=True, exist_ok=True)
             self.path.chmod(0o700)
+            if new:  # a file is only as durable as the directories that lead to it
+                sync_directory(self.path)
+                sync_directory(self.path.parent)
         except OSError as error:
             raise StorageUnavailable(
                 f"{self.path} cannot be used: {error.strerror}.",

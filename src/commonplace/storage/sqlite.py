@@ -653,7 +653,7 @@ class Store:
         if self._closed:
             raise StorageUnavailable("The store is closed.", hint="Open it again.")
         try:
-            connection = self._idle.pop() if self._idle else self._reader()
+            connection = self._reader()
         except apsw.Error as error:
             raise typed(error) from error
         healthy = False
@@ -670,7 +670,9 @@ class Store:
             self._give_back(connection, healthy)
 
     def _reader(self) -> apsw.Connection:
-        """A new connection on which a write is refused, and not silently rolled back."""
+        """A connection on which a write is refused, and not silently rolled back."""
+        with contextlib.suppress(IndexError):
+            return self._idle.pop()
         connection = connect(self.path)
         connection.execute(_READ_ONLY)
         return connection
