@@ -16,7 +16,12 @@ import pytest
 from commonplace import Commonplace
 from commonplace.engine import doctor
 from commonplace.engine.library import Library
-from commonplace.errors import CommonplaceError, StorageCorrupt, StorageUnavailable
+from commonplace.errors import (
+    CommonplaceError,
+    NotFound,
+    StorageCorrupt,
+    StorageUnavailable,
+)
 from commonplace.storage.sqlite import connect
 from commonplace.storage.tables import Row, Table
 from conftest import WordVectors
@@ -39,12 +44,15 @@ class Seen:
     """What a damaged file answered."""
 
     silent: list[str] = field(default_factory=list)
+    """Answers with a value that was never stored so."""
+    short: list[str] = field(default_factory=list)
+    """Answers that miss something: an index rotted, which only doctor can tell."""
     refused: list[str] = field(default_factory=list)
     untyped: list[str] = field(default_factory=list)
 
     @property
     def anything(self) -> bool:
-        return bool(self.silent or self.refused or self.untyped)
+        return bool(self.silent or self.short or self.refused or self.untyped)
 
 
 @pytest.fixture(scope="module")
@@ -75,14 +83,28 @@ def _ask(memory: Commonplace, before: dict[str, Any]) -> Seen:
             answer = plain(ask())
         except (StorageCorrupt, StorageUnavailable):
             seen.refused.append(name)
-        except CommonplaceError as error:  # a thing that is there is said not to be
+        except NotFound:  # the index that leads to it has rotted
+            seen.short.append(name)
+        except CommonplaceError as error:
             seen.silent.append(f"{name}: {error.code}")
         except Exception as error:
             seen.untyped.append(f"{name}: {type(error).__name__}")
         else:
             if name in before and answer != before[name]:
-                seen.silent.append(name)
+                known = _values(answer) <= _values(before[name])
+                (seen.short if known else seen.silent).append(name)
     return seen
+
+
+def _values(answer: Any) -> set[str]:
+    """Every text in an answer: the stored values, whatever was ranked or counted around them."""
+    if isinstance(answer, str):
+        return {answer}
+    if isinstance(answer, dict):
+        return {text for pair in answer.items() for item in pair for text in _values(item)}
+    if isinstance(answer, list | tuple | set):
+        return {text for item in answer for text in _values(item)}
+    return set()
 
 
 def _flipped(whole: Whole, place: Path, at: int, bit: int) -> Library:
@@ -109,6 +131,7 @@ def _run(whole: Whole, place: Path, flips: int, seed: int) -> tuple[Counter[str]
         figures["refused"] += bool(seen.refused)
         figures["found by doctor"] += bool(found)
         figures["served wrong"] += bool(seen.silent)
+        figures["short by an index"] += bool(seen.short)
         figures["untyped"] += bool(seen.untyped)
         if seen.silent or seen.untyped:
             broken.append(f"{where}: {(seen.silent + seen.untyped)[:3]}")

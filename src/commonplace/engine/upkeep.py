@@ -111,14 +111,19 @@ def _embed_singly(space: OpenSpace, nums: list[int]) -> int:
 
 
 def _claim(space: OpenSpace) -> list[int]:
-    """Take due rows for ourselves for a while; a process that dies gives them back by time."""
+    """Take due rows for ourselves for a while; a process that dies gives them back by time.
+
+    A time further ahead than we ever set was written before the clock was put back: it is due.
+    """
     at = now()
+    claimed, due = at + CLAIM_SECONDS * 1_000_000, at + RETRY_SECONDS[-1] * 1_000_000
     with space.store.maintain() as connection:
         rows = connection.execute(
             "UPDATE outbox SET claimed_until = ?1 WHERE num IN (SELECT num FROM outbox"
-            " WHERE space = ?2 AND kind = 'embed' AND due_at <= ?3 AND claimed_until <= ?3"
-            " ORDER BY num LIMIT ?4) RETURNING subject",
-            (at + CLAIM_SECONDS * 1_000_000, space.name, at, BATCH),
+            " WHERE space = ?2 AND kind = 'embed' AND (due_at <= ?3 OR due_at > ?4)"
+            " AND (claimed_until <= ?3 OR claimed_until > ?1) ORDER BY num LIMIT ?5)"
+            " RETURNING subject",
+            (claimed, space.name, at, due, BATCH),
         )
         return [int(row[0]) for row in rows]
 

@@ -345,8 +345,8 @@ class SpaceIndex:
         rows = self._select(
             connection, "SELECT memory, terms, sum FROM lexemes WHERE space = ?", "memory", nums
         )
-        if not rows:
-            return
+        if len(rows) != len(where):
+            raise _damaged(f"{len(where)} memories have {len(rows)} lists of terms")
         memories, blobs, totals = zip(*rows, strict=True)
         numbers = np.array(memories, np.int64)
         starts = (numbers & 0xFFFFFFFF).tolist()
@@ -356,7 +356,7 @@ class SpaceIndex:
             raise _damaged(f"the terms of row {memories[wrong[0]]}")
         postings = np.frombuffer(b"".join(blobs), POSTING)
         counts = np.fromiter(map(len, blobs), np.int64, len(rows)) // POSTING.itemsize
-        owners = first + np.searchsorted(where, numbers)
+        owners = first + _found(where, numbers, "terms")
         positions = np.repeat(owners.astype(np.int32), counts)
         times = np.ascontiguousarray(postings["times"])
         lengths = np.bincount(positions - first, times, minlength=len(where))
@@ -395,7 +395,7 @@ class SpaceIndex:
         )
         if not rows:
             return
-        at = first + np.searchsorted(where, np.array([row[0] for row in rows], np.int64))
+        at = first + _found(where, np.array([row[0] for row in rows], np.int64), "a line")
         sessions, speakers = self._sessions, self._speakers
         codes = [sessions.setdefault((row[1], row[2]), len(sessions)) for row in rows]
         self._columns["session"].view[at] = codes
@@ -429,7 +429,7 @@ class SpaceIndex:
         if len(wrong) or set(map(len, blobs)) != {size}:
             raise _damaged(f"a vector of row {memories[wrong[0] if len(wrong) else 0]}")
         packed = np.frombuffer(b"".join(blobs), np.uint8).reshape(-1, size)
-        owners = first + np.searchsorted(where, place[0])
+        owners = first + _found(where, place[0], "a vector")
         self._scales.extend(np.ascontiguousarray(packed[:, :4]).view("<f4")[:, 0])
         self._vectors.extend(packed[:, 4:].view(np.int8))
         self._owner.extend(owners.astype(np.int32))
@@ -454,6 +454,14 @@ class SpaceIndex:
             owner=self._owner.view,
             vectored=self._vectored,
         )
+
+
+def _found(where: Ints, numbers: Ints, what: str) -> NDArray[np.intp]:
+    """The place of each number; a number that is not there shows that an index has rotted."""
+    at = np.searchsorted(where, numbers)
+    if len(numbers) and (at[-1] >= len(where) or (where[at] != numbers).any()):
+        raise _damaged(f"{what} of a row that is not found")
+    return at
 
 
 def _damaged(what: str) -> StorageCorrupt:

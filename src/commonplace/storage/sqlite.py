@@ -76,7 +76,7 @@ def check_runtime(directory: Path, version: str = "", mounts: str = "/proc/self/
         )
 
 
-def typed(error: apsw.Error) -> CommonplaceError:
+def typed(error: apsw.Error | UnicodeDecodeError) -> CommonplaceError:
     """What an SQLite error means for the caller."""
     extended = getattr(error, "extendedresult", 0)
     if isinstance(error, apsw.FullError) or extended in (
@@ -87,7 +87,8 @@ def typed(error: apsw.Error) -> CommonplaceError:
             "There is no room to write; nothing of this call was stored.",
             hint="Free disk space and try again; reading goes on.",
         )
-    if isinstance(error, apsw.CorruptError | apsw.NotADBError):
+    damaged = apsw.CorruptError | apsw.NotADBError | UnicodeDecodeError
+    if isinstance(error, damaged):
         return StorageCorrupt(
             "The file is damaged.", hint="Run 'commonplace doctor' and restore from a backup."
         )
@@ -221,7 +222,7 @@ class Writer:
                 me = object()
             except BaseException as error:
                 self._abandon(connection, batch, error)
-                if isinstance(error, apsw.Error):
+                if isinstance(error, apsw.Error | UnicodeDecodeError):
                     raise typed(error) from error
                 raise
         except apsw.Error as error:
@@ -300,7 +301,11 @@ class Writer:
                         self._run(batch, [job])
             for job in jobs:
                 if not job.ran:
-                    job.error = typed(error) if isinstance(error, apsw.Error) else error
+                    job.error = (
+                        typed(error)
+                        if isinstance(error, apsw.Error | UnicodeDecodeError)
+                        else error
+                    )
             if not isinstance(error, Exception):
                 raise
         else:
@@ -495,7 +500,7 @@ class Unit:
             if self.connection.in_transaction:
                 self.connection.execute("ROLLBACK TO part; RELEASE part")
                 self.id, self.at, self._seq, self._num = before
-            if isinstance(error, apsw.Error):
+            if isinstance(error, apsw.Error | UnicodeDecodeError):
                 raise typed(error) from error
             raise
         self.connection.execute("RELEASE part")
@@ -647,21 +652,21 @@ class Store:
         if self._scope.unit is not None:
             try:
                 yield self._scope.unit.connection
-            except apsw.Error as error:
+            except (apsw.Error, UnicodeDecodeError) as error:
                 raise typed(error) from error
             return
         if self._closed:
             raise StorageUnavailable("The store is closed.", hint="Open it again.")
         try:
             connection = self._reader()
-        except apsw.Error as error:
+        except (apsw.Error, UnicodeDecodeError) as error:
             raise typed(error) from error
         healthy = False
         try:
             connection.execute("BEGIN")
             yield connection
             healthy = True
-        except apsw.Error as error:
+        except (apsw.Error, UnicodeDecodeError) as error:
             raise typed(error) from error
         except CommonplaceError:
             healthy = True
