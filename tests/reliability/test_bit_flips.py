@@ -15,7 +15,9 @@ import pytest
 
 from commonplace import Commonplace
 from commonplace.engine import doctor
+from commonplace.engine.graph import Neighbour, Walk
 from commonplace.engine.library import Library
+from commonplace.engine.recall import Hit, SessionHit
 from commonplace.errors import (
     CommonplaceError,
     NotFound,
@@ -46,7 +48,7 @@ class Seen:
     silent: list[str] = field(default_factory=list)
     """Answers with a value that was never stored so."""
     short: list[str] = field(default_factory=list)
-    """Answers that miss something: an index rotted, which only doctor can tell."""
+    """Answers with a thing too few or too many: an index rotted, which only doctor can tell."""
     refused: list[str] = field(default_factory=list)
     untyped: list[str] = field(default_factory=list)
 
@@ -72,7 +74,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
 
 
 def _ask(memory: Commonplace, before: dict[str, Any]) -> Seen:
-    seen = Seen()
+    seen, everything = Seen(), _values(list(before.values()))
     asked = list(questions(memory))
     try:
         asked += moments(memory)
@@ -91,20 +93,24 @@ def _ask(memory: Commonplace, before: dict[str, Any]) -> Seen:
             seen.untyped.append(f"{name}: {type(error).__name__}")
         else:
             if name in before and answer != before[name]:
-                known = _values(answer) <= _values(before[name])
+                known = _values(answer) <= everything
                 (seen.short if known else seen.silent).append(name)
     return seen
 
 
 def _values(answer: Any) -> set[str]:
-    """Every text in an answer: the stored values, whatever was ranked or counted around them."""
-    if isinstance(answer, str):
-        return {answer}
+    """Every stored thing in an answer, whole; not what was ranked or counted around it."""
+    if isinstance(answer, Hit | Neighbour):
+        return _values(answer.memory)
+    if isinstance(answer, SessionHit):
+        return {answer.conversation, answer.session} | _values(answer.best)
+    if isinstance(answer, Walk):
+        return _values(answer.paths) | _values(answer.visited)
     if isinstance(answer, dict):
         return {text for pair in answer.items() for item in pair for text in _values(item)}
     if isinstance(answer, list | tuple | set):
         return {text for item in answer for text in _values(item)}
-    return set()
+    return set() if isinstance(answer, int | float | None) else {repr(answer)}
 
 
 def _flipped(whole: Whole, place: Path, at: int, bit: int) -> Library:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def _need(connection: apsw.Connection, space: str, identity: str) -> Row:
     checks.text(identity, "cluster", max_chars=checks.REF_CHARS)
-    row = CLUSTERS.fetch_one(connection, space, "AND id = ?", identity)
+    row = CLUSTERS.by_id(connection, space, identity)
     if row is None:
         raise NotFound("There is no such cluster.", field="cluster")
     return row
@@ -206,7 +206,7 @@ def members(space: OpenSpace, identity: str, *, as_of: int | None) -> list[Memor
             rows = MEMBERS.fetch(connection, space.name, "AND cluster = ? ORDER BY num", identity)
             found = []
             for row in rows:
-                memory = MEMORIES.fetch_one(connection, space.name, "AND id = ?", row["memory"])
+                memory = MEMORIES.by_id(connection, space.name, row["memory"])
                 if memory is not None:
                     found.append(memory)
         else:

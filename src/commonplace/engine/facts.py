@@ -110,7 +110,7 @@ def retract(space: OpenSpace, identity: str, origin: Origin) -> None:
     """Take back a fact that was never true; the past still shows that we believed it."""
     checks.text(identity, "id", max_chars=checks.REF_CHARS)
     with space.write("retract fact", origin) as unit:
-        row = FACTS.fetch_one(unit.connection, space.name, "AND id = ?", identity)
+        row = FACTS.by_id(unit.connection, space.name, identity)
         if row is None:
             raise NotFound("There is no such fact.", field="id")
         FACTS.remove(unit, row)

@@ -126,7 +126,7 @@ def link(
 
 def _need_link(connection: apsw.Connection, space: str, identity: str) -> Row:
     checks.text(identity, "id", max_chars=checks.REF_CHARS)
-    row = LINKS.fetch_one(connection, space, "AND id = ?", identity)
+    row = LINKS.by_id(connection, space, identity)
     if row is None:
         raise NotFound("There is no such link.", field="id")
     return row

@@ -271,7 +271,7 @@ def _remember_all(
 def find_row(connection: apsw.Connection, space: str, identity: str) -> Row | None:
     """A memory's row by its id, or by the id its dialect gave it."""
     checks.text(identity, "id", max_chars=checks.REF_CHARS)
-    row = MEMORIES.fetch_one(connection, space, "AND id = ?", identity.lower())
+    row = MEMORIES.by_id(connection, space, identity.lower())
     if row is None:
         row = MEMORIES.fetch_one(connection, space, "AND ref = ?", identity)
         if row is not None and row["ref"] != identity:

@@ -98,6 +98,16 @@ class Table:
         rows = self.fetch(connection, space, clause + " LIMIT 1", *params)
         return rows[0] if rows else None
 
+    def by_id(self, connection: apsw.Connection, space: str, identity: str) -> Row | None:
+        """The verified row of an id, or None; never the row that a rotten index leads to."""
+        row = self.fetch_one(connection, space, "AND id = ?", identity)
+        if row is not None and row["id"] != identity:
+            raise StorageCorrupt(
+                f"The index of {self.name} by id is damaged.",
+                hint="Run 'commonplace doctor --repair' to rebuild it from the rows.",
+            )
+        return row
+
     def by_nums(
         self, connection: apsw.Connection, space: str, nums: Sequence[int]
     ) -> dict[int, Row]:
