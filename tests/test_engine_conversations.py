@@ -128,7 +128,7 @@ def test_a_line_hears_its_neighbours_and_its_session(memory: Commonplace) -> Non
     ]
     assert hits[1].why.context > 0
     assert hits[1].why.words == ()
-    assert "conversation" in str(hits[1].why)
+    assert "context" in str(hits[1].why)
 
 
 def test_sessions_are_found_as_a_whole(memory: Commonplace) -> None:
