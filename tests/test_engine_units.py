@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from commonplace import Commonplace, Line, Origin
-from commonplace.errors import CommonplaceError, Conflict, InvalidInput
+from commonplace.errors import CommonplaceError, Conflict, InvalidInput, StorageUnavailable
 from conftest import WordVectors, texts
 
 
@@ -192,3 +192,11 @@ def test_a_unit_needs_a_name_that_can_be_stored(memory: Commonplace, name: objec
     with pytest.raises(CommonplaceError), memory.unit(name):  # type: ignore[arg-type]
         memory.remember("x")
     assert memory.browse() == ([], 0)
+
+
+def test_a_library_is_not_closed_inside_a_unit(memory: Commonplace) -> None:
+    with pytest.raises(StorageUnavailable), memory.unit("open"):
+        memory.remember("given up")
+        memory.library.close()
+    memory.remember("works on")
+    assert texts(memory.browse()) == ["works on"]

@@ -74,7 +74,19 @@ class Commands(TyperGroup):
             code = INTERRUPTED
         except BrokenPipeError:
             code = BROKEN_PIPE
+        except OSError as error:
+            _complain(_refused(error).as_dict())
+            code = EXIT_CODES[StorageUnavailable]
         raise typer.Exit(code)
+
+
+def _refused(error: OSError) -> StorageUnavailable:
+    """What the system would not do, as one of our errors."""
+    where = f"{error.filename}: " if error.filename else ""
+    return StorageUnavailable(
+        f"The system refused: {where}{error.strerror or error}.",
+        hint="What was acknowledged before is stored; look at the path, its rights and the disk.",
+    )
 
 
 app = typer.Typer(
@@ -119,6 +131,11 @@ def run(args: Sequence[str]) -> int:
         code = result if isinstance(result, int) else 0
     except BrokenPipeError:
         code = BROKEN_PIPE
+    except OSError as error:
+        _complain(_refused(error).as_dict())
+        code = EXIT_CODES[StorageUnavailable]
+        with contextlib.suppress(OSError, ValueError):  # the rest cannot be written either
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else 1
     except typer.Abort:

@@ -260,11 +260,15 @@ def purge(
         proof = memory.purge(*named)
     if as_json:
         emit({"memories": proof.memories, "rows": proof.rows, "files": list(proof.files),
-              "bytes_scanned": proof.bytes_scanned, "traces": proof.traces})  # fmt: skip
+              "bytes_scanned": proof.bytes_scanned, "traces": proof.traces,
+              "copies": list(proof.copies)})  # fmt: skip
     else:
         say(f"purged {_plural(proof.memories, 'memory', 'memories')}, {proof.rows} rows in all;"
             f" {proof.bytes_scanned:,} bytes of {', '.join(proof.files)} scanned:"
             f" {proof.traces or 'no'} traces")  # fmt: skip
+        if proof.copies:
+            note("these copies of the file, made by a restore or an upgrade, may still hold it;"
+                 f" delete them: {', '.join(proof.copies)}")  # fmt: skip
 
 
 def undo(

@@ -75,11 +75,18 @@ def memory(
 
 
 def moment(value: str | None, name: str) -> datetime | str | None:
-    """A moment as people type it: without a zone it is local, and a bare day stays a day."""
-    if value is None or len(value) <= 10:
+    """A moment as people type it: without a zone it is local; `until` a day is to its end.
+
+    Something that happened `at` a day is put at its noon.
+    """
+    if value is None:
         return value
     try:
         at = datetime.fromisoformat(value)
+        if len(value) <= 10 and name == "until":
+            at = at.replace(hour=23, minute=59, second=59, microsecond=999_999)
+        elif len(value) <= 10 and name == "at":
+            at = at.replace(hour=12)  # the same day here and in UTC, for nearly everybody
     except ValueError:
         raise InvalidInput(
             f"{name} is not a date or time.",

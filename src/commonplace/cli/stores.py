@@ -67,6 +67,12 @@ def _written(file: Path | None, overwrite: bool) -> Iterator[IO[str]]:
         return
     if file.exists() and not overwrite:
         raise Conflict(f"{file} exists.", hint="Choose another name, or say --overwrite.")
+    file = file.resolve()  # what a link leads to is replaced, not the link
+    if file.exists() and not file.is_file():
+        raise InvalidInput(
+            f"{file} is not a file that can be replaced.",
+            hint="Name a file, or leave it out to write to standard output.",
+        )
     part = file.with_name(f"{file.name}.{os.getpid()}.part")
     try:
         descriptor = os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)

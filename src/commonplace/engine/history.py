@@ -172,7 +172,7 @@ def _chosen(space: OpenSpace, connection: apsw.Connection, operation: str | None
             return _done_last(connection, space.name, found)
         raise NotFound(
             "There is no such operation.",
-            hint="List the newest ones with operations().",
+            hint="The log lists the newest ones.",
             field="operation",
         )
     # An undo of an undo does an operation again, so every second one can be taken back itself.
@@ -185,11 +185,12 @@ def _chosen(space: OpenSpace, connection: apsw.Connection, operation: str | None
         " ORDER BY o.num DESC"
     )
     for found in _operations(connection, space.name, clause, own):
-        if not _only_recorded(connection, space.name, found.seq):
+        # What only appended events, or was purged since, has nothing to take back.
+        if any(_touched(connection, space.name, table, found.seq) for table in VERSIONED):
             return found
     raise NotFound(
         "There is nothing to undo.",
-        hint="List the newest operations with operations().",
+        hint="The log lists the newest operations.",
         field="operation",
     )
 
@@ -205,16 +206,6 @@ def _done_last(connection: apsw.Connection, space: str, target: Operation) -> Op
             hint="Undo that one to have it again.",
         )
     return target
-
-
-def _only_recorded(connection: apsw.Connection, space: str, seq: int) -> bool:
-    """Whether all that an operation did was to append events."""
-    if any(_touched(connection, space, table, seq) for table in VERSIONED):
-        return False
-    events = connection.execute(
-        "SELECT 1 FROM events WHERE space = ? AND seq = ? LIMIT 1", (space, seq)
-    )
-    return events.fetchone() is not None
 
 
 def _touched(connection: apsw.Connection, space: str, table: Table, seq: int) -> Before:

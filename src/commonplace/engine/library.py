@@ -12,7 +12,7 @@ from pathlib import Path
 from commonplace.embedding.provider import Embedder
 from commonplace.engine import checks, upkeep
 from commonplace.engine.opened import OpenSpace
-from commonplace.errors import CommonplaceError, StorageUnavailable
+from commonplace.errors import CommonplaceError, InvalidInput, StorageUnavailable
 from commonplace.storage.sqlite import Store, check_runtime, sync_directory
 
 OPEN_SPACES = 64
@@ -35,6 +35,8 @@ class Library:
         embedder: Embedder | None,
         open_spaces: int = OPEN_SPACES,
     ) -> None:
+        if path is not None and not str(path).strip():
+            raise InvalidInput("The data directory has no name.", hint="Name one.", field="data")
         self.path = Path(default_path() if path is None else path).expanduser().absolute()
         self.embedder = embedder
         self._open_spaces = checks.limit(open_spaces, "open_spaces", 10_000)
@@ -52,8 +54,9 @@ class Library:
         self._tender: threading.Thread | None = None
         try:
             new = not (self.path / "spaces").exists()
-            (self.path / "spaces").mkdir(mode=0o700, parents=True, exist_ok=True)
-            self.path.chmod(0o700)
+            if not self.path.exists():  # a directory that was there keeps the mode it has
+                self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            (self.path / "spaces").mkdir(mode=0o700, exist_ok=True)
             if new:  # a file is only as durable as the directories that lead to it
                 sync_directory(self.path)
                 sync_directory(self.path.parent)
@@ -222,6 +225,8 @@ class Library:
         with self._lock:
             if self._closed:
                 return
+            if any(space.store.open_unit is not None for space in self._opened.values()):
+                raise StorageUnavailable("A unit of work is open.", hint="Finish it first.")
             self._closed = True
             opened = list(self._opened.values())
             self._opened.clear()

@@ -40,6 +40,8 @@ class Proof:
     bytes_scanned: int
     traces: int
     """Stretches of the purged texts still in the files; those of texts that remain are left out."""
+    copies: tuple[str, ...] = ()
+    """Copies that a restore or a migration left beside the file, which may hold them still."""
 
 
 def purge(space: OpenSpace, identities: Iterable[str], origin: Origin) -> Proof:
@@ -177,7 +179,9 @@ def _prove(space: OpenSpace, texts: Sequence[str], purged: int, rows: int) -> Pr
         space.store.rewrite()
         files, scanned, found = _scan(space, windows)
     traces = len(found - _still_told(space, found))
-    return Proof(purged, rows, tuple(path.name for path in files), scanned, traces)
+    beside = space.store.path.parent.glob(f"{space.name}.before-*.db")
+    names = tuple(path.name for path in files)
+    return Proof(purged, rows, names, scanned, traces, tuple(sorted(p.name for p in beside)))
 
 
 def _windows(texts: Sequence[str]) -> set[bytes]:
