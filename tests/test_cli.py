@@ -480,3 +480,20 @@ def test_an_output_that_cannot_be_written_is_told(data: Path) -> None:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, timeout=60)
     assert done.returncode == 5
     assert b"Traceback" not in done.stderr and b"refused" in done.stderr
+
+
+def test_the_sound_rows_of_a_damaged_space_are_salvaged(
+    do: Callable[..., Ended], data: Path
+) -> None:
+    for text in ("Alice is well", "Bob is damaged", "Carol is well"):
+        do("remember", text)
+    file = data / "spaces" / "default.db"
+    file.write_bytes(file.read_bytes().replace(b"Bob is damaged", b"Rob is damaged"))
+    assert do("doctor").code == 6
+    assert do("show", "Bob").code != 0
+    saved = data.parent / "saved"
+    told = do("doctor", "--salvage", str(saved))
+    assert told.code == 6 and "lost 1" in told.out
+    assert do("doctor", "--repair", "--data", str(saved)).code == 0
+    assert "Carol is well" in do("search", "Carol", "--data", str(saved)).out
+    assert do("search", "damaged", "--data", str(saved)).code == 1

@@ -319,11 +319,14 @@ def test_what_cannot_be_undone_says_so(memory: Commonplace) -> None:
     assert len(memory.events.all()) == 1
 
 
-def test_undo_within_an_open_unit_reaches_only_what_was_before_it(memory: Commonplace) -> None:
+def test_undo_within_a_unit_that_changed_something_wants_a_name(memory: Commonplace) -> None:
     memory.remember("before")
+    (before,) = memory.history.operations()
     with memory.unit("mixed"):
         memory.remember("inside")
-        memory.undo()
+        with pytest.raises(Conflict):
+            memory.undo()
+        memory.undo(before.id)
         assert texts(memory.browse()) == ["inside"]
     assert texts(memory.browse()) == ["inside"]
 

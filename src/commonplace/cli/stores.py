@@ -209,6 +209,14 @@ def _report(parts: dict[str, Any], as_json: bool, text: str) -> None:
 
 def doctor(
     repair: Annotated[bool, typer.Option("--repair", help="Rebuild what can be rebuilt.")] = False,
+    salvage: Annotated[
+        Path | None,
+        typer.Option(
+            "--salvage",
+            metavar="DIR",
+            help="Write every sound row into DIR, a new data directory; the damaged one stays.",
+        ),
+    ] = None,
     spaces: Spaces = None,
     data: Data = None,
     as_json: AsJson = False,
@@ -229,16 +237,27 @@ def doctor(
             if repair:
                 with progress(f"Repairing {name}") as show:
                     rebuilt = doctor.repair(library, name, progress=show).as_dict()
+            saved = None
+            if salvage is not None:
+                with progress(f"Salvaging {name}") as show:
+                    saved = doctor.salvage(library, name, salvage / "spaces", progress=show)
             with progress(f"Examining {name}") as show:
                 diagnosis = doctor.examine(library, name, progress=show)
             healthy = healthy and diagnosis.healthy
             if as_json:
                 emit({"space": name, **diagnosis.as_dict()}
-                     | ({"repair": rebuilt} if rebuilt is not None else {}))  # fmt: skip
+                     | ({"repair": rebuilt} if rebuilt is not None else {})
+                     | ({"salvaged": saved.saved, "lost": list(saved.lost)} if saved else {})
+                     )  # fmt: skip
                 continue
             say(f"{bold(name)}: {'healthy' if diagnosis.healthy else 'not healthy'}")
             if rebuilt is not None:
                 say(f"  rebuilt: {', '.join(rebuilt.get('rebuilt', ())) or 'nothing'}")
+            if saved is not None:
+                say(f"  saved {sum(saved.saved.values()):,} rows into {salvage}, lost"
+                    f" {len(saved.lost)}; use it with --data {salvage}")  # fmt: skip
+                for row in saved.lost:
+                    say(visible(f"  lost: {row}"))
             for finding in diagnosis.findings:
                 say(visible(f"  {finding.severity}: {finding.what} {finding.hint}".rstrip()))
     if not healthy:

@@ -175,6 +175,11 @@ def _chosen(space: OpenSpace, connection: apsw.Connection, operation: str | None
             hint="The log lists the newest ones.",
             field="operation",
         )
+    if own:
+        raise Conflict(
+            "This unit of work has changed something itself.",
+            hint="Raise an error to give it up, or name the operation to undo.",
+        )
     # An undo of an undo does an operation again, so every second one can be taken back itself.
     clause = (
         "AND o.name NOT IN ('embed', 'purge') AND o.num <> ?"
