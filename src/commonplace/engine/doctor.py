@@ -180,7 +180,6 @@ def _examine(
 ) -> None:
     with _noting(diagnosis, "file"):
         _check_file(connection, diagnosis)
-    _allow_bad_pages(connection)
     with _noting(diagnosis, "schema", RESTORE):
         _check_schema(connection, diagnosis)
     total = _count(connection, diagnosis)
@@ -221,11 +220,6 @@ def _noting(diagnosis: Diagnosis, check: str, hint: str = REPAIR) -> Iterator[No
         yield
     except Unreadable as error:
         diagnosis.add(check, f"It cannot be read ({type(error).__name__}: {error}).", hint)
-
-
-def _allow_bad_pages(connection: apsw.Connection) -> None:
-    """Read pages that fail their checksum too, where there are such: rows have their own hashes."""
-    connection.execute("PRAGMA checksum_verification = OFF")
 
 
 def _check_file(connection: apsw.Connection, diagnosis: Diagnosis) -> None:
@@ -631,7 +625,6 @@ def _forget(library: Library, space: str) -> None:
 def _mend(store: Store, embedder: Embedder | None, ills: Diagnosis) -> list[str]:
     rebuilt = []
     with store.maintain() as connection:
-        _allow_bad_pages(connection)
         if ills.ill("file"):
             connection.execute("REINDEX")
             rebuilt.append("indexes")
@@ -825,7 +818,6 @@ def _save(
     aside.unlink(missing_ok=True)
     old = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
     try:
-        _allow_bad_pages(old)  # before anything is read: the first page may be the bad one
         old.set_busy_timeout(30_000)
         if schema.version_of(old) != len(schema.MIGRATIONS):
             raise StorageCorrupt("The file's schema is not of this release.", hint=RESTORE)
