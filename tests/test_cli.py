@@ -477,7 +477,10 @@ def test_undo_passes_over_what_was_purged(do: Callable[..., Ended]) -> None:
 def test_an_output_that_cannot_be_written_is_told(data: Path) -> None:
     with Path("/dev/full").open("wb") as full:
         command = [*PROGRAM, "remember", "stored, but not told"]
-        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, timeout=60)
+        buffered = {k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"}
+        done = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, timeout=60, env=buffered
+        )
     assert done.returncode == 5
     assert b"Traceback" not in done.stderr and b"refused" in done.stderr
 

@@ -74,9 +74,6 @@ class Commands(TyperGroup):
             code = INTERRUPTED
         except BrokenPipeError:
             code = BROKEN_PIPE
-        except OSError as error:
-            _complain(_refused(error).as_dict())
-            code = EXIT_CODES[StorageUnavailable]
         raise typer.Exit(code)
 
 
@@ -132,10 +129,10 @@ def run(args: Sequence[str]) -> int:
     except BrokenPipeError:
         code = BROKEN_PIPE
     except OSError as error:
+        if error.filename is None:  # an output that is full or gone: what is left goes nowhere
+            _let_go_of_output()
         _complain(_refused(error).as_dict())
         code = EXIT_CODES[StorageUnavailable]
-        with contextlib.suppress(OSError, ValueError):  # the rest cannot be written either
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else 1
     except typer.Abort:
@@ -144,9 +141,14 @@ def run(args: Sequence[str]) -> int:
     except Exception as error:
         code = _usage(error)
     if code == BROKEN_PIPE:
-        with contextlib.suppress(OSError, ValueError):  # nobody reads: do not complain at exit
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _let_go_of_output()
     return code
+
+
+def _let_go_of_output() -> None:
+    """Nobody reads: do not complain about it at the exit."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _usage(error: Exception) -> int:
