@@ -5,8 +5,12 @@ import sys
 import threading
 from pathlib import Path
 
+import pytest
+
 from commonplace import Commonplace, Line
-from conftest import WordVectors, texts
+from commonplace.errors import StorageUnavailable
+from commonplace.storage.sqlite import Writer, _Job
+from conftest import WordVectors, texts, wait_until
 
 WRITER = """
 import sys
@@ -117,3 +121,56 @@ def test_another_process_s_writes_are_seen_at_once(tmp_path: Path) -> None:
         memory.undo()
         assert other.do("recall otter") == "an otter now"
         other.end()
+
+
+def _waiting(writer: Writer, count: int) -> None:
+    wait_until(lambda: len(writer._jobs) == count)
+
+
+def test_a_writer_behind_one_that_was_interrupted_is_not_forgotten(memory: Commonplace) -> None:
+    memory.remember("first")
+    with memory.lease() as space:
+        writer = space.store._writer
+        writer._turn.acquire()
+        thread = threading.Thread(target=memory.remember, args=("behind",), daemon=True)
+        thread.start()
+        _waiting(writer, 1)
+        # One that nobody waits for any more, first in the queue: it alone is woken.
+        gone = _Job("gone", {}, lambda pairs: [None for _ in pairs], None)
+        writer._jobs.appendleft(gone)
+        writer._release()
+        thread.join(10)
+        assert not thread.is_alive()
+    assert texts(memory.browse()) == ["behind", "first"]
+
+
+def test_an_interrupt_reaches_only_the_thread_it_was_sent_to(memory: Commonplace) -> None:
+    memory.remember("first")
+    told: list[BaseException] = []
+
+    def stop(pairs: object) -> list[None]:
+        raise KeyboardInterrupt
+
+    def other() -> None:
+        try:
+            space.store.together("other", {}, stop, None)
+        except BaseException as error:
+            told.append(error)
+
+    with memory.lease() as space:
+        writer = space.store._writer
+        writer._turn.acquire()
+        thread = threading.Thread(target=other, daemon=True)
+        thread.start()
+        _waiting(writer, 1)
+        mine = _Job("mine", {}, stop, None)
+        writer._jobs.append(mine)
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                writer._run_jobs(mine)
+        finally:
+            writer._release()
+        thread.join(10)
+    assert [type(error) for error in told] == [StorageUnavailable]
+    memory.remember("goes on")
+    assert texts(memory.browse()) == ["goes on", "first"]

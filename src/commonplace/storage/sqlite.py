@@ -170,6 +170,15 @@ class _Job:
         return self.batch is not None or self.error is not None
 
 
+def _of_a_job(error: BaseException) -> Exception:
+    """What the owner of a job is told; an interrupt is for the thread that it was sent to."""
+    if isinstance(error, apsw.Error | UnicodeDecodeError):
+        return typed(error)
+    if isinstance(error, Exception):
+        return error
+    return StorageUnavailable("The shared write was interrupted.", hint="Try again.")
+
+
 class Writer:
     """Runs units one at a time on one connection; whoever finds nobody waiting commits for all."""
 
@@ -243,7 +252,8 @@ class Writer:
                 finally:
                     self._release()
             else:
-                job.wake.wait()
+                # Looks again by itself: the one who was to be woken may have been interrupted.
+                job.wake.wait(BATCH_SECONDS)
                 job.wake.clear()
         if job.error is not None:
             raise job.error
@@ -301,11 +311,7 @@ class Writer:
                         self._run(batch, [job])
             for job in jobs:
                 if not job.ran:
-                    job.error = (
-                        typed(error)
-                        if isinstance(error, apsw.Error | UnicodeDecodeError)
-                        else error
-                    )
+                    job.error = _of_a_job(error)
             if not isinstance(error, Exception):
                 raise
         else:
