@@ -7,7 +7,7 @@ LOCOMO ?=
 .PHONY: serve test lint unit soak bench clean
 
 serve: $(VENV)/.installed
-	$(BIN)/commonplace demo
+	$(BIN)/commonplace serve
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Commonplace needs Python 3.11 or newer; run make PYTHON=python3.12 …")'

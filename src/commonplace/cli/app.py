@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from commonplace.cli import INTERRUPTED, memories, stores
+from commonplace.cli import INTERRUPTED, memories, servers, stores
 from commonplace.cli.terminal import visible
 from commonplace.errors import (
     CommonplaceError,
@@ -107,8 +107,10 @@ def _start(
         sys.stdout.write(context.get_help() + "\n")
 
 
-for command in (*memories.COMMANDS, *stores.COMMANDS):
+for command in (*servers.COMMANDS, *memories.COMMANDS, *stores.COMMANDS):
     app.command(name=command.__name__.rstrip("_"))(command)
+for name, group in servers.GROUPS.items():
+    app.add_typer(group, name=name)
 
 
 _as_json = False  # how errors are told, also those of the command line itself

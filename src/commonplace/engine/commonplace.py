@@ -104,6 +104,13 @@ class Commonplace:
         with self.lease() as space, space.store.unit(name, (origin or self.origin).as_dict()):
             yield
 
+    @property
+    def operation(self) -> str:
+        """The id of the operation that this thread's open unit has begun; empty without one."""
+        with self.lease() as space:
+            opened = space.store.open_unit
+            return opened.id if opened is not None else ""
+
     def close(self) -> None:
         """Write what is noted and close the files, unless the library is shared."""
         if self._owned:

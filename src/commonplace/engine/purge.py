@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from commonplace.engine import memories
+from commonplace.engine import audit, memories
 from commonplace.engine.model import Origin
 from commonplace.engine.opened import OpenSpace
 from commonplace.errors import NotFound, StorageUnavailable
@@ -58,8 +58,8 @@ def purge(space: OpenSpace, identities: Iterable[str], origin: Origin) -> Proof:
                 texts += _texts(unit, MEMORIES, num)
                 rows += _erase(unit, num, ids, beside)
                 purged += 1
-        redacted = _redact_events(unit, texts)
-        rows += redacted
+        rows += _redact_events(unit, texts)
+        rows += _redact_calls(space, unit, texts + beside)
     space.store.checkpoint()
     return _prove(space, texts + beside, purged, rows)
 
@@ -168,6 +168,37 @@ def _redact_events(unit: Unit, texts: Sequence[str]) -> int:
             )
             redacted += 1
     return redacted
+
+
+def _redact_calls(space: OpenSpace, unit: Unit, texts: Sequence[str]) -> int:
+    """Drop the payloads of audited calls, and kept answers, that hold a stretch of the texts."""
+    windows = _windows(texts)
+    if not windows:
+        return 0
+    told = [
+        num
+        for num, *payloads in unit.connection.execute(
+            "SELECT num, arguments, result FROM audit WHERE space = ?", (unit.space,)
+        )
+        if any(_holds(payload, windows) for payload in payloads)
+    ]
+    audit.redact(space.store, told)
+    answered = [
+        key
+        for key, result in unit.connection.execute(
+            "SELECT key, result FROM answers WHERE space = ?", (unit.space,)
+        )
+        if _holds(result, windows)
+    ]
+    unit.connection.executemany(
+        "DELETE FROM answers WHERE space = ? AND key = ?", [(unit.space, key) for key in answered]
+    )
+    return len(told) + len(answered)
+
+
+def _holds(payload: Any, windows: set[bytes]) -> bool:
+    data = payload.encode() if isinstance(payload, str) else b""
+    return any(window in data for window in windows)
 
 
 def _prove(space: OpenSpace, texts: Sequence[str], purged: int, rows: int) -> Proof:

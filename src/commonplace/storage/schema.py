@@ -170,7 +170,34 @@ CREATE TABLE outbox (
 CREATE UNIQUE INDEX outbox_subject ON outbox (space, kind, subject);
 """
 
-MIGRATIONS: tuple[str, ...] = (_V1,)
+# What was called, with what and to what end. Each row names the hash of the one before it; the
+# payloads may be purged, their hashes stay. `audit_head` tells how many rows there must be.
+AUDIT = """
+CREATE TABLE audit (
+  num INTEGER PRIMARY KEY, space TEXT NOT NULL, at BIGINT NOT NULL, request TEXT NOT NULL,
+  dialect TEXT NOT NULL, tool TEXT NOT NULL, caller TEXT NOT NULL, credential TEXT NOT NULL,
+  client TEXT NOT NULL, session TEXT NOT NULL, address TEXT NOT NULL, success BIGINT NOT NULL,
+  error TEXT NOT NULL, milliseconds BIGINT NOT NULL, operation BIGINT NOT NULL,
+  arguments TEXT, arguments_hash BLOB NOT NULL, result TEXT, result_hash BLOB NOT NULL,
+  previous BLOB NOT NULL, hash BLOB NOT NULL
+);
+CREATE INDEX audit_tool ON audit (space, tool, num);
+CREATE INDEX audit_at ON audit (space, at);
+CREATE TABLE audit_head (
+  space TEXT NOT NULL PRIMARY KEY, rows BIGINT NOT NULL, hash BLOB NOT NULL
+);
+"""
+
+# Answers to calls that carried an idempotency key, so that a retry does not act twice.
+_ANSWERS = """
+CREATE TABLE answers (
+  space TEXT NOT NULL, key BLOB NOT NULL, at BIGINT NOT NULL, result TEXT NOT NULL,
+  sum BLOB NOT NULL, PRIMARY KEY (space, key)
+) WITHOUT ROWID;
+CREATE INDEX answers_at ON answers (space, at);
+"""
+
+MIGRATIONS: tuple[str, ...] = (_V1, AUDIT + _ANSWERS)
 
 
 def version_of(connection: apsw.Connection) -> int:

@@ -611,9 +611,10 @@ class _Scope(threading.local):
 class Store:
     """One space's file. Threads may share it; so may processes, each with its own Store."""
 
-    def __init__(self, path: Path, space: str) -> None:
+    def __init__(self, path: Path, space: str, steps: Sequence[str] | None = None) -> None:
         self.path = path
         self.space = space
+        self._steps = schema.MIGRATIONS if steps is None else steps
         self._scope = _Scope()
         self._idle: list[apsw.Connection] = []
         self._closed = False
@@ -624,7 +625,7 @@ class Store:
                 version = recognised(connection)
                 # A restored copy has today's tables, but no write-ahead log yet.
                 ready = connection.pragma("journal_mode") == "wal"
-                if version != len(schema.MIGRATIONS) or not ready:
+                if version != len(self._steps) or not ready:
                     self._prepare(connection, version)
                 connection.execute(_READ_ONLY)
             except BaseException:
@@ -635,10 +636,12 @@ class Store:
         self._idle.append(connection)
 
     def _prepare(self, connection: apsw.Connection, version: int) -> None:
-        if version > len(schema.MIGRATIONS):
-            schema.migrate(connection)  # refuses it, before the journal mode is changed
-        if 0 < version < len(schema.MIGRATIONS):
-            copy = self.path.with_name(f"{self.path.stem}.before-v{len(schema.MIGRATIONS)}.db")
+        if version > len(self._steps):
+            schema.migrate(
+                connection, self._steps
+            )  # refuses it, before the journal mode is changed
+        if 0 < version < len(self._steps):
+            copy = self.path.with_name(f"{self.path.stem}.before-v{len(self._steps)}.db")
             if not copy.exists():
                 connection.execute("BEGIN")
                 try:
@@ -650,7 +653,7 @@ class Store:
                 "This file system does not allow a write-ahead log.",
                 hint="Choose a directory on a local disk.",
             )
-        schema.migrate(connection)
+        schema.migrate(connection, self._steps)
 
     @contextlib.contextmanager
     def read(self) -> Iterator[apsw.Connection]:

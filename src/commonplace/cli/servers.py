@@ -1,0 +1,179 @@
+"""Commands that serve: over HTTP, and over standard input and output; and those about the audit."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from commonplace.cli.options import AsJson, Data, Embedding, Space, library
+from commonplace.cli.terminal import visible
+
+if TYPE_CHECKING:
+    from commonplace.storage.sqlite import Store
+
+Dialect = Annotated[str, typer.Option("--dialect", help="The contract to speak.")]
+
+
+def serve(
+    data: Data = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port; 0 for any free one.")] = None,
+    public_url: Annotated[
+        str | None, typer.Option(help="The address clients elsewhere use, behind a proxy.")
+    ] = None,
+    require_token: Annotated[
+        bool | None, typer.Option("--require-token", help="Ask for a token on loopback too.")
+    ] = None,
+    embedding: Annotated[
+        str | None, typer.Option(help="builtin, none, or an OpenAI-compatible base URL.")
+    ] = None,
+    log: Annotated[str | None, typer.Option(help="text or json.")] = None,
+) -> None:
+    """Serve every dialect over HTTP (http://127.0.0.1:3847).
+
+    Settings can also stand in COMMONPLACE_* variables and in config.toml of the data directory.
+    """
+    from commonplace.server.serving import serve as run
+    from commonplace.server.settings import Settings
+
+    settings = Settings.load(
+        data=data, host=host, port=port, public_url=public_url, require_token=require_token,
+        embedding=embedding, log=log,
+    )  # fmt: skip
+    run(settings, _tell)
+    sys.stderr.write("stopped; everything acknowledged is stored\n")
+
+
+def _tell(settings: Any) -> None:
+    base = settings.base_url
+    lines = [
+        f"Commonplace is listening on {base}   (Ctrl-C stops it)",
+        "",
+        f"  MCP      {base}/mcp/commonplace",
+        f"  health   {base}/health",
+        f"  data     {settings.data}",
+        "",
+        "Next:",
+        "  commonplace connect claude-code --transport http     or: connect --list",
+        '  commonplace remember "…"   and ask your agent; commonplace audit list shows its calls',
+    ]
+    if not settings.local or settings.require_token:
+        lines.append("  commonplace token create --dialect commonplace     for each client")
+    sys.stdout.write("\n".join(lines) + "\n")
+    sys.stdout.flush()
+
+
+def mcp(
+    dialect: Dialect = "commonplace",
+    data: Data = None,
+    space: Space = "default",
+    embedding: Embedding = "builtin",
+    read_only: Annotated[bool, typer.Option("--read-only", help="Only tools that read.")] = False,
+) -> None:
+    """Serve one dialect over standard input and output, for a client that starts it."""
+    from commonplace.server.stdio import run
+
+    run(dialect, data=data, space=space, embedding=embedding, read_only=read_only)
+
+
+audit = typer.Typer(help="Look at the calls that were made, and check that none was changed.")
+
+
+@audit.command("list")
+def list_calls(
+    data: Data = None,
+    space: Space = "default",
+    tool: Annotated[str | None, typer.Option(help="Only this tool.")] = None,
+    user: Annotated[str | None, typer.Option(help="Only this user.")] = None,
+    failed: Annotated[
+        bool | None, typer.Option("--failed/--succeeded", help="Only those that failed, or not.")
+    ] = None,
+    since: Annotated[str | None, typer.Option(help="Date or time.")] = None,
+    until: Annotated[str | None, typer.Option(help="Date or time.")] = None,
+    before: Annotated[int | None, typer.Option(help="Only rows before this number.")] = None,
+    limit: Annotated[int, typer.Option(help="At most this many.")] = 50,
+    system: Annotated[bool, typer.Option("--system", help="Calls that reached no space.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List calls, the newest first."""
+    from commonplace.engine import audit as engine
+    from commonplace.engine.model import iso
+
+    with _store(data, space, system) as store:
+        calls = engine.listing(
+            store, tool=tool, caller=user, success=None if failed is None else not failed,
+            since=since, until=until, before=before, limit=limit,
+        )  # fmt: skip
+    for call in calls:
+        if as_json:
+            row = {name: getattr(call, name) for name in engine.Call.__slots__}
+            row["at"] = iso(call.at)
+            sys.stdout.write(json.dumps(row, ensure_ascii=False) + "\n")
+        else:
+            outcome = "ok" if call.success else call.error
+            who = f"{call.caller or '-'} {call.address}".strip()
+            sys.stdout.write(
+                visible(
+                    f"{call.num:>6}  {iso(call.at)}  {call.dialect}.{call.tool}  {who}"
+                    f"  {call.milliseconds} ms  {outcome}"
+                )
+                + "\n"
+            )
+    if not calls:
+        raise typer.Exit(1)
+
+
+@audit.command("verify")
+def verify_chain(
+    data: Data = None,
+    space: Space = "default",
+    system: Annotated[bool, typer.Option("--system", help="Calls that reached no space.")] = False,
+    head: Annotated[
+        str | None, typer.Option(help="A head noted earlier: it must still be in the chain.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check the whole chain: finds any edit, deletion or swap. Exit code 6 when it does."""
+    from commonplace.engine import audit as engine
+
+    with _store(data, space, system) as store:
+        verdict = engine.verify(store, head=head)
+    if as_json:
+        faults = [{"row": fault.num, "what": fault.what} for fault in verdict.faults]
+        told = {"rows": verdict.rows, "head": verdict.head, "faults": faults}
+        sys.stdout.write(json.dumps(told) + "\n")
+    else:
+        for fault in verdict.faults:
+            sys.stdout.write(f"row {fault.num}: {fault.what}\n")
+        state = "broken" if verdict.faults else "whole"
+        sys.stdout.write(f"{verdict.rows} rows, chain {state}, head {verdict.head or '-'}\n")
+    if verdict.faults:
+        raise typer.Exit(6)
+
+
+@contextmanager
+def _store(data: Path | None, space: str, system: bool) -> Iterator[Store]:
+    """The file that holds the rows: a space's, or the one above spaces."""
+    from commonplace.engine import checks
+    from commonplace.errors import NotFound
+    from commonplace.storage.system import open_system
+
+    with library(data) as opened:
+        if system:
+            with closing(open_system(opened.path)) as store:
+                yield store
+            return
+        if checks.space(space) not in opened.spaces():
+            raise NotFound(f"There is no space {space!r}.", hint="Nothing was stored in it yet.")
+        with opened.lease(space) as found:
+            yield found.store
+
+
+COMMANDS = (serve, mcp)
+GROUPS = {"audit": audit}

@@ -1,0 +1,1 @@
+"""One folder for each contract of an agent memory. A dialect never imports another."""

@@ -1,0 +1,57 @@
+"""Answers kept for a day, so that a call that is made again does not act again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import apsw
+
+from commonplace.errors import CommonplaceError
+from commonplace.storage.sqlite import Store, now
+from commonplace.storage.tables import digest
+
+KEPT = 86_400_000_000  # microseconds: 24 hours
+
+
+class Answered(CommonplaceError):
+    """The call was answered meanwhile; what it did this time is taken back."""
+
+    code = "ANSWERED"
+
+    def __init__(self, result: str) -> None:
+        super().__init__("The same call was answered meanwhile.")
+        self.result = result
+
+
+def find(store: Store, key: bytes) -> str | None:
+    """The answer given under a key in the last 24 hours."""
+    with store.read() as connection:
+        return _find(connection, store.space, key)
+
+
+def _find(connection: apsw.Connection, space: str, key: bytes) -> str | None:
+    row: Any = connection.execute(
+        "SELECT at, result, sum FROM answers WHERE space = ? AND key = ?", (space, key)
+    ).fetchone()
+    if row is None or row[0] < now() - KEPT or digest(space, key, row[0], row[1]) != row[2]:
+        return None  # an answer that rotted is not given; acting again is the lesser harm
+    result: str = row[1]
+    return result
+
+
+def keep(store: Store, key: bytes, result: str) -> None:
+    """Keep an answer in the open unit; raises Answered if there is one already."""
+    with store.maintain() as connection:
+        earlier = _find(connection, store.space, key)
+        if earlier is not None:
+            raise Answered(earlier)
+        at = now()
+        connection.execute(
+            "DELETE FROM answers WHERE space = ? AND at < ?", (store.space, at - KEPT)
+        )
+        connection.execute(
+            "INSERT INTO answers (space, key, at, result, sum) VALUES (?, ?, ?, ?, ?)"
+            " ON CONFLICT (space, key) DO UPDATE SET at = excluded.at, result = excluded.result,"
+            " sum = excluded.sum",
+            (store.space, key, at, result, digest(store.space, key, at, result)),
+        )

@@ -1,0 +1,265 @@
+"""The audit: one row for every call, chained by hashes, written with what the call did.
+
+The chain runs over the hashes of arguments and results, so that a purge can take a payload away
+and leave the chain whole. `audit_head` says how many rows there are and the last one's hash, so
+that rows cut off at the end are missed too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from commonplace.engine import checks
+from commonplace.engine.model import moment
+from commonplace.storage.sqlite import Store, now
+from commonplace.storage.tables import digest
+
+if TYPE_CHECKING:
+    import apsw
+
+PAYLOAD_BYTES = 4096
+REDACTION = "redact"  # the tool of a row that lists rows whose payloads a purge took away
+_START = bytes(32)
+_REDACTIONS_A_ROW = 400
+_CHAINED = (
+    "num", "space", "at", "request", "dialect", "tool", "caller", "credential", "client",
+    "session", "address", "success", "error", "milliseconds", "operation", "arguments_hash",
+    "result_hash", "previous",
+)  # fmt: skip
+_COLUMNS = (*_CHAINED, "arguments", "result", "hash")
+_INSERT = f"INSERT INTO audit ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"  # noqa: S608
+_SELECT = f"SELECT {', '.join(_COLUMNS)} FROM audit WHERE space = ?"  # noqa: S608
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One call, as it is written."""
+
+    request: str
+    dialect: str
+    tool: str
+    caller: str = ""
+    credential: str = ""
+    client: str = ""
+    session: str = ""
+    address: str = ""
+    success: bool
+    error: str = ""
+    milliseconds: int
+    arguments: str
+    """JSON, whole; what is kept of it is capped."""
+    result: str
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call, as it is read."""
+
+    num: int
+    at: datetime
+    request: str
+    dialect: str
+    tool: str
+    caller: str
+    credential: str
+    client: str
+    session: str
+    address: str
+    success: bool
+    error: str
+    milliseconds: int
+    operation: int
+    arguments: Any
+    result: Any
+    """None when a purge took it away."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something in the chain that is not as it was written."""
+
+    num: int
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a check of the chain found."""
+
+    rows: int
+    head: str
+    faults: tuple[Fault, ...]
+
+
+def capped(payload: str) -> str:
+    """The payload if it is small; otherwise its size, its hash and its head, as JSON."""
+    data = payload.encode()
+    if len(data) <= PAYLOAD_BYTES:
+        return payload
+    told = {
+        "_truncated": True,
+        "_original_size": len(data),
+        "_limit": PAYLOAD_BYTES,
+        "_sha256": hashlib.sha256(data).hexdigest(),
+    }
+    room = PAYLOAD_BYTES - len(json.dumps({**told, "_head": ""}))
+    while True:
+        head = data[:room].decode(errors="ignore")  # never cut inside a character
+        text = json.dumps({**told, "_head": head}, ensure_ascii=False)
+        over = len(text.encode()) - PAYLOAD_BYTES
+        if over <= 0:
+            return text
+        room -= max(over // 2, 1)  # what JSON escapes takes more room than it has
+
+
+def append(store: Store, entry: Entry) -> int:
+    """Write a row in the open unit, or durably in a transaction of its own; its number."""
+    operation = store.open_unit.seq if store.open_unit and store.open_unit.changed else 0
+    arguments, result = capped(entry.arguments), capped(entry.result)
+    with store.maintain() as connection:
+        rows, previous = _head(connection, store.space)
+        chained = (
+            rows + 1, store.space, now(), entry.request, entry.dialect, entry.tool, entry.caller,
+            entry.credential, entry.client, entry.session, entry.address, int(entry.success),
+            entry.error, entry.milliseconds, operation, digest(arguments), digest(result), previous,
+        )  # fmt: skip
+        hashed = digest(*chained)
+        connection.execute(_INSERT, (*chained, arguments, result, hashed))
+        connection.execute(
+            "INSERT INTO audit_head (space, rows, hash) VALUES (?, ?, ?)"
+            " ON CONFLICT (space) DO UPDATE SET rows = excluded.rows, hash = excluded.hash",
+            (store.space, rows + 1, hashed),
+        )
+    return rows + 1
+
+
+def _head(connection: apsw.Connection, space: str) -> tuple[int, bytes]:
+    row: Any = connection.execute(
+        "SELECT rows, hash FROM audit_head WHERE space = ?", (space,)
+    ).fetchone()
+    return (0, _START) if row is None else (row[0], row[1])
+
+
+def listing(
+    store: Store,
+    *,
+    tool: str | None = None,
+    caller: str | None = None,
+    success: bool | None = None,
+    since: datetime | str | None = None,
+    until: datetime | str | None = None,
+    before: int | None = None,
+    limit: int = 50,
+) -> list[Call]:
+    """The newest calls first."""
+    clause, values = "", list[object]()
+    for condition, value in (
+        ("tool = ?", None if tool is None else checks.optional(tool, "tool")),
+        ("caller = ?", None if caller is None else checks.optional(caller, "caller")),
+        ("success = ?", None if success is None else int(success)),
+        ("at >= ?", checks.when(since, "since")),
+        ("at < ?", checks.when(until, "until")),
+        ("num < ?", None if before is None else checks.whole(before, "before")),
+    ):
+        if value is not None:
+            clause += f" AND {condition}"
+            values.append(value)
+    with store.read() as connection:
+        rows = connection.execute(
+            f"{_SELECT}{clause} ORDER BY num DESC LIMIT ?",
+            (store.space, *values, checks.limit(limit)),
+        )
+        return [_call(dict(zip(_COLUMNS, row, strict=True))) for row in rows]
+
+
+def _call(row: dict[str, Any]) -> Call:
+    return Call(
+        num=row["num"],
+        at=moment(row["at"]),
+        request=row["request"],
+        dialect=row["dialect"],
+        tool=row["tool"],
+        caller=row["caller"],
+        credential=row["credential"],
+        client=row["client"],
+        session=row["session"],
+        address=row["address"],
+        success=bool(row["success"]),
+        error=row["error"],
+        milliseconds=row["milliseconds"],
+        operation=row["operation"],
+        arguments=_payload(row["arguments"]),
+        result=_payload(row["result"]),
+    )
+
+
+def _payload(text: str | None) -> Any:
+    if text is None:
+        return None
+    try:
+        return json.loads(text)
+    except ValueError:
+        return {"_raw": text}
+
+
+def verify(store: Store, *, head: str | None = None) -> Verdict:
+    """Go through the whole chain; `head` is one that was noted elsewhere before."""
+    with store.read() as connection:
+        faults = list(_faults(connection, store.space, head))
+        count, hashed = _head(connection, store.space)
+    return Verdict(count, hashed.hex() if count else "", tuple(faults))
+
+
+def _faults(connection: apsw.Connection, space: str, noted: str | None) -> Iterator[Fault]:
+    expected, previous = 1, _START
+    emptied, redacted = set[int](), set[int]()
+    seen = noted is None
+    for values in connection.execute("SELECT * FROM audit WHERE space != ? LIMIT 1", (space,)):
+        yield Fault(values[0], "a row belongs to another space")
+    for values in connection.execute(_SELECT + " ORDER BY num", (space,)):
+        row = dict(zip(_COLUMNS, values, strict=True))
+        num = row["num"]
+        if num != expected:
+            yield Fault(expected, f"rows are missing before row {num}")
+        if row["previous"] != previous:
+            yield Fault(num, "does not follow the row before it")
+        if digest(*(row[name] for name in _CHAINED)) != row["hash"]:
+            yield Fault(num, "was changed")
+        if row["dialect"] == "" and row["tool"] == REDACTION and row["arguments"] is not None:
+            redacted.update(json.loads(row["arguments"])["rows"])
+        for name in ("arguments", "result"):
+            if row[name] is None:
+                emptied.add(num)
+            elif digest(row[name]) != row[f"{name}_hash"]:
+                yield Fault(num, f"its {name} were changed")
+        expected, previous = num + 1, row["hash"]
+        seen = seen or noted == previous.hex()
+    for num in sorted(emptied - redacted):
+        yield Fault(num, "its payload was taken away, and no purge says so")
+    if _head(connection, space) != (expected - 1, previous):
+        yield Fault(expected, "rows are missing at the end, or the head was changed")
+    if not seen:
+        yield Fault(expected, "the noted head is not in the chain: rows were cut off or rewritten")
+
+
+def redact(store: Store, nums: Sequence[int]) -> None:
+    """Take the payloads of rows away, and write down that it was done; their hashes stay."""
+    for start in range(0, len(nums), _REDACTIONS_A_ROW):
+        some = list(nums[start : start + _REDACTIONS_A_ROW])
+        with store.maintain() as connection:
+            connection.executemany(
+                "UPDATE audit SET arguments = NULL, result = NULL WHERE space = ? AND num = ?",
+                [(store.space, num) for num in some],
+            )
+        append(
+            store,
+            Entry(
+                request="", dialect="", tool=REDACTION, success=True, milliseconds=0,
+                arguments=json.dumps({"rows": some}), result="{}",
+            ),
+        )  # fmt: skip

@@ -1,0 +1,1 @@
+"""How requests come in: who may call, and what they are answered over HTTP."""

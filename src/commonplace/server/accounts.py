@@ -1,0 +1,269 @@
+"""People who can log in: a name, a password, and the spaces that are theirs.
+
+An account that is removed leaves its name behind, so that no token of that name is accepted until
+somebody adds the account again, and none from before then.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import threading
+import unicodedata
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from commonplace.engine import checks
+from commonplace.engine.model import iso, moment
+from commonplace.errors import Conflict, InvalidInput, NotFound, StorageCorrupt
+from commonplace.server.credentials import USER_CHARS, Credentials, set_not_before
+from commonplace.storage.sqlite import Store, now
+
+if TYPE_CHECKING:
+    import apsw
+
+    from commonplace.server.vault import Vault
+
+LEAST_CHARS = 8
+MOST_CHARS = 1_024
+SALT_BYTES = 16
+HASH_BYTES = 32
+AT_ONCE = 2  # each takes 32 MB, and people who log in can wait
+SPACES = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """How dear a guess is: scrypt's parameters, kept with every hash."""
+
+    n: int = 2**15
+    r: int = 8
+    p: int = 3
+
+    def hash(self, password: str, salt: bytes) -> bytes:
+        """What is stored of a password."""
+        return hashlib.scrypt(
+            unicodedata.normalize("NFC", password).encode(),
+            salt=salt,
+            n=self.n,
+            r=self.r,
+            p=self.p,
+            maxmem=2 * 128 * self.n * self.r,
+            dklen=HASH_BYTES,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Somebody who can log in; times are UTC microseconds."""
+
+    name: str
+    spaces: tuple[str, ...]
+    """The first is the one that a new token is for, if nobody says otherwise."""
+    created_at: int
+    changed_at: int
+    """When the password was set."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """The account as a script reads it."""
+        return {
+            "name": self.name,
+            "spaces": list(self.spaces),
+            "created_at": iso(moment(self.created_at)),
+            "changed_at": iso(moment(self.changed_at)),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    name: str
+    salt: bytes
+    hash: bytes
+    cost: str
+    spaces: str
+    created_at: int
+    changed_at: int
+    removed_at: int | None
+
+    def values(self) -> tuple[Any, ...]:
+        return (
+            self.name, self.salt, self.hash, self.cost, self.spaces, self.created_at,
+            self.changed_at, self.removed_at,
+        )  # fmt: skip
+
+    def account(self) -> Account:
+        return Account(self.name, tuple(json.loads(self.spaces)), self.created_at, self.changed_at)
+
+
+_COLUMNS = "name, salt, hash, cost, spaces, created_at, changed_at, removed_at, mac"
+_SELECT = f"SELECT {_COLUMNS} FROM users"  # noqa: S608
+
+
+class Accounts:
+    """The accounts of a data directory."""
+
+    def __init__(
+        self, store: Store, vault: Vault, credentials: Credentials, *, cost: Cost | None = None
+    ) -> None:
+        self._store = store
+        self._vault = vault
+        self._credentials = credentials
+        self._cost = cost or Cost()
+        self._room = threading.BoundedSemaphore(AT_ONCE)
+        self._nobody = os.urandom(SALT_BYTES)
+
+    def add(self, name: str, password: str, spaces: Iterable[str]) -> Account:
+        """Let somebody log in, with these spaces as theirs."""
+        name, owned = _name(name), _spaces(spaces)
+        salt, hashed, cost = self._hashed(_password(password))
+        with self._store.maintain() as connection:
+            known = self._find(connection, name)
+            if known is not None and known.removed_at is None:
+                raise Conflict(
+                    f"There is a user {name} already.",
+                    hint="Change the password with 'commonplace user password'.",
+                    field="name",
+                )
+            at = now()
+            row = _Row(name, salt, hashed, cost, json.dumps(owned), at, at, None)
+            self._write(connection, row)
+        return row.account()
+
+    def verify(self, name: str, password: str) -> Account | None:
+        """The account, if the password is right. It takes as long when there is none."""
+        try:
+            name, password = _name(name), _password(password)
+        except InvalidInput:
+            name = ""  # nobody is called that
+            password = password[:MOST_CHARS].encode("utf-8", "replace").decode()
+        with self._store.read() as connection:
+            row = self._find(connection, name)
+        if row is not None and row.removed_at is not None:
+            row = None
+        salt, expected, cost = self._nobody, bytes(HASH_BYTES), self._cost
+        if row is not None:
+            salt, expected, cost = row.salt, row.hash, Cost(**json.loads(row.cost))
+        with self._room:
+            given = cost.hash(password, salt)
+        if not hmac.compare_digest(given, expected) or row is None:
+            return None
+        if cost != self._cost:
+            self._renew(row, password)
+        return row.account()
+
+    def _renew(self, row: _Row, password: str) -> None:
+        """Hash a password at today's cost, now that it is known."""
+        salt, hashed, cost = self._hashed(password)
+        with self._store.maintain() as connection:
+            if self._find(connection, row.name) == row:  # nobody has changed it meanwhile
+                self._write(connection, replace(row, salt=salt, hash=hashed, cost=cost))
+
+    def get(self, name: str) -> Account:
+        """The account of that name."""
+        with self._store.read() as connection:
+            return self._there(connection, name).account()
+
+    def listing(self) -> list[Account]:
+        """Everybody who can log in, by name."""
+        with self._store.read() as connection:
+            rows = connection.execute(_SELECT + " WHERE removed_at IS NULL ORDER BY name")
+            return [self._checked(row).account() for row in rows]
+
+    def change_password(self, name: str, password: str, *, sign_out: bool = False) -> Account:
+        """Set a password; with `sign_out`, every token of the user ends too."""
+        salt, hashed, cost = self._hashed(_password(password))
+        with self._store.maintain() as connection:
+            row = replace(
+                self._there(connection, name),
+                salt=salt, hash=hashed, cost=cost, changed_at=now(),
+            )  # fmt: skip
+            self._write(connection, row)
+            if sign_out:
+                self._end_tokens(connection, row.name)
+        return row.account()
+
+    def remove(self, name: str) -> int:
+        """Let somebody in no longer; how many of their tokens that ended. Memories stay."""
+        with self._store.maintain() as connection:
+            row = self._there(connection, name)
+            self._write(connection, replace(row, salt=b"", hash=b"", spaces="[]", removed_at=now()))
+            return self._end_tokens(connection, row.name)
+
+    def _end_tokens(self, connection: apsw.Connection, name: str) -> int:
+        set_not_before(connection, "user", name, now())  # those that nobody has noted, too
+        return self._credentials.revoke_all_in(connection, user=name)
+
+    def reseal_in(self, connection: apsw.Connection) -> None:
+        """Vouch for every account by the newest master key."""
+        for row in connection.execute(_SELECT).fetchall():
+            self._write(connection, self._checked(row))
+
+    def _hashed(self, password: str) -> tuple[bytes, bytes, str]:
+        salt = os.urandom(SALT_BYTES)
+        cost = json.dumps({"n": self._cost.n, "r": self._cost.r, "p": self._cost.p})
+        with self._room:
+            return salt, self._cost.hash(password, salt), cost
+
+    def _there(self, connection: apsw.Connection, name: str) -> _Row:
+        row = self._find(connection, _name(name))
+        if row is None or row.removed_at is not None:
+            raise NotFound(
+                f"There is no user {name}.", hint="See 'commonplace user list'.", field="name"
+            )
+        return row
+
+    def _find(self, connection: apsw.Connection, name: str) -> _Row | None:
+        row: Any = connection.execute(_SELECT + " WHERE name = ?", (name,)).fetchone()
+        return None if row is None else self._checked(row)
+
+    def _checked(self, values: tuple[Any, ...]) -> _Row:
+        row = _Row(*values[:-1])
+        if not self._vault.vouches(values[-1], "user", *row.values()):
+            raise StorageCorrupt(
+                f"The account {row.name} is not as it was stored.",
+                hint="Restore system.db from a backup.",
+            )
+        return row
+
+    def _write(self, connection: apsw.Connection, row: _Row) -> None:
+        values = row.values()
+        connection.execute(
+            f"INSERT OR REPLACE INTO users ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
+            (*values, self._vault.mac("user", *values)),
+        )
+
+
+def _name(value: str) -> str:
+    """One form for every way to type a name; what would steer a page or a token is refused."""
+    name = unicodedata.normalize("NFC", checks.text(value, "name", max_chars=USER_CHARS))
+    if not name.isprintable() or name != name.strip() or ":" in name:
+        raise InvalidInput(
+            "A user's name has no colon, no control characters and no space at its ends.",
+            hint="Choose another.",
+            field="name",
+        )
+    return name
+
+
+def _password(value: str) -> str:
+    """A password that can be hashed; only its length is asked about."""
+    password = checks.text(value, "password", max_chars=MOST_CHARS)
+    if len(password) < LEAST_CHARS:
+        raise InvalidInput(
+            f"A password has at least {LEAST_CHARS} characters.",
+            hint="Several words make a good one.",
+            field="password",
+        )
+    return password
+
+
+def _spaces(values: Iterable[str]) -> list[str]:
+    spaces = list(dict.fromkeys(checks.space(value) for value in values))
+    if not 1 <= len(spaces) <= SPACES:
+        raise InvalidInput(
+            f"A user has 1 to {SPACES:,} spaces.", hint="Name one with --space.", field="space"
+        )
+    return spaces

@@ -1,0 +1,118 @@
+"""Which Host and which Origin are ours: decided by parsed equality, never by a prefix."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from commonplace.server.settings import Settings, is_loopback
+
+_HOST = re.compile(
+    r"(?P<name>\[[0-9a-fA-F:.]+\]|[A-Za-z0-9](?:[A-Za-z0-9.-]{0,252}))(?::(?P<port>[0-9]{1,5}))?"
+)
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
+
+Headers = Sequence[tuple[bytes, bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A host with its port."""
+
+    name: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a request was not let in by its addresses."""
+
+    status: int
+    message: str
+
+
+class Addresses:
+    """The hosts that requests may be sent to, and the origins of pages that may send them."""
+
+    def __init__(self, settings: Settings) -> None:
+        base = urlsplit(settings.base_url)
+        names: set[Place] = set()
+        bound = f"[{settings.host}]" if ":" in settings.host else settings.host
+        if is_loopback(settings.host):
+            names |= {Place(name, settings.port) for name in LOOPBACK_NAMES}
+        if settings.host not in ("0.0.0.0", "::"):  # noqa: S104
+            names.add(Place(bound.lower(), settings.port))
+        origins = {("http", place) for place in names}
+        if settings.public_url:
+            place = Place(_bracketed(base.hostname or ""), base.port or _DEFAULT_PORTS[base.scheme])
+            names.add(place)
+            origins.add((base.scheme, place))
+        default_port = _DEFAULT_PORTS[base.scheme] if settings.public_url else settings.port
+        for host in settings.allow_hosts:
+            parsed = parse_host(host, default_port)
+            if parsed is None:
+                raise ValueError(f"allow_hosts: {host!r} is not a host")
+            names.add(parsed)
+        for origin in settings.allow_origins:
+            parsed_origin = parse_origin(origin)
+            if parsed_origin is None:
+                raise ValueError(f"allow_origins: {origin!r} is not an origin")
+            origins.add(parsed_origin)
+        self._hosts = frozenset(names)
+        self._origins = frozenset(origins)
+        self._default_port = _DEFAULT_PORTS[base.scheme]
+
+    def refusal(self, headers: Headers) -> Refusal | None:
+        """None for a request that is meant for us and comes from nobody's page but ours."""
+        hosts = _all(headers, b"host")
+        place = parse_host(hosts[0], self._default_port) if len(hosts) == 1 else None
+        if place is None or place not in self._hosts:
+            return Refusal(421, "This server does not go by that Host.")
+        if _all(headers, b"x-forwarded-host") and not self._forwarded(headers):
+            return Refusal(421, "This server does not go by that X-Forwarded-Host.")
+        origins = _all(headers, b"origin")
+        if not origins:
+            if b"cross-site" in [value for name, value in headers if name == b"sec-fetch-site"]:
+                return Refusal(403, "Requests from other sites' pages are not accepted.")
+            return None
+        origin = parse_origin(origins[0]) if len(origins) == 1 else None
+        if origin is None or origin not in self._origins:
+            return Refusal(403, "Requests from that Origin are not accepted.")
+        return None
+
+    def _forwarded(self, headers: Headers) -> bool:
+        return all(
+            parse_host(value, self._default_port) in self._hosts
+            for value in _all(headers, b"x-forwarded-host")
+        )
+
+
+def _all(headers: Headers, name: bytes) -> list[str]:
+    return [value.decode("latin-1") for key, value in headers if key == name]
+
+
+def parse_host(text: str, default_port: int) -> Place | None:
+    """A Host header as name and port; None for anything that is not exactly one."""
+    match = _HOST.fullmatch(text)
+    if match is None:
+        return None
+    port = int(match["port"]) if match["port"] else default_port
+    if not 0 < port < 65_536 or (match["port"] or "").startswith("0"):
+        return None
+    return Place(match["name"].lower(), port)
+
+
+def parse_origin(text: str) -> tuple[str, Place] | None:
+    """An Origin header as scheme and place; `null` and anything with a path are None."""
+    scheme, separator, rest = text.partition("://")
+    if not separator or scheme not in _DEFAULT_PORTS:
+        return None
+    place = parse_host(rest, _DEFAULT_PORTS[scheme])
+    return None if place is None else (scheme, place)
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host.lower()

@@ -1,0 +1,389 @@
+"""The door: everything that is decided about a request before anybody acts on it.
+
+Host and Origin, size and depth, who calls, how often, and whether their scope reaches. What passes
+carries its caller in the ASGI scope; nothing behind the door looks at a header to learn who calls.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from commonplace.dialects.contract import Caller, Circumstances, Dialect, NotPermitted
+from commonplace.server.addresses import Addresses
+from commonplace.server.credentials import Unauthenticated
+from commonplace.server.gate import Gate, not_permitted
+from commonplace.server.observing import Metrics, request_id
+from commonplace.server.protocol import ADMITTED, FORBIDDEN, Admitted, Workers, calls_in
+from commonplace.server.rates import Rates
+from commonplace.server.settings import Settings, is_loopback
+from commonplace.server.signed import Tokens
+
+STILL = "commonplace.still"  # where a stream finds how to ask again who calls
+DEPTH = 64
+FAILURES_A_MINUTE = 30
+_MARKS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_HEADERS = {
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+    "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
+    "cache-control": "no-store",
+}
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Entrance:
+    """A path behind the door: the dialect that it speaks, or that anybody may come in."""
+
+    route: str
+    dialect: Dialect | None = None
+    public: bool = False
+
+
+class Door:
+    """An ASGI application around another one."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        settings: Settings,
+        entrance: Callable[[str], Entrance],
+        gate: Gate,
+        workers: Workers,
+        tokens: Tokens,
+        metrics: Metrics,
+        challenge: Callable[[str], str],
+    ) -> None:
+        self._app = app
+        self._settings = settings
+        self._entrance = entrance
+        self._gate = gate
+        self._workers = workers
+        self._tokens = tokens
+        self._metrics = metrics
+        self._challenge = challenge
+        self._addresses = Addresses(settings)
+        self._rates = Rates(settings.rate, settings.burst)
+        self._failures = Rates(FAILURES_A_MINUTE / 60, FAILURES_A_MINUTE)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request through, or answer it here."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        visit = _Visit(scope, self._entrance(scope["path"]))
+        token = request_id.set(visit.id)
+        begun = time.perf_counter()
+
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                visit.status = message["status"]
+                message = {**message, "headers": self._dressed(message["headers"], visit)}
+            await send(message)
+
+        try:
+            await self._admit(visit, receive, sending)
+        except Exception:
+            log.exception("the request failed")
+            if visit.status == 0:
+                await _refusal(500, "INTERNAL_ERROR", "Something went wrong.", visit)(
+                    scope, receive, sending
+                )
+        finally:
+            request_id.reset(token)
+            self._observe(visit, time.perf_counter() - begun)
+
+    def _dressed(self, headers: Any, visit: _Visit) -> list[tuple[bytes, bytes]]:
+        dressed = list(headers)
+        there = {name.lower() for name, _ in dressed}
+        for name, value in _HEADERS.items():
+            if name.encode() not in there:
+                dressed.append((name.encode(), value.encode()))
+        if self._settings.base_url.startswith("https://"):
+            dressed.append((b"strict-transport-security", b"max-age=31536000"))
+        dressed.append((b"x-request-id", visit.id.encode()))
+        return dressed
+
+    def _observe(self, visit: _Visit, seconds: float) -> None:
+        route, method = visit.entrance.route, visit.method
+        self._metrics.requests.labels(route, method, str(visit.status)).inc()
+        self._metrics.seconds.labels(route).observe(seconds)
+        log.info(
+            "request",
+            extra={
+                "request": visit.id, "route": route, "method": method, "status": visit.status,
+                "ms": round(seconds * 1000, 1), "address": visit.address,
+            },
+        )  # fmt: skip
+
+    async def _admit(self, visit: _Visit, receive: Receive, send: Send) -> None:
+        """Decide in order; the first refusal is the answer."""
+        refused = self._addresses.refusal(visit.scope["headers"])
+        if refused is not None:
+            await self._turn_away(visit, receive, send, refused.status, "ADDRESS", refused.message)
+            return
+        wait = self._rates.take(f"address {visit.address}")
+        if wait:
+            await self._slow_down(visit, receive, send, wait)
+            return
+        if visit.entrance.public:
+            await self._app(visit.scope, receive, send)
+            return
+        body = await self._body(visit, receive, send)
+        if body is None:
+            return
+        caller = await self._caller(visit, body, receive, send)
+        if caller is None:
+            return
+        if caller.credential:
+            wait = self._rates.take(f"credential {caller.credential}")
+            if wait:
+                await self._slow_down(visit, receive, send, wait)
+                return
+        admitted = Admitted(caller, visit.circumstances())
+        if await self._out_of_scope(visit, admitted, body, receive, send):
+            return
+        visit.scope[ADMITTED] = admitted
+        await self._app(visit.scope, _replayed(body, receive), send)
+
+    async def _body(self, visit: _Visit, receive: Receive, send: Send) -> bytes | None:
+        """The whole body within its limits; None when it was refused."""
+        if visit.method in ("GET", "HEAD", "DELETE", "OPTIONS"):
+            return b""
+        limit = self._settings.body_bytes
+        kind = visit.header("content-type").split(";")[0].strip().lower()
+        if kind != "application/json":
+            await self._turn_away(
+                visit, receive, send, 415, "CONTENT_TYPE", "The body must be application/json."
+            )
+            return None
+        if visit.header("content-encoding") not in ("", "identity"):
+            await self._turn_away(
+                visit, receive, send, 415, "CONTENT_ENCODING", "The body must not be compressed."
+            )
+            return None
+        too_large = f"The body is larger than {limit:,} bytes."
+        declared = visit.header("content-length")
+        if declared.isdigit() and int(declared) > limit:
+            await self._turn_away(visit, receive, send, 413, "TOO_LARGE", too_large)
+            return None
+        parts, size = [], 0
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return None
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+            if size > limit:
+                await self._turn_away(visit, receive, send, 413, "TOO_LARGE", too_large)
+                return None
+            if not message.get("more_body"):
+                break
+        body = b"".join(parts)
+        if body.count(b"[") + body.count(b"{") > DEPTH and depth(body) > DEPTH:
+            await self._turn_away(
+                visit, receive, send, 400, "TOO_DEEP", f"JSON may be {DEPTH} levels deep."
+            )
+            return None
+        return body
+
+    async def _caller(
+        self, visit: _Visit, body: bytes, receive: Receive, send: Send
+    ) -> Caller | None:
+        """Who calls; None when nobody was recognised, which has then been answered."""
+        given = [v for k, v in visit.scope["headers"] if k == b"authorization"]
+        open_here = self._settings.local and not self._settings.require_token
+        if not given and open_here and is_loopback(visit.address):
+            return Caller(space="default")
+        wait = self._failures.wait(visit.address)
+        if wait:
+            await self._slow_down(visit, receive, send, wait)
+            return None
+        try:
+            caller = self._recognised(given, visit)
+        except Unauthenticated as error:
+            self._failures.take(visit.address)
+            log.warning("not recognised", extra={"why": error.reason, "address": visit.address})
+            await self._not_recognised(visit, body, error, receive, send)
+            return None
+        return caller
+
+    def _recognised(self, given: list[bytes], visit: _Visit) -> Caller:
+        if len(given) != 1:
+            raise Unauthenticated("no token" if not given else "several tokens")
+        scheme, _, token = given[0].decode("latin-1").partition(" ")
+        if scheme.lower() != "bearer":
+            raise Unauthenticated("not a bearer token")
+        resource = self._settings.base_url + visit.scope["path"].rstrip("/")
+
+        def recognise() -> Caller:
+            return self._tokens.recognise(token.strip(), resource=resource)
+
+        visit.scope[STILL] = recognise
+        return recognise()
+
+    async def _not_recognised(
+        self,
+        visit: _Visit,
+        body: bytes,
+        error: Unauthenticated,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        dialect = visit.entrance.dialect.name if visit.entrance.dialect else ""
+        for call in calls_in(body):
+            name, arguments = _named(call)
+            await self._workers.run(
+                self._gate.refuse, None, visit.circumstances(), dialect, name, arguments, error
+            )
+        self._metrics.refused.labels("unauthorized").inc()
+        response = _refusal(401, error.code, str(error), visit)
+        response.headers["www-authenticate"] = self._challenge(visit.scope["path"])
+        await response(visit.scope, receive, send)
+
+    async def _out_of_scope(
+        self, visit: _Visit, admitted: Admitted, body: bytes, receive: Receive, send: Send
+    ) -> bool:
+        """Refuse a message in which any call is beyond the caller's scope; nothing of it runs."""
+        dialect = visit.entrance.dialect
+        if dialect is None or not body:
+            return False
+        refused: list[tuple[Any, NotPermitted]] = []
+        needed: set[str] = set()
+        for call in calls_in(body):
+            name, arguments = _named(call)
+            tool = dialect.tool(name)
+            if tool is None or self._gate.permitted(admitted.caller, dialect.name, name):
+                continue
+            error = not_permitted(tool)
+            refused.append((call.get("id"), error))
+            needed.add(tool.scope)
+            await self._workers.run(
+                self._gate.refuse, admitted.caller, visit.circumstances(), dialect.name, name,
+                arguments, error,
+            )  # fmt: skip
+        if not refused:
+            return False
+        self._metrics.refused.labels("scope").inc()
+        errors = [
+            {
+                "jsonrpc": "2.0",
+                "id": identity,
+                "error": {"code": FORBIDDEN, "message": str(error), "data": error.as_dict()},
+            }
+            for identity, error in refused
+        ]
+        batch = body.lstrip().startswith(b"[")
+        response = Response(
+            json.dumps(errors if batch else errors[0]), 403, media_type="application/json"
+        )
+        response.headers["www-authenticate"] = (
+            f'Bearer error="insufficient_scope", scope="{" ".join(sorted(needed))}"'
+        )
+        await response(visit.scope, receive, send)
+        return True
+
+    async def _slow_down(self, visit: _Visit, receive: Receive, send: Send, wait: int) -> None:
+        self._metrics.refused.labels("rate").inc()
+        response = _refusal(429, "RATE_LIMITED", f"Too many requests; wait {wait} s.", visit)
+        response.headers["retry-after"] = str(wait)
+        await response(visit.scope, receive, send)
+
+    async def _turn_away(
+        self, visit: _Visit, receive: Receive, send: Send, status: int, code: str, message: str
+    ) -> None:
+        self._metrics.refused.labels(code.lower()).inc()
+        await _refusal(status, code, message, visit)(visit.scope, receive, send)
+
+
+class _Visit:
+    """One request on its way through the door."""
+
+    def __init__(self, scope: Scope, entrance: Entrance) -> None:
+        self.scope = scope
+        self.entrance = entrance
+        self.method: str = scope["method"]
+        self.status = 0
+        self.address: str = scope["client"][0] if scope.get("client") else ""
+        given = self.header("x-request-id")
+        self.id = given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+
+    def header(self, name: str) -> str:
+        """The header's value; empty when it is missing."""
+        wanted = name.encode()
+        for key, value in self.scope["headers"]:
+            if key == wanted:
+                found: str = value.decode("latin-1")
+                return found
+        return ""
+
+    def circumstances(self) -> Circumstances:
+        """What the origin and the audit say of it."""
+        return Circumstances(
+            request=self.id,
+            client=self.header("user-agent")[:200],
+            session=self.header("mcp-session-id")[:200],
+            address=self.address,
+            idempotency_key=self.header("idempotency-key")[:200],
+        )
+
+
+def depth(body: bytes) -> int:
+    """How deep arrays and objects are nested, whatever stands in the strings."""
+    deepest = level = 0
+    for mark in _MARKS.finditer(body):
+        if mark[0] in (b"[", b"{"):
+            level += 1
+            deepest = max(deepest, level)
+        elif mark[0] in (b"]", b"}"):
+            level -= 1
+    return deepest
+
+
+def _named(call: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The tool and the arguments of a call as it came, whatever it is."""
+    params = call.get("params")
+    params = params if isinstance(params, dict) else {}
+    name, arguments = params.get("name"), params.get("arguments")
+    return (
+        name if isinstance(name, str) else "",
+        arguments if isinstance(arguments, dict) else {},
+    )
+
+
+def _refusal(status: int, code: str, message: str, visit: _Visit) -> Response:
+    """One error shape for everything that the door answers itself."""
+    body = {"error": {"code": code, "message": message, "request": visit.id}}
+    return Response(json.dumps(body), status, media_type="application/json")
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """The body once more, for those behind the door."""
+    given = False
+
+    async def again() -> Message:
+        nonlocal given
+        if given:
+            return await receive()
+        given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return again

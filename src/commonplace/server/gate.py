@@ -1,0 +1,332 @@
+"""The gate: the one way from any request to the memory.
+
+Every operation of every dialect is in one table with the scope it needs; what is not in the table
+does not run. The space comes from the caller's credential alone. A call is one unit of work: what
+it stored and the audit row that tells of it are committed together, or not at all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from commonplace.dialects import schema
+from commonplace.dialects.contract import (
+    Call,
+    Caller,
+    Circumstances,
+    Dialect,
+    NotPermitted,
+    Tool,
+    Wire,
+    as_json,
+)
+from commonplace.engine import answers, audit
+from commonplace.engine.commonplace import Commonplace
+from commonplace.engine.library import Library
+from commonplace.engine.model import Origin
+from commonplace.errors import CommonplaceError, NotFound
+from commonplace.storage.sqlite import Store
+
+RESPONSE_BYTES = 1_048_576
+
+log = logging.getLogger(__name__)
+
+
+class Counter(Protocol):
+    """What counts calls by dialect, tool and outcome."""
+
+    def labels(self, *values: str) -> Any:
+        """The count for these."""
+
+
+class TooLarge(CommonplaceError):
+    """The answer is larger than a response may be; nothing was changed."""
+
+    code = "RESPONSE_TOO_LARGE"
+
+
+class TookTooLong(CommonplaceError):
+    """The call did not end in the time a call may take; nothing was changed."""
+
+    code = "TIMEOUT"
+
+
+class Internal(CommonplaceError):
+    """A fault of ours; the log has it under the request's id."""
+
+    code = "INTERNAL_ERROR"
+
+
+class Turn:
+    """Whether a call may still take effect: it ends, or is given up, but never both."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._state = "running"
+
+    def finish(self) -> bool:
+        """Called by the worker before it commits; False when it was given up."""
+        return self._move("finishing")
+
+    def give_up(self) -> bool:
+        """Called by who waits; False when the worker is already committing."""
+        return self._move("given up")
+
+    def _move(self, state: str) -> bool:
+        with self._lock:
+            if self._state == "running":
+                self._state = state
+            return self._state == state
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a call: the wire result, or the error that explains why there is none."""
+
+    wire: Wire
+    error: CommonplaceError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Operation:
+    dialect: Dialect
+    tool: Tool
+    checker: schema.Checker
+
+
+@dataclass
+class _Open:
+    """A call while it runs."""
+
+    operation: _Operation
+    caller: Caller
+    circumstances: Circumstances
+    arguments: str
+    begun: float = field(default_factory=time.monotonic)
+
+
+class Gate:
+    """Scope, validation, unit of work, idempotency and audit, for MCP and REST alike."""
+
+    def __init__(
+        self,
+        library: Library,
+        system: Store,
+        dialects: Iterable[Dialect],
+        counter: Counter | None = None,
+    ) -> None:
+        self._whole = Commonplace(library=library)
+        self._system = system
+        self._counter = counter
+        self._table: dict[tuple[str, str], _Operation] = {}
+        for dialect in dialects:
+            for tool in dialect.tools:
+                self._register(dialect, tool)
+
+    def _register(self, dialect: Dialect, tool: Tool) -> None:
+        if tool.scope not in ("read", "write", "delete", "admin"):
+            raise ValueError(f"{dialect.name}.{tool.name} declares no scope")
+        if (dialect.name, tool.name) in self._table:
+            raise ValueError(f"{dialect.name}.{tool.name} is declared twice")
+        checker = schema.compile(tool.input)
+        self._table[dialect.name, tool.name] = _Operation(dialect, tool, checker)
+
+    def operations(self) -> list[tuple[str, Tool]]:
+        """Every operation there is."""
+        return [(dialect, operation.tool) for (dialect, _), operation in self._table.items()]
+
+    def permitted(self, caller: Caller, dialect: str, name: str) -> bool:
+        """Whether the caller may use an operation; one that does not exist is nobody's."""
+        operation = self._table.get((dialect, name))
+        return operation is not None and self._allows(caller, operation)
+
+    @staticmethod
+    def _allows(caller: Caller, operation: _Operation) -> bool:
+        if caller.dialects is not None and operation.dialect.name not in caller.dialects:
+            return False
+        return operation.tool.scope in caller.scopes
+
+    def known(self, dialect: str, name: str) -> bool:
+        """Whether there is such an operation."""
+        return (dialect, name) in self._table
+
+    def visible(self, caller: Caller, dialect: Dialect) -> list[Tool]:
+        """The tools that the caller may use, in their fixed order."""
+        return [tool for tool in dialect.tools if self.permitted(caller, dialect.name, tool.name)]
+
+    def refuse(
+        self,
+        caller: Caller | None,
+        circumstances: Circumstances,
+        dialect: str,
+        name: str,
+        arguments: Mapping[str, Any] | None,
+        error: CommonplaceError,
+    ) -> None:
+        """Write down a call that was not let through: in its space, or above all spaces."""
+        entry = _entry(
+            caller, circumstances, dialect, name,
+            arguments=_dump(arguments or {}), result=_dump(error.as_dict()), error=error,
+        )  # fmt: skip
+        if caller is None:
+            audit.append(self._system, entry)
+            return
+        with self._whole.library.lease(caller.space) as space:
+            audit.append(space.store, entry)
+
+    def perform(
+        self,
+        caller: Caller,
+        circumstances: Circumstances,
+        dialect: str,
+        name: str,
+        arguments: Mapping[str, Any],
+        turn: Turn | None = None,
+    ) -> Outcome:
+        """Run one operation as the caller. Raises NotFound and NotPermitted, and nothing else."""
+        operation = self._table.get((dialect, name))
+        if operation is None:
+            unknown = NotFound(f"There is no tool {name[:80]!r}.", hint="See tools/list.")
+            self.refuse(caller, circumstances, dialect, name, arguments, unknown)
+            raise unknown
+        if not self._allows(caller, operation):
+            refused = not_permitted(operation.tool)
+            self.refuse(caller, circumstances, dialect, name, arguments, refused)
+            raise refused
+        opened = _Open(operation, caller, circumstances, _dump(arguments))
+        try:
+            outcome = self._run(opened, arguments, turn or Turn())
+        except CommonplaceError as error:
+            outcome = self._failed(opened, error)
+        except Exception:
+            log.exception("a tool failed", extra={"tool": name, "request": circumstances.request})
+            fault = Internal(
+                "Something went wrong on our side.",
+                hint=f"The log has it as request {circumstances.request or 'without id'}.",
+            )
+            outcome = self._failed(opened, fault)
+        if self._counter is not None:
+            result = outcome.error.code if outcome.error else "ok"
+            self._counter.labels(dialect, name, result).inc()
+        return outcome
+
+    def _run(self, opened: _Open, arguments: Mapping[str, Any], turn: Turn) -> Outcome:
+        operation, caller, around = opened.operation, opened.caller, opened.circumstances
+        checked = operation.checker.check(arguments)
+        tool = operation.tool
+        key = _key(opened) if around.idempotency_key and tool.scope != "read" else None
+        with self._whole.library.lease(caller.space) as space:
+            if key is not None and (kept := answers.find(space.store, key)) is not None:
+                return self._again(opened, space.store, kept)
+            origin = Origin(
+                user=caller.user, client=around.client, tool=tool.name, session=around.session
+            )
+            memory = self._whole.at(caller.space, origin)
+            call = Call(memory=memory, caller=caller, circumstances=around, origin=origin)
+            try:
+                with memory.unit(tool.name, origin):
+                    wire = operation.dialect.succeed(tool, tool.handler(call, **checked))
+                    result = _dump(wire)
+                    _check_size(result)
+                    if not turn.finish():
+                        raise TookTooLong("The call took too long and was given up.")
+                    if key is not None:
+                        answers.keep(space.store, key, result)
+                    self._write_down(opened, space.store, result, None)
+            except answers.Answered as earlier:  # the same key, at the same time
+                return self._again(opened, space.store, earlier.result)
+        return Outcome(wire)
+
+    def _again(self, opened: _Open, store: Store, kept: str) -> Outcome:
+        self._write_down(opened, store, kept, None)
+        wire: Wire = json.loads(kept)
+        return Outcome(wire)
+
+    def _failed(self, opened: _Open, error: CommonplaceError) -> Outcome:
+        wire = opened.operation.dialect.fail(opened.operation.tool, error)
+        with self._whole.library.lease(opened.caller.space) as space:
+            self._write_down(opened, space.store, _dump(wire), error)
+        return Outcome(wire, error)
+
+    def _write_down(
+        self, opened: _Open, store: Store, result: str, error: CommonplaceError | None
+    ) -> None:
+        operation = opened.operation
+        audit.append(
+            store,
+            _entry(
+                opened.caller, opened.circumstances, operation.dialect.name, operation.tool.name,
+                arguments=opened.arguments, result=result, error=error,
+                milliseconds=int((time.monotonic() - opened.begun) * 1000),
+            ),
+        )  # fmt: skip
+
+
+def not_permitted(tool: Tool) -> NotPermitted:
+    """The refusal of a caller whose scope does not reach."""
+    return NotPermitted(
+        f"{tool.name} needs the scope '{tool.scope}'.",
+        hint="Use a credential that has it ('commonplace token create --scope full').",
+    )
+
+
+def _entry(
+    caller: Caller | None,
+    around: Circumstances,
+    dialect: str,
+    tool: str,
+    *,
+    arguments: str,
+    result: str,
+    error: CommonplaceError | None,
+    milliseconds: int = 0,
+) -> audit.Entry:
+    return audit.Entry(
+        request=around.request[:200],
+        dialect=dialect,
+        tool=tool[:200],
+        caller=caller.user if caller else "",
+        credential=caller.credential if caller else "",
+        client=around.client[:200],
+        session=around.session[:200],
+        address=around.address[:200],
+        success=error is None,
+        error=f"{error.code}: {error.message}"[:1000] if error else "",
+        milliseconds=milliseconds,
+        arguments=arguments,
+        result=result,
+    )
+
+
+def _key(opened: _Open) -> bytes:
+    """A retry is recognised by credential, tool and arguments, and its key."""
+    parts = (
+        opened.caller.credential, opened.operation.dialect.name, opened.operation.tool.name,
+        opened.arguments, opened.circumstances.idempotency_key,
+    )  # fmt: skip
+    return hashlib.sha256(as_json(parts).encode()).digest()
+
+
+def _check_size(result: str) -> None:
+    if len(result) * 4 > RESPONSE_BYTES and (size := len(result.encode())) > RESPONSE_BYTES:
+        raise TooLarge(
+            f"The answer has {size:,} bytes, more than the {RESPONSE_BYTES:,} of a response.",
+            hint="Ask for fewer results.",
+        )
+
+
+def _dump(value: Any) -> str:
+    """JSON for the audit; what a text cannot hold is escaped, never lost."""
+    text = as_json(value)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        text = json.dumps(value, separators=(",", ":"))
+    return text

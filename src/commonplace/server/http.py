@@ -1,0 +1,277 @@
+"""The HTTP application: every dialect at its paths, in both protocol eras and the oldest."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import AccessToken
+from mcp.server.lowlevel import Server
+from mcp.server.sse import SseServerTransport
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from commonplace import __version__
+from commonplace.dialects.contract import Call, Caller, Dialect, Tool
+from commonplace.engine.library import Library
+from commonplace.server import served
+from commonplace.server.accounts import Accounts
+from commonplace.server.credentials import Unauthenticated
+from commonplace.server.door import STILL, Door, Entrance
+from commonplace.server.gate import Gate
+from commonplace.server.observing import Metrics
+from commonplace.server.protocol import ADMITTED, Admitted, Workers, build
+from commonplace.server.settings import Settings
+from commonplace.server.signed import Tokens
+from commonplace.storage.sqlite import Store
+
+STREAMS = 256  # event streams open at the same time
+WATCH_SECONDS = 2.0  # how often an open stream asks whether its credential still stands
+VERSION_HEADER = b"mcp-protocol-version"
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the application is made of."""
+
+    settings: Settings
+    library: Library
+    system: Store
+    tokens: Tokens
+    accounts: Accounts
+
+
+class Endpoint:
+    """A dialect at one path: streamable HTTP, and the older handshake on the same path."""
+
+    def __init__(self, path: str, server: Server[Any], door: Streams) -> None:
+        self.path = path
+        self._server = server
+        self._streams = door
+        self.manager = StreamableHTTPSessionManager(server, stateless=True, json_response=True)
+        self._older = SseServerTransport(path)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer by method, and by whether the client speaks the older protocol."""
+        admitted: Admitted = scope[ADMITTED]
+        scope["user"] = _user(admitted.caller)
+        method = scope["method"]
+        if method == "DELETE":
+            await JSONResponse({})(scope, receive, send)  # there is no session to end
+        elif method == "GET":
+            await self._get(scope, receive, send)
+        elif method == "POST" and b"session_id=" in scope["query_string"]:
+            await self._older.handle_post_message(scope, receive, send)
+        elif method == "POST":
+            await self.manager.asgi_app(scope, receive, send)
+        else:
+            await _not_allowed(scope, receive, send)
+
+    async def _get(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = dict(scope["headers"])
+        if VERSION_HEADER in headers or b"text/event-stream" not in headers.get(b"accept", b""):
+            await _not_allowed(scope, receive, send)  # a stateless server opens no stream
+            return
+        async with self._streams.opened(scope.get(STILL)) as there_is_room:
+            if not there_is_room:
+                busy = {"error": {"code": "BUSY", "message": "Too many streams are open."}}
+                await JSONResponse(busy, 503, {"retry-after": "10"})(scope, receive, send)
+                return
+            async with self._older.connect_sse(scope, receive, send) as (incoming, outgoing):
+                options = self._server.create_initialization_options()
+                await self._server.run(incoming, outgoing, options)
+
+
+class Streams:
+    """The open event streams: not too many, and none for a credential that has ended."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._gauge = metrics.open_streams
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    @contextlib.asynccontextmanager
+    async def opened(self, still: Callable[[], Caller] | None) -> AsyncIterator[bool]:
+        """Hold a place while the stream lives; False when there is none left."""
+        task = asyncio.current_task()
+        if len(self._tasks) >= STREAMS or task is None:
+            yield False
+            return
+        self._tasks.add(task)
+        self._gauge.inc()
+        watching = asyncio.create_task(self._watch(still, task))
+        try:
+            yield True
+        finally:
+            watching.cancel()
+            self._tasks.discard(task)
+            self._gauge.dec()
+
+    async def _watch(self, still: Callable[[], Caller] | None, task: asyncio.Task[Any]) -> None:
+        while still is not None:
+            await asyncio.sleep(WATCH_SECONDS)
+            try:
+                still()
+            except Unauthenticated:
+                task.cancel()
+                return
+
+    def close(self) -> None:
+        """End them all: the server stops."""
+        for task in list(self._tasks):
+            task.cancel()
+
+
+async def _not_allowed(scope: Scope, receive: Receive, send: Send) -> None:
+    allow = {"allow": "POST, DELETE"}
+    body = {"error": {"code": "METHOD_NOT_ALLOWED", "message": "Use POST."}}
+    await JSONResponse(body, 405, allow)(scope, receive, send)
+
+
+def _user(caller: Caller) -> AuthenticatedUser:
+    """The caller as the SDK binds an event stream to it: another's is as if it did not exist."""
+    return AuthenticatedUser(
+        AccessToken(
+            token="", client_id=caller.credential or "local", scopes=[],
+            subject=f"{caller.space}/{caller.user}",
+        )
+    )  # fmt: skip
+
+
+def application(
+    parts: Parts, extra: Sequence[BaseRoute] = (), challenge: Callable[[str], str] | None = None
+) -> ASGIApp:
+    """The whole application behind its door."""
+    settings, metrics = parts.settings, Metrics()
+    dialects = {name: served.load(name) for name in served.DIALECTS}
+    own = _own_operations(parts, metrics)
+    gate = Gate(parts.library, parts.system, [*dialects.values(), own], metrics.calls)
+    workers = Workers(gate, settings.call_seconds)
+    streams = Streams(metrics)
+    servers = {name: build(dialect, gate, workers) for name, dialect in dialects.items()}
+    default = dialects[settings.dialect]
+
+    paths: dict[str, str] = {"/mcp": default.name, "/mcp/": default.name}
+    for name, where in served.DIALECTS.items():
+        for path in where.paths:
+            paths[path] = paths[f"{path}/"] = name
+    endpoints = {path: Endpoint(path, servers[name], streams) for path, name in paths.items()}
+    any_being = Endpoint("/mcp", servers[default.name], streams)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        async with contextlib.AsyncExitStack() as stack:
+            for endpoint in (*endpoints.values(), any_being):
+                await stack.enter_async_context(endpoint.manager.run())
+            yield
+            streams.close()
+        await asyncio.to_thread(workers.close)
+
+    async def health(_: Request) -> Response:
+        return JSONResponse({"status": "ok", "timestamp": int(time.time())})
+
+    def operation(name: str) -> Callable[[Request], Any]:
+        async def endpoint(request: Request) -> Response:
+            admitted: Admitted = request.scope[ADMITTED]
+            if not gate.permitted(admitted.caller, own.name, name):
+                body = {"error": {"code": "FORBIDDEN", "message": "This needs the scope 'admin'."}}
+                return JSONResponse(body, 403)
+            wire = await workers.perform(admitted, own, name, {})
+            if "structuredContent" in wire:
+                return JSONResponse(wire["structuredContent"])
+            return PlainTextResponse(wire["content"][0]["text"])
+
+        return endpoint
+
+    routes: list[BaseRoute] = [
+        Route("/health", health),
+        Route("/health/details", operation("health_details")),
+        Route("/metrics", operation("metrics")),
+        *extra,
+        *(Route(path, endpoint) for path, endpoint in endpoints.items()),
+        Route("/mcp/{being_id}", any_being),
+    ]
+    app = Starlette(routes=routes, lifespan=lifespan, exception_handlers=_HANDLERS)
+    app.router.redirect_slashes = False
+    public = {"/health", *(route.path for route in extra if isinstance(route, Route))}
+
+    def entrance(path: str) -> Entrance:
+        if path in paths:
+            return Entrance(path, dialects[paths[path]])
+        if path in public or path.startswith("/.well-known/"):
+            return Entrance(path if path in public else "/.well-known", public=True)
+        if path.startswith("/mcp/") and path.count("/") == 2:
+            return Entrance("/mcp/{being_id}", default)
+        return Entrance(path if path in ("/health/details", "/metrics") else "unknown")
+
+    return Door(
+        app,
+        settings=settings,
+        entrance=entrance,
+        gate=gate,
+        workers=workers,
+        tokens=parts.tokens,
+        metrics=metrics,
+        challenge=challenge or (lambda _: "Bearer"),
+    )
+
+
+async def _no_such_page(_: Request, __: Exception) -> Response:
+    return JSONResponse({"error": {"code": "NOT_FOUND", "message": "There is nothing here."}}, 404)
+
+
+async def _wrong_method(_: Request, __: Exception) -> Response:
+    body = {"error": {"code": "METHOD_NOT_ALLOWED", "message": "Another method is needed."}}
+    return JSONResponse(body, 405)
+
+
+_HANDLERS: Any = {404: _no_such_page, 405: _wrong_method}
+
+
+def _own_operations(parts: Parts, metrics: Metrics) -> Dialect:
+    """What the server itself can be asked, through the same gate as everything else."""
+    started = time.time()
+
+    def health_details(call: Call) -> dict[str, Any]:
+        waiting, age = call.memory.backlog()
+        return {
+            "status": "ok",
+            "version": __version__,
+            "uptime_seconds": int(time.time() - started),
+            "spaces": len(parts.library.spaces()),
+            "embedding": parts.library.embedder.id if parts.library.embedder else None,
+            "backlog": {"memories": waiting, "oldest_seconds": age},
+        }
+
+    def show_metrics(call: Call) -> str:
+        del call
+        return metrics.text()
+
+    nothing = {"type": "object", "additionalProperties": False}
+    return Dialect(
+        name="server",
+        server="commonplace",
+        version=__version__,
+        instructions="",
+        tools=(
+            Tool(
+                name="health_details", title="Health", description="Show how the server is.",
+                scope="admin", handler=health_details, input=nothing,
+            ),
+            Tool(
+                name="metrics", title="Metrics", description="Show counters for Prometheus.",
+                scope="admin", handler=show_metrics, input=nothing,
+            ),
+        ),
+    )  # fmt: skip

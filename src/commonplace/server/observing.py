@@ -1,0 +1,100 @@
+"""What an operator sees: structured logs with request ids, and counters for Prometheus.
+
+Neither ever holds a header, an argument or a result, so no secret and no memory can be in them.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from contextvars import ContextVar
+from typing import Any
+
+request_id: ContextVar[str] = ContextVar("request_id", default="")
+_STANDARD = set(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record's own fields, and those it was given."""
+        line = {
+            "at": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+            + f".{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "event": record.getMessage(),
+            **_extras(record),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=True, default=str)
+
+
+class TextLines(logging.Formatter):
+    """For a person at a terminal."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Time, level, event, and what belongs to it."""
+        told = "".join(f" {name}={value}" for name, value in _extras(record).items())
+        at = time.strftime("%H:%M:%S", time.localtime(record.created))
+        line = f"{at} {record.levelname.lower():7} {record.getMessage()}{told}"
+        line = line.encode("ascii", "backslashreplace").decode().replace("\n", "\\n")
+        if record.exc_info:
+            line += "\n" + self.formatException(record.exc_info)
+        return line
+
+
+def _extras(record: logging.LogRecord) -> dict[str, Any]:
+    extras = {name: value for name, value in vars(record).items() if name not in _STANDARD}
+    if "request" not in extras and request_id.get():
+        extras["request"] = request_id.get()
+    return extras
+
+
+def set_up_logging(form: str, level: int = logging.INFO) -> None:
+    """Everything to stderr, once."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines() if form == "json" else TextLines())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level)
+    for noisy in ("mcp", "httpx", "httpx2", "sse_starlette", "uvicorn.error", "asyncio"):
+        logging.getLogger(noisy).setLevel(max(level, logging.WARNING))
+
+
+class Metrics:
+    """Counters and times of requests and calls."""
+
+    def __init__(self) -> None:
+        from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+        self.registry = CollectorRegistry()
+        self.requests = Counter(
+            "commonplace_http_requests", "HTTP requests", ["route", "method", "status"],
+            registry=self.registry,
+        )  # fmt: skip
+        self.seconds = Histogram(
+            "commonplace_http_request_seconds", "Time to answer", ["route"],
+            registry=self.registry,
+            buckets=(0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
+        )  # fmt: skip
+        self.calls = Counter(
+            "commonplace_calls", "Tool calls", ["dialect", "tool", "outcome"],
+            registry=self.registry,
+        )  # fmt: skip
+        self.refused = Counter(
+            "commonplace_refused", "Requests not let in", ["reason"], registry=self.registry
+        )
+        self.open_streams = Gauge(
+            "commonplace_open_streams", "Event streams open now", registry=self.registry
+        )
+
+    def text(self) -> str:
+        """The exposition format."""
+        from prometheus_client import generate_latest
+
+        return generate_latest(self.registry).decode()

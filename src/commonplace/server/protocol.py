@@ -1,0 +1,176 @@
+"""A dialect as an MCP server: tools are listed and called through the gate."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import json
+import logging
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import mcp_types as types
+from mcp.server.caching import CacheHint
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.shared.exceptions import MCPError
+
+from commonplace.dialects.contract import Caller, Circumstances, Dialect, NotPermitted, Wire
+from commonplace.errors import NotFound
+from commonplace.server.gate import Gate, TookTooLong, Turn
+
+FORBIDDEN = -32003
+IDEMPOTENCY_META = "commonplace/idempotency-key"
+ADMITTED = "commonplace.admitted"  # where the door leaves the caller in the ASGI scope
+COMPLETE = {"resultType": "complete"}  # required since 2026-07-28; left out for older clients
+LIST_MILLISECONDS = 300_000
+WORKERS = 64
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """Who the door let in, and how they came."""
+
+    caller: Caller
+    circumstances: Circumstances
+
+
+class Workers:
+    """Threads that run calls, so that a slow one does not hold up the others."""
+
+    def __init__(self, gate: Gate, seconds: float) -> None:
+        self._gate = gate
+        self._seconds = seconds
+        self._pool = ThreadPoolExecutor(WORKERS, thread_name_prefix="commonplace-call")
+
+    async def perform(
+        self,
+        admitted: Admitted,
+        dialect: Dialect,
+        name: str,
+        arguments: Mapping[str, Any],
+    ) -> Wire:
+        """The result of one call; one that takes too long is given up and has no effect."""
+        turn = Turn()
+        running = asyncio.get_running_loop().run_in_executor(
+            self._pool,
+            functools.partial(
+                self._gate.perform, admitted.caller, admitted.circumstances, dialect.name, name,
+                arguments, turn,
+            ),
+        )  # fmt: skip
+        done, _ = await asyncio.wait({running}, timeout=self._seconds)
+        if not done and turn.give_up():
+            running.add_done_callback(lambda ended: ended.exception())
+            tool = dialect.tool(name)
+            assert tool is not None
+            late = TookTooLong(
+                f"The call took longer than {self._seconds:g} s and was given up.",
+                hint="Nothing was changed; ask for less, or try again.",
+            )
+            return dialect.fail(tool, late)
+        return (await running).wire
+
+    async def run(self, function: Any, *arguments: Any) -> Any:
+        """Something else that blocks."""
+        call = functools.partial(function, *arguments)
+        return await asyncio.get_running_loop().run_in_executor(self._pool, call)
+
+    def close(self) -> None:
+        """Wait for what runs."""
+        self._pool.shutdown(wait=True)
+
+
+def build(dialect: Dialect, gate: Gate, workers: Workers, local: Admitted | None = None) -> Server:
+    """The MCP server of a dialect; `local` is who calls where nobody is let in by a door."""
+
+    def admitted(ctx: ServerRequestContext[Any, Any]) -> Admitted:
+        found = ctx.request.scope.get(ADMITTED) if ctx.request is not None else local
+        if found is None:
+            raise MCPError(code=FORBIDDEN, message="Nobody is known to be calling.")
+        return _with_details(found, ctx)
+
+    async def list_tools(
+        ctx: ServerRequestContext[Any, Any], params: types.PaginatedRequestParams
+    ) -> dict[str, Any]:
+        del params
+        tools = gate.visible(admitted(ctx).caller, dialect)
+        return {**COMPLETE, "tools": [tool.listed() for tool in tools]}
+
+    async def call_tool(
+        ctx: ServerRequestContext[Any, Any], params: types.CallToolRequestParams
+    ) -> dict[str, Any]:
+        try:
+            wire = await workers.perform(
+                admitted(ctx), dialect, params.name, params.arguments or {}
+            )
+            return {**COMPLETE, **wire}
+        except NotFound as error:
+            raise MCPError(code=types.INVALID_PARAMS, message=str(error)) from error
+        except NotPermitted as error:
+            raise MCPError(code=FORBIDDEN, message=str(error)) from error
+
+    schemas = {tool.name: tool.input for tool in dialect.tools}
+    server: Server[Any] = Server(
+        dialect.server,
+        version=dialect.version,
+        instructions=dialect.instructions,
+        get_tool_input_schema=schemas.get,
+        # What is listed depends on the caller's scope; it does not change while the server runs.
+        cache_hints={"tools/list": CacheHint(ttl_ms=LIST_MILLISECONDS, scope="private")},
+    )
+    server.add_request_handler("tools/list", types.PaginatedRequestParams, list_tools)
+    server.add_request_handler("tools/call", types.CallToolRequestParams, call_tool)
+    return server
+
+
+def _with_details(admitted: Admitted, ctx: ServerRequestContext[Any, Any]) -> Admitted:
+    """What the message itself says of the client and of a retry."""
+    around = admitted.circumstances
+    meta = (ctx.params or {}).get("_meta")
+    key = meta.get(IDEMPOTENCY_META) if isinstance(meta, Mapping) else None
+    client = _client(ctx, meta) or around.client
+    if client == around.client and not isinstance(key, str):
+        return admitted
+    return Admitted(
+        admitted.caller,
+        Circumstances(
+            request=around.request,
+            client=client,
+            session=around.session,
+            address=around.address,
+            idempotency_key=key if isinstance(key, str) else around.idempotency_key,
+            headers=around.headers,
+        ),
+    )
+
+
+def _client(ctx: ServerRequestContext[Any, Any], meta: object) -> str:
+    if isinstance(meta, Mapping):
+        info = meta.get(types.CLIENT_INFO_META_KEY)
+        if isinstance(info, Mapping):
+            return _named(info.get("name"), info.get("version"))
+    params = ctx.session.client_params
+    if params is not None:
+        return _named(params.client_info.name, params.client_info.version)
+    return ""
+
+
+def _named(name: object, version: object) -> str:
+    return f"{name} {version}".strip()[:200] if isinstance(name, str) else ""
+
+
+def calls_in(body: bytes) -> list[dict[str, Any]]:
+    """The tool calls in a JSON-RPC message or batch; none for anything else."""
+    try:
+        message = json.loads(body)
+    except (ValueError, RecursionError):
+        return []
+    messages = message if isinstance(message, list) else [message]
+    return [
+        each for each in messages if isinstance(each, dict) and each.get("method") == "tools/call"
+    ]

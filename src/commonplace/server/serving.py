@@ -1,0 +1,128 @@
+"""Starting and stopping the HTTP server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from commonplace.embedding.provider import open_embedder
+from commonplace.engine.library import Library
+from commonplace.errors import CommonplaceError, InvalidInput, StorageUnavailable
+from commonplace.server import http
+from commonplace.server.accounts import Accounts
+from commonplace.server.observing import set_up_logging
+from commonplace.server.settings import Settings
+from commonplace.server.signed import Tokens, configured
+from commonplace.server.vault import open_vault
+from commonplace.storage.system import open_system
+
+DRAIN_SECONDS = 10
+HEADER_BYTES = 65_536
+
+log = logging.getLogger(__name__)
+
+
+class _Uvicorn(uvicorn.Server):
+    """Uvicorn that stops on a signal and returns, so that the files are closed in order."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Ask for a graceful stop; a second signal does not wait."""
+        loop = asyncio.get_running_loop()
+        asked = (signal.SIGINT, signal.SIGTERM)
+        if sys.platform == "win32":
+            for number in asked:
+                signal.signal(number, self.handle_exit)
+        else:
+            for number in asked:
+                loop.add_signal_handler(number, self.handle_exit, number, None)
+        yield
+
+
+def serve(settings: Settings, ready: Callable[[Settings], None] | None = None) -> None:
+    """Run until asked to stop. `ready` is called with the settings once the port is open."""
+    set_up_logging(settings.log)
+    with contextlib.ExitStack() as stack:
+        library = Library(settings.data, embedder=open_embedder(settings.embedding))
+        stack.callback(library.close)
+        system = stack.enter_context(contextlib.closing(open_system(library.path)))
+        vault = open_vault(system)
+        tokens = stack.enter_context(contextlib.closing(Tokens(system, vault)))
+        accounts = Accounts(system, vault, tokens.credentials)
+        check_exposure(settings, tokens, accounts)
+        listening = stack.enter_context(contextlib.closing(bind(settings.host, settings.port)))
+        settings = replace(settings, port=listening.getsockname()[1])
+        parts = http.Parts(settings, library, system, tokens, accounts)
+        server = _Uvicorn(_config(http.application(parts)))
+        if ready is not None:
+            ready(settings)
+        threading.Thread(target=_warm, args=(library,), daemon=True).start()
+        asyncio.run(server.serve(sockets=[listening]))
+
+
+def _config(app: ASGIApp) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        lifespan="on",
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=DRAIN_SECONDS,
+        h11_max_incomplete_event_size=HEADER_BYTES,
+    )
+
+
+def check_exposure(settings: Settings, tokens: Tokens, accounts: Accounts) -> None:
+    """Refuse to be reachable by others while nobody could be told apart."""
+    alive = (one for one in tokens.credentials.listing() if one.revoked_at is None)
+    if settings.local or any(alive) or accounts.listing() or configured(os.environ):
+        return
+    where = settings.public_url or f"{settings.host}:{settings.port}"
+    raise InvalidInput(
+        f"{where} can be reached by others, and no credential is configured.",
+        hint="Create one first ('commonplace token create --dialect commonplace'),"
+        " or stay on 127.0.0.1.",
+        field="host",
+    )
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A listening socket, or an error that says who is in the way."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        if sys.platform != "win32":
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host, port))
+        listening.listen(1024)
+    except (OSError, OverflowError) as error:
+        listening.close()
+        taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
+        hint = "Stop what runs there, or choose another --port." if taken else "Choose another."
+        raise StorageUnavailable(f"{host}:{port} cannot be used: {error}.", hint=hint) from error
+    listening.set_inheritable(True)
+    return listening
+
+
+def _warm(library: Library) -> None:
+    """Load the model while nobody waits for it."""
+    if library.embedder is None:
+        return
+    try:
+        library.embedder.embed(["warm"])
+    except CommonplaceError as error:
+        log.warning("the embedding provider does not answer", extra={"why": error.message})

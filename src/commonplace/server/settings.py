@@ -1,0 +1,146 @@
+"""What an operator can set: by option, by COMMONPLACE_* in the environment, or in config.toml."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+from commonplace.engine.library import default_path
+from commonplace.errors import InvalidInput
+
+PORT = 3847
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How the server runs. The defaults are right for one person's machine."""
+
+    data: Path
+    host: str = "127.0.0.1"
+    port: int = PORT
+    public_url: str = ""
+    """The address that clients elsewhere use, when a proxy stands in front."""
+    allow_hosts: tuple[str, ...] = ()
+    allow_origins: tuple[str, ...] = ()
+    require_token: bool = False
+    embedding: str = "builtin"
+    dialect: str = "commonplace"
+    """What is served at /mcp to a caller without a Being credential."""
+    rate: float = 100.0
+    """Requests a second for each credential and each address, in the long run."""
+    burst: int = 2_000
+    body_bytes: int = 1_048_576
+    call_seconds: float = 30.0
+    log: str = "text"
+    """text or json."""
+
+    @classmethod
+    def load(cls, environ: Mapping[str, str] | None = None, **options: Any) -> Self:
+        """Options first, then the environment, then config.toml, then the defaults."""
+        environ = os.environ if environ is None else environ
+        data = Path(options.pop("data", None) or environ.get("COMMONPLACE_DATA") or default_path())
+        settings = cls(data=data.expanduser().absolute())
+        known = {field.name: field.type for field in fields(cls) if field.name != "data"}
+        for source, values in (
+            ("config.toml", _file(settings.data / "config.toml")),
+            ("the environment", _environment(environ, known)),
+            ("the command line", {k: v for k, v in options.items() if v is not None}),
+        ):
+            for name, value in values.items():
+                if name not in known:
+                    raise InvalidInput(
+                        f"{source} sets {name!r}, which is no setting.",
+                        hint=f"There are: {', '.join(known)}.",
+                    )
+                converted = _converted(name, value, getattr(settings, name), source)
+                settings = replace(settings, **{name: converted})
+        return settings._checked()
+
+    def _checked(self) -> Self:
+        if not 0 <= self.port <= 65_535:
+            raise InvalidInput("port must be 0 to 65535.", field="port")
+        for name in ("rate", "burst", "body_bytes", "call_seconds"):
+            if not 0 < getattr(self, name) < 1e12:
+                raise InvalidInput(f"{name} must be more than 0.", field=name)
+        if self.log not in ("text", "json"):
+            raise InvalidInput("log must be text or json.", field="log")
+        if self.public_url:
+            parts = urlsplit(self.public_url)
+            if parts.scheme not in ("http", "https") or not parts.hostname or parts.query:
+                raise InvalidInput(
+                    "public_url must be an http or https address without a query.",
+                    field="public_url",
+                )
+        return self
+
+    @property
+    def local(self) -> bool:
+        """Whether only this machine can reach the server, and no proxy speaks for others."""
+        return is_loopback(self.host) and not self.public_url
+
+    @property
+    def base_url(self) -> str:
+        """The address that clients are told."""
+        if self.public_url:
+            return self.public_url.rstrip("/")
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address is this machine's own, and nobody else's."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _file(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            if os.name == "posix" and os.fstat(file.fileno()).st_mode & 0o022:
+                raise InvalidInput(
+                    f"{path} can be written by others.", hint=f"chmod 600 {path}", field="config"
+                )
+            return tomllib.load(file)
+    except FileNotFoundError:
+        return {}
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"{path} is not valid TOML: {error}.", field="config") from error
+
+
+def _environment(environ: Mapping[str, str], known: Mapping[str, Any]) -> dict[str, str]:
+    found = {name: environ.get(f"COMMONPLACE_{name.upper()}") for name in known}
+    return {name: value for name, value in found.items() if value}
+
+
+def _converted(name: str, value: Any, default: Any, source: str) -> Any:
+    """A value as the type of its default."""
+    wrong = InvalidInput(f"{name} from {source} is not valid: {value!r}.", field=name)
+    if isinstance(default, bool):
+        said = str(value).strip().lower()
+        if said not in ("1", "true", "yes", "on", "0", "false", "no", "off"):
+            raise wrong
+        return said in ("1", "true", "yes", "on")
+    if isinstance(default, tuple):
+        if isinstance(value, str):
+            value = [part.strip() for part in value.split(",") if part.strip()]
+        if not all(isinstance(part, str) for part in value):
+            raise wrong
+        return tuple(value)
+    if isinstance(default, str):
+        if not isinstance(value, str):
+            raise wrong
+        return value
+    try:
+        return type(default)(value)
+    except (TypeError, ValueError):
+        raise wrong from None

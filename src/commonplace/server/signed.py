@@ -1,0 +1,544 @@
+"""Tokens that carry what they say: the orchestrator's, and Penfield's JWTs; and `Tokens`, which
+knows every form of token there is.
+
+An orchestrator's token is `base64url(user:workspace)` or `base64url(user:workspace:unix_seconds)`,
+a dot, and the hexadecimal HMAC-SHA256 of what is before the dot. It has no room for a key's id, so
+every live key is tried. It ends with its key, by a `not_before` of its workspace or user, or, when
+it was issued here and therefore noted, by itself. One without a time cannot be compared with a
+moment: after a `not_before` it is accepted only if its key is newer than that.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import math
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import jwt
+
+from commonplace.dialects.contract import EVERYTHING, FULL, SCOPES, Caller, Scope
+from commonplace.engine import checks
+from commonplace.errors import Conflict, InvalidInput
+from commonplace.server.credentials import (
+    CACHED,
+    SECOND,
+    TOKEN_CHARS,
+    Credential,
+    Credentials,
+    Grant,
+    Issued,
+    Unauthenticated,
+    not_before,
+    opaque,
+    penfield_scopes,
+    removed,
+    token_digest,
+)
+from commonplace.storage.sqlite import Store, now
+
+if TYPE_CHECKING:
+    import apsw
+
+    from commonplace.server.vault import Vault
+
+ORCHESTRATOR, PENFIELD = "orchestrator", "penfield"
+PURPOSES = (ORCHESTRATOR, PENFIELD)
+MAX_AGE_SECONDS = 300.0
+LEEWAY_SECONDS = 60
+JWT_SECONDS = 259_200
+KEY_BYTES = 32
+LEAST_KEY_BYTES = 16
+MOST_KEY_BYTES = 1_024
+LIVE_KEYS = 16
+AUDIENCE = "penfield"
+_ALGORITHM = "HS256"
+_STANDARD = str.maketrans("-_+/", "+/  ")  # the other alphabet's own signs are not accepted
+_CLAIMS = ("iss", "aud", "sub", "tenant_id", "scopes", "iat", "exp", "jti", "key")
+
+
+@dataclass(frozen=True, slots=True)
+class SigningKey:
+    """A key that signs tokens of one purpose; times are UTC microseconds."""
+
+    id: str
+    purpose: str
+    secret: bytes = field(repr=False)
+    created_at: int
+    retires_at: int | None
+
+    def live(self, at: int) -> bool:
+        """Whether what it signed is accepted."""
+        return self.retires_at is None or at < self.retires_at
+
+
+class SigningKeys:
+    """The signing keys of a data directory, sealed by its vault."""
+
+    def __init__(self, store: Store, vault: Vault, credentials: Credentials) -> None:
+        self._store = store
+        self._vault = vault
+        self._watch = credentials.watch
+        self._kept: tuple[tuple[int, int], list[SigningKey]] | None = None
+
+    def live(self, purpose: str) -> list[SigningKey]:
+        """The keys whose tokens are accepted, the newest first."""
+        at = now()
+        return [key for key in self.listing() if key.purpose == purpose and key.live(at)]
+
+    def listing(self) -> list[SigningKey]:
+        """All keys, the newest first."""
+        version, kept = self._watch.version(), self._kept
+        if kept is None or kept[0] != version:
+            with self._store.read() as connection:
+                kept = self._kept = (version, self._read(connection))
+        return kept[1]
+
+    def newest(self, purpose: str) -> SigningKey:
+        """The key that signs; one is made if there is none."""
+        found = self.live(purpose)
+        return found[0] if found else self._add(purpose, None, 0.0, only_if_none=True)
+
+    def rotate(
+        self, purpose: str, *, secret: bytes | None = None, overlap: float = 0.0
+    ) -> SigningKey:
+        """Sign with a new key; what the older ones signed is accepted for `overlap` seconds more.
+
+        With `secret`, the key is one that another system shares.
+        """
+        return self._add(purpose, secret, overlap, only_if_none=False)
+
+    def _add(
+        self, purpose: str, secret: bytes | None, overlap: float, *, only_if_none: bool
+    ) -> SigningKey:
+        checks.one_of(purpose, "purpose", PURPOSES)
+        # As text, so that it can be handed to a system which takes its key from a text.
+        secret = secrets.token_hex(KEY_BYTES).encode() if secret is None else secret
+        if not LEAST_KEY_BYTES <= len(secret) <= MOST_KEY_BYTES:
+            raise InvalidInput(
+                f"A signing key has {LEAST_KEY_BYTES} to {MOST_KEY_BYTES:,} bytes.",
+                hint="Make one with 'openssl rand -hex 32'.",
+                field="key",
+            )
+        if not 0 <= overlap <= 366 * 86_400:
+            raise InvalidInput("The overlap is 0 to 366 days.", field="overlap")
+        with self._store.maintain() as connection:
+            at = now()
+            known = [key for key in self._read(connection) if key.purpose == purpose]
+            found = [key for key in known if key.live(at)]
+            if only_if_none and found:
+                return found[0]
+            if len(found) >= LIVE_KEYS:
+                raise Conflict(
+                    f"There are {len(found)} live keys already.", hint="Let some of them end first."
+                )
+            if any(hmac.compare_digest(key.secret, secret) for key in known):
+                raise Conflict("This key was used before.", hint="Give a new one.")
+            for key in found:
+                end = at + int(overlap * SECOND)
+                self._write(
+                    connection, key, end if key.retires_at is None else min(end, key.retires_at)
+                )
+            # Newer than all before it, also when the clock was set back.
+            created = max([at, *(key.created_at + 1 for key in known)])
+            new = SigningKey(secrets.token_hex(8), purpose, secret, created, None)
+            self._write(connection, new, None)
+        return new
+
+    def _read(self, connection: apsw.Connection) -> list[SigningKey]:
+        rows: Any = connection.execute(
+            "SELECT id, purpose, sealed, created_at, retires_at FROM signing_keys"
+            " ORDER BY created_at DESC, id"
+        ).fetchall()
+        return [
+            SigningKey(row[0], row[1], self._vault.open(row[2], *_bound(row[1], row[0], *row[3:])),
+                       row[3], row[4])
+            for row in rows
+        ]  # fmt: skip
+
+    def _write(self, connection: apsw.Connection, key: SigningKey, retires_at: int | None) -> None:
+        bound = _bound(key.purpose, key.id, key.created_at, retires_at)
+        connection.execute(
+            "INSERT INTO signing_keys (id, purpose, sealed, created_at, retires_at)"
+            " VALUES (?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET"
+            " sealed = excluded.sealed, retires_at = excluded.retires_at",
+            (key.id, key.purpose, self._vault.seal(key.secret, *bound), key.created_at, retires_at),
+        )
+
+    def reseal_in(self, connection: apsw.Connection) -> None:
+        """Seal every key by the newest master key."""
+        for key in self._read(connection):
+            self._write(connection, key, key.retires_at)
+
+
+def _bound(purpose: str, identity: str, created_at: int, retires_at: int | None) -> tuple[str, ...]:
+    """What a sealed key is bound to: also its times, so that a retired one stays so."""
+    return ("signing key", purpose, identity, str(created_at), str(retires_at))
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A token whose signature was checked at a version of the file."""
+
+    version: tuple[int, int]
+    caller: Caller
+    key: SigningKey
+    made: int | None
+    """The second of its making, if it says so; of its end, if it has one of its own."""
+    ends: int | None
+    noted: str
+    """The id of its credential, if there is one."""
+
+
+class _Remembered:
+    """Signatures that need not be checked again while the file is the same."""
+
+    def __init__(self) -> None:
+        self._seen: dict[bytes, _Seen] = {}
+
+    def get(self, digest: bytes, version: tuple[int, int]) -> _Seen | None:
+        seen = self._seen.get(digest)
+        return seen if seen is not None and seen.version == version else None
+
+    def put(self, digest: bytes, seen: _Seen) -> _Seen:
+        if len(self._seen) >= CACHED:
+            self._seen = {}
+        self._seen[digest] = seen
+        return seen
+
+
+class OrchestratorTokens:
+    """The orchestrator's signed tokens, with and without a time."""
+
+    def __init__(
+        self,
+        store: Store,
+        keys: SigningKeys,
+        credentials: Credentials,
+        *,
+        max_age: float = MAX_AGE_SECONDS,
+    ) -> None:
+        self._store = store
+        self._keys = keys
+        self._credentials = credentials
+        self._max_age = max_age
+        self._remembered = _Remembered()
+
+    def issue(self, user: str, workspace: str, *, dated: bool = False, name: str = "") -> Issued:
+        """A token for a user in a workspace, noted so that it can be revoked."""
+        for part, field_name in ((user, "user"), (workspace, "workspace")):
+            if ":" in checks.text(part, field_name, max_chars=200):
+                raise InvalidInput(
+                    f"{field_name} has a colon, which separates the token's parts.",
+                    hint="Choose another.",
+                    field=field_name,
+                )
+        key = self._keys.newest(ORCHESTRATOR)
+        space = space_of(workspace)
+        grant = Grant(user=user, space=space, dialects=frozenset({ORCHESTRATOR}), name=name)
+        with self._store.maintain() as connection:
+            ended = not_before(connection, user=user, space=space)
+            if not dated and key.created_at < ended:
+                raise Conflict(
+                    "Tokens without a time have ended for this user or space.",
+                    hint="Make a newer key first: 'commonplace token rotate-key'.",
+                )
+            payload = f"{user}:{workspace}"
+            if dated:
+                payload += f":{_second(ended)}"
+            token = sign(payload, key.secret)
+            return Issued(token, self._credentials.record_in(connection, grant, token))
+
+    def recognise(self, token: str) -> Caller:
+        """Who calls with this token; Unauthenticated if it is not one of ours, or has ended."""
+        payload, signature = _halves(token)
+        digest = token_digest(f"{payload}.{signature}")
+        version = self._credentials.watch.version()
+        seen = self._remembered.get(digest, version)
+        if seen is None:
+            seen = self._remembered.put(digest, self._check(payload, signature, version))
+        at = now()
+        if not seen.key.live(at):
+            raise Unauthenticated("key retired")
+        if seen.made is not None:
+            self._check_age(at - seen.made * SECOND)
+        if seen.noted:
+            self._credentials.alive(seen.noted, version)
+        return seen.caller
+
+    def _check_age(self, age: int) -> None:
+        if self._max_age:
+            if age > self._max_age * SECOND:
+                raise Unauthenticated("expired")
+            if -age > self._max_age * SECOND:
+                raise Unauthenticated("not yet valid")
+        elif -age > LEEWAY_SECONDS * SECOND:
+            raise Unauthenticated("not yet valid")
+
+    def _check(self, payload: str, signature: str, version: tuple[int, int]) -> _Seen:
+        given = signature.encode()
+        signer: SigningKey | None = None
+        for key in self._keys.live(ORCHESTRATOR):  # all of them: time tells nothing of which
+            made = hmac.new(key.secret, payload.encode(), hashlib.sha256).hexdigest().encode()
+            if hmac.compare_digest(made, given) and signer is None:
+                signer = key
+        if signer is None:
+            raise Unauthenticated("bad signature")
+        user, workspace, dated = _parts(payload)
+        space = space_of(workspace)
+        with self._store.read() as connection:
+            ended = not_before(connection, user=user, space=space)
+            gone = removed(connection, user)
+        if gone:
+            raise Unauthenticated("user removed")
+        if (signer.created_at if dated is None else dated * SECOND) < ended:
+            raise Unauthenticated("not before")
+        noted = self._credentials.known_signed(f"{payload}.{signature}")
+        caller = Caller(
+            space=space,
+            user=user,
+            scopes=FULL,
+            credential=noted.id if noted else f"key:{signer.id}:{user}",
+            dialects=frozenset({ORCHESTRATOR}),
+        )
+        return _Seen(version, caller, signer, dated, None, noted.id if noted else "")
+
+
+class PenfieldTokens:
+    """Penfield's access tokens: JWTs that an API key is exchanged for, and that end with it."""
+
+    def __init__(
+        self, store: Store, keys: SigningKeys, credentials: Credentials, *, issuer: str
+    ) -> None:
+        self._store = store
+        self._keys = keys
+        self._credentials = credentials
+        self._issuer = issuer
+        self._remembered = _Remembered()
+
+    def issue(self, credential: Credential, *, lifetime: int = JWT_SECONDS) -> str:
+        """An access token that allows what the credential does."""
+        key = self._keys.newest(PENFIELD)
+        with self._store.read() as connection:
+            ended = not_before(connection, user=credential.user, space=credential.space)
+        issued = _second(ended)
+        claims = {
+            "iss": self._issuer,
+            "aud": AUDIENCE,
+            "sub": credential.user,
+            "tenant_id": tenant_of(credential.space),
+            "scopes": [scope for scope in SCOPES if scope in credential.scopes],
+            "iat": issued,
+            "exp": issued + lifetime,
+            "jti": secrets.token_hex(16),
+            "key": credential.id,
+        }
+        return jwt.encode(claims, key.secret, algorithm=_ALGORITHM, headers={"kid": key.id})
+
+    def recognise(self, token: str) -> Caller:
+        """Who calls with this token; Unauthenticated if it is not one of ours, or has ended."""
+        if len(token) > TOKEN_CHARS or not token.isascii():
+            raise Unauthenticated("malformed")
+        digest = token_digest(token)
+        version = self._credentials.watch.version()
+        seen = self._remembered.get(digest, version)
+        if seen is None:
+            seen = self._remembered.put(digest, self._check(token, version))
+        at = now()
+        if not seen.key.live(at):
+            raise Unauthenticated("key retired")
+        assert seen.made is not None and seen.ends is not None
+        if at >= (seen.ends + LEEWAY_SECONDS) * SECOND:
+            raise Unauthenticated("expired")
+        if at < (seen.made - LEEWAY_SECONDS) * SECOND:
+            raise Unauthenticated("not yet valid")
+        self._credentials.alive(seen.noted, version)
+        return seen.caller
+
+    def _check(self, token: str, version: tuple[int, int]) -> _Seen:
+        try:
+            identity = jwt.get_unverified_header(token).get("kid")
+            live = self._keys.live(PENFIELD)
+            key = next((key for key in live if key.id == identity), None)
+            if key is None:
+                raise Unauthenticated("unknown key")
+            claims: dict[str, Any] = jwt.decode(
+                token,
+                key.secret,
+                algorithms=[_ALGORITHM],
+                audience=AUDIENCE,
+                issuer=self._issuer,
+                leeway=LEEWAY_SECONDS,
+                options={"require": list(_CLAIMS), "strict_aud": True},
+            )
+        except jwt.ExpiredSignatureError:
+            raise Unauthenticated("expired") from None
+        except jwt.ImmatureSignatureError:
+            raise Unauthenticated("not yet valid") from None
+        except jwt.InvalidAlgorithmError:
+            raise Unauthenticated("wrong algorithm") from None
+        except jwt.InvalidSignatureError:
+            raise Unauthenticated("bad signature") from None
+        except jwt.InvalidTokenError as error:
+            raise Unauthenticated(f"not a valid JWT: {type(error).__name__}") from None
+        credential = self._credentials.alive(str(claims["key"]))
+        if claims["tenant_id"] != tenant_of(credential.space) or claims["sub"] != credential.user:
+            raise Unauthenticated("claims of another tenant")
+        with self._store.read() as connection:
+            ended = not_before(connection, user=credential.user, space=credential.space)
+        if int(claims["iat"]) * SECOND < ended:
+            raise Unauthenticated("not before")
+        caller = Caller(
+            space=credential.space,
+            user=credential.user,
+            scopes=penfield_scopes(map(str, claims["scopes"])) & credential.scopes,
+            credential=credential.id,
+            dialects=frozenset({PENFIELD}),
+        )
+        made, ends = int(claims["iat"]), int(claims["exp"])
+        return _Seen(version, caller, key, made, ends, credential.id)
+
+
+@dataclass(frozen=True, slots=True)
+class _Configured:
+    digest: bytes = field(repr=False)
+    caller: Caller
+
+
+def configured(environ: Mapping[str, str]) -> list[_Configured]:
+    """The tokens that an operator has set in the environment, as the contracts name them."""
+    found = []
+    for name in ("MAMA_AUTH_TOKEN", "MAMA_SERVER_TOKEN"):
+        if token := environ.get(name, ""):
+            found.append(_configured(token, name, "local", EVERYTHING, "mama"))
+            break  # the first one counts
+    token, user = environ.get("BEING_API_TOKEN", ""), environ.get("BEING_API_USER_ID", "")
+    if token and user:
+        found.append(_configured(token, "BEING_API_TOKEN", user, FULL, "being"))
+    return found
+
+
+def _configured(
+    token: str, name: str, user: str, scopes: frozenset[Scope], dialect: str
+) -> _Configured:
+    caller = Caller(
+        user=user, scopes=scopes, credential=f"environment:{name}", dialects=frozenset({dialect})
+    )
+    return _Configured(_sha256(token), caller)
+
+
+def _sha256(token: str) -> bytes:
+    """Of equal length for every token, so that comparing tells nothing of the length."""
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
+
+
+class Tokens:
+    """Every form of token there is: one look, and who calls, or a refusal."""
+
+    def __init__(
+        self,
+        store: Store,
+        vault: Vault,
+        *,
+        issuer: str = "commonplace",
+        max_age: float = MAX_AGE_SECONDS,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        self._store = store
+        self.credentials = Credentials(store, vault)
+        self.keys = SigningKeys(store, vault, self.credentials)
+        self.orchestrator = OrchestratorTokens(store, self.keys, self.credentials, max_age=max_age)
+        self.penfield = PenfieldTokens(store, self.keys, self.credentials, issuer=issuer)
+        self._configured = configured(os.environ if environ is None else environ)
+
+    def recognise(self, token: str, *, resource: str | None = None) -> Caller:
+        """Who calls with this token, whatever its form; otherwise Unauthenticated."""
+        if not token:
+            raise Unauthenticated("missing")
+        if self._configured and (caller := self._as_configured(token)) is not None:
+            return caller
+        if opaque(token):
+            return self.credentials.recognise(token, resource=resource)
+        if token.count(".") == 2:
+            return self.penfield.recognise(token)
+        return self.orchestrator.recognise(token)
+
+    def stands(self, identity: str) -> bool:
+        """Whether a caller's credential, which was let in, would be let in again."""
+        sort, _, rest = identity.partition(":")
+        if sort in ("", "environment"):
+            return True
+        if sort != "key":
+            return self.credentials.stands(identity)
+        key, _, user = rest.partition(":")
+        if all(each.id != key for each in self.keys.live(ORCHESTRATOR)):
+            return False
+        with self._store.read() as connection:
+            return not removed(connection, user)
+
+    def _as_configured(self, token: str) -> Caller | None:
+        given = _sha256(token)
+        found = None
+        for each in self._configured:
+            if hmac.compare_digest(each.digest, given):
+                found = each.caller
+        return found
+
+    def close(self) -> None:
+        """Write down what was used, and let go of the file."""
+        self.credentials.close()
+
+
+def sign(payload: str, secret: bytes) -> str:
+    """An orchestrator's token: the payload as base64url without padding, and its HMAC."""
+    encoded = base64.urlsafe_b64encode(payload.encode()).decode().rstrip("=")
+    return f"{encoded}.{hmac.new(secret, encoded.encode(), hashlib.sha256).hexdigest()}"
+
+
+def space_of(workspace: str) -> str:
+    """The space of a workspace: its own id where that can be a space's name."""
+    try:
+        return checks.space(workspace)
+    except InvalidInput:
+        return f"workspace-{hashlib.sha256(workspace.encode()).hexdigest()[:40]}"
+
+
+def tenant_of(space: str) -> str:
+    """A space as Penfield's clients see it."""
+    return f"pf_{space}"
+
+
+def _halves(token: str) -> tuple[str, str]:
+    """What is signed, and the signature in small letters."""
+    payload, dot, signature = token.partition(".")
+    if len(token) > TOKEN_CHARS or not token.isascii() or not dot or len(signature) != 64:
+        raise Unauthenticated("malformed")
+    return payload, signature.lower()
+
+
+def _parts(payload: str) -> tuple[str, str, int | None]:
+    """User, workspace, and the second of its making if it says so."""
+    try:
+        padded = payload.translate(_STANDARD) + "=" * (-len(payload) % 4)
+        text = base64.b64decode(padded, validate=True).decode()
+    except (binascii.Error, ValueError):
+        raise Unauthenticated("malformed") from None
+    parts = text.split(":")
+    if len(parts) not in (2, 3) or not all(parts) or not text.isprintable():
+        raise Unauthenticated("malformed")
+    if len(parts) == 2:
+        return parts[0], parts[1], None
+    if not (parts[2].isascii() and parts[2].isdigit() and len(parts[2]) <= 11):
+        raise Unauthenticated("malformed")
+    return parts[0], parts[1], int(parts[2])
+
+
+def _second(ended: int) -> int:
+    """The present second, or the first whole one after a moment that ends older tokens."""
+    return max(now() // SECOND, math.ceil(ended / SECOND))

@@ -1,0 +1,307 @@
+"""Secrets at rest: sealed with AES-256-GCM under a master key that is not in the database.
+
+The master key comes from COMMONPLACE_MASTER_KEY, or from DATA/master.key, which is made on first
+use. Either may hold several keys, the newest first: what an older one sealed can still be opened,
+and is sealed by the newest when it is written again. What is sealed is bound to what it is for (its
+purpose, its space, its name), so that one secret cannot be put in another's place.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import os
+import stat
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from commonplace.errors import InvalidInput, StorageCorrupt, StorageUnavailable
+from commonplace.storage.sqlite import Store, sync_directory
+from commonplace.storage.tables import digest
+
+if TYPE_CHECKING:
+    import apsw
+
+VARIABLE = "COMMONPLACE_MASTER_KEY"
+KEY_BYTES = 32
+_FILE = "master.key"
+_FILE_BYTES = 10_000
+_FORM = b"\x01"  # of what is sealed: form, key's id, nonce, ciphertext with its tag
+_ID_BYTES = 8
+_NONCE_BYTES = 12
+_HEAD_BYTES = len(_FORM) + _ID_BYTES
+_HEADING = (
+    "# The master key of this directory, the newest first. Keep a copy of it apart from backups\n"
+    "# of the data: without it, stored secrets cannot be read. An older line may go when nothing\n"
+    "# is sealed by it any more.\n"
+)
+_CHECK = ("check", "system", "master key")
+
+
+class SecretUnreadable(StorageCorrupt):
+    """A sealed secret was changed, moved, or sealed by a key that is not here."""
+
+    code = "SECRET_UNREADABLE"
+
+
+class MasterKeyRefused(StorageUnavailable):
+    """There is no master key that may be used; no secret was read or written."""
+
+    code = "MASTER_KEY_REFUSED"
+
+
+class _Key:
+    """One master key, and what is derived from it."""
+
+    def __init__(self, secret: bytes) -> None:
+        self.secret = secret
+        self.id = _derive(secret, "id")[:_ID_BYTES]
+        self.cipher = AESGCM(_derive(secret, "seal"))
+        self.signing = _derive(secret, "mac")
+
+
+def _derive(secret: bytes, purpose: str) -> bytes:
+    return hmac.digest(secret, f"commonplace {purpose} 1".encode(), "sha256")
+
+
+class Vault:
+    """Seals and opens secrets, and vouches for rows. Safe to share between threads."""
+
+    def __init__(self, secrets: Sequence[bytes], *, file: Path | None = None) -> None:
+        if not secrets or any(len(secret) != KEY_BYTES for secret in secrets):
+            raise MasterKeyRefused(
+                f"A master key has {KEY_BYTES} bytes.",
+                hint="Make one with 'openssl rand -base64 32'.",
+            )
+        self.file = file
+        """Where the keys are kept; None when they came from the environment."""
+        self._turn = threading.Lock()
+        self._keys = [_Key(secret) for secret in secrets]
+
+    def __repr__(self) -> str:
+        return f"Vault({len(self._keys)} keys)"
+
+    def seal(self, value: bytes, *aad: str) -> bytes:
+        """The value, readable only by this master key and only as what `aad` says it is."""
+        key = self._keys[0]
+        nonce = os.urandom(_NONCE_BYTES)
+        return _FORM + key.id + nonce + key.cipher.encrypt(nonce, value, _bound(aad))
+
+    def open(self, sealed: bytes, *aad: str) -> bytes:
+        """What was sealed as that; anything else is a SecretUnreadable."""
+        key = self._key(sealed[len(_FORM) : _HEAD_BYTES]) if sealed[:1] == _FORM else None
+        if key is None:
+            raise _unreadable("it was sealed by another master key, or is not whole")
+        nonce, rest = sealed[_HEAD_BYTES:][:_NONCE_BYTES], sealed[_HEAD_BYTES + _NONCE_BYTES :]
+        if len(nonce) != _NONCE_BYTES:
+            raise _unreadable("it is not whole")
+        try:
+            return key.cipher.decrypt(nonce, rest, _bound(aad))
+        except InvalidTag:
+            raise _unreadable("it was changed, or belongs elsewhere") from None
+
+    def reseal(self, sealed: bytes, *aad: str) -> bytes:
+        """The same secret under the newest key."""
+        return self.seal(self.open(sealed, *aad), *aad)
+
+    def mac(self, *values: Any) -> bytes:
+        """A code over values, which nobody without the master key can make."""
+        key = self._keys[0]
+        return key.id + hmac.digest(key.signing, digest(*values), "sha256")
+
+    def vouches(self, mac: bytes, *values: Any) -> bool:
+        """Whether the code was made here, over these values."""
+        key = self._key(mac[:_ID_BYTES])
+        if key is None:
+            return False
+        made = hmac.digest(key.signing, digest(*values), "sha256")
+        return hmac.compare_digest(mac[_ID_BYTES:], made)
+
+    def _key(self, identity: bytes) -> _Key | None:
+        """The key of that id; the file is read again for one that another process has added."""
+        for key in self._keys:
+            if key.id == identity:
+                return key
+        if self.file is not None:
+            with self._turn:
+                self._keys = [_Key(secret) for secret in _read(self.file)]
+        return next((key for key in self._keys if key.id == identity), None)
+
+    def rotate(self, store: Store, reseal: Iterable[Callable[[apsw.Connection], None]]) -> None:
+        """Seal by a new key what each of `reseal` answers for; the older keys stay readable.
+
+        With a key file a new key is put first in it. With the environment, the operator has put
+        it first there, and what the older ones sealed is sealed anew.
+        """
+        if self.file is None and len(self._keys) < 2:
+            raise InvalidInput(
+                f"{VARIABLE} holds one key.",
+                hint="Set it to the new key, a comma, and the old one, and try again.",
+            )
+        with store.maintain() as connection:  # also keeps other processes from rotating now
+            if self.file is not None:
+                secrets = [os.urandom(KEY_BYTES), *_read(self.file)]
+                _replace(self.file, secrets)  # durable before anything is sealed by it
+                with self._turn:
+                    self._keys = [_Key(secret) for secret in secrets]
+            _keep_check(connection, self)
+            for each in reseal:
+                each(connection)
+
+
+def _bound(aad: Sequence[str]) -> bytes:
+    if not aad:
+        raise ValueError("a secret must be bound to what it is for")
+    return digest("commonplace", *aad)
+
+
+def _unreadable(why: str) -> SecretUnreadable:
+    return SecretUnreadable(
+        f"A stored secret cannot be read: {why}.",
+        hint=f"Start with the master key that sealed it ({VARIABLE} or {_FILE}),"
+        " or store the secret again.",
+    )
+
+
+def open_vault(store: Store, environ: Mapping[str, str] | None = None) -> Vault:
+    """The vault of a data directory. A key that did not seal what is there is refused."""
+    given = (os.environ if environ is None else environ).get(VARIABLE, "")
+    file = store.path.with_name(_FILE)
+    with store.read() as connection:
+        check = _kept_check(connection)
+    if given:
+        vault = Vault(_parse(given.split(","), VARIABLE))
+    else:
+        if check is None and not file.exists():
+            _create(file)
+        vault = Vault(_read(file), file=file)
+    if check is None:
+        with store.maintain() as connection:
+            check = _kept_check(connection) or _keep_check(connection, vault)
+    try:
+        vault.open(check, *_CHECK)
+    except SecretUnreadable:
+        raise MasterKeyRefused(
+            "This is not the master key of the data directory.",
+            hint=f"Start with the one that was used before ({VARIABLE}, or {file}).",
+        ) from None
+    return vault
+
+
+def _kept_check(connection: apsw.Connection) -> bytes | None:
+    row: Any = connection.execute("SELECT value FROM settings WHERE name = 'master key'").fetchone()
+    return None if row is None else row[0]
+
+
+def _keep_check(connection: apsw.Connection, vault: Vault) -> bytes:
+    """Note something sealed, so that a wrong key is noticed at the next start."""
+    sealed = vault.seal(b"", *_CHECK)
+    connection.execute(
+        "INSERT INTO settings (name, value) VALUES ('master key', ?)"
+        " ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+        (sealed,),
+    )
+    return sealed
+
+
+def _create(file: Path) -> None:
+    """A new key file, which appears whole or not at all; one that is there stays."""
+    part = _write_part(file, [os.urandom(KEY_BYTES)])
+    try:
+        os.link(part, file)  # fails when another process was first
+        sync_directory(file.parent)
+    except FileExistsError:
+        pass
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _replace(file: Path, secrets: Sequence[bytes]) -> None:
+    part = _write_part(file, secrets)
+    try:
+        part.replace(file)
+    except OSError:
+        part.unlink(missing_ok=True)
+        raise
+    sync_directory(file.parent)
+
+
+def _write_part(file: Path, secrets: Sequence[bytes]) -> Path:
+    lines = "".join(base64.b64encode(secret).decode() + "\n" for secret in secrets)
+    part = file.with_name(f"{file.name}.{os.getpid()}.{os.urandom(4).hex()}.part")
+    descriptor = os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+    with open(descriptor, "w", encoding="ascii") as stream:  # noqa: PTH123
+        stream.write(_HEADING + lines)
+        stream.flush()
+        os.fsync(stream.fileno())
+    return part
+
+
+def _read(file: Path) -> list[bytes]:
+    """The keys in a file that nobody else can read or write."""
+    try:
+        with file.open("rb") as stream:
+            found = os.fstat(stream.fileno())
+            if not stat.S_ISREG(found.st_mode):
+                raise MasterKeyRefused(f"{file} is not a file.", hint="Put the master key there.")
+            _check_rights(file, found)
+            content = stream.read(_FILE_BYTES).decode("ascii", "replace")
+    except FileNotFoundError:
+        raise MasterKeyRefused(
+            f"{file} is missing, and the stored secrets were sealed by it.",
+            hint=f"Bring it back from where you keep a copy, or set {VARIABLE}.",
+        ) from None
+    except OSError as error:
+        raise MasterKeyRefused(
+            f"{file} cannot be read: {error.strerror}.", hint="Look at its rights and its owner."
+        ) from error
+    lines = [line.strip() for line in content.splitlines()]
+    return _parse([line for line in lines if line and not line.startswith("#")], str(file))
+
+
+def _check_rights(file: Path, found: os.stat_result) -> None:
+    if os.name != "posix":
+        return
+    if found.st_mode & 0o077:
+        raise MasterKeyRefused(
+            f"{file} can be read or written by others (mode {stat.S_IMODE(found.st_mode):04o}).",
+            hint=f"Run 'chmod 600 {file}'. If others may have read it, change the key:"
+            " 'commonplace token rotate-key --master'.",
+        )
+    if found.st_uid not in (os.geteuid(), 0):
+        raise MasterKeyRefused(
+            f"{file} belongs to another user of this machine.",
+            hint=f"Run 'chown {os.geteuid()} {file}', or run as its owner.",
+        )
+
+
+def _parse(texts: Iterable[str], where: str) -> list[bytes]:
+    keys = [_decoded(text.strip()) for text in texts]
+    if not keys or any(len(key) != KEY_BYTES for key in keys):
+        raise MasterKeyRefused(
+            f"{where} does not hold a master key.",
+            hint=f"It must be {KEY_BYTES} bytes as base64 or hex; 'openssl rand -base64 32'"
+            " makes one.",
+        )
+    if any(len(set(key)) < 8 for key in keys):
+        raise MasterKeyRefused(
+            f"{where} holds a key that is not random.",
+            hint="Make one with 'openssl rand -base64 32'.",
+        )
+    return keys
+
+
+def _decoded(text: str) -> bytes:
+    try:
+        if len(text) == 2 * KEY_BYTES:
+            return bytes.fromhex(text)
+        padded = text.rstrip("=") + "=" * (-len(text.rstrip("=")) % 4)
+        return base64.b64decode(padded.replace("-", "+").replace("_", "/"), validate=True)
+    except (ValueError, binascii.Error):
+        return b""

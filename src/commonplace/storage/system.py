@@ -1,0 +1,164 @@
+"""The small file above the spaces: who may come in, and the calls that reached no space.
+
+`open_system(DATA)` gives a `Store` on DATA/system.db. Writes go through `maintain()`, reads through
+`read()`; neither may be opened inside a block of `maintain()`, whose connection is to be handed on.
+A `Watch` tells cheaply whether anything in the file changed since the last look.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from pathlib import Path
+
+import apsw
+
+from commonplace.errors import StorageUnavailable
+from commonplace.storage import schema
+from commonplace.storage.sqlite import Store, check_runtime, connect, sync_directory, typed
+
+NAME = "system"
+"""The `space` of the rows of the audit in this file."""
+
+# Secrets are never here: of an opaque token there is the SHA-256, of a signing key the ciphertext,
+# of a password the scrypt hash. `mac` is keyed by the master key and covers what decides access,
+# so that a row which this program did not write is not believed. Lists are JSON.
+_ACCESS = """
+CREATE TABLE credentials (
+  id TEXT NOT NULL PRIMARY KEY, digest BLOB NOT NULL, sort TEXT NOT NULL, name TEXT NOT NULL,
+  user TEXT NOT NULL, space TEXT NOT NULL, scopes TEXT NOT NULL, dialects TEXT,
+  being TEXT NOT NULL, resource TEXT NOT NULL, client TEXT NOT NULL, family TEXT NOT NULL,
+  created_at BIGINT NOT NULL, expires_at BIGINT, revoked_at BIGINT, last_used BIGINT NOT NULL,
+  mac BLOB NOT NULL
+) WITHOUT ROWID;
+CREATE UNIQUE INDEX credentials_digest ON credentials (digest);
+CREATE INDEX credentials_user ON credentials (user);
+CREATE INDEX credentials_space ON credentials (space);
+CREATE INDEX credentials_family ON credentials (family) WHERE family != '';
+CREATE INDEX credentials_expires ON credentials (expires_at) WHERE expires_at IS NOT NULL;
+
+CREATE TABLE signing_keys (
+  id TEXT NOT NULL PRIMARY KEY, purpose TEXT NOT NULL, sealed BLOB NOT NULL,
+  created_at BIGINT NOT NULL, retires_at BIGINT
+) WITHOUT ROWID;
+CREATE INDEX signing_keys_purpose ON signing_keys (purpose, created_at);
+
+CREATE TABLE not_before (
+  subject TEXT NOT NULL, name TEXT NOT NULL, at BIGINT NOT NULL, PRIMARY KEY (subject, name)
+) WITHOUT ROWID;
+
+CREATE TABLE users (
+  name TEXT NOT NULL PRIMARY KEY, salt BLOB NOT NULL, hash BLOB NOT NULL, cost TEXT NOT NULL,
+  spaces TEXT NOT NULL, created_at BIGINT NOT NULL, changed_at BIGINT NOT NULL, removed_at BIGINT,
+  mac BLOB NOT NULL
+) WITHOUT ROWID;
+
+CREATE TABLE settings (name TEXT NOT NULL PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
+"""
+
+# ---- OAuth's own tables: clients, codes, refresh families. Part of step 1 until a release. ----
+OAUTH_TABLES = """
+CREATE TABLE oauth_clients (
+  id TEXT NOT NULL PRIMARY KEY, secret BLOB, metadata TEXT NOT NULL, created_at BIGINT NOT NULL,
+  used_at BIGINT NOT NULL, mac BLOB NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX oauth_clients_used ON oauth_clients (used_at, created_at);
+
+CREATE TABLE oauth_families (
+  id TEXT NOT NULL PRIMARY KEY, client TEXT NOT NULL, client_name TEXT NOT NULL,
+  user TEXT NOT NULL, space TEXT NOT NULL, being TEXT NOT NULL, resource TEXT NOT NULL,
+  scopes TEXT NOT NULL, refreshable BIGINT NOT NULL, credential TEXT NOT NULL,
+  created_at BIGINT NOT NULL, expires_at BIGINT NOT NULL, revoked_at BIGINT, mac BLOB NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX oauth_families_user ON oauth_families (user);
+CREATE INDEX oauth_families_client ON oauth_families (client);
+CREATE INDEX oauth_families_expires ON oauth_families (expires_at);
+
+CREATE TABLE oauth_codes (
+  digest BLOB NOT NULL PRIMARY KEY, family TEXT NOT NULL, redirect TEXT NOT NULL,
+  challenge TEXT NOT NULL, expires_at BIGINT NOT NULL, used_at BIGINT, mac BLOB NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX oauth_codes_family ON oauth_codes (family);
+
+CREATE TABLE oauth_refreshes (
+  digest BLOB NOT NULL PRIMARY KEY, family TEXT NOT NULL, expires_at BIGINT NOT NULL,
+  used_at BIGINT, mac BLOB NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX oauth_refreshes_family ON oauth_refreshes (family);
+CREATE INDEX oauth_refreshes_expires ON oauth_refreshes (expires_at);
+
+CREATE TABLE oauth_logins (
+  digest BLOB NOT NULL PRIMARY KEY, user TEXT NOT NULL, created_at BIGINT NOT NULL,
+  expires_at BIGINT NOT NULL, mac BLOB NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX oauth_logins_expires ON oauth_logins (expires_at);
+"""
+# ---- end of OAuth's tables ----
+
+SYSTEM_MIGRATIONS: tuple[str, ...] = (_ACCESS + OAUTH_TABLES + schema.AUDIT,)
+
+
+def system_file(data: Path) -> Path:
+    """Where the file of a data directory is."""
+    return data.expanduser().absolute() / "system.db"
+
+
+def open_system(data: Path) -> Store:
+    """The file above the spaces, made if need be: the directory 0700, the file 0600."""
+    path = system_file(data)
+    try:
+        if not path.parent.exists():  # a directory that was there keeps the mode it has
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            sync_directory(path.parent.parent)
+        new = not path.exists()
+        check_runtime(path.parent)
+        store = Store(path, NAME, steps=SYSTEM_MIGRATIONS)
+        if new:
+            sync_directory(path.parent)
+    except OSError as error:
+        raise StorageUnavailable(
+            f"{path.parent} cannot be used: {error.strerror}.",
+            hint="Choose another directory with --data or COMMONPLACE_DATA.",
+        ) from error
+    return store
+
+
+class Watch:
+    """Tells whether a file changed, whoever changed it, in a few microseconds.
+
+    Two equal answers of `version()` mean that nothing was committed between them, by this process
+    or by another. Threads may share it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._connection: apsw.Connection | None = None
+        self._opened = 0
+
+    def version(self) -> tuple[int, int]:
+        """Another value after every commit."""
+        with self._lock:
+            try:
+                if self._connection is None:
+                    self._connection = connect(self._path)
+                    self._connection.execute("PRAGMA query_only = ON")
+                    self._opened += 1  # a new connection counts from where it likes
+                # Unlike the file control of that name, the pragma looks at the file.
+                row = self._connection.execute("PRAGMA data_version").fetchone()
+            except apsw.Error as error:
+                self._let_go()
+                raise typed(error) from error
+            assert row is not None
+            return self._opened, int(row[0])
+
+    def close(self) -> None:
+        """Close the connection; another look opens it again."""
+        with self._lock:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with contextlib.suppress(apsw.Error):
+                connection.close(True)
