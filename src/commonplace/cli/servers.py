@@ -75,11 +75,12 @@ def mcp(
     space: Space = "default",
     embedding: Embedding = "builtin",
     read_only: Annotated[bool, typer.Option("--read-only", help="Only tools that read.")] = False,
+    prefix: Annotated[str, typer.Option(help="What tools' names begin with, such as mama_.")] = "",
 ) -> None:
     """Serve one dialect over standard input and output, for a client that starts it."""
     from commonplace.server.stdio import run
 
-    run(dialect, data=data, space=space, embedding=embedding, read_only=read_only)
+    run(dialect, data=data, space=space, embedding=embedding, read_only=read_only, prefix=prefix)
 
 
 audit = typer.Typer(help="Look at the calls that were made, and check that none was changed.")

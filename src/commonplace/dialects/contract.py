@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from commonplace.engine.model import Origin
 from commonplace.errors import CommonplaceError
 
 if TYPE_CHECKING:
+    from starlette.requests import Request
+
     from commonplace.engine.commonplace import Commonplace
+    from commonplace.engine.library import Library
+    from commonplace.storage.sqlite import Store
 
 Scope = Literal["read", "write", "delete", "admin"]
 SCOPES: tuple[Scope, ...] = ("read", "write", "delete", "admin")
@@ -82,6 +87,10 @@ class Tool:
     idempotent: bool = False
     open_world: bool = False
 
+    def named(self, name: str) -> Tool:
+        """The same tool under another name."""
+        return replace(self, name=name)
+
     def listed(self) -> dict[str, Any]:
         """The tool as `tools/list` shows it."""
         shown: dict[str, Any] = {
@@ -138,6 +147,33 @@ class Told:
     text: str
 
 
+class Rest(Protocol):
+    """How a route of a dialect reaches the memory: through the gate, as whoever was let in."""
+
+    async def perform(
+        self, request: Request, operation: str, arguments: Mapping[str, Any] | None = None
+    ) -> Any:
+        """The value that the operation's handler gave; raises its CommonplaceError."""
+
+    def caller(self, request: Request) -> Caller:
+        """Who was let in."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """Where a dialect runs: in a server of all spaces, or for one space and one client."""
+
+    library: Library
+    system: Store
+    space: str | None = None
+    """The one space of a stdio server; None for all that the library has."""
+    environ: Mapping[str, str]
+
+
+Refuse = Callable[[int, str, str, str], "dict[str, Any] | str"]
+"""(status, code, message, request id) to the body of an answer that the door gives itself."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
     """A contract: its name, its tools, and how it shapes what went well and what did not."""
@@ -147,9 +183,20 @@ class Dialect:
     version: str
     instructions: str
     tools: tuple[Tool, ...]
+    operations: tuple[Tool, ...] = ()
+    """What its REST routes do: in the gate's table as the tools are, but not listed over MCP."""
     succeed: Callable[[Tool, Any], Wire] = succeed
     fail: Callable[[Tool, CommonplaceError], Wire] = fail
+    refuse: Refuse | None = None
+    kinds: Mapping[str, str] = field(default_factory=dict)
+    """How it shows a memory of each kind that another dialect stored; `*` for any other."""
+    running: Callable[[Setting], AbstractContextManager[None]] | None = None
+    """What must run while it is served: watchers, imports."""
 
     def tool(self, name: str) -> Tool | None:
         """The tool of that name."""
         return next((tool for tool in self.tools if tool.name == name), None)
+
+    def prefixed(self, prefix: str) -> Dialect:
+        """The same dialect with every tool's name behind a prefix."""
+        return replace(self, tools=tuple(tool.named(prefix + tool.name) for tool in self.tools))

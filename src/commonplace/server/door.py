@@ -32,6 +32,7 @@ STILL = "commonplace.still"  # where a stream finds how to ask again who calls
 DEPTH = 64
 FAILURES_A_MINUTE = 30
 _MARKS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
+_NONE = ("", "0")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _HEADERS = {
     "x-content-type-options": "nosniff",
@@ -52,6 +53,8 @@ class Entrance:
     route: str
     dialect: Dialect | None = None
     public: bool = False
+    mcp: bool = False
+    uploads: int = 0
 
 
 class Door:
@@ -170,7 +173,9 @@ class Door:
             return b""
         limit = self._settings.body_bytes
         kind = visit.header("content-type").split(";")[0].strip().lower()
-        if kind != "application/json":
+        if visit.entrance.uploads and kind == "multipart/form-data":
+            limit = visit.entrance.uploads
+        elif kind != "application/json" and (kind or visit.header("content-length") not in _NONE):
             await self._turn_away(
                 visit, receive, send, 415, "CONTENT_TYPE", "The body must be application/json."
             )
@@ -198,7 +203,11 @@ class Door:
             if not message.get("more_body"):
                 break
         body = b"".join(parts)
-        if body.count(b"[") + body.count(b"{") > DEPTH and depth(body) > DEPTH:
+        if (
+            kind == "application/json"
+            and body.count(b"[") + body.count(b"{") > DEPTH
+            and depth(body) > DEPTH
+        ):
             await self._turn_away(
                 visit, receive, send, 400, "TOO_DEEP", f"JSON may be {DEPTH} levels deep."
             )
@@ -264,7 +273,7 @@ class Door:
     ) -> bool:
         """Refuse a message in which any call is beyond the caller's scope; nothing of it runs."""
         dialect = visit.entrance.dialect
-        if dialect is None or not body:
+        if dialect is None or not visit.entrance.mcp or not body:
             return False
         refused: list[tuple[Any, NotPermitted]] = []
         needed: set[str] = set()
@@ -370,8 +379,15 @@ def _named(call: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 
 
 def _refusal(status: int, code: str, message: str, visit: _Visit) -> Response:
-    """One error shape for everything that the door answers itself."""
-    body = {"error": {"code": code, "message": message, "request": visit.id}}
+    """One error shape for everything that the door answers itself, or the dialect's own."""
+    body: dict[str, Any] | str
+    dialect = visit.entrance.dialect
+    if dialect is not None and dialect.refuse is not None:
+        body = dialect.refuse(status, code, message, visit.id)
+    else:
+        body = {"error": {"code": code, "message": message, "request": visit.id}}
+    if isinstance(body, str):
+        return Response(body, status, media_type="text/plain")
     return Response(json.dumps(body), status, media_type="application/json")
 
 

@@ -13,7 +13,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from commonplace.dialects import schema
@@ -129,6 +129,8 @@ class Gate:
         for dialect in dialects:
             for tool in dialect.tools:
                 self._register(dialect, tool)
+            for tool in dialect.operations:
+                self._register(replace(dialect, succeed=_as_value, fail=_as_error), tool)
 
     def _register(self, dialect: Dialect, tool: Tool) -> None:
         if tool.scope not in ("read", "write", "delete", "admin"):
@@ -312,6 +314,17 @@ def _key(opened: _Open) -> bytes:
         opened.arguments, opened.circumstances.idempotency_key,
     )  # fmt: skip
     return hashlib.sha256(as_json(parts).encode()).digest()
+
+
+def _as_value(tool: Tool, value: Any) -> Wire:
+    """The result of a REST operation: its route gives it its shape."""
+    del tool
+    return {"value": value}
+
+
+def _as_error(tool: Tool, error: CommonplaceError) -> Wire:
+    del tool
+    return {"error": error.as_dict()}
 
 
 def _check_size(result: str) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +23,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from commonplace import __version__
-from commonplace.dialects.contract import Call, Caller, Dialect, Tool
+from commonplace.dialects.contract import Call, Caller, Dialect, Setting, Tool
 from commonplace.engine.library import Library
 from commonplace.server import served
 from commonplace.server.accounts import Accounts
@@ -159,6 +160,7 @@ def application(
     gate = Gate(parts.library, parts.system, [*dialects.values(), own], metrics.calls)
     workers = Workers(gate, settings.call_seconds)
     streams = Streams(metrics)
+    setting = Setting(library=parts.library, system=parts.system, environ=os.environ)
     servers = {name: build(dialect, gate, workers) for name, dialect in dialects.items()}
     default = dialects[settings.dialect]
 
@@ -172,6 +174,9 @@ def application(
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         async with contextlib.AsyncExitStack() as stack:
+            for dialect in dialects.values():
+                if dialect.running is not None:
+                    stack.enter_context(dialect.running(setting))
             for endpoint in (*endpoints.values(), any_being):
                 await stack.enter_async_context(endpoint.manager.run())
             yield
@@ -199,6 +204,11 @@ def application(
         Route("/health/details", operation("health_details")),
         Route("/metrics", operation("metrics")),
         *extra,
+        *(
+            route
+            for name in served.DIALECTS
+            for route in served.routes(name, _ThroughGate(workers, dialects[name]))
+        ),
         *(Route(path, endpoint) for path, endpoint in endpoints.items()),
         Route("/mcp/{being_id}", any_being),
     ]
@@ -208,11 +218,15 @@ def application(
 
     def entrance(path: str) -> Entrance:
         if path in paths:
-            return Entrance(path, dialects[paths[path]])
+            return Entrance(path, dialects[paths[path]], mcp=True)
         if path in public or path.startswith("/.well-known/"):
             return Entrance(path if path in public else "/.well-known", public=True)
         if path.startswith("/mcp/") and path.count("/") == 2:
-            return Entrance("/mcp/{being_id}", default)
+            return Entrance("/mcp/{being_id}", default, mcp=True)
+        for name, where in served.DIALECTS.items():
+            for rest in where.rest:
+                if rest.matches(path):
+                    return Entrance(rest.path, dialects[name], rest.public, uploads=rest.uploads)
         return Entrance(path if path in ("/health/details", "/metrics") else "unknown")
 
     return Door(
@@ -225,6 +239,28 @@ def application(
         metrics=metrics,
         challenge=challenge or (lambda _: "Bearer"),
     )
+
+
+class _ThroughGate:
+    """How the routes of dialects reach the memory."""
+
+    def __init__(self, workers: Workers, dialect: Dialect) -> None:
+        self._workers = workers
+        self._dialect = dialect
+
+    def caller(self, request: Request) -> Caller:
+        admitted: Admitted = request.scope[ADMITTED]
+        return admitted.caller
+
+    async def perform(
+        self, request: Request, operation: str, arguments: Mapping[str, Any] | None = None
+    ) -> Any:
+        outcome = await self._workers.outcome(
+            request.scope[ADMITTED], self._dialect, operation, arguments or {}
+        )
+        if outcome.error is not None:
+            raise outcome.error
+        return outcome.wire["value"]
 
 
 async def _no_such_page(_: Request, __: Exception) -> Response:

@@ -19,7 +19,7 @@ from mcp.shared.exceptions import MCPError
 
 from commonplace.dialects.contract import Caller, Circumstances, Dialect, NotPermitted, Wire
 from commonplace.errors import NotFound
-from commonplace.server.gate import Gate, TookTooLong, Turn
+from commonplace.server.gate import Gate, Outcome, TookTooLong, Turn
 
 FORBIDDEN = -32003
 IDEMPOTENCY_META = "commonplace/idempotency-key"
@@ -54,7 +54,17 @@ class Workers:
         name: str,
         arguments: Mapping[str, Any],
     ) -> Wire:
-        """The result of one call; one that takes too long is given up and has no effect."""
+        """The result of one call, in the shape that its dialect gives it."""
+        return (await self.outcome(admitted, dialect, name, arguments)).wire
+
+    async def outcome(
+        self,
+        admitted: Admitted,
+        dialect: Dialect,
+        name: str,
+        arguments: Mapping[str, Any],
+    ) -> Outcome:
+        """What came of one call; one that takes too long is given up and has no effect."""
         turn = Turn()
         running = asyncio.get_running_loop().run_in_executor(
             self._pool,
@@ -66,14 +76,13 @@ class Workers:
         done, _ = await asyncio.wait({running}, timeout=self._seconds)
         if not done and turn.give_up():
             running.add_done_callback(lambda ended: ended.exception())
-            tool = dialect.tool(name)
-            assert tool is not None
             late = TookTooLong(
                 f"The call took longer than {self._seconds:g} s and was given up.",
                 hint="Nothing was changed; ask for less, or try again.",
             )
-            return dialect.fail(tool, late)
-        return (await running).wire
+            tool = dialect.tool(name)
+            return Outcome(dialect.fail(tool, late) if tool else {}, late)
+        return await running
 
     async def run(self, function: Any, *arguments: Any) -> Any:
         """Something else that blocks."""

@@ -4,9 +4,30 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib import import_module
+from typing import TYPE_CHECKING
 
-from commonplace.dialects.contract import Dialect
+from commonplace.dialects.contract import Dialect, Rest
 from commonplace.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from starlette.routing import BaseRoute
+
+
+@dataclass(frozen=True, slots=True)
+class RestPath:
+    """A path, or with `/…` at the end all paths below it."""
+
+    path: str
+    public: bool = False
+    """Whether it answers without a credential; it then decides by itself what it tells."""
+    uploads: int = 0
+    """Bytes of a multipart body that it accepts; 0 for JSON only."""
+
+    def matches(self, path: str) -> bool:
+        """Whether a request's path is meant."""
+        if self.path.endswith("/…"):
+            return path.startswith(self.path[:-1])
+        return path == self.path
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,11 +36,22 @@ class Served:
 
     module: str
     paths: tuple[str, ...]
+    rest: tuple[RestPath, ...] = ()
+    """The paths of its routes; `routes(rest)` of its module `routes` makes them."""
 
 
 DIALECTS: dict[str, Served] = {
     "commonplace": Served("commonplace.dialects.commonplace", ("/mcp/commonplace",)),
 }
+
+
+def routes(name: str, rest: Rest) -> list[BaseRoute]:
+    """The REST routes of a dialect."""
+    served = DIALECTS[name]
+    if not served.rest:
+        return []
+    made: list[BaseRoute] = import_module(f"{served.module}.routes").routes(rest)
+    return made
 
 
 def load(name: str) -> Dialect:

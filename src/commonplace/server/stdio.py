@@ -9,7 +9,14 @@ import signal
 import sys
 from pathlib import Path
 
-from commonplace.dialects.contract import EVERYTHING, READ_ONLY, Caller, Circumstances
+from commonplace.dialects.contract import (
+    EVERYTHING,
+    READ_ONLY,
+    Caller,
+    Circumstances,
+    Dialect,
+    Setting,
+)
 from commonplace.embedding.provider import open_embedder
 from commonplace.engine import checks
 from commonplace.engine.library import Library
@@ -27,25 +34,28 @@ def run(
     space: str = "default",
     embedding: str = "builtin",
     read_only: bool = False,
+    prefix: str = "",
 ) -> None:
     """Serve until the client closes its end, or an interrupt."""
-    chosen = served.load(dialect)
+    chosen = served.load(dialect).prefixed(prefix)
     scopes = READ_ONLY if read_only else EVERYTHING
     caller = Caller(space=checks.space(space), user=_user(), scopes=scopes)
     library = Library(data, embedder=open_embedder(embedding))
     with contextlib.closing(library), contextlib.closing(open_system(library.path)) as system:
         gate = Gate(library, system, [chosen])
-        asyncio.run(_serve(gate, caller, chosen.name))
+        setting = Setting(library=library, system=system, space=space, environ=os.environ)
+        with chosen.running(setting) if chosen.running else contextlib.nullcontext():
+            asyncio.run(_serve(gate, caller, chosen))
 
 
-async def _serve(gate: Gate, caller: Caller, dialect: str) -> None:
+async def _serve(gate: Gate, caller: Caller, dialect: Dialect) -> None:
     from mcp.server.stdio import stdio_server
 
     from commonplace.server.protocol import Admitted, Workers, build
 
     workers = Workers(gate, CALL_SECONDS)
     local = Admitted(caller, Circumstances(session=f"stdio-{os.getpid()}"))
-    server = build(served.load(dialect), gate, workers, local)
+    server = build(dialect, gate, workers, local)
     task = asyncio.current_task()
     loop = asyncio.get_running_loop()
     if task is not None and sys.platform != "win32":

@@ -1,0 +1,268 @@
+"""Fetching what somebody else's text points at, without becoming their hands in our network.
+
+Only https. The name is resolved once, every answer must be a public address, and the connection
+goes to an address that was checked, under the name's own certificate. Each redirect is a new fetch
+under the same rules. Size and time are bounded, and nothing of the environment (proxies, cookies,
+credentials) takes part.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import re
+import socket
+import ssl
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urljoin, urlsplit
+
+import httpcore
+
+from commonplace.errors import CommonplaceError
+
+MOST_BYTES = 5 * 1024 * 1024
+MOST_SECONDS = 10.0
+MOST_REDIRECTS = 3
+MOST_URL = 2_048
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Resolver = Callable[[str, int], Awaitable[list[str]]]
+
+# What `is_global` lets through, or has let through in some Python: translations that carry an
+# IPv4 address inside, and ranges that were given back.
+_REFUSED_NETWORKS = tuple(
+    ipaddress.ip_network(network)
+    for network in (
+        "0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16",
+        "172.16.0.0/12", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16",
+        "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4",
+        "::/96", "::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96", "64:ff9b:1::/48", "100::/64",
+        "2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20", "5f00::/16", "fc00::/7",
+        "fe80::/10", "fec0::/10", "ff00::/8",
+    )
+)  # fmt: skip
+_NAME = re.compile(
+    r"(?=.{1,253}\Z)[a-z0-9](?:[a-z0-9_-]{0,62}[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9_-]{0,61}[a-z0-9])?)+"
+)
+_NUMBER = re.compile(r"(?:0x[0-9a-f]*|[0-9]+)")
+_UNSAFE = re.compile(r"[^\x21-\x7e]|[\\<>\"{}|^`]")
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+
+
+class FetchRefused(CommonplaceError):
+    """The address may not be fetched, or what it answered is not acceptable."""
+
+    code = "FETCH_REFUSED"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """An address that is well-formed; whether it may be reached is known once it is resolved."""
+
+    url: str
+    host: str
+    port: int
+    address: Address | None
+    """The host, when it is an address and not a name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """What came back."""
+
+    url: str
+    status: int
+    headers: Mapping[str, str]
+    """By lower-case name; of several, the last."""
+    body: bytes
+
+
+def is_public(address: Address) -> bool:
+    """Whether an address is a host of the public internet and nothing that stands for another."""
+    if address.version == 6 and (address.scope_id or address.ipv4_mapped or address.sixtofour):
+        return False
+    if any(
+        address in network for network in _REFUSED_NETWORKS if network.version == address.version
+    ):
+        return False
+    return address.is_global and not address.is_multicast and not address.is_reserved
+
+
+def parse_target(url: str) -> Target:
+    """The parts of an https address; what two parsers could read differently is refused."""
+    if not url or len(url) > MOST_URL or _UNSAFE.search(url):
+        raise FetchRefused("The address is not a plain URL.")
+    if not url.startswith("https://"):
+        raise FetchRefused("Only https addresses are fetched.")
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise FetchRefused("The address is not a valid URL.") from None
+    if "@" in parts.netloc:
+        raise FetchRefused("The address must not hold a user name or password.")
+    if "#" in url:
+        raise FetchRefused("The address must not have a fragment.")
+    host = parts.netloc.partition("]")[0] + "]" if "[" in parts.netloc else parts.netloc
+    host = host if host.endswith("]") else host.partition(":")[0]
+    rest = parts.netloc[len(host) :]
+    if rest and (port is None or rest != f":{port}" or not port):
+        raise FetchRefused("The address has no valid port.")
+    return Target(url, host, port or 443, _literal(host.lower()))
+
+
+def _literal(host: str) -> Address | None:
+    if host.startswith("["):
+        try:
+            return ipaddress.IPv6Address(host[1:-1])
+        except ValueError:
+            raise FetchRefused("The address's host is not valid.") from None
+    if _NUMBER.fullmatch(host.rpartition(".")[2]):
+        # 127.1, 0x7f.1 and 2130706433 are read as addresses by some and as names by others.
+        try:
+            return ipaddress.IPv4Address(host)
+        except ValueError:
+            raise FetchRefused("The address's host is not valid.") from None
+    if not _NAME.fullmatch(host):
+        raise FetchRefused("The address's host is not a full domain name.")
+    return None
+
+
+async def resolve(host: str, port: int) -> list[str]:
+    """The addresses of a name, as the system knows them."""
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+
+class _Pinned(httpcore.AsyncNetworkBackend):
+    """Connects to addresses that were checked, whatever name it is asked for."""
+
+    def __init__(self, addresses: Iterable[str]) -> None:
+        self._addresses = list(addresses)
+        self._backend = httpcore.AnyIOBackend()
+
+    async def connect_tcp(
+        self,
+        host: str,  # noqa: ARG002
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> httpcore.AsyncNetworkStream:
+        failure: Exception | None = None
+        for address in self._addresses:
+            try:
+                return await self._backend.connect_tcp(
+                    address, port, timeout, local_address, socket_options
+                )
+            except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
+                failure = error
+        raise failure or httpcore.ConnectError("no address")
+
+
+class Fetcher:
+    """Fetches under the rules of this module.
+
+    `allow` exempts single (address, port) pairs, such as a service of one's own; `resolver` and
+    `tls` stand in for the system's.
+    """
+
+    def __init__(
+        self,
+        *,
+        allow: Collection[tuple[str, int]] = (),
+        resolver: Resolver = resolve,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._allow = frozenset((ipaddress.ip_address(address), port) for address, port in allow)
+        self._resolver = resolver
+        self._tls = tls
+
+    async def fetch(
+        self,
+        url: str,
+        *,
+        method: str = "GET",
+        headers: Mapping[str, str] | None = None,
+        content: bytes | None = None,
+        most_bytes: int = MOST_BYTES,
+        seconds: float = MOST_SECONDS,
+        redirects: int = MOST_REDIRECTS,
+    ) -> Fetched:
+        """What an address answers. Raises FetchRefused, and nothing else that a URL could cause."""
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._follow(
+                    url, method, dict(headers or {}), content, most_bytes, redirects
+                )
+        except TimeoutError:
+            raise FetchRefused(f"No answer within {seconds:.0f} seconds.") from None
+        except (httpcore.TimeoutException, httpcore.NetworkError, httpcore.ProtocolError) as error:
+            raise FetchRefused(f"The fetch failed ({type(error).__name__}).") from None
+        except (OSError, UnicodeError) as error:  # names that do not resolve, certificates
+            raise FetchRefused(f"The fetch failed ({type(error).__name__}).") from None
+
+    async def _follow(
+        self,
+        url: str,
+        method: str,
+        headers: dict[str, str],
+        content: bytes | None,
+        most_bytes: int,
+        redirects: int,
+    ) -> Fetched:
+        while True:
+            fetched = await self._once(parse_target(url), method, headers, content, most_bytes)
+            if fetched.status not in _REDIRECTS:
+                return fetched
+            if redirects <= 0 or content is not None:
+                raise FetchRefused("The address redirects, which is not followed here.")
+            redirects -= 1
+            # What was meant for one host is not told to the next.
+            headers = {k: v for k, v in headers.items() if k.lower() in ("accept", "user-agent")}
+            url = urljoin(url, fetched.headers.get("location", ""))
+
+    async def _addresses(self, target: Target) -> list[str]:
+        if target.address is not None:
+            found: list[Address] = [target.address]
+        else:
+            answers = await self._resolver(target.host, target.port)
+            found = [ipaddress.ip_address(answer) for answer in answers]
+        for address in found:
+            if not is_public(address) and (address, target.port) not in self._allow:
+                raise FetchRefused("The address leads into a network that is not public.")
+        if not found:
+            raise FetchRefused("The address's host has no address.")
+        return [str(address) for address in found]
+
+    async def _once(
+        self,
+        target: Target,
+        method: str,
+        headers: Mapping[str, str],
+        content: bytes | None,
+        most_bytes: int,
+    ) -> Fetched:
+        pinned = _Pinned(await self._addresses(target))
+        tls = self._tls or ssl.create_default_context()
+        sent = {"User-Agent": "Commonplace", "Accept-Encoding": "identity", **headers}
+        sent["Host"] = urlsplit(target.url).netloc
+        async with (
+            httpcore.AsyncConnectionPool(ssl_context=tls, network_backend=pinned) as pool,
+            pool.stream(method, target.url, headers=list(sent.items()), content=content) as answer,
+        ):
+            received = {
+                name.decode("latin-1").lower(): value.decode("latin-1")
+                for name, value in answer.headers
+            }
+            if received.get("content-encoding", "identity") != "identity":
+                raise FetchRefused("The answer is compressed, which was not asked for.")
+            body = bytearray()
+            if answer.status not in _REDIRECTS:
+                async for part in answer.aiter_stream():
+                    body += part
+                    if len(body) > most_bytes:
+                        raise FetchRefused(f"The answer is larger than {most_bytes:,} bytes.")
+        return Fetched(target.url, answer.status, received, bytes(body))
