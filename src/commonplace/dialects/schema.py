@@ -233,14 +233,14 @@ class _Compiler:
     def _own(self, schema: Mapping[str, Any], where: str) -> _Node:
         """What the schema says of each type of value on its own."""
         node = _Node()
-        phrases: list[str] = []
-        by_type: dict[type, _Check] = {}
-        for kind in _kinds(schema, where):
-            phrase, check = getattr(self, f"_{kind}")(schema, where, node)
-            phrases.append(phrase)
-            by_type |= dict.fromkeys(_TYPES[kind], check)
+        # All of them, since a mistake in what is said of a type that cannot occur is one too.
+        made = {kind: getattr(self, f"_{kind}")(schema, where, node) for kind in _TYPES}
+        kinds = _kinds(schema, where)
         if "type" in schema:
-            node.allowed = _or(phrases)
+            node.allowed = _or([made[kind][0] for kind in kinds])
+        by_type: dict[type, _Check] = {
+            python_type: made[kind][1] for kind in kinds for python_type in _TYPES[kind]
+        }
         node.types = frozenset(by_type)
         node.check = _with_shortcut(schema, _by_type(by_type, node))
         return node
@@ -475,36 +475,31 @@ def _all_of(parts: Sequence[_Node]) -> _Node:
 
 
 def _any_of(branches: Sequence[_Node]) -> _Node:
-    node = _Node(types=frozenset().union(*(branch.types for branch in branches)))
-
     def check(value: Any) -> Any:
-        kind = type(value)
+        failed: list[_Wrong] = []
         for branch in branches:
-            if kind in branch.types:
+            if type(value) in branch.types:
                 try:
                     return branch.check(value)
-                except _Wrong:
-                    continue
-        raise _fits_no_branch(value, branches)
+                except _Wrong as wrong:
+                    failed.append(wrong)
+        raise _fits_no_branch(value, branches, failed)
 
-    node.check = check
-    node.allowed = _one_or_other(branches)
-    return node
+    return _Node(_one_or_other(branches), _types_of_any(branches), check)
 
 
 def _one_of(branches: Sequence[_Node]) -> _Node:
-    node = _Node(types=frozenset().union(*(branch.types for branch in branches)))
-
     def check(value: Any) -> Any:
         fitting: list[Any] = []
+        failed: list[_Wrong] = []
         for branch in branches:
             if type(value) in branch.types:
                 try:
                     fitting.append(branch.check(value))
-                except _Wrong:
-                    continue
+                except _Wrong as wrong:
+                    failed.append(wrong)
         if not fitting:
-            raise _fits_no_branch(value, branches)
+            raise _fits_no_branch(value, branches, failed)
         if len(fitting) > 1:
             raise _Wrong(
                 f"must be only one of {_one_or_other(branches) or 'several forms'}; "
@@ -512,9 +507,11 @@ def _one_of(branches: Sequence[_Node]) -> _Node:
             )
         return fitting[0]
 
-    node.check = check
-    node.allowed = _one_or_other(branches)
-    return node
+    return _Node(_one_or_other(branches), _types_of_any(branches), check)
+
+
+def _types_of_any(branches: Sequence[_Node]) -> frozenset[type]:
+    return frozenset().union(*(branch.types for branch in branches))
 
 
 def _not(excluded: _Node) -> _Node:
@@ -539,14 +536,10 @@ _COMBINATIONS: dict[str, Callable[[Sequence[_Node]], _Node]] = {
 }
 
 
-def _fits_no_branch(value: Any, branches: Sequence[_Node]) -> _Wrong:
-    """What the only branch for this type of value says, or else what all of them allow."""
-    likely = [branch for branch in branches if type(value) in branch.types]
-    if len(likely) == 1:
-        try:
-            likely[0].check(value)
-        except _Wrong as wrong:
-            return wrong
+def _fits_no_branch(value: Any, branches: Sequence[_Node], failed: Sequence[_Wrong]) -> _Wrong:
+    """What the only branch for this type of value said, or else what all of them allow."""
+    if len(failed) == 1:
+        return failed[0]
     allowed = _one_or_other(branches)
     return _Wrong(
         f"must be {allowed}, not {_shown(value)}"

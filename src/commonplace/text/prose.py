@@ -173,7 +173,8 @@ def fit(items: Sequence[Item | tuple[str, str, str]], tokens: int) -> Fitted:
     """As many of the first items as an envelope of that many tokens has room for.
 
     The last of them may be cut, between two characters as a reader sees them; it then says how
-    much is missing. Give `left_out` to `envelope`, which says how many are.
+    much is missing. Give `left_out` to `envelope`, which says how many are. The envelope itself
+    takes about 80 tokens; with fewer there is room for nothing.
     """
     room = tokens * 4 - _size(envelope([], _MODEL_NONCE, left_out=10**9))
     fitted: list[Item] = []
