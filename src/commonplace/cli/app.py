@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from commonplace.cli import INTERRUPTED, memories, servers, stores
+from commonplace.cli import INTERRUPTED, connect, memories, servers, stores
 from commonplace.cli.terminal import visible
 from commonplace.errors import (
     CommonplaceError,
@@ -45,6 +45,8 @@ HELP = """One memory for every AI agent: durable, searched by word and by meanin
   commonplace search "who works on images?" --why
   commonplace revise 3f2a --text "Alice leads the vision team"
   commonplace undo
+  commonplace serve                serve every agent over HTTP
+  commonplace connect claude-code  put it into an agent's configuration
   commonplace demo                 a tour with a throw-away memory
 
 IDs may be shortened to their first characters, at least 4. Data lives in ~/.commonplace
@@ -55,7 +57,8 @@ several; times in UTC; errors as {"error": {…}} on stderr.
 
 \b
 Exit codes: 0 done · 1 nothing found · 2 not valid · 3 no such thing · 4 conflict
-            5 storage or model unavailable · 6 unhealthy (doctor) · 130 interrupted
+            5 storage or model unavailable · 6 unhealthy (doctor, audit verify,
+            connect --check) · 130 interrupted
 """
 
 
@@ -107,7 +110,7 @@ def _start(
         sys.stdout.write(context.get_help() + "\n")
 
 
-for command in (*servers.COMMANDS, *memories.COMMANDS, *stores.COMMANDS):
+for command in (*servers.COMMANDS, *connect.COMMANDS, *memories.COMMANDS, *stores.COMMANDS):
     app.command(name=command.__name__.rstrip("_"))(command)
 for name, group in servers.GROUPS.items():
     app.add_typer(group, name=name)

@@ -1,0 +1,385 @@
+"""The agents that `connect` knows: where each keeps its configuration, and how a server is written.
+
+A new agent is a new row of `CLIENTS`. What differs between them is data; nothing here touches a
+file's contents.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from commonplace.errors import InvalidInput
+
+
+class Format(Enum):
+    """What a configuration file is written in."""
+
+    JSON = "JSON"
+    JSONC = "JSON with comments"
+    JSON5 = "JSON5"
+    TOML = "TOML"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a file may be. `~`, `{config}`, `{settings}` and `{local}` stand for directories.
+
+    A place that is `decisive` is the right one as soon as its directory is there.
+    """
+
+    template: str
+    decisive: bool = False
+    systems: tuple[str, ...] = ("linux", "darwin", "win32")
+
+
+@dataclass(frozen=True)
+class Client:
+    """One agent: its files, and the words it uses for a server."""
+
+    name: str
+    title: str
+    places: tuple[Place, ...]
+    project: tuple[str, ...] = ()
+    moved_by: tuple[tuple[str, str], ...] = ()  # a variable, and the file in the directory it names
+    format: Format = Format.JSONC
+    container: tuple[str, ...] = ("mcpServers",)
+    stdio: Mapping[str, Any] = field(default_factory=dict)  # what is said beside the command
+    http: Mapping[str, Any] | None = field(default_factory=dict)  # beside the URL; none: no HTTP
+    command_with_args: bool = False
+    env: str = "env"
+    url: str = "url"
+    headers: str = "headers"
+    variable: str = "${{{}}}"  # how a value refers to an environment variable
+    token_variable: str = ""  # or the key that takes its name
+    then: str = "Restart it to use the new server."
+
+
+@dataclass(frozen=True)
+class Stdio:
+    """A server that the client starts."""
+
+    command: str
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    cwd: str | None = None
+
+
+@dataclass(frozen=True)
+class Http:
+    """A server that runs already."""
+
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+CLIENTS: dict[str, Client] = {
+    client.name: client
+    for client in (
+        Client(
+            name="claude-code",
+            title="Claude Code",
+            places=(Place("~/.claude.json"),),
+            project=(".mcp.json",),
+            moved_by=(("CLAUDE_CONFIG_DIR", ".claude.json"),),
+            format=Format.JSON,
+            stdio={"type": "stdio"},
+            http={"type": "http"},
+            then="New sessions use it; see /mcp there.",
+        ),
+        Client(
+            name="claude-desktop",
+            title="Claude Desktop",
+            places=(
+                Place(
+                    "{local}/Packages/Claude_*/LocalCache/Roaming/Claude/claude_desktop_config.json",
+                    decisive=True,
+                    systems=("win32",),
+                ),
+                Place("{settings}/Claude/claude_desktop_config.json"),
+            ),
+            format=Format.JSON,
+            http=None,
+            then="Quit and start Claude Desktop to use it.",
+        ),
+        Client(
+            name="cursor",
+            title="Cursor",
+            places=(Place("~/.cursor/mcp.json"),),
+            project=(".cursor/mcp.json",),
+            variable="${{env:{}}}",
+            then="Restart Cursor, or switch the server on in its MCP settings.",
+        ),
+        Client(
+            name="vscode",
+            title="VS Code",
+            places=(Place("{settings}/Code/User/mcp.json"),),
+            project=(".vscode/mcp.json",),
+            container=("servers",),
+            stdio={"type": "stdio"},
+            http={"type": "http"},
+            variable="${{env:{}}}",
+            then="Start it with “MCP: List Servers” in VS Code.",
+        ),
+        Client(
+            name="codex",
+            title="Codex",
+            places=(Place("~/.codex/config.toml"),),
+            project=(".codex/config.toml",),
+            moved_by=(("CODEX_HOME", "config.toml"),),
+            format=Format.TOML,
+            container=("mcp_servers",),
+            headers="http_headers",
+            token_variable="bearer_token_env_var",  # noqa: S106 - the name of a key
+            then="New sessions use it; see /mcp there.",
+        ),
+        Client(
+            name="windsurf",
+            title="Windsurf",
+            places=(
+                Place("{config}/devin/mcp_config.json", decisive=True),
+                Place("~/.codeium/windsurf/mcp_config.json"),
+            ),
+            url="serverUrl",
+            variable="${{env:{}}}",
+            then="Refresh the MCP servers in Windsurf to use it.",
+        ),
+        Client(
+            name="gemini",
+            title="Gemini CLI",
+            places=(Place("~/.gemini/settings.json"),),
+            project=(".gemini/settings.json",),
+            url="httpUrl",
+            then="New sessions use it; see /mcp there.",
+        ),
+        Client(
+            name="opencode",
+            title="OpenCode",
+            places=(
+                Place("{xdg}/opencode/opencode.json"),
+                Place("{xdg}/opencode/opencode.jsonc"),
+            ),
+            project=("opencode.json", "opencode.jsonc"),
+            container=("mcp",),
+            stdio={"type": "local", "enabled": True},
+            http={"type": "remote", "enabled": True},
+            command_with_args=True,
+            env="environment",
+            variable="{{env:{}}}",
+        ),
+        Client(
+            name="openclaw",
+            title="OpenClaw",
+            places=(Place("~/.openclaw/openclaw.json"),),
+            moved_by=(("OPENCLAW_CONFIG_PATH", ""), ("OPENCLAW_STATE_DIR", "openclaw.json")),
+            format=Format.JSON5,
+            container=("mcp", "servers"),
+            http={"transport": "streamable-http"},
+            then="See it with “openclaw mcp status”.",
+        ),
+    )
+}
+
+
+def client(name: str) -> Client:
+    """The row of the table."""
+    if name not in CLIENTS:
+        raise InvalidInput(
+            f"There is no client {name}.",
+            hint=f"Choose one of {', '.join(CLIENTS)}.",
+            field="client",
+        )
+    return CLIENTS[name]
+
+
+def files(
+    client: Client,
+    *,
+    project: Path | None = None,
+    system: str = sys.platform,
+    home: Path | None = None,
+    environ: Mapping[str, str] = os.environ,
+) -> list[Path]:
+    """Where the client's configuration may be, the likeliest first."""
+    if project is not None:
+        if not client.project:
+            raise InvalidInput(
+                f"{client.title} has no configuration for a project.",
+                hint="Leave out --project.",
+                field="project",
+            )
+        return _present_first([(project / name, False) for name in client.project])
+    home = Path.home() if home is None else home
+    for variable, name in client.moved_by:
+        if environ.get(variable):
+            return [Path(environ[variable]).expanduser() / name]
+    found: list[tuple[Path, bool]] = []
+    for place in client.places:
+        if _system(system) in place.systems:
+            path = _filled(place.template, _system(system), home, environ)
+            found += [(each, place.decisive) for each in _matching(path)]
+    return _present_first(found)
+
+
+def _system(system: str) -> str:
+    return system if system in ("darwin", "win32") else "linux"
+
+
+def _filled(template: str, system: str, home: Path, environ: Mapping[str, str]) -> Path:
+    xdg = Path(environ.get("XDG_CONFIG_HOME") or home / ".config")
+    roaming = Path(environ.get("APPDATA") or home / "AppData" / "Roaming")
+    directories = {
+        "~": home,
+        "{xdg}": xdg,
+        "{config}": roaming if system == "win32" else xdg,
+        "{settings}": {
+            "darwin": home / "Library" / "Application Support",
+            "win32": roaming,
+        }.get(system, xdg),
+        "{local}": Path(environ.get("LOCALAPPDATA") or home / "AppData" / "Local"),
+    }
+    first, rest = template.split("/", 1)
+    return directories[first] / rest
+
+
+def _matching(path: Path) -> list[Path]:
+    """The path, or with a star in it, those whose directory is there."""
+    if "*" not in str(path):
+        return [path]
+    star = next(index for index, part in enumerate(path.parts) if "*" in part)
+    above, below = Path(*path.parts[:star]), path.parts[star + 1 :]
+    return [found.joinpath(*below) for found in sorted(above.glob(path.parts[star]))]
+
+
+def _present_first(found: list[tuple[Path, bool]]) -> list[Path]:
+    def order(each: tuple[Path, bool]) -> int:
+        path, decisive = each
+        if decisive:
+            return 0 if path.parent.is_dir() else 3
+        return 1 if path.exists() else 2
+
+    return [path for path, _ in sorted(found, key=order)]
+
+
+def as_written(client: Client, path: Path, contents: Mapping[str, Any]) -> Client:
+    """The client with the words of this very file, where releases of it differ.
+
+    Windsurf became Devin Desktop, which says `url` in a file of its own. OpenCode 2 reads what
+    OpenCode 1 does, and keeps the servers of its own files in `mcp.servers`, without `enabled`.
+    """
+    if client.name == "windsurf" and path.parent.name.lstrip(".") == "devin":
+        return replace(client, url="url")
+    if client.name == "opencode":
+        mcp = contents.get("mcp")
+        servers = mcp.get("servers") if isinstance(mcp, Mapping) else None
+        if isinstance(servers, Mapping) and "type" not in servers:
+            return replace(
+                client,
+                container=("mcp", "servers"),
+                stdio={"type": "local"},
+                http={"type": "remote"},
+            )
+    return client
+
+
+def entry(
+    client: Client,
+    server: Stdio | Http,
+    *,
+    token: str | None = None,
+    token_env: str | None = None,
+    former: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The server in the client's words; of a former entry, what is not ours to say is kept."""
+    written: dict[str, Any]
+    if isinstance(server, Stdio):
+        command = [server.command, *server.args]
+        if client.command_with_args:
+            written = _typed(client.stdio, {"command": command})
+        else:
+            written = _typed(client.stdio, {"command": server.command, "args": command[1:]})
+        foreign = {client.url, "url", client.headers, client.token_variable, *(client.http or ())}
+    else:
+        written = _typed(client.http or {}, {client.url: server.url})
+        headers = _other_headers(former, client.headers) | dict(server.headers)
+        if token is not None:
+            headers["Authorization"] = f"Bearer {token}"
+        elif token_env is not None and client.token_variable:
+            written[client.token_variable] = token_env
+        elif token_env is not None:
+            headers["Authorization"] = f"Bearer {client.variable.format(token_env)}"
+        if headers:
+            written[client.headers] = headers
+        foreign = {"command", "args", "cwd", client.env, client.headers, client.token_variable}
+        foreign |= client.stdio.keys() | {"url", "serverUrl", "httpUrl"}
+    kept = {key: value for key, value in (former or {}).items() if key not in foreign}
+    return _ordered(kept | written, former)
+
+
+def _typed(beside: Mapping[str, Any], what: dict[str, Any]) -> dict[str, Any]:
+    """The type first, as people write it, and the rest at the end."""
+    return {key: value for key, value in beside.items() if key == "type"} | what | dict(beside)
+
+
+def _other_headers(former: Mapping[str, Any] | None, key: str) -> dict[str, str]:
+    headers = (former or {}).get(key)
+    if not isinstance(headers, Mapping):
+        return {}
+    return {name: value for name, value in headers.items() if name.lower() != "authorization"}
+
+
+def _ordered(written: dict[str, Any], former: Mapping[str, Any] | None) -> dict[str, Any]:
+    """As it was ordered before; what is new comes after."""
+    first = [key for key in former or () if key in written]
+    return {key: written[key] for key in (*first, *(key for key in written if key not in first))}
+
+
+def server(client: Client, written: Mapping[str, Any], environ: Mapping[str, str]) -> Stdio | Http:
+    """What an entry tells the client to do, with variables filled in as the client would."""
+    command, url = written.get("command"), written.get(client.url) or written.get("url")
+    if isinstance(command, str) or (isinstance(command, list) and command):
+        line = [command] if isinstance(command, str) else command
+        args, env = written.get("args") or [], written.get(client.env) or {}
+        line = [str(part) for part in (*line, *args)]
+        return Stdio(
+            _expanded(client, line[0], environ),
+            tuple(_expanded(client, part, environ) for part in line[1:]),
+            {key: _expanded(client, str(value), environ) for key, value in env.items()},
+            written.get("cwd"),
+        )
+    if isinstance(url, str):
+        headers = {
+            key: _expanded(client, str(value), environ)
+            for key, value in (written.get(client.headers) or {}).items()
+        }
+        if variable := written.get(client.token_variable):
+            headers["Authorization"] = f"Bearer {_value(str(variable), environ)}"
+        return Http(_expanded(client, url, environ), headers)
+    raise InvalidInput(
+        "The entry has neither a command nor a URL.",
+        hint=f"Write it anew: commonplace connect {client.name}.",
+    )
+
+
+def _expanded(client: Client, text: str, environ: Mapping[str, str]) -> str:
+    if client.token_variable:  # such a client takes names, and expands nothing
+        return text
+    before, after = client.variable.format("\0").split("\0")
+    pattern = f"{re.escape(before)}([A-Za-z_][A-Za-z0-9_]*){re.escape(after)}"
+    return re.sub(pattern, lambda match: _value(match[1], environ), text)
+
+
+def _value(variable: str, environ: Mapping[str, str]) -> str:
+    if not environ.get(variable):
+        raise InvalidInput(
+            f"The entry refers to the environment variable {variable}, which is not set here.",
+            hint="Set it where the client starts, and here for the check.",
+            field="token_env",
+        )
+    return environ[variable]

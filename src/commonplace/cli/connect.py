@@ -1,0 +1,430 @@
+"""The command that puts this memory into an agent's configuration, and takes it out again."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+import typer
+
+from commonplace.cli import clients, settings_files
+from commonplace.cli.clients import CLIENTS, Client, Http, Stdio
+from commonplace.cli.options import AsJson, Data
+from commonplace.cli.settings_files import Settings
+from commonplace.cli.terminal import bold, dim, emit, note, one_line, say, visible
+from commonplace.errors import CommonplaceError, InvalidInput, NotFound
+
+UNHEALTHY = 6
+URL = "http://127.0.0.1:3847/mcp/{dialect}"
+DIALECT = "commonplace"
+SECONDS = 30.0
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_DIALECT = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_TOKEN = re.compile(r"[\x21-\x7e]+")
+
+
+def connect(
+    context: typer.Context,
+    client: Annotated[
+        str | None, typer.Argument(metavar="CLIENT", help=", ".join(CLIENTS) + ".")
+    ] = None,
+    list_: Annotated[
+        bool, typer.Option("--list", help="Every client, its file, and whether we are in it.")
+    ] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Start the server as configured, and call a tool.")
+    ] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="Take our entry out.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Write without asking.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the change.")] = False,
+    transport: Annotated[
+        str | None,
+        typer.Option(
+            "--transport",
+            metavar="stdio|http",
+            help="Let the client start the server (stdio, the default), or use one that runs.",
+        ),
+    ] = None,
+    url: Annotated[
+        str | None,
+        typer.Option("--url", metavar="URL", help=f"[default: {URL.format(dialect=DIALECT)}]"),
+    ] = None,
+    dialect: Annotated[
+        str, typer.Option("--dialect", metavar="NAME", help="Which tools the agent gets.")
+    ] = DIALECT,
+    name: Annotated[
+        str, typer.Option("--name", metavar="NAME", help="What the entry is called.")
+    ] = "commonplace",
+    token_env: Annotated[
+        str | None,
+        typer.Option("--token-env", metavar="NAME", help="The variable that holds the token."),
+    ] = None,
+    token: Annotated[
+        str | None,
+        typer.Option("--token", metavar="TOKEN", help="Write the token itself into the file."),
+    ] = None,
+    project: Annotated[
+        bool, typer.Option("--project", help="The file of the project in this directory.")
+    ] = False,
+    config: Annotated[
+        Path | None, typer.Option("--config", metavar="PATH", help="A file other than the usual.")
+    ] = None,
+    timeout: Annotated[
+        float, typer.Option("--timeout", metavar="SECONDS", help="How long --check may take.")
+    ] = SECONDS,
+    data: Data = None,
+    space: Annotated[
+        str | None, typer.Option("--space", metavar="NAME", help="The space it uses.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Put this memory into an agent's configuration. Shows the change, and asks.
+
+    The rest of the file stays as it is, comments too; a copy of it is kept beside it. Exit code 6
+    means that --check found a server that does not answer.
+
+    \b
+      commonplace connect --list
+      commonplace connect claude-code
+      commonplace connect codex --transport http --token-env COMMONPLACE_TOKEN --yes
+      commonplace connect cursor --check
+      commonplace connect cursor --remove
+    """
+    if [list_, check, remove].count(True) > 1:
+        raise InvalidInput("--list, --check and --remove exclude each other.", hint="Choose one.")
+    if config is not None and project:
+        raise InvalidInput("--config and --project both name a file.", hint="Choose one.")
+    root = Path.cwd() if project else None
+    if list_:
+        if config is not None:
+            raise InvalidInput("--list looks at the usual files.", hint="Leave out --config.")
+        _list(client, root, _valid_name(name), as_json)
+        return
+    if client is None:
+        raise InvalidInput(
+            "Which client?", hint=f"Choose one of {', '.join(CLIENTS)}, or say --list."
+        )
+    chosen, settings = _opened(
+        clients.client(client), config, root, _valid_name(name), leaving=remove
+    )
+    if check:
+        _check(chosen, settings, name, timeout, as_json)
+        return
+    path = (*chosen.container, name)
+    former = settings_files.find(settings.contents(), path)
+    if remove:
+        new = settings_files.without_entry(settings, path)
+        action = "none" if former is None else "remove"
+        entry = None
+    else:
+        given = context.get_parameter_source("data")
+        if transport is None:
+            transport = "http" if (url, token, token_env) != (None, None, None) else "stdio"
+        server = _server(
+            chosen, transport, url, dialect, data, space, asked=_on_command_line(given)
+        )
+        _check_token(transport, token, token_env)
+        known = former if isinstance(former, dict) else None
+        entry = clients.entry(chosen, server, token=token, token_env=token_env, former=known)
+        new = settings_files.with_entry(settings, path, entry)
+        action = "none" if new == settings.data else "add" if former is None else "update"
+    _apply(_Change(chosen, settings, name, action, new, entry, project), yes, dry_run, as_json)
+
+
+COMMANDS = (connect,)
+
+
+def _on_command_line(source: Any) -> bool:
+    return getattr(source, "name", "") == "COMMANDLINE"
+
+
+def _valid_name(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise InvalidInput(
+            "The entry's name is 1 to 64 letters, digits, '_' and '-'.", field="name"
+        )
+    return name
+
+
+def _opened(
+    client: Client, config: Path | None, project: Path | None, name: str, *, leaving: bool = False
+) -> tuple[Client, Settings]:
+    """The client's file, and the client with the words of that file.
+
+    Where it reads several files, the one that has us goes first; when leaving, also one that it
+    read in former releases.
+    """
+    if client.name == "opencode" and name == "servers":
+        raise InvalidInput("OpenCode uses that name itself.", hint="Choose another.", field="name")
+    if config is not None:
+        return _read(client, config.expanduser().absolute())
+    paths = clients.files(client, project=project)
+    reads_all = not any(place.decisive for place in client.places)
+    opened = [_read(client, path) for path in paths[:1]]
+    for path in paths[1:] if reads_all or leaving else ():
+        try:
+            opened.append(_read(client, path))
+        except CommonplaceError:
+            continue  # not the file that would be written
+    for chosen, settings in opened:
+        if settings_files.find(settings.contents(), (*chosen.container, name)) is not None:
+            return chosen, settings
+    return opened[0]
+
+
+def _read(client: Client, path: Path) -> tuple[Client, Settings]:
+    settings = settings_files.open_settings(path, client.format)
+    return clients.as_written(client, path, settings.contents()), settings
+
+
+# What is written
+
+
+def _server(
+    client: Client,
+    transport: str,
+    url: str | None,
+    dialect: str,
+    data: Path | None,
+    space: str | None,
+    *,
+    asked: bool,
+) -> Stdio | Http:
+    if not _DIALECT.fullmatch(dialect):
+        raise InvalidInput("A dialect's name is a-z, 0-9, '.', '_' and '-'.", field="dialect")
+    if transport == "stdio":
+        if url is not None:
+            raise InvalidInput("A server on stdio has no URL.", hint="Leave out --url.")
+        return Stdio(*_command(dialect, data, space))
+    if transport != "http":
+        raise InvalidInput("The transport is stdio or http.", field="transport")
+    if client.http is None:
+        raise InvalidInput(
+            f"{client.title} starts its servers itself; its file takes no URL.",
+            hint="Use --transport stdio.",
+            field="transport",
+        )
+    if space is not None or (asked and data is not None):
+        raise InvalidInput(
+            "A running server has its own data directory and spaces.",
+            hint="Leave out --data and --space.",
+        )
+    if url is not None and dialect != DIALECT:
+        raise InvalidInput("The URL says which dialect.", hint="Leave out --dialect or --url.")
+    return Http(_valid_url(url or URL.format(dialect=dialect)))
+
+
+def _valid_url(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        valid = False
+    if not valid or re.search(r"[\s\x00-\x1f]", url):
+        raise InvalidInput(
+            "That is not a URL.", hint=f"Write it like {URL.format(dialect=DIALECT)}.", field="url"
+        )
+    return url
+
+
+def _check_token(transport: str, token: str | None, token_env: str | None) -> None:
+    if token is None and token_env is None:
+        return
+    if transport != "http":
+        raise InvalidInput("A server on stdio takes no token.", hint="Use --transport http.")
+    if token is not None and token_env is not None:
+        raise InvalidInput("Both --token and --token-env are given.", hint="Choose one.")
+    if token_env is not None and not _VARIABLE.fullmatch(token_env):
+        raise InvalidInput("That is not the name of a variable.", field="token_env")
+    if token is not None and not _TOKEN.fullmatch(token):
+        raise InvalidInput("A token is one word of visible ASCII signs.", field="token")
+
+
+def _command(dialect: str, data: Path | None, space: str | None) -> tuple[str, tuple[str, ...]]:
+    """The command that starts this very installation, wherever it is started from."""
+    program, *rest = _program()
+    rest += ["mcp", "--dialect", dialect]
+    if data is not None:
+        rest += ["--data", str(data.expanduser().absolute())]
+    if space is not None:
+        from commonplace.engine import checks
+
+        rest += ["--space", checks.space(space)]
+    return program, tuple(rest)
+
+
+def _program() -> list[str]:
+    suffix = ".exe" if os.name == "nt" else ""
+    beside = Path(sys.executable).with_name(f"commonplace{suffix}")
+    for program in (Path(sys.argv[0]).absolute(), beside):
+        if program.stem == "commonplace" and program.is_file() and os.access(program, os.X_OK):
+            return [str(program)]
+    return [sys.executable, "-m", "commonplace.cli"]
+
+
+# Showing, asking, writing
+
+
+@dataclass(frozen=True)
+class _Change:
+    """What is to be done to which file."""
+
+    client: Client
+    settings: Settings
+    name: str
+    action: str  # none, add, update or remove
+    new: bytes | None
+    entry: dict[str, Any] | None
+    project: bool
+
+    @property
+    def diff(self) -> str:
+        """What changes, or nothing."""
+        return "" if self.action == "none" else settings_files.difference(self.settings, self.new)
+
+    def report(self, written: bool, backup: Path | None) -> dict[str, Any]:
+        """As a script reads it."""
+        return {
+            "client": self.client.name,
+            "path": str(self.settings.path),
+            "name": self.name,
+            "action": self.action,
+            "written": written,
+            "backup": None if backup is None else str(backup),
+            "entry": self.entry,
+            "diff": self.diff,
+        }
+
+
+def _apply(change: _Change, yes: bool, dry_run: bool, as_json: bool) -> None:
+    shown = visible(str(change.settings.path))
+    if not as_json:
+        _show(change, shown)
+    if change.action == "none" or dry_run or not (yes or _agreed(as_json)):
+        if as_json:
+            emit(change.report(False, None))
+        elif change.action != "none":
+            note("nothing was written; write it with --yes")
+        return
+    mode = settings_files.SHARED if change.project else settings_files.PRIVATE
+    backup = settings_files.replace(change.settings, change.new, mode=mode)
+    if as_json:
+        emit(change.report(True, backup))
+        return
+    say(f"{'removed from' if change.action == 'remove' else 'written to'} {shown}")
+    if backup is not None:
+        say(dim(f"as it was: {visible(str(backup))}"))
+    if change.action != "remove":
+        say(f"{change.client.then} Check it: commonplace connect {change.client.name} --check")
+
+
+def _show(change: _Change, shown: str) -> None:
+    if change.action != "none":
+        say(visible(change.diff))
+        if change.new is None:
+            note(f"{shown} holds nothing else, and goes")
+    elif change.entry is None:
+        say(f"{change.name} is not in {shown}; there is nothing to remove")
+    else:
+        say(f"{change.name} is in {shown} already, just so; there is nothing to change")
+    if change.project and change.action in ("add", "update") and "command" in (change.entry or {}):
+        note("the command is the one of this machine; others who use this file may need another")
+
+
+def _agreed(as_json: bool) -> bool:
+    """Whether the person says yes; nobody is asked where nobody can answer."""
+    if as_json or not sys.stdin.isatty():
+        return False
+    if not typer.confirm("Write this?", err=True):
+        raise typer.Abort
+    return True
+
+
+# Looking
+
+
+def _list(name: str | None, project: Path | None, entry: str, as_json: bool) -> None:
+    wanted = [clients.client(name)] if name is not None else list(CLIENTS.values())
+    for client in wanted:
+        if project is not None and not client.project:
+            continue
+        row = _row(client, project, entry)
+        if as_json:
+            emit(row)
+            continue
+        state = row["error"] or (
+            f"connected ({row['transport']})" if row["connected"]
+            else "not connected" if row["exists"] else "no such file"
+        )  # fmt: skip
+        say(f"{bold(client.name):<{24 if bold('') else 16}} {visible(row['path'])}")
+        say(f"{'':16} {visible(' '.join(state.split()))}")
+
+
+def _row(client: Client, project: Path | None, name: str) -> dict[str, Any]:
+    path = clients.files(client, project=project)[0]
+    row = {
+        "client": client.name,
+        "title": client.title,
+        "path": str(path),
+        "exists": path.exists(),
+        "connected": False,
+        "transport": None,
+        "error": None,
+    }
+    try:
+        chosen, settings = _opened(client, None, project, name)
+        written = settings_files.find(settings.contents(), (*chosen.container, name))
+        row |= {"path": str(settings.path), "exists": settings.data is not None}
+        if written is not None:
+            kind = "stdio" if isinstance(written, dict) and "command" in written else "http"
+            row |= {"connected": True, "transport": kind}
+    except CommonplaceError as error:
+        row["error"] = error.message
+    return row
+
+
+def _check(client: Client, settings: Settings, name: str, seconds: float, as_json: bool) -> None:
+    from commonplace.cli.probe import probe
+
+    if not 0 < seconds <= 3600:
+        raise InvalidInput("The time limit is more than 0, at most 3600 seconds.", field="timeout")
+    written = settings_files.find(settings.contents(), (*client.container, name))
+    if not isinstance(written, dict):
+        raise NotFound(
+            f"{name} is not in {settings.path}.",
+            hint=f"Put it there: commonplace connect {client.name}.",
+            field="name",
+        )
+    server = clients.server(client, written, os.environ)
+    off = written.get("enabled") is False or written.get("disabled") is True
+    found = probe(server, seconds)
+    what = server.url if isinstance(server, Http) else " ".join((server.command, *server.args))
+    if as_json:
+        emit(
+            {"client": client.name, "path": str(settings.path), "name": name, "server_at": what}
+            | {"switched_off": off, **found.as_dict()}
+        )
+    else:
+        say(visible(what))
+        if found.ok:
+            say(f"{bold('it answers')}: {visible(found.server) or 'a server without a name'}, MCP"
+                f" {found.protocol}, {found.tools} tools, {found.seconds:.1f} s")  # fmt: skip
+            if found.called:
+                say(f"{found.called}: {one_line(found.answer, 300) or 'an empty answer'}")
+        else:
+            say(f"{bold('it does not work')}: {visible(found.error)}")
+            for line in found.stderr:
+                say(dim(f"  {visible(line)}"))
+            if isinstance(server, Http):
+                note("is that where it listens? 'commonplace serve' starts it")
+        if off:
+            note(f"the entry is switched off in {visible(str(settings.path))}")
+    if not found.ok:
+        raise typer.Exit(UNHEALTHY)

@@ -1,0 +1,162 @@
+"""Trying a configured server as a client would: start or reach it, shake hands, call a tool."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import asdict, dataclass, field
+from typing import IO, TYPE_CHECKING, Any
+
+from commonplace.cli.clients import Http, Stdio
+
+if TYPE_CHECKING:
+    from mcp import Client
+    from mcp_types import CallToolResult, Tool
+
+TOOL = "context"
+_TOLD_LINES = 5
+_REASONS = {401: ": it wants a token", 403: ": the token is not enough", 404: ": not there"}
+_TOLD_CHARS = 400
+
+
+@dataclass
+class Probe:
+    """What was found."""
+
+    ok: bool = False
+    server: str = ""
+    protocol: str = ""
+    status: int | None = None  # what HTTP said last
+    tools: int = 0
+    called: str = ""
+    answer: str = ""
+    seconds: float = 0.0
+    error: str = ""
+    stderr: list[str] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, Any]:
+        """As a script reads it."""
+        return asdict(self)
+
+
+def probe(server: Stdio | Http, seconds: float) -> Probe:
+    """Talk to the server for at most so long; whatever goes wrong is in the report."""
+    found = Probe()
+    begun = time.monotonic()
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors:
+        with _unparsed_lines() as garbage:
+            try:
+                asyncio.run(_within(seconds, server, found, errors))
+            except TimeoutError:
+                found.error = f"no complete answer within {seconds:g} seconds"
+            except Exception as error:  # whatever it is, it is what the person must see
+                found.error = _told(error)
+        errors.seek(0)
+        lines = [line.rstrip() for line in errors.read().splitlines() if line.strip()]
+    found.seconds = round(time.monotonic() - begun, 2)
+    found.ok = not found.error
+    if not found.ok:
+        found.stderr = lines[-_TOLD_LINES:]
+        if found.status is not None and found.status >= 400:
+            found.error += f" (HTTP {found.status}{_REASONS.get(found.status, '')})"
+        if garbage:
+            found.error += f"; {len(garbage)} lines on its standard output were not MCP messages"
+    return found
+
+
+async def _within(seconds: float, server: Stdio | Http, found: Probe, errors: IO[str]) -> None:
+    async with asyncio.timeout(seconds), _connected(server, found, errors) as client:
+        info = client.server_info
+        found.server = f"{info.name} {info.version}".strip() if info else ""
+        found.protocol = client.protocol_version
+        tools = (await client.list_tools()).tools
+        found.tools = len(tools)
+        found.called = _harmless(tools)
+        if found.called:
+            answer = await client.call_tool(found.called, {})
+            found.answer = _text(answer)
+            if answer.is_error:
+                found.error = f"the tool {found.called} failed: {found.answer}"
+
+
+@contextlib.asynccontextmanager
+async def _connected(server: Stdio | Http, found: Probe, errors: IO[str]) -> AsyncIterator[Client]:
+    import httpx2
+    from mcp import Client, StdioServerParameters
+    from mcp.client.stdio import stdio_client
+    from mcp.client.streamable_http import streamable_http_client
+
+    if isinstance(server, Stdio):
+        started = StdioServerParameters(
+            command=server.command, args=list(server.args), env=dict(server.env), cwd=server.cwd
+        )
+        async with Client(stdio_client(started, errlog=errors)) as client:  # type: ignore[arg-type]
+            yield client
+        return
+
+    async def note_status(response: httpx2.Response) -> None:
+        found.status = response.status_code
+
+    watching: Any = {"response": [note_status]}
+    async with (
+        httpx2.AsyncClient(
+            headers=dict(server.headers), timeout=None, event_hooks=watching
+        ) as http,
+        Client(streamable_http_client(server.url, http_client=http)) as client,
+    ):
+        yield client
+
+
+def _harmless(tools: list[Tool]) -> str:
+    """A tool that may be called to see whether it answers: ours, or one that only reads."""
+    for tool in tools:
+        if tool.name == TOOL and not tool.input_schema.get("required"):
+            return tool.name
+    for tool in tools:
+        reads = tool.annotations is not None and tool.annotations.read_only_hint is True
+        if reads and not tool.input_schema.get("required"):
+            return tool.name
+    return ""
+
+
+def _text(result: CallToolResult) -> str:
+    texts = [str(getattr(part, "text", "")) for part in result.content]
+    joined = " ".join(" ".join(texts).split())
+    return joined if len(joined) <= _TOLD_CHARS else joined[: _TOLD_CHARS - 1] + "…"
+
+
+def _told(error: BaseException) -> str:
+    """The reason inside of groups of reasons, in one line."""
+    while isinstance(error, BaseExceptionGroup) and error.exceptions:
+        error = error.exceptions[0]
+    if isinstance(error, FileNotFoundError):
+        return f"there is no program {error.filename}"
+    if isinstance(error, PermissionError):
+        return f"{error.filename} may not be run"
+    text = " ".join(str(error).split())
+    return text or type(error).__name__
+
+
+@contextlib.contextmanager
+def _unparsed_lines() -> Iterator[list[str]]:
+    """What the MCP library complains of goes into a list, not onto the terminal."""
+    complaints: list[str] = []
+
+    class Collect(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if "parse" in record.getMessage().lower():
+                complaints.append(record.getMessage())
+
+    logger, handler = logging.getLogger("mcp"), Collect()
+    propagated = logger.propagate
+    logger.addHandler(handler)
+    logger.propagate = False
+    try:
+        yield complaints
+    finally:
+        logger.propagate = propagated
+        logger.removeHandler(handler)

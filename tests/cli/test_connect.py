@@ -1,0 +1,1135 @@
+"""Connecting agents: what is written into their files, and what is left alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import stat
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from commonplace.cli import clients, connect, json_text, settings_files, terminal
+from commonplace.cli.app import run
+from commonplace.cli.clients import CLIENTS, Format
+
+SERVER = str(Path(__file__).parent / "small_mcp_server.py")
+PROGRAM = connect._program
+COMMAND = "/opt/bin/commonplace"
+ARGS = ["mcp", "--dialect", "commonplace"]
+URL = "http://127.0.0.1:3847/mcp/commonplace"
+DOCS = Path(__file__).parents[2] / "docs" / "connect.md"
+
+
+class Ended:
+    """What a command did."""
+
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
+
+    @property
+    def json(self) -> Any:
+        (line,) = self.out.splitlines()
+        return json.loads(line)
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home of our own: the real one is never looked at."""
+    where = tmp_path / "home"
+    where.mkdir()
+    for name in ("HOME", "USERPROFILE"):
+        monkeypatch.setenv(name, str(where))
+    for name in ("XDG_CONFIG_HOME", "APPDATA", "LOCALAPPDATA", "COMMONPLACE_DATA", "FOO"):
+        monkeypatch.delenv(name, raising=False)
+    for client in CLIENTS.values():
+        for name, _ in client.moved_by:
+            monkeypatch.delenv(name, raising=False)
+    project = tmp_path / "project"
+    project.mkdir()
+    monkeypatch.chdir(project)
+    monkeypatch.setattr(connect, "_program", lambda: [COMMAND])
+    return where
+
+
+@pytest.fixture
+def do(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
+    def act(*args: str) -> Ended:
+        code = run(["connect", *args])
+        captured = capsys.readouterr()
+        return Ended(code, captured.out, captured.err)
+
+    return act
+
+
+def parsed(client: str, path: Path) -> Any:
+    text = path.read_text(encoding="utf-8-sig")
+    if CLIENTS[client].format is Format.TOML:
+        return tomllib.loads(text)
+    return json_text.read(text, CLIENTS[client].format)
+
+
+def backups(path: Path) -> list[Path]:
+    return sorted(path.parent.glob(f"{path.name}.bak-*"))
+
+
+# What each client is given
+
+LOCATIONS = {
+    "claude-code": ".claude.json",
+    "claude-desktop": ".config/Claude/claude_desktop_config.json",
+    "cursor": ".cursor/mcp.json",
+    "vscode": ".config/Code/User/mcp.json",
+    "codex": ".codex/config.toml",
+    "windsurf": ".codeium/windsurf/mcp_config.json",
+    "gemini": ".gemini/settings.json",
+    "opencode": ".config/opencode/opencode.json",
+    "openclaw": ".openclaw/openclaw.json",
+}
+ON_STDIO: dict[str, dict[str, Any]] = {
+    "claude-code": {"mcpServers": {"type": "stdio", "command": COMMAND, "args": ARGS}},
+    "claude-desktop": {"mcpServers": {"command": COMMAND, "args": ARGS}},
+    "cursor": {"mcpServers": {"command": COMMAND, "args": ARGS}},
+    "vscode": {"servers": {"type": "stdio", "command": COMMAND, "args": ARGS}},
+    "codex": {"mcp_servers": {"command": COMMAND, "args": ARGS}},
+    "windsurf": {"mcpServers": {"command": COMMAND, "args": ARGS}},
+    "gemini": {"mcpServers": {"command": COMMAND, "args": ARGS}},
+    "opencode": {"mcp": {"type": "local", "command": [COMMAND, *ARGS], "enabled": True}},
+    "openclaw": {"mcp.servers": {"command": COMMAND, "args": ARGS}},
+}
+ON_HTTP: dict[str, dict[str, Any]] = {
+    "claude-code": {"mcpServers": {"type": "http", "url": URL}},
+    "cursor": {"mcpServers": {"url": URL}},
+    "vscode": {"servers": {"type": "http", "url": URL}},
+    "codex": {"mcp_servers": {"url": URL}},
+    "windsurf": {"mcpServers": {"serverUrl": URL}},
+    "gemini": {"mcpServers": {"httpUrl": URL}},
+    "opencode": {"mcp": {"type": "remote", "url": URL, "enabled": True}},
+    "openclaw": {"mcp.servers": {"url": URL, "transport": "streamable-http"}},
+}
+WITH_VARIABLE: dict[str, dict[str, Any]] = {
+    "claude-code": {"headers": {"Authorization": "Bearer ${FOO}"}},
+    "cursor": {"headers": {"Authorization": "Bearer ${env:FOO}"}},
+    "vscode": {"headers": {"Authorization": "Bearer ${env:FOO}"}},
+    "codex": {"bearer_token_env_var": "FOO"},
+    "windsurf": {"headers": {"Authorization": "Bearer ${env:FOO}"}},
+    "gemini": {"headers": {"Authorization": "Bearer ${FOO}"}},
+    "opencode": {"headers": {"Authorization": "Bearer {env:FOO}"}},
+    "openclaw": {"headers": {"Authorization": "Bearer ${FOO}"}},
+}
+
+
+def whole(table: dict[str, Any], more: dict[str, Any] | None = None) -> Any:
+    ((container, entry),) = table.items()
+    value: Any = {"commonplace": entry | (more or {})}
+    for name in reversed(container.split(".")):
+        value = {name: value}
+    return value
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_each_client_starts_the_server_from_a_new_file(
+    client: str, home: Path, do: Callable[..., Ended]
+) -> None:
+    path = home / LOCATIONS[client]
+    ended = do(client, "--yes")
+    assert (ended.code, ended.err) == (0, "")
+    assert parsed(client, path) == whole(ON_STDIO[client])
+    assert f"+++ {path}" in ended.out and f"written to {path}" in ended.out
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert backups(path) == []
+
+
+@pytest.mark.parametrize("client", ON_HTTP)
+def test_each_client_is_given_the_address_in_its_own_words(
+    client: str, home: Path, do: Callable[..., Ended]
+) -> None:
+    path = home / LOCATIONS[client]
+    assert do(client, "--transport", "http", "--yes").code == 0
+    assert parsed(client, path) == whole(ON_HTTP[client])
+    assert do(client, "--token-env", "FOO", "--yes").code == 0
+    assert parsed(client, path) == whole(ON_HTTP[client], WITH_VARIABLE[client])
+    assert do(client, "--token", "s3cret", "--yes").code == 0
+    headers = {CLIENTS[client].headers: {"Authorization": "Bearer s3cret"}}
+    assert parsed(client, path) == whole(ON_HTTP[client], headers)
+
+
+@pytest.mark.parametrize("client", ON_HTTP)
+def test_changing_the_transport_leaves_nothing_of_the_other(
+    client: str, home: Path, do: Callable[..., Ended]
+) -> None:
+    path = home / LOCATIONS[client]
+    do(client, "--token-env", "FOO", "--yes")
+    assert do(client, "--yes").code == 0
+    assert parsed(client, path) == whole(ON_STDIO[client])
+    do(client, "--transport", "http", "--yes")
+    assert parsed(client, path) == whole(ON_HTTP[client])
+
+
+def test_claude_desktop_refuses_an_address(home: Path, do: Callable[..., Ended]) -> None:
+    ended = do("claude-desktop", "--transport", "http", "--yes")
+    assert ended.code == 2
+    assert "takes no URL" in ended.err and "--transport stdio" in ended.err
+    assert not (home / LOCATIONS["claude-desktop"]).exists()
+
+
+def test_the_command_carries_dialect_data_and_space(
+    tmp_path: Path, do: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "c.json"
+    where = ("--config", str(config), "--yes")
+    do("cursor", *where, "--dialect", "other", "--data", "some/dir", "--space", "team")
+    args = parsed("cursor", config)["mcpServers"]["commonplace"]["args"]
+    data = str(Path.cwd() / "some" / "dir")
+    assert args == ["mcp", "--dialect", "other", "--data", data, "--space", "team"]
+    monkeypatch.setenv("COMMONPLACE_DATA", "/elsewhere")
+    do("cursor", *where)
+    args = parsed("cursor", config)["mcpServers"]["commonplace"]["args"]
+    assert args == [*ARGS, "--data", "/elsewhere"]
+    assert do("cursor", *where, "--transport", "http", "--dialect", "other").code == 0
+    assert parsed("cursor", config)["mcpServers"]["commonplace"] == {
+        "url": "http://127.0.0.1:3847/mcp/other"
+    }
+
+
+def test_the_command_is_of_this_installation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["/usr/bin/pytest"])
+    found = PROGRAM()
+    assert Path(found[0]).is_absolute()
+    assert found[1:] in ([], ["-m", "commonplace.cli"])
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    assert PROGRAM() == ["/nowhere/python", "-m", "commonplace.cli"]
+
+
+def test_another_name_stands_beside(home: Path, do: Callable[..., Ended]) -> None:
+    do("cursor", "--yes")
+    do("cursor", "--name", "work", "--space", "work", "--yes")
+    servers = parsed("cursor", home / LOCATIONS["cursor"])["mcpServers"]
+    assert list(servers) == ["commonplace", "work"]
+
+
+@pytest.mark.parametrize(
+    ("client", "name"),
+    [
+        ("claude-code", ".mcp.json"),
+        ("cursor", ".cursor/mcp.json"),
+        ("vscode", ".vscode/mcp.json"),
+        ("codex", ".codex/config.toml"),
+        ("gemini", ".gemini/settings.json"),
+        ("opencode", "opencode.json"),
+    ],
+)
+def test_a_project_has_its_own_file(
+    client: str, name: str, home: Path, do: Callable[..., Ended]
+) -> None:
+    ended = do(client, "--project", "--yes")
+    assert ended.code == 0
+    assert parsed(client, Path.cwd() / name) == whole(ON_STDIO[client])
+    assert "of this machine" in ended.err
+    assert list(home.iterdir()) == []
+
+
+@pytest.mark.parametrize("client", ["claude-desktop", "windsurf", "openclaw"])
+def test_a_client_without_project_files_says_so(client: str, do: Callable[..., Ended]) -> None:
+    ended = do(client, "--project", "--yes")
+    assert ended.code == 2
+    assert "no configuration for a project" in ended.err
+
+
+# Where the files are
+
+
+def located(name: str, system: str, environ: dict[str, str], home: Path) -> str:
+    path = clients.files(CLIENTS[name], system=system, home=home, environ=environ)[0]
+    return path.relative_to(home).as_posix()
+
+
+@pytest.mark.parametrize(
+    ("client", "macos", "windows"),
+    [
+        (
+            "claude-desktop",
+            "Library/Application Support/Claude/claude_desktop_config.json",
+            "AppData/Roaming/Claude/claude_desktop_config.json",
+        ),
+        (
+            "vscode",
+            "Library/Application Support/Code/User/mcp.json",
+            "AppData/Roaming/Code/User/mcp.json",
+        ),
+        ("opencode", ".config/opencode/opencode.json", ".config/opencode/opencode.json"),
+        ("claude-code", ".claude.json", ".claude.json"),
+        ("codex", ".codex/config.toml", ".codex/config.toml"),
+        (
+            "windsurf",
+            ".codeium/windsurf/mcp_config.json",
+            ".codeium/windsurf/mcp_config.json",
+        ),
+    ],
+)
+def test_files_are_found_on_each_system(
+    client: str, macos: str, windows: str, tmp_path: Path
+) -> None:
+    assert located(client, "linux", {}, tmp_path) == LOCATIONS[client]
+    assert located(client, "darwin", {}, tmp_path) == macos
+    assert located(client, "win32", {}, tmp_path) == windows
+
+
+def test_variables_of_the_client_move_its_file(tmp_path: Path) -> None:
+    def file(name: str, **environ: str) -> Path:
+        return clients.files(CLIENTS[name], home=tmp_path, environ=environ, system="linux")[0]
+
+    assert file("claude-code", CLAUDE_CONFIG_DIR="/c") == Path("/c/.claude.json")
+    assert file("codex", CODEX_HOME="/c") == Path("/c/config.toml")
+    assert file("openclaw", OPENCLAW_STATE_DIR="/o") == Path("/o/openclaw.json")
+    assert file("openclaw", OPENCLAW_CONFIG_PATH="/p/x.json", OPENCLAW_STATE_DIR="/o") == Path(
+        "/p/x.json"
+    )
+    assert file("vscode", XDG_CONFIG_HOME="/x") == Path("/x/Code/User/mcp.json")
+
+
+def test_claude_desktop_from_the_windows_store_reads_a_file_of_its_own(tmp_path: Path) -> None:
+    package = tmp_path / "AppData/Local/Packages/Claude_pzs8sxrjxfjjc/LocalCache/Roaming/Claude"
+    package.mkdir(parents=True)
+    old = tmp_path / "AppData/Roaming/Claude/claude_desktop_config.json"
+    old.parent.mkdir(parents=True)
+    old.write_text("{}")
+    found = clients.files(CLIENTS["claude-desktop"], system="win32", home=tmp_path, environ={})
+    assert found == [package / "claude_desktop_config.json", old]
+
+
+def test_the_successor_of_windsurf_is_given_its_file_and_its_word(
+    home: Path, do: Callable[..., Ended]
+) -> None:
+    (home / ".config" / "devin").mkdir(parents=True)
+    do("windsurf", "--transport", "http", "--yes")
+    path = home / ".config" / "devin" / "mcp_config.json"
+    assert parsed("windsurf", path) == {"mcpServers": {"commonplace": {"url": URL}}}
+    assert not (home / LOCATIONS["windsurf"]).exists()
+
+
+def test_an_entry_in_the_former_file_is_taken_out_of_that_one(
+    home: Path, do: Callable[..., Ended]
+) -> None:
+    do("windsurf", "--yes")
+    (home / ".config" / "devin").mkdir(parents=True)
+    assert do("windsurf", "--check").code == 3
+    assert do("windsurf", "--remove", "--yes").code == 0
+    assert not (home / LOCATIONS["windsurf"]).exists()
+
+
+def test_the_opencode_file_that_is_there_is_used(home: Path, do: Callable[..., Ended]) -> None:
+    commented = home / ".config" / "opencode" / "opencode.jsonc"
+    commented.parent.mkdir(parents=True)
+    commented.write_text('{\n  // mine\n  "model": "x",\n}\n')
+    do("opencode", "--yes")
+    assert "commonplace" in parsed("opencode", commented)["mcp"]
+    assert "// mine" in commented.read_text()
+    assert not (home / LOCATIONS["opencode"]).exists()
+    (home / LOCATIONS["opencode"]).write_text("{}")
+    assert "already" in do("opencode", "--yes").out
+
+
+def test_an_opencode_2_file_is_written_its_way(tmp_path: Path, do: Callable[..., Ended]) -> None:
+    config = tmp_path / "opencode.json"
+    config.write_text('{"mcp": {"servers": {"a": {"type": "local", "command": ["a"]}}}}')
+    do("opencode", "--config", str(config), "--yes")
+    assert parsed("opencode", config)["mcp"]["servers"]["commonplace"] == {
+        "type": "local",
+        "command": [COMMAND, *ARGS],
+    }
+    assert do("opencode", "--config", str(config), "--name", "servers").code == 2
+
+
+# What is there already stays
+
+OTHERS: dict[str, list[bytes]] = {
+    "json": [
+        b"",
+        b"\n",
+        b"{}",
+        b"{}\n",
+        b"{\n}\n",
+        b'{"%(c)s": {}}\n',
+        b'{"%(c)s":{"a":{"command":"x"}},"z":[1,2]}',
+        b'{\n  "z": 1.50,\n  "%(c)s": {\n    "a": {"url": "x", "env": {"K": "\\u00e9"}}\n  }\n}',
+        b'{\n\t"%(c)s": {\n\t\t"a": {\n\t\t\t"command": "x"\n\t\t}\n\t},\n\t"y": null\n}',
+        b'{\r\n    "%(c)s": {\r\n        "a": {"url": "http://x"}\r\n    }\r\n}\r\n',
+        b'\xef\xbb\xbf{\n  "%(c)s": {"a": {}}\n}\n',
+        '{\n  "ключ": "値 🌸",\n  "%(c)s": {}\n}\n'.encode(),
+    ],
+    "comments": [
+        b"// nothing yet\n",
+        b'// top\n{\n  // why\n  "%(c)s": {\n    "a": {"url": "x"} // one\n    // last\n  }\n}\n',
+        b'{\n  "%(c)s": {\n    "a": {"command": "x"}, // one\n  },\n  /* all */\n}\n// end\n',
+        b'{\n  "%(c)s": { // none yet\n  },\n}\n',
+        b'{ "%(c)s": { "a": { "command": "x", }, /* b */ }, }\n',
+        b'{\r\n  // windows\r\n  "%(c)s": {\r\n    "a": {},\r\n  },\r\n}\r\n',
+    ],
+    "five": [
+        b"{\n  // ours\n  gateway: {port: 0x10, mode: 'local',},\n  %(c)s: {},\n}\n",
+        b"{%(c)s: {a: {command: 'x',},},}\n",
+        b"{\n  t: 'it''s',\n}\n".replace(b"''", b"\\'"),
+        b"{\n  n: [+1, .5, Infinity, -NaN],\n  long: 'a\\\nb',\n}\n",
+    ],
+    "toml": [
+        b"",
+        b"\n",
+        b'model = "x" # why\n',
+        b'model = "x"',
+        b'# top\n[mcp_servers.a]\ncommand = "x" # one\nargs = [\n  "b", # two\n]\n\n'
+        b"# last\n[profiles.p]\nm = 1\n",
+        b'[mcp_servers]\na = {command = "x"}\n',
+        b'mcp_servers = { a = { command = "x" } }\n',
+        b'[mcp_servers]\na.command = "x"\n[z]\n',
+        b'model = "x"\r\n\r\n[mcp_servers.a]\r\ncommand = "x"\r\n',
+        b'\xef\xbb\xbfmodel = "x"\n',
+        b"[[hooks]]\na = 1\n\n[[hooks]]\na = 2\n",
+    ],
+}
+
+
+def originals(client: str) -> list[bytes]:
+    row = CLIENTS[client]
+    if row.format is Format.TOML:
+        return OTHERS["toml"]
+    kinds = ["json"]
+    if row.format is not Format.JSON:
+        kinds.append("comments")
+    if row.format is Format.JSON5:
+        kinds.append("five")
+    name = row.container[0].encode()
+    return [text.replace(b"%(c)s", name) for kind in kinds for text in OTHERS[kind]]
+
+
+A_CLIENT_OF_EACH_FORMAT = ("claude-code", "opencode", "openclaw", "codex")
+CASES = [
+    (client, transport, original)
+    for client in A_CLIENT_OF_EACH_FORMAT
+    for transport in ("stdio", "http")
+    for original in originals(client)
+]
+
+
+def without_ours(client: str, value: Any) -> Any:
+    """The value without our entry and what was made to hold it."""
+    container = CLIENTS[client].container
+    above = [value]
+    for name in container:
+        above.append(above[-1][name])
+    del above[-1]["commonplace"]
+    for name, holder, held in reversed(list(zip(container, above, above[1:], strict=False))):
+        if not held:
+            del holder[name]
+    return value
+
+
+def pruned(client: str, value: Any) -> Any:
+    value.setdefault(CLIENTS[client].container[0], {})
+    at = value
+    for name in CLIENTS[client].container:
+        at = at.setdefault(name, {})
+    at["commonplace"] = {}
+    return without_ours(client, value)
+
+
+def our_path(client: str) -> tuple[str, ...]:
+    return (*CLIENTS[client].container, "commonplace")
+
+
+def change(client: str, config: Path, entry: dict[str, Any] | None) -> None:
+    settings = settings_files.open_settings(config, CLIENTS[client].format)
+    if entry is None:
+        new = settings_files.without_entry(settings, our_path(client))
+    else:
+        new = settings_files.with_entry(settings, our_path(client), entry)
+    if new != settings.data:
+        settings_files.replace(settings, new)
+
+
+@pytest.mark.parametrize(("client", "transport", "original"), CASES)
+def test_all_else_stays_and_removing_gives_the_very_bytes_back(
+    client: str, transport: str, original: bytes, tmp_path: Path
+) -> None:
+    config = tmp_path / "config"
+    config.write_bytes(original)
+    before = parsed(client, config)
+    ((_, entry),) = (ON_STDIO if transport == "stdio" else ON_HTTP)[client].items()
+    change(client, config, entry)
+    after = parsed(client, config)
+    assert settings_files.find(after, our_path(client)) == entry
+    assert without_ours(client, after) == pruned(client, before)
+    written = config.read_bytes()
+    if b"http://" not in original:
+        for comment in re.findall(rb"//[^\r\n]*|/\*.*?\*/|# [^\r\n]*", original):
+            assert comment in written
+    assert written.startswith(b"\xef\xbb\xbf") == original.startswith(b"\xef\xbb\xbf")
+    if b"\r\n" in original:
+        assert written.count(b"\r\n") == written.count(b"\n")
+    (backup,) = backups(config)
+    assert backup.read_bytes() == original
+
+    change(client, config, entry)
+    assert config.read_bytes() == written and len(backups(config)) == 1
+
+    change(client, config, None)
+    assert config.read_bytes() == original
+
+
+@pytest.mark.parametrize(("client", "transport", "original"), CASES)
+def test_without_the_backup_removing_still_leaves_all_else(
+    client: str, transport: str, original: bytes, tmp_path: Path
+) -> None:
+    config = tmp_path / "config"
+    config.write_bytes(original)
+    before = parsed(client, config)
+    ((_, entry),) = (ON_STDIO if transport == "stdio" else ON_HTTP)[client].items()
+    change(client, config, entry)
+    for backup in backups(config):
+        backup.unlink()
+    change(client, config, None)
+    left = parsed(client, config) if config.exists() else {}
+    assert pruned(client, left) == pruned(client, before)
+    held = b'"a"' in original or b"[mcp_servers.a]" in original
+    if held and len(CLIENTS[client].container) == 1:
+        assert config.read_bytes() == original
+
+
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+@pytest.mark.parametrize("client", ON_HTTP)
+def test_each_client_keeps_its_other_servers(
+    client: str, transport: str, tmp_path: Path, do: Callable[..., Ended]
+) -> None:
+    config = tmp_path / "config"
+    toml = CLIENTS[client].format is Format.TOML
+    other: Any = {"a": {"command": "x"}, "b": {"url": "http://b"}}
+    for name in reversed(CLIENTS[client].container):
+        other = {name: other}
+    original = OTHERS["toml"][4] if toml else json.dumps(other | {"z": 1}, indent=4).encode()
+    config.write_bytes(original)
+    where = ("--config", str(config), "--yes")
+    connected = do(client, *where, "--transport", transport)
+    assert (connected.code, connected.err) == (0, "")
+    again = do(client, *where, "--transport", transport)
+    assert (again.code, len(backups(config))) == (0, 1)
+    assert "nothing to change" in again.out
+    assert do(client, *where, "--remove").code == 0
+    assert config.read_bytes() == original
+    assert "nothing to remove" in do(client, *where, "--remove").out
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_file_made_for_us_goes_with_us(client: str, home: Path, do: Callable[..., Ended]) -> None:
+    path = home / LOCATIONS[client]
+    do(client, "--yes")
+    ended = do(client, "--remove", "--yes")
+    assert (ended.code, path.exists(), len(backups(path))) == (0, False, 1)
+    assert "holds nothing else" in ended.err
+
+
+def test_what_others_added_since_stays_when_we_go(tmp_path: Path, do: Callable[..., Ended]) -> None:
+    config = tmp_path / "mcp.json"
+    config.write_text('{\n  "mcpServers": {\n    "a": {}\n  }\n}\n')
+    where = ("--config", str(config), "--yes")
+    do("cursor", *where)
+    config.write_text(config.read_text().replace('"a": {}', '"a": {},\n    "b": {}'))
+    do("cursor", *where, "--remove")
+    assert config.read_text() == '{\n  "mcpServers": {\n    "a": {},\n    "b": {}\n  }\n}\n'
+
+
+def test_of_our_own_entry_what_we_do_not_say_is_kept(
+    tmp_path: Path, do: Callable[..., Ended]
+) -> None:
+    config = tmp_path / "mcp.json"
+    config.write_text(
+        """{
+  "servers": {
+    "commonplace": {
+      // set up by Ann
+      "type": "stdio",
+      "command": "/old/commonplace",
+      "timeout": 60, // slow disk
+      "args": ["mcp"],
+      "env": {"LANG": "C"}
+    }
+  }
+}
+"""
+    )
+    where = ("--config", str(config), "--yes")
+    do("vscode", *where)
+    text = config.read_text()
+    assert "// set up by Ann" in text and '"timeout": 60, // slow disk' in text
+    entry = parsed("vscode", config)["servers"]["commonplace"]
+    assert entry == {
+        "type": "stdio", "command": COMMAND, "timeout": 60, "args": ARGS, "env": {"LANG": "C"},
+    }  # fmt: skip
+    do("vscode", *where, "--transport", "http")
+    assert parsed("vscode", config)["servers"]["commonplace"] == {
+        "type": "http", "timeout": 60, "url": URL,
+    }  # fmt: skip
+    assert "// slow disk" in config.read_text()
+
+
+@pytest.mark.parametrize(
+    ("client", "odd"),
+    [
+        ("cursor", '{"mcpServers": {"commonplace": "x", "a": {}}}'),
+        ("cursor", '{"mcpServers": {"commonplace": null, "a": {}}}'),
+        ("codex", '[mcp_servers]\ncommonplace = "x"\na = {}\n'),
+    ],
+)
+def test_an_entry_that_is_no_server_is_replaced_and_removed(
+    client: str, odd: str, tmp_path: Path, do: Callable[..., Ended]
+) -> None:
+    config = tmp_path / "config"
+    config.write_text(odd)
+    where = ("--config", str(config), "--yes")
+    assert do(client, *where, "--remove").code == 0
+    config.write_text(odd)
+    assert do(client, *where).code == 0
+    assert settings_files.find(parsed(client, config), our_path(client))["command"] == COMMAND
+
+
+def test_other_headers_are_kept_beside_the_token(tmp_path: Path, do: Callable[..., Ended]) -> None:
+    config = tmp_path / "mcp.json"
+    headers = {"X-Team": "a", "authorization": "Bearer old"}
+    config.write_text(json.dumps({"mcpServers": {"commonplace": {"url": URL, "headers": headers}}}))
+    do("cursor", "--config", str(config), "--token-env", "FOO", "--yes")
+    assert parsed("cursor", config)["mcpServers"]["commonplace"]["headers"] == {
+        "X-Team": "a",
+        "Authorization": "Bearer ${env:FOO}",
+    }
+
+
+# What is refused
+
+BROKEN = {
+    Format.JSON: [b"{", b'{"a": 1,}', b"// c\n{}", b"[]", b"null", b'{"a" 1}', b"{} {}", b"\xff{}"],
+    Format.JSONC: [b"{", b"/* {}", b"{a: 1}", b"[]", b'"x"', b'{"a": tru}', b'{"a": 1 "b": 2}'],
+    Format.JSON5: [b"{", b"{a b: 1}", b"[1]", b"{a: 'x}", b"{a: 1, , }"],
+    Format.TOML: [b"a = ", b"[mcp_servers", b"a = 1\na = 2\n", b"\xff"],
+}
+
+
+@pytest.mark.parametrize(
+    ("client", "broken"),
+    [
+        (client, text)
+        for client, row in CLIENTS.items()
+        for text in BROKEN[row.format][: None if client in A_CLIENT_OF_EACH_FORMAT else 1]
+    ],
+)
+def test_a_broken_file_is_refused_and_left_alone(
+    client: str, broken: bytes, tmp_path: Path, do: Callable[..., Ended]
+) -> None:
+    config = tmp_path / "config"
+    config.write_bytes(broken)
+    for more in ((), ("--remove",), ("--check",)):
+        ended = do(
+            client, "--config", str(config), *(() if "--check" in more else ("--yes",)), *more
+        )
+        assert ended.code == 2
+        assert "cannot be changed safely" in ended.err and "Nothing was changed" in ended.err
+    assert config.read_bytes() == broken
+    assert list(tmp_path.glob("config*")) == [config]
+
+
+@pytest.mark.parametrize(
+    ("client", "odd"),
+    [
+        ("cursor", b'{"mcpServers": []}'),
+        ("cursor", b'{"mcpServers": null}'),
+        ("cursor", b'{"mcpServers": {}, "mcpServers": {"a": {}}}'),
+        ("codex", b'mcp_servers = "none"\n'),
+        ("openclaw", b"{mcp: {servers: 3}}"),
+    ],
+)
+def test_a_file_that_leaves_no_room_is_refused_with_what_to_paste(
+    client: str, odd: bytes, tmp_path: Path, do: Callable[..., Ended]
+) -> None:
+    config = tmp_path / "config"
+    config.write_bytes(odd)
+    ended = do(client, "--config", str(config), "--yes")
+    assert ended.code == 2
+    assert "add this by hand" in ended.err and COMMAND in ended.err
+    assert config.read_bytes() == odd
+
+
+def test_what_is_not_a_file_is_refused(tmp_path: Path, do: Callable[..., Ended]) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("pipe", "."):
+        ended = do("cursor", "--config", str(tmp_path / name), "--yes")
+        assert (ended.code, "is not a file" in ended.err) == (2, True)
+    (tmp_path / "round").symlink_to(tmp_path / "round")
+    assert do("cursor", "--config", str(tmp_path / "round"), "--yes").code == 5
+
+
+def test_a_place_that_cannot_be_written_is_told(
+    tmp_path: Path, do: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    ended = do("cursor", "--config", str(tmp_path / "file" / "mcp.json"), "--yes")
+    assert (ended.code, "cannot be" in ended.err) == (5, True)
+
+    config = tmp_path / "mcp.json"
+    config.write_text("{}")
+    config.chmod(0o444)
+    monkeypatch.setattr(os, "access", lambda _, mode: mode != os.W_OK)  # root may do all
+    ended = do("cursor", "--config", str(config), "--yes")
+    assert (ended.code, "write-protected" in ended.err) == (5, True)
+    assert config.read_text() == "{}"
+    assert [path.name for path in tmp_path.glob("*mcp.json*")] == ["mcp.json"]
+
+
+def test_a_failing_disk_leaves_the_file_as_it_was(
+    tmp_path: Path, do: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "mcp.json"
+    config.write_text("{}")
+
+    def fail(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    ended = do("cursor", "--config", str(config), "--yes")
+    assert (ended.code, "No space left" in ended.err) == (5, True)
+    assert config.read_text() == "{}"
+    assert not list(tmp_path.glob(".mcp.json*"))
+
+
+def test_a_link_stays_a_link_and_rights_stay(tmp_path: Path, do: Callable[..., Ended]) -> None:
+    real = tmp_path / "dotfiles" / "cursor.json"
+    real.parent.mkdir()
+    real.write_text("{}")
+    real.chmod(0o640)
+    link = tmp_path / "mcp.json"
+    link.symlink_to(real)
+    ended = do("cursor", "--config", str(link), "--yes")
+    assert ended.code == 0
+    assert link.is_symlink() and "commonplace" in parsed("cursor", real)["mcpServers"]
+    (backup,) = backups(real)
+    assert stat.S_IMODE(real.stat().st_mode) == stat.S_IMODE(backup.stat().st_mode) == 0o640
+    do("cursor", "--config", str(link), "--remove", "--yes")
+    assert link.is_symlink() and real.read_text() == "{}"
+
+
+@pytest.mark.parametrize("now", ['{"mcpServers": {"b": {}}}', None])
+def test_nothing_is_written_over_what_came_in_between(
+    now: str | None, tmp_path: Path, do: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "mcp.json"
+    config.write_text("{}")
+
+    def agree(as_json: bool) -> bool:
+        config.unlink() if now is None else config.write_text(now)
+        return True
+
+    monkeypatch.setattr(connect, "_agreed", agree)
+    ended = do("cursor", "--config", str(config))
+    assert (ended.code, "in the meantime" in ended.err) == (4, True)
+    assert (config.read_text() if config.exists() else None) == now
+    assert not backups(config)
+
+
+def test_a_file_that_appears_in_between_is_not_overwritten(
+    tmp_path: Path, do: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "mcp.json"
+    monkeypatch.setattr(connect, "_agreed", lambda as_json: bool(config.write_text("{}")))
+    assert do("cursor", "--config", str(config)).code == 4
+    assert config.read_text() == "{}"
+
+
+def test_two_changes_in_one_second_keep_two_backups(
+    tmp_path: Path, do: Callable[..., Ended]
+) -> None:
+    config = tmp_path / "mcp.json"
+    config.write_text("{}")
+    for number in range(3):
+        do("cursor", "--config", str(config), "--name", f"n{number}", "--yes")
+    assert len(backups(config)) == 3
+    assert all(re.fullmatch(r"mcp\.json\.bak-\d{14}(-\d)?", each.name) for each in backups(config))
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (("nobody",), "There is no client nobody"),
+        ((), "Which client?"),
+        (("cursor", "--name", "a b"), "letters, digits"),
+        (("cursor", "--name", ""), "letters, digits"),
+        (("cursor", "--transport", "sse"), "stdio or http"),
+        (("cursor", "--url", "localhost:3847"), "not a URL"),
+        (("cursor", "--url", "http://x y"), "not a URL"),
+        (("cursor", "--url", "http://x:99999"), "not a URL"),
+        (("cursor", "--transport", "stdio", "--url", URL), "has no URL"),
+        (("cursor", "--transport", "stdio", "--token", "x"), "takes no token"),
+        (("cursor", "--token", "x", "--token-env", "X"), "Choose one"),
+        (("cursor", "--token", "a b"), "one word"),
+        (("cursor", "--token-env", "a-b"), "name of a variable"),
+        (("cursor", "--transport", "http", "--space", "x"), "its own data directory"),
+        (("cursor", "--transport", "http", "--data", "x"), "its own data directory"),
+        (("cursor", "--url", URL, "--dialect", "x"), "says which dialect"),
+        (("cursor", "--dialect", "A B"), "dialect's name"),
+        (("cursor", "--space", "A B"), "space's name"),
+        (("cursor", "--check", "--remove"), "exclude each other"),
+        (("cursor", "--config", "x", "--project"), "Choose one"),
+        (("cursor", "--check", "--timeout", "0"), "time limit"),
+        (("--list", "--config", "x"), "usual files"),
+    ],
+)
+def test_bad_input_is_refused(args: tuple[str, ...], says: str, do: Callable[..., Ended]) -> None:
+    ended = do(*args)
+    assert ended.code == 2
+    assert says in ended.err
+
+
+# Asking
+
+
+def test_nobody_is_asked_without_a_terminal(home: Path, do: Callable[..., Ended]) -> None:
+    for more in ((), ("--dry-run",), ("--dry-run", "--yes")):
+        ended = do("cursor", *more)
+        assert ended.code == 0
+        assert f"+++ {home / LOCATIONS['cursor']}" in ended.out
+        assert "write it with --yes" in ended.err
+    assert list(home.iterdir()) == []
+
+
+@pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("n\n", 1), ("\n", 1)])
+def test_at_a_terminal_the_person_decides(
+    answer: str, code: int, home: Path, do: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Terminal:
+        def isatty(self) -> bool:
+            return True
+
+        def readline(self) -> str:
+            return answer
+
+    monkeypatch.setattr(sys, "stdin", Terminal())
+    ended = do("cursor")
+    assert ended.code == code
+    assert (home / LOCATIONS["cursor"]).exists() == (code == 0)
+
+
+def test_scripts_read_json(home: Path, do: Callable[..., Ended]) -> None:
+    path = home / LOCATIONS["cursor"]
+    shown = do("cursor", "--json").json
+    assert (shown["action"], shown["written"], path.exists()) == ("add", False, False)
+    done = do("cursor", "--json", "--yes").json
+    assert done == shown | {"written": True}
+    assert done["entry"] == ON_STDIO["cursor"]["mcpServers"] and "+++" in done["diff"]
+    assert do("cursor", "--json", "--yes").json["action"] == "none"
+    changed = do("cursor", "--json", "--yes", "--transport", "http").json
+    assert changed["action"] == "update" and Path(changed["backup"]).exists()
+    assert do("cursor", "--json", "--yes", "--remove").json["action"] == "remove"
+    failed = do("cursor", "--json", "--transport", "x")
+    assert json.loads(failed.err)["error"]["field"] == "transport"
+
+
+def patched(old: list[str], diff: str) -> list[str]:
+    """What `patch` makes of it."""
+    new, at = [], 0
+    for line in diff.split("\n")[2:]:
+        if line.startswith("@@"):
+            start = int(re.findall(r"-(\d+)", line)[0])
+            begin = start if re.search(r"-\d+,0", line) else start - 1
+            new += old[at:begin]
+            at = begin
+        elif line.startswith("+"):
+            new.append(line[1:])
+        else:
+            assert old[at] == line[1:]
+            new += [line[1:]] if line.startswith(" ") else []
+            at += 1
+    return new + old[at:]
+
+
+SOME_LINES = st.lists(st.sampled_from(["a", "b", "-", "\u2028", "\r", "@"]), max_size=14)
+
+
+@settings(deadline=None)
+@given(SOME_LINES, SOME_LINES, SOME_LINES, SOME_LINES)
+def test_the_change_shown_is_the_change_made(
+    top: list[str], old: list[str], new: list[str], bottom: list[str]
+) -> None:
+    before, after = [*top, *old, *bottom], [*top, *new, *bottom]
+    data, changed = ("".join(f"{line}\n" for line in each).encode() for each in (before, after))
+    file = settings_files.Settings(Path("/x"), Path("/x"), Format.JSON, data)
+    assert patched(before, settings_files.difference(file, changed)) == after
+
+
+def test_a_change_late_in_a_long_file_has_the_right_line_numbers(
+    tmp_path: Path, do: Callable[..., Ended]
+) -> None:
+    config = tmp_path / "mcp.json"
+    many = {f"server{number}": {"command": "x"} for number in range(3000)}
+    config.write_text(json.dumps({"mcpServers": many, "z": 1}, indent=2))
+    diff = do("cursor", "--config", str(config)).out
+    lines = config.read_text().split("\n")
+    (header,) = re.findall(r"^@@ -(\d+),\d+ \+\1,\d+ @@\n(.*)$", diff, re.MULTILINE)
+    assert lines[int(header[0]) - 1] == header[1][1:]
+    assert len(diff.split("\n")) < 30
+
+
+def test_the_change_cannot_steer_the_terminal(tmp_path: Path, do: Callable[..., Ended]) -> None:
+    config = tmp_path / "mcp.json"
+    config.write_text('{\n  "mcpServers": {\n    "a": {} // \x1b[2J\n  }\n}\n')
+    ended = do("cursor", "--config", str(config))
+    assert "\x1b" not in ended.out and "\\u{1b}" in ended.out
+
+
+def test_the_list_tells_of_every_client(home: Path, do: Callable[..., Ended]) -> None:
+    do("cursor", "--yes")
+    do("codex", "--transport", "http", "--yes")
+    (home / LOCATIONS["gemini"]).parent.mkdir()
+    (home / LOCATIONS["gemini"]).write_text("{")
+    (home / LOCATIONS["claude-code"]).write_text("{}")
+    ended = do("--list", "--json")
+    rows = {row["client"]: row for row in map(json.loads, ended.out.splitlines())}
+    assert list(rows) == list(CLIENTS)
+    assert {name: row["path"] for name, row in rows.items()} == {
+        name: str(home / location) for name, location in LOCATIONS.items()
+    }
+    assert (rows["cursor"]["connected"], rows["cursor"]["transport"]) == (True, "stdio")
+    assert (rows["codex"]["connected"], rows["codex"]["transport"]) == (True, "http")
+    assert (rows["claude-code"]["exists"], rows["claude-code"]["connected"]) == (True, False)
+    assert "not valid" in rows["gemini"]["error"]
+    assert not rows["vscode"]["exists"]
+    text = do("--list").out
+    for words in ("connected (stdio)", "connected (http)", "no such file", "not valid JSON"):
+        assert words in text
+    project = [
+        json.loads(line)["client"] for line in do("--list", "--project", "--json").out.splitlines()
+    ]
+    assert project == [name for name, row in CLIENTS.items() if row.project]
+
+
+# Trying it
+
+
+def configured(tmp_path: Path, *behaviour: str, **more: Any) -> tuple[str, ...]:
+    config = tmp_path / "check.json"
+    entry = {"command": sys.executable, "args": [SERVER, *behaviour], **more}
+    config.write_text(json.dumps({"mcpServers": {"commonplace": entry}}))
+    return ("cursor", "--config", str(config), "--check")
+
+
+def test_a_configured_server_is_started_and_asked(tmp_path: Path, do: Callable[..., Ended]) -> None:
+    asked = configured(tmp_path, "good", "with args", env={"SMALL": "yes"})
+    ended = do(*asked)
+    assert (ended.code, ended.err) == (0, "")
+    assert "it answers: small 1.2.3" in ended.out and "1 tools" in ended.out
+    assert "context: nothing is known yet; yes with args" in ended.out
+    found = do(*asked, "--json").json
+    assert found["ok"] and found["called"] == "context" and found["protocol"]
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_what_is_written_is_understood_again(client: str) -> None:
+    row = CLIENTS[client]
+    started = clients.Stdio(COMMAND, tuple(ARGS))
+    assert clients.server(row, clients.entry(row, started), {}) == started
+    if row.http is not None:
+        running = clients.entry(row, clients.Http(URL), token_env="FOO")
+        expected = clients.Http(URL, {"Authorization": "Bearer s3cret"})
+        assert clients.server(row, running, {"FOO": "s3cret"}) == expected
+        plain = clients.entry(row, clients.Http(URL), token="s3cret")
+        assert clients.server(row, plain, {}) == expected
+
+
+@pytest.mark.parametrize("client", ["claude-desktop", "codex", "opencode"])
+def test_a_connected_client_can_be_checked(
+    client: str, do: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connect, "_program", lambda: [sys.executable, SERVER, "good"])
+    do(client, "--yes")
+    found = do(client, "--check", "--json")
+    assert (found.code, found.json["ok"]) == (0, True)
+    assert "mcp --dialect commonplace" in found.json["answer"]
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "says"),
+    [
+        ("hang", "no complete answer within 2 seconds"),
+        ("garbage", "not MCP messages"),
+        ("exit", "no such luck"),
+        ("failing", "the tool context failed"),
+    ],
+)
+def test_a_server_that_misbehaves_is_told_of(
+    behaviour: str, says: str, tmp_path: Path, do: Callable[..., Ended]
+) -> None:
+    limit = () if behaviour in ("exit", "failing") else ("--timeout", "2")
+    begun = time.monotonic()
+    ended = do(*configured(tmp_path, behaviour), *limit)
+    assert time.monotonic() - begun < 30
+    assert ended.code == 6
+    assert "it does not work" in ended.out and says in ended.out
+    assert ended.err == ""
+
+
+def test_a_server_that_talks_beside_still_counts(tmp_path: Path, do: Callable[..., Ended]) -> None:
+    assert do(*configured(tmp_path, "chatty")).code == 0
+
+
+def test_only_what_reads_is_called(tmp_path: Path, do: Callable[..., Ended]) -> None:
+    assert do(*configured(tmp_path, "reader"), "--json").json["called"] == "look"
+    other = do(*configured(tmp_path, "other"), "--json").json
+    assert (other["ok"], other["called"], other["tools"]) == (True, "", 1)
+
+
+def test_a_program_that_is_not_there_is_told(tmp_path: Path, do: Callable[..., Ended]) -> None:
+    asked = configured(tmp_path, "good", command="/nowhere/commonplace")
+    ended = do(*asked)
+    assert (ended.code, "no program /nowhere/commonplace" in ended.out) == (6, True)
+
+
+def test_an_entry_that_is_off_missing_or_empty_is_told(
+    tmp_path: Path, do: Callable[..., Ended]
+) -> None:
+    assert "switched off" in do(*configured(tmp_path, "exit", disabled=True)).err
+    assert do(*configured(tmp_path, "good"), "--name", "other").code == 3
+    (tmp_path / "check.json").write_text('{"mcpServers": {"commonplace": {}}}')
+    ended = do("cursor", "--config", str(tmp_path / "check.json"), "--check")
+    assert (ended.code, "neither a command nor a URL" in ended.err) == (2, True)
+
+
+@contextmanager
+def served(*more: str) -> Iterator[str]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    process = subprocess.Popen([sys.executable, SERVER, "http", str(port), *more])
+    try:
+        until = time.monotonic() + 30
+        while time.monotonic() < until:
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            time.sleep(0.05)
+        yield f"http://127.0.0.1:{port}/mcp/commonplace"
+    finally:
+        process.terminate()
+        process.wait(timeout=30)
+
+
+@pytest.mark.parametrize("client", ["codex", "windsurf"])
+def test_a_running_server_is_reached_with_its_token(
+    client: str, do: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with served("s3cret") as url:
+        do(client, "--url", url, "--token-env", "FOO", "--yes")
+        unset = do(client, "--check")
+        assert (unset.code, "FOO, which is not set" in unset.err) == (2, True)
+        monkeypatch.setenv("FOO", "s3cret")
+        right = do(client, "--check", "--json")
+        assert (right.code, right.json["called"]) == (0, "context")
+        if client == "codex":
+            monkeypatch.setenv("FOO", "wrong")
+            wrong = do(client, "--check")
+            assert wrong.code == 6
+            assert "401" in wrong.out
+
+
+def test_a_server_that_does_not_run_is_told(do: Callable[..., Ended]) -> None:
+    with served() as url:
+        do("cursor", "--url", url, "--yes")
+        assert do("cursor", "--check").code == 0
+    ended = do("cursor", "--check", "--timeout", "10")
+    assert ended.code == 6
+    assert "commonplace serve" in ended.err
+
+
+def test_the_command_we_write_starts_our_own_server(
+    home: Path, do: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from commonplace.cli.app import app
+
+    if not any(command.name == "mcp" for command in app.registered_commands):
+        pytest.skip("this build has no mcp command")
+    program = [sys.executable, "-m", "commonplace.cli"]
+    monkeypatch.setattr(connect, "_program", lambda: program)
+    do("claude-code", "--data", str(tmp_path / "data"), "--yes")
+    ended = do("claude-code", "--check", "--timeout", "120", "--json")
+    assert ended.code == 0, ended.out + ended.err
+    assert ended.json["called"] == "context"
+
+
+# The text itself
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**6), 10**6) | st.floats(-1e6, 1e6) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+OBJECTS = st.dictionaries(st.text(max_size=4), VALUES, max_size=4)
+LAYOUTS = st.sampled_from([None, 0, 1, 2, 4, "\t"])
+
+
+@settings(deadline=None)
+@given(OBJECTS, LAYOUTS, st.sampled_from([Format.JSON, Format.JSONC, Format.JSON5]))
+def test_plain_json_is_read_alike_in_every_format(
+    value: dict[str, Any], layout: Any, format: Format
+) -> None:
+    text = json.dumps(value, indent=layout, ensure_ascii=bool(layout))
+    assert json_text.read(text, format) == value
+
+
+@settings(deadline=None)
+@given(OBJECTS, OBJECTS, LAYOUTS, st.text(max_size=3), OBJECTS, st.booleans())
+def test_writing_and_removing_change_one_name_only(
+    value: dict[str, Any],
+    held: dict[str, Any],
+    layout: Any,
+    name: str,
+    entry: dict[str, Any],
+    windows: bool,
+) -> None:
+    value = value | {"holder": held}
+    text = json.dumps(value, indent=layout)
+    text = text.replace("\n", "\r\n") if windows else text
+    written = json_text.write(text, Format.JSON, ("holder", name), entry)
+    assert json.loads(written) == value | {"holder": held | {name: entry}}
+    if "\r\n" in text:
+        assert written.count("\r\n") == written.count("\n")
+    removed = json_text.remove(written, Format.JSON, ("holder", name))
+    left = {key: each for key, each in held.items() if key != name}
+    assert json.loads(removed) == value | {"holder": left}
+    if held and name not in held and layout is not None:
+        assert removed == text
+
+
+@settings(deadline=None)
+@given(st.text(max_size=40), st.sampled_from(list(Format)[:3]))
+def test_any_text_is_read_or_refused(text: str, format: Format) -> None:
+    try:
+        value = json_text.read(text, format)
+    except json_text.NotReadable as error:
+        assert re.search(r"line \d+, column \d+", str(error))
+    else:
+        if format is Format.JSON and text.strip(" \t\r\n"):
+            assert json.loads(text) == value
+
+
+def test_the_page_has_every_client_and_option(do: Callable[..., Ended]) -> None:
+    page = DOCS.read_text(encoding="utf-8")
+    for name in CLIENTS:
+        assert f"`{name}`" in page
+    for option in re.findall(r"(--[a-z-]+)", do("--help").out):
+        assert option in page or option in ("--json", "--help"), option
+    assert terminal.visible(page) == page
