@@ -258,8 +258,8 @@ def test_looking_creates_nothing(do: Callable[..., Ended], data: Path) -> None:
 
 
 def test_every_typed_error_has_an_exit_code() -> None:
-    kinds = set(CommonplaceError.__subclasses__())
-    assert kinds == set(EXIT_CODES)
+    kinds = CommonplaceError.__subclasses__()
+    assert {kind for kind in kinds if kind.__module__ == "commonplace.errors"} == set(EXIT_CODES)
     assert set(EXIT_CODES.values()) == {2, 3, 4, 5}
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from commonplace.cli import INTERRUPTED, connect, memories, servers, stores
+from commonplace.cli import INTERRUPTED, access, connect, memories, servers, stores
 from commonplace.cli.terminal import visible
 from commonplace.errors import (
     CommonplaceError,
@@ -71,7 +71,8 @@ class Commands(TyperGroup):
             return super().invoke(ctx)
         except CommonplaceError as error:
             _complain(error.as_dict())
-            code = next(code for kind, code in EXIT_CODES.items() if isinstance(error, kind))
+            known = (code for kind, code in EXIT_CODES.items() if isinstance(error, kind))
+            code = next(known, EXIT_CODES[InvalidInput])
         except KeyboardInterrupt:
             sys.stderr.write("\ninterrupted; everything stored so far is safe\n")
             code = INTERRUPTED
@@ -112,7 +113,7 @@ def _start(
 
 for command in (*servers.COMMANDS, *connect.COMMANDS, *memories.COMMANDS, *stores.COMMANDS):
     app.command(name=command.__name__.rstrip("_"))(command)
-for name, group in servers.GROUPS.items():
+for name, group in {**servers.GROUPS, **access.GROUPS}.items():
     app.add_typer(group, name=name)
 
 

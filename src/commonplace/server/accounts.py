@@ -51,7 +51,7 @@ class Cost:
             n=self.n,
             r=self.r,
             p=self.p,
-            maxmem=2 * 128 * self.n * self.r,
+            maxmem=128 * self.r * (self.n + self.p + 2) + 65_536,
             dklen=HASH_BYTES,
         )
 

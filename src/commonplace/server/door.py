@@ -6,6 +6,7 @@ carries its caller in the ASGI scope; nothing behind the door looks at a header 
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import re
@@ -14,6 +15,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import parse_qsl
 
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -31,7 +33,11 @@ from commonplace.server.signed import Tokens
 STILL = "commonplace.still"  # where a stream finds how to ask again who calls
 DEPTH = 64
 FAILURES_A_MINUTE = 30
-_MARKS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
+BODY_SECONDS = 30.0  # in which a body must have come
+MOST_CALLS = 100  # in one message: each that is refused is written down
+METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
+# A string that does not end is one to the end: it is looked at once, not once for each quote in it.
+_MARKS = re.compile(rb'"(?:[^"\\]|\\.)*+"?|[\[\]{}]', re.DOTALL)
 _NONE = ("", "0")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _HEADERS = {
@@ -55,6 +61,8 @@ class Entrance:
     public: bool = False
     mcp: bool = False
     uploads: int = 0
+    being: str = ""
+    """The Being that the path names."""
 
 
 class Door:
@@ -126,7 +134,8 @@ class Door:
         return dressed
 
     def _observe(self, visit: _Visit, seconds: float) -> None:
-        route, method = visit.entrance.route, visit.method
+        route = visit.entrance.route
+        method = visit.method if visit.method in METHODS else "other"  # anybody can invent one
         self._metrics.requests.labels(route, method, str(visit.status)).inc()
         self._metrics.seconds.labels(route).observe(seconds)
         log.info(
@@ -155,6 +164,9 @@ class Door:
             return
         caller = await self._caller(visit, body, receive, send)
         if caller is None:
+            return
+        if caller.being and any(named != caller.being for named in visit.beings()):
+            await self._turn_away(visit, receive, send, 404, "NOT_FOUND", "There is nothing here.")
             return
         if caller.credential:
             wait = self._rates.take(f"credential {caller.credential}")
@@ -191,17 +203,29 @@ class Door:
             await self._turn_away(visit, receive, send, 413, "TOO_LARGE", too_large)
             return None
         parts, size = [], 0
-        while True:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                return None
-            parts.append(message.get("body", b""))
-            size += len(parts[-1])
-            if size > limit:
-                await self._turn_away(visit, receive, send, 413, "TOO_LARGE", too_large)
-                return None
-            if not message.get("more_body"):
-                break
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                while True:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        return None
+                    parts.append(message.get("body", b""))
+                    size += len(parts[-1])
+                    if size > limit or not message.get("more_body"):
+                        break
+        except TimeoutError:
+            await self._turn_away(
+                visit, receive, send, 408, "TOO_SLOW", "The body did not come in time."
+            )
+            return None
+        if size > limit:
+            await self._turn_away(visit, receive, send, 413, "TOO_LARGE", too_large)
+            return None
+        if size and not kind:  # sent in chunks, without a word of how many
+            await self._turn_away(
+                visit, receive, send, 415, "CONTENT_TYPE", "The body must be application/json."
+            )
+            return None
         body = b"".join(parts)
         if (
             kind == "application/json"
@@ -210,6 +234,11 @@ class Door:
         ):
             await self._turn_away(
                 visit, receive, send, 400, "TOO_DEEP", f"JSON may be {DEPTH} levels deep."
+            )
+            return None
+        if visit.entrance.mcp and len(calls_in(body)) > MOST_CALLS:
+            await self._turn_away(
+                visit, receive, send, 413, "TOO_LARGE", f"A batch may have {MOST_CALLS} calls."
             )
             return None
         return body
@@ -222,14 +251,14 @@ class Door:
         open_here = self._settings.local and not self._settings.require_token
         if not given and open_here and is_loopback(visit.address):
             return Caller(space="default")
-        wait = self._failures.wait(visit.address)
-        if wait:
-            await self._slow_down(visit, receive, send, wait)
-            return None
         try:
             caller = self._recognised(given, visit)
         except Unauthenticated as error:
-            self._failures.take(visit.address)
+            # Those whose token is good are let in: behind a proxy, all have one address.
+            wait = self._failures.take(visit.address)
+            if wait:
+                await self._slow_down(visit, receive, send, wait)
+                return None
             log.warning("not recognised", extra={"why": error.reason, "address": visit.address})
             await self._not_recognised(visit, body, error, receive, send)
             return None
@@ -238,8 +267,10 @@ class Door:
     def _recognised(self, given: list[bytes], visit: _Visit) -> Caller:
         if len(given) != 1:
             raise Unauthenticated("no token" if not given else "several tokens")
-        scheme, _, token = given[0].decode("latin-1").partition(" ")
-        if scheme.lower() != "bearer":
+        scheme, blank, token = given[0].decode("latin-1").strip().partition(" ")
+        if not blank:
+            token = scheme  # some clients send it bare
+        elif scheme.lower() != "bearer":
             raise Unauthenticated("not a bearer token")
         resource = self._settings.base_url + visit.scope["path"].rstrip("/")
 
@@ -258,8 +289,12 @@ class Door:
         send: Send,
     ) -> None:
         dialect = visit.entrance.dialect.name if visit.entrance.dialect else ""
-        for call in calls_in(body):
-            name, arguments = _named(call)
+        calls: list[tuple[str, dict[str, Any]]] = []
+        if visit.entrance.mcp:
+            calls = [_named(call) for call in calls_in(body)]
+        elif dialect:
+            calls = [(f"{visit.method} {visit.entrance.route}", {})]
+        for name, arguments in calls:
             await self._workers.run(
                 self._gate.refuse, None, visit.circumstances(), dialect, name, arguments, error
             )
@@ -351,8 +386,16 @@ class _Visit:
             client=self.header("user-agent")[:200],
             session=self.header("mcp-session-id")[:200],
             address=self.address,
-            idempotency_key=self.header("idempotency-key")[:200],
+            idempotency_key=self.header("idempotency-key"),
         )
+
+    def beings(self) -> list[str]:
+        """Every Being that the address names."""
+        if not self.entrance.mcp:
+            return []
+        query = parse_qsl(self.scope["query_string"].decode("latin-1"), keep_blank_values=True)
+        asked = [value for name, value in query if name == "being_id"]
+        return [self.entrance.being, *asked] if self.entrance.being else asked
 
 
 def depth(body: bytes) -> int:

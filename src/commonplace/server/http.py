@@ -23,11 +23,12 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from commonplace import __version__
-from commonplace.dialects.contract import Call, Caller, Dialect, Setting, Tool
+from commonplace.dialects.contract import Call, Caller, Dialect, NotPermitted, Setting, Tool
 from commonplace.engine.library import Library
+from commonplace.errors import CommonplaceError
 from commonplace.server import served
 from commonplace.server.accounts import Accounts
-from commonplace.server.credentials import Unauthenticated
+from commonplace.server.credentials import Credentials, Unauthenticated
 from commonplace.server.door import STILL, Door, Entrance
 from commonplace.server.gate import Gate
 from commonplace.server.observing import Metrics
@@ -37,6 +38,7 @@ from commonplace.server.signed import Tokens
 from commonplace.storage.sqlite import Store
 
 STREAMS = 256  # event streams open at the same time
+NOTE_SECONDS = 60.0
 WATCH_SECONDS = 2.0  # how often an open stream asks whether its credential still stands
 VERSION_HEADER = b"mcp-protocol-version"
 
@@ -162,14 +164,13 @@ def application(
     streams = Streams(metrics)
     setting = Setting(library=parts.library, system=parts.system, environ=os.environ)
     servers = {name: build(dialect, gate, workers) for name, dialect in dialects.items()}
-    default = dialects[settings.dialect]
+    default = served.load(settings.dialect)
 
     paths: dict[str, str] = {"/mcp": default.name, "/mcp/": default.name}
     for name, where in served.DIALECTS.items():
         for path in where.paths:
             paths[path] = paths[f"{path}/"] = name
     endpoints = {path: Endpoint(path, servers[name], streams) for path, name in paths.items()}
-    any_being = Endpoint("/mcp", servers[default.name], streams)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -177,8 +178,10 @@ def application(
             for dialect in dialects.values():
                 if dialect.running is not None:
                     stack.enter_context(dialect.running(setting))
-            for endpoint in (*endpoints.values(), any_being):
+            for endpoint in endpoints.values():
                 await stack.enter_async_context(endpoint.manager.run())
+            noting = asyncio.create_task(_note_use(parts.tokens.credentials, workers))
+            stack.callback(noting.cancel)
             yield
             streams.close()
         await asyncio.to_thread(workers.close)
@@ -189,10 +192,15 @@ def application(
     def operation(name: str) -> Callable[[Request], Any]:
         async def endpoint(request: Request) -> Response:
             admitted: Admitted = request.scope[ADMITTED]
-            if not gate.permitted(admitted.caller, own.name, name):
-                body = {"error": {"code": "FORBIDDEN", "message": "This needs the scope 'admin'."}}
-                return JSONResponse(body, 403)
-            wire = await workers.perform(admitted, own, name, {})
+            try:
+                wire = await workers.perform(admitted, own, name, {})
+            except NotPermitted as error:
+                body = {"error": {"code": error.code, "message": str(error)}}
+                needed = 'Bearer error="insufficient_scope", scope="admin"'
+                return JSONResponse(body, 403, {"www-authenticate": needed})
+            if wire["isError"]:
+                code, _, message = wire["content"][0]["text"].partition(": ")
+                return JSONResponse({"error": {"code": code, "message": message}}, 503)
             if "structuredContent" in wire:
                 return JSONResponse(wire["structuredContent"])
             return PlainTextResponse(wire["content"][0]["text"])
@@ -210,7 +218,7 @@ def application(
             for route in served.routes(name, _ThroughGate(workers, dialects[name]))
         ),
         *(Route(path, endpoint) for path, endpoint in endpoints.items()),
-        Route("/mcp/{being_id}", any_being),
+        Route("/mcp/{being_id}", endpoints["/mcp"]),
     ]
     app = Starlette(routes=routes, lifespan=lifespan, exception_handlers=_HANDLERS)
     app.router.redirect_slashes = False
@@ -222,12 +230,15 @@ def application(
         if path in public or path.startswith("/.well-known/"):
             return Entrance(path if path in public else "/.well-known", public=True)
         if path.startswith("/mcp/") and path.count("/") == 2:
-            return Entrance("/mcp/{being_id}", default, mcp=True)
+            being = path.removeprefix("/mcp/")
+            return Entrance("/mcp/{being_id}", default, mcp=True, being=being)
         for name, where in served.DIALECTS.items():
             for rest in where.rest:
                 if rest.matches(path):
                     return Entrance(rest.path, dialects[name], rest.public, uploads=rest.uploads)
-        return Entrance(path if path in ("/health/details", "/metrics") else "unknown")
+        return (
+            Entrance(path, own) if path in ("/health/details", "/metrics") else Entrance("unknown")
+        )
 
     return Door(
         app,
@@ -239,6 +250,17 @@ def application(
         metrics=metrics,
         challenge=challenge or (lambda _: "Bearer"),
     )
+
+
+async def _note_use(credentials: Credentials, workers: Workers) -> None:
+    """Write down now and then which tokens were used, and forget those that ended long ago."""
+    while True:
+        await asyncio.sleep(NOTE_SECONDS)
+        try:
+            await workers.run(credentials.flush)
+            await workers.run(credentials.prune)
+        except CommonplaceError as error:
+            log.warning("the use of tokens could not be noted", extra={"why": error.message})
 
 
 class _ThroughGate:

@@ -1,0 +1,406 @@
+"""Commands about who may come in: tokens, and people who can log in."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from commonplace.cli import options
+from commonplace.cli.options import AsJson, Data, Space
+from commonplace.cli.terminal import bold, dim, emit, local, note, one_line, say, visible
+from commonplace.errors import InvalidInput, NotFound
+
+if TYPE_CHECKING:
+    from commonplace.server.accounts import Accounts
+    from commonplace.server.credentials import Credential
+    from commonplace.server.signed import Tokens
+    from commonplace.server.vault import Vault
+    from commonplace.storage.sqlite import Store
+
+_SPAN = re.compile(r"(\d{1,6})([smhdwy])")
+_SPAN_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800, "y": 31_557_600}
+
+token = typer.Typer(help="Tokens: what agents and programs come in with.", rich_markup_mode=None)
+user = typer.Typer(
+    help="People who can log in on the page where an app asks for access.", rich_markup_mode=None
+)
+GROUPS = {"token": token, "user": user}
+
+User = Annotated[str, typer.Option("--user", metavar="NAME", help="Whose it is.")]
+PasswordStdin = Annotated[
+    bool, typer.Option("--password-stdin", help="Read the password from standard input.")
+]
+
+
+@dataclass(frozen=True, slots=True)
+class _Access:
+    """The file above the spaces, opened."""
+
+    store: Store
+    vault: Vault
+    tokens: Tokens
+    accounts: Accounts
+
+    def write_down(self, what: str, **details: Any) -> None:
+        """Leave a line in the audit; no secret is ever among the details."""
+        from commonplace.engine import audit
+
+        audit.append(
+            self.store,
+            audit.Entry(
+                request="", dialect="cli", tool=what, caller="local", client="cli", success=True,
+                milliseconds=0, arguments=json.dumps(details, ensure_ascii=False), result="{}",
+            ),
+        )  # fmt: skip
+
+
+@contextmanager
+def _access(data: Path | None, *, create: bool = False) -> Iterator[_Access]:
+    """Who may come in, closed at the end; looking at nothing must not create it."""
+    from commonplace.engine.library import default_path
+    from commonplace.server.accounts import Accounts
+    from commonplace.server.signed import Tokens
+    from commonplace.server.vault import open_vault
+    from commonplace.storage.system import open_system, system_file
+
+    where = default_path() if data is None else data
+    if not create and not system_file(where).exists():
+        raise NotFound(
+            f"There are no tokens and no users in {where} yet.",
+            hint="Make some: 'commonplace token create', 'commonplace user add'.",
+            field="data",
+        )
+    store = open_system(where)
+    try:
+        vault = open_vault(store)
+        tokens = Tokens(store, vault)
+        try:
+            yield _Access(store, vault, tokens, Accounts(store, vault, tokens.credentials))
+        finally:
+            tokens.close()
+    finally:
+        store.close()
+
+
+@token.command("create")
+def create_token(
+    dialect: Annotated[
+        list[str],
+        typer.Option("--dialect", metavar="NAME", help="Which memory it speaks to; repeatable."),
+    ],
+    space: Space = "default",
+    scope: Annotated[
+        str, typer.Option("--scope", metavar="full|read-only|admin", help="What it allows.")
+    ] = "full",
+    being: Annotated[str, typer.Option("--being", metavar="ID", help="Only for this being.")] = "",
+    name: Annotated[str, typer.Option("--name", metavar="TEXT", help="To know it by.")] = "",
+    expires: Annotated[
+        str | None, typer.Option("--expires", metavar="90d", help="When it ends: 12h, 90d, 1y.")
+    ] = None,
+    user: User = "local",
+    data: Data = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a token. It is shown once, and cannot be shown again.
+
+    For the orchestrator it is a signed one, as its contract has it; with --expires or another
+    --scope than full, which a signed one cannot carry, an opaque one.
+
+    \b
+      commonplace token create --dialect commonplace --name "laptop"
+      commonplace token create --dialect being --being 7c9e… --scope read-only --expires 90d
+    """
+    from commonplace.server.credentials import FORMS, SCOPE_NAMES, Grant
+
+    for given in dialect:
+        if given not in FORMS:
+            raise InvalidInput(
+                f"There is no dialect {given!r}.",
+                hint=f"There are: {', '.join(FORMS)}.",
+                field="dialect",
+            )
+    if scope not in SCOPE_NAMES:
+        raise InvalidInput(
+            f"There is no scope {scope!r}.",
+            hint=f"There are: {', '.join(SCOPE_NAMES)}.",
+            field="scope",
+        )
+    lifetime = None if expires is None else span(expires, "expires")
+    with _access(data, create=True) as access:
+        if set(dialect) == {"orchestrator"} and scope == "full" and lifetime is None and not being:
+            issued = access.tokens.orchestrator.issue(user, space, name=name)
+        else:
+            issued = access.tokens.credentials.create(
+                Grant(
+                    user=user,
+                    space=space,
+                    scopes=SCOPE_NAMES[scope],
+                    dialects=frozenset(dialect),
+                    name=name,
+                    being=being,
+                    lifetime=lifetime,
+                )
+            )
+        access.write_down("token create", **issued.credential.as_dict())
+    if as_json:
+        emit({"token": issued.token, **issued.credential.as_dict()})
+    else:
+        say(issued.token)
+    note(f"Keep it now: it is not shown again. End it with: {_revoking(issued.credential)}")
+
+
+def _revoking(credential: Credential) -> str:
+    return f"commonplace token revoke {credential.id[:8]}"
+
+
+@token.command("list")
+def list_tokens(
+    user: Annotated[
+        str | None, typer.Option("--user", metavar="NAME", help="Only those of this user.")
+    ] = None,
+    space: Annotated[
+        str | None, typer.Option("--space", metavar="NAME", help="Only those of this space.")
+    ] = None,
+    data: Data = None,
+    as_json: AsJson = False,
+) -> None:
+    """The tokens there are, the newest first. With --json, one object per line."""
+    with _access(data) as access:
+        found = access.tokens.credentials.listing(user=user, space=space)
+    for credential in found:
+        if as_json:
+            emit({**credential.as_dict(), "state": _state(credential)})
+        else:
+            _show(credential)
+
+
+def _state(credential: Credential) -> str:
+    from commonplace.storage.sqlite import now
+
+    if credential.revoked_at is not None:
+        return "revoked"
+    if credential.expires_at is not None and credential.expires_at <= now():
+        return "expired"
+    return "live"
+
+
+def _show(credential: Credential) -> None:
+    from commonplace.engine.model import moment
+    from commonplace.server.credentials import scope_name
+
+    dialects = "any" if credential.dialects is None else ", ".join(sorted(credential.dialects))
+    state = _state(credential)
+    until = ""
+    if state == "live" and credential.expires_at is not None:
+        until = f" until {local(moment(credential.expires_at), seconds=True)}"
+    used = "never used"
+    if credential.last_used:
+        used = f"used {local(moment(credential.last_used), seconds=True)}"
+    say(f"{bold(credential.id[:8])}  {state + until:<9}  {scope_name(credential.scopes):<9}"
+        f"  {dialects}  {visible(credential.space)}  {one_line(credential.user, 30)}"
+        f"  {one_line(credential.name, 40)}".rstrip())  # fmt: skip
+    say(dim(f"          made {local(moment(credential.created_at), seconds=True)}, {used}"))
+
+
+@token.command("revoke")
+def revoke_token(
+    identity: Annotated[
+        str, typer.Argument(metavar="ID", help="The ID from the list, or its first characters.")
+    ],
+    data: Data = None,
+    as_json: AsJson = False,
+) -> None:
+    """End a token. Nobody is let in with it from here on."""
+    with _access(data) as access:
+        credential = access.tokens.credentials.revoke(identity)
+        access.write_down("token revoke", id=credential.id)
+    if as_json:
+        emit(credential.as_dict())
+    else:
+        say(f"revoked {credential.id} {one_line(credential.name, 40)}".rstrip())
+
+
+@token.command("rotate-key")
+def rotate_key(
+    purpose: Annotated[
+        str,
+        typer.Option("--purpose", metavar="orchestrator|penfield", help="Whose tokens it signs."),
+    ] = "orchestrator",
+    overlap: Annotated[
+        str,
+        typer.Option(
+            "--overlap", metavar="0|7d", help="How long tokens of the former key are accepted."
+        ),
+    ] = "0",
+    key_stdin: Annotated[
+        bool,
+        typer.Option("--key-stdin", help="Read the key from standard input: one shared with you."),
+    ] = False,
+    show: Annotated[
+        bool, typer.Option("--show", help="Print the new key, to share it with who signs.")
+    ] = False,
+    master: Annotated[
+        bool, typer.Option("--master", help="Seal all stored secrets by a new master key instead.")
+    ] = False,
+    data: Data = None,
+    as_json: AsJson = False,
+) -> None:
+    """Sign tokens with a new key. Tokens of the former key end, at once or after --overlap."""
+    seconds = 0.0 if overlap == "0" else span(overlap, "overlap")
+    with _access(data, create=True) as access:
+        if master:
+            _rotate_master_key(access)
+            access.write_down("token rotate-key", master=True)
+            if as_json:
+                emit({"purpose": "master"})
+            else:
+                say("keys, tokens and accounts are sealed by the new master key")
+            note("The former one is kept, for copies and for what else it has sealed.")
+            return
+        secret = sys.stdin.readline().strip().encode() if key_stdin else None
+        key = access.tokens.keys.rotate(purpose, secret=secret, overlap=seconds)
+        access.write_down("token rotate-key", purpose=purpose, key=key.id, overlap=seconds)
+    shown = {"key": key.secret.decode("utf-8", "replace")} if show else {}
+    if as_json:
+        emit({"id": key.id, "purpose": purpose, **shown})
+    else:
+        say(shown.get("key") or f"signing {purpose} tokens with the new key {key.id}")
+    if show:
+        note("Keep it now: it is not shown again.")
+
+
+def _rotate_master_key(access: _Access) -> None:
+    """Seal keys, and vouch for tokens and accounts, by a new master key."""
+    sealed = (access.tokens.credentials, access.tokens.keys, access.accounts)
+    access.vault.rotate(access.store, [each.reseal_in for each in sealed])
+
+
+@token.command("not-before")
+def end_before(
+    space: Annotated[str, typer.Option("--space", metavar="NAME", help="The space.")],
+    at: Annotated[str, typer.Argument(metavar="now|DATE", help="The moment.")] = "now",
+    data: Data = None,
+    as_json: AsJson = False,
+) -> None:
+    """End every token of a space that was made before a moment, of whatever sort.
+
+    A signed token without a time ends unless its key was made after the moment.
+    """
+    from commonplace.engine import checks
+    from commonplace.engine.model import iso, moment
+
+    when = None
+    if at != "now":
+        when = checks.when(options.moment(at, "DATE"), "DATE")
+    with _access(data, create=True) as access:
+        held = access.tokens.credentials.end_before(space, when)
+        access.write_down("token not-before", space=space, at=iso(moment(held)))
+    if as_json:
+        emit({"space": space, "not_before": iso(moment(held))})
+    else:
+        say(f"tokens of {space} from before {local(moment(held), seconds=True)} have ended")
+
+
+@user.command("add")
+def add_user(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What they log in as.")],
+    space: Annotated[
+        list[str] | None,
+        typer.Option("--space", metavar="NAME", help="A space of theirs; repeatable."),
+    ] = None,
+    password_stdin: PasswordStdin = False,
+    data: Data = None,
+    as_json: AsJson = False,
+) -> None:
+    """Let somebody log in. Without --space, the space default is theirs."""
+    password = _ask_password(password_stdin)
+    with _access(data, create=True) as access:
+        account = access.accounts.add(name, password, space or ["default"])
+        access.write_down("user add", **account.as_dict())
+    if as_json:
+        emit(account.as_dict())
+    else:
+        say(f"{visible(account.name)} can log in, for {', '.join(account.spaces)}")
+
+
+@user.command("list")
+def list_users(data: Data = None, as_json: AsJson = False) -> None:
+    """Who can log in. With --json, one object per line."""
+    with _access(data) as access:
+        found = access.accounts.listing()
+    for account in found:
+        if as_json:
+            emit(account.as_dict())
+        else:
+            say(f"{bold(visible(account.name)):<24}  {', '.join(account.spaces)}")
+
+
+@user.command("remove")
+def remove_user(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Who.")],
+    data: Data = None,
+    as_json: AsJson = False,
+) -> None:
+    """Let somebody in no longer. Their tokens end at once; what is remembered stays."""
+    with _access(data) as access:
+        ended = access.accounts.remove(name)
+        access.write_down("user remove", name=name, ended=ended)
+    if as_json:
+        emit({"name": name, "ended": ended})
+    else:
+        say(f"{visible(name)} cannot log in any more; {ended} of their tokens ended")
+
+
+@user.command("password")
+def set_password(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Whose.")],
+    password_stdin: PasswordStdin = False,
+    sign_out: Annotated[
+        bool, typer.Option("--sign-out", help="End all their tokens as well.")
+    ] = False,
+    data: Data = None,
+    as_json: AsJson = False,
+) -> None:
+    """Set a new password."""
+    password = _ask_password(password_stdin)
+    with _access(data) as access:
+        account = access.accounts.change_password(name, password, sign_out=sign_out)
+        access.write_down("user password", name=account.name, sign_out=sign_out)
+    if as_json:
+        emit(account.as_dict())
+    else:
+        say(f"{visible(account.name)} has a new password")
+
+
+def _ask_password(from_stdin: bool) -> str:
+    """A password from a pipe, or typed twice."""
+    if from_stdin:
+        return sys.stdin.readline().rstrip("\r\n")
+    if not sys.stdin.isatty():
+        raise InvalidInput(
+            "There is no terminal to ask for the password.",
+            hint="Pipe it in, with --password-stdin.",
+            field="password",
+        )
+    password: str = typer.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
+    return password
+
+
+def span(value: str, field: str) -> float:
+    """A length of time as people type it, in seconds: 30m, 12h, 90d, 1y."""
+    parts = _SPAN.fullmatch(value.strip().lower())
+    if parts is None:
+        raise InvalidInput(
+            f"{field} is not a length of time.",
+            hint="Write it as 30m, 12h, 90d or 1y.",
+            field=field,
+        )
+    return float(int(parts[1]) * _SPAN_SECONDS[parts[2]])

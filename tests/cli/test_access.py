@@ -1,0 +1,327 @@
+"""Tokens and users from the command line."""
+
+from __future__ import annotations
+
+import io
+import json
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from commonplace.cli import access
+from commonplace.cli.app import app, run
+from commonplace.engine import audit
+from commonplace.server.accounts import Accounts
+from commonplace.server.credentials import FORMS, Unauthenticated
+from commonplace.server.signed import Tokens
+from commonplace.server.vault import open_vault
+from commonplace.storage.system import open_system
+
+PASSWORD = "correct horse battery"
+
+
+class Ended:
+    """What a command did."""
+
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
+
+    @property
+    def lines(self) -> list[Any]:
+        return [json.loads(line) for line in self.out.splitlines()]
+
+    @property
+    def json(self) -> Any:
+        (line,) = self.lines
+        return line
+
+
+@pytest.fixture
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("COMMONPLACE_DATA", str(tmp_path / "data"))
+    monkeypatch.delenv("COMMONPLACE_MASTER_KEY", raising=False)
+    return tmp_path / "data"
+
+
+@pytest.fixture(autouse=True)
+def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The groups are there, also while the program does not name them yet."""
+    known = {group.name for group in app.registered_groups}
+    for name, group in access.GROUPS.items():
+        if name not in known:
+            app.add_typer(group, name=name)
+
+
+@pytest.fixture
+def do(
+    data: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Ended]:
+    def act(*args: str, typed: str = "") -> Ended:
+        monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
+        code = run(args)
+        captured = capsys.readouterr()
+        return Ended(code, captured.out, captured.err)
+
+    return act
+
+
+@contextmanager
+def opened(data: Path) -> Iterator[Tokens]:
+    with closing(open_system(data)) as store:
+        tokens = Tokens(store, open_vault(store), environ={})
+        yield tokens
+        tokens.close()
+
+
+def refused(data: Path, token: str) -> str:
+    with opened(data) as tokens, pytest.raises(Unauthenticated) as error:
+        tokens.recognise(token)
+    return error.value.reason
+
+
+@pytest.mark.parametrize("dialect", FORMS)
+def test_a_token_is_printed_once_and_works(
+    do: Callable[..., Ended], data: Path, dialect: str
+) -> None:
+    ended = do("token", "create", "--dialect", dialect, "--space", "team", "--name", "laptop")
+    assert ended.code == 0
+    (token,) = ended.out.splitlines()
+    assert "not shown again" in ended.err and token not in ended.err
+    with opened(data) as tokens:
+        caller = tokens.recognise(token)
+    assert caller.space == "team" and caller.dialects == {dialect}
+    listed = do("token", "list")
+    assert "laptop" in listed.out and token not in listed.out
+    assert token not in do("token", "list", "--json").out
+
+
+def test_the_orchestrators_token_is_signed_unless_it_must_say_more(
+    do: Callable[..., Ended], data: Path
+) -> None:
+    create = ("token", "create", "--dialect", "orchestrator", "--json")
+    assert do(*create).json["token"].count(".") == 1
+    for more in (("--expires", "1h"), ("--scope", "read-only")):
+        assert do(*create, *more).json["token"].startswith("cpt_")
+
+
+def test_what_a_token_says_is_what_was_asked_for(do: Callable[..., Ended], data: Path) -> None:
+    made = do(
+        "token", "create", "--dialect", "being", "--being", "b-1", "--scope", "read-only",
+        "--user", "ana", "--expires", "90d", "--json",
+    ).json  # fmt: skip
+    assert made["token"].startswith("brt_")
+    assert (made["scope"], made["being"], made["user"]) == ("read-only", "b-1", "ana")
+    with opened(data) as tokens:
+        found = tokens.credentials.find(made["token"])
+    assert found.expires_at is not None
+    assert found.expires_at - found.created_at == 90 * 86_400 * 1_000_000
+    listed = do("token", "list", "--json").json
+    assert listed["state"] == "live" and "token" not in listed
+    several = do("token", "create", "--dialect", "being", "--dialect", "mama", "--json").json
+    assert several["token"].startswith("cpt_") and several["dialects"] == ["being", "mama"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        (),
+        ("--dialect", "klingon"),
+        ("--dialect", "being", "--scope", "root"),
+        ("--dialect", "being", "--expires", "soon"),
+        ("--dialect", "being", "--expires", "0d"),
+        ("--dialect", "being", "--expires", "999999y"),
+        ("--dialect", "being", "--space", "../x"),
+        ("--dialect", "being", "--name", "x" * 300),
+    ],
+)
+def test_what_cannot_be_made_is_refused_with_a_reason(
+    do: Callable[..., Ended], options: tuple[str, ...]
+) -> None:
+    ended = do("token", "create", *options)
+    assert ended.code == 2
+    assert ended.err.startswith("error: ") and ended.out == ""
+
+
+def test_a_revoked_token_is_refused(do: Callable[..., Ended], data: Path) -> None:
+    made = do("token", "create", "--dialect", "commonplace", "--json").json
+    assert do("token", "revoke", made["id"][:8]).code == 0
+    assert refused(data, made["token"]) == "revoked"
+    assert do("token", "list", "--json").json["state"] == "revoked"
+    assert do("token", "revoke", "00000000").code == 3
+    assert do("token", "revoke", "zz").code == 2
+
+
+def test_looking_makes_nothing(do: Callable[..., Ended], data: Path) -> None:
+    for command in (("token", "list"), ("user", "list"), ("user", "remove", "ana")):
+        assert do(*command).code == 3
+    assert not data.exists()
+
+
+def test_keys_are_rotated(do: Callable[..., Ended], data: Path) -> None:
+    token = do("token", "create", "--dialect", "orchestrator").out.strip()
+    kept = do("token", "rotate-key", "--overlap", "7d")
+    assert kept.code == 0
+    with opened(data) as tokens:
+        assert tokens.recognise(token).user == "local"
+    shown = do("token", "rotate-key", "--show", "--json").json
+    assert refused(data, token) == "bad signature"
+    with opened(data) as tokens:
+        assert tokens.keys.newest("orchestrator").secret == shown["key"].encode()
+    shared = "a key from a Kubernetes Secret"
+    assert do("token", "rotate-key", "--key-stdin", typed=shared + "\n").code == 0
+    with opened(data) as tokens:
+        assert tokens.keys.newest("orchestrator").secret == shared.encode()
+    assert do("token", "rotate-key", "--key-stdin", typed="").code == 2
+    assert do("token", "rotate-key", "--purpose", "other").code == 2
+
+
+def assert_by_newest_key(data: Path) -> None:
+    """Every row that carries a code or a secret names the newest key."""
+    with closing(open_system(data)) as store:
+        newest = open_vault(store).mac("x")[:8]
+        with store.read() as connection:
+            columns = connection.execute(
+                "SELECT t.name, c.name FROM sqlite_schema t, pragma_table_info(t.name) c"
+                " WHERE t.type = 'table' AND c.name IN ('mac', 'sealed')"
+            ).fetchall()
+            assert len(columns) >= 3
+            for table, column in columns:
+                for (value,) in connection.execute(f"SELECT {column} FROM {table}"):
+                    assert newest in bytes(value)[:9], table
+
+
+def test_the_master_key_is_rotated(do: Callable[..., Ended], data: Path) -> None:
+    token = do("token", "create", "--dialect", "being").out.strip()
+    signed = do("token", "create", "--dialect", "orchestrator").out.strip()
+    do("user", "add", "ana", "--password-stdin", typed=PASSWORD)
+    assert do("token", "rotate-key", "--master").code == 0
+    assert_by_newest_key(data)
+    path = data / "master.key"
+    lines = path.read_text().splitlines()
+    kept = [line for line in lines if line.startswith("#")]
+    newest = next(line for line in lines if not line.startswith("#"))
+    path.write_text("\n".join([*kept, newest]))  # the new one alone
+    with opened(data) as tokens:
+        tokens.recognise(token)
+        tokens.recognise(signed)
+    assert [each["name"] for each in do("user", "list", "--json").lines] == ["ana"]
+
+
+def test_not_before_ends_the_tokens_of_a_space(do: Callable[..., Ended], data: Path) -> None:
+    token = do("token", "create", "--dialect", "mama").out.strip()
+    other = do("token", "create", "--dialect", "mama", "--space", "other").out.strip()
+    assert do("token", "not-before", "--space", "default", "2020-01-01").code == 0
+    with opened(data) as tokens:
+        tokens.recognise(token)
+    ended = do("token", "not-before", "--space", "default", "now", "--json")
+    assert ended.json["space"] == "default"
+    assert refused(data, token) == "not before"
+    with opened(data) as tokens:
+        tokens.recognise(other)
+    assert do("token", "not-before", "--space", "default", "2999-01-01").code == 2
+    assert do("token", "not-before", "--space", "default", "whenever").code == 2
+
+
+def test_users_come_and_go(do: Callable[..., Ended], data: Path) -> None:
+    added = do("user", "add", "ana", "--space", "team", "--password-stdin", typed=PASSWORD + "\n")
+    assert added.code == 0 and PASSWORD not in added.out + added.err
+    assert do("user", "add", "ana", "--password-stdin", typed=PASSWORD).code == 4
+    assert do("user", "add", "bob", "--password-stdin", typed="short").code == 2
+    assert "ana" in do("user", "list").out
+    assert do("user", "list", "--json").json["spaces"] == ["team"]
+    token = do("token", "create", "--dialect", "being", "--user", "ana").out.strip()
+    changed = do("user", "password", "ana", "--password-stdin", typed="another password")
+    assert changed.code == 0
+    with closing(open_system(data)) as store:
+        vault = open_vault(store)
+        tokens = Tokens(store, vault, environ={})
+        accounts = Accounts(store, vault, tokens.credentials)
+        assert accounts.verify("ana", PASSWORD) is None
+        assert accounts.verify("ana", "another password") is not None
+        tokens.recognise(token)
+        tokens.close()
+    assert do("user", "remove", "ana", "--json").json == {"name": "ana", "ended": 1}
+    assert refused(data, token) == "revoked"
+    assert do("user", "list").out == ""
+    assert do("user", "remove", "ana").code == 3
+    assert do("token", "create", "--dialect", "being", "--user", "ana").code == 3
+
+
+def test_a_password_is_asked_for_twice_and_not_echoed(
+    do: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    asked = list[dict[str, Any]]()
+
+    def prompt(text: str, **options: Any) -> str:
+        asked.append(options)
+        return PASSWORD
+
+    monkeypatch.setattr(typer, "prompt", prompt)
+    monkeypatch.setattr(sys, "stdin", Terminal())
+    assert run(["user", "add", "ana"]) == 0
+    assert PASSWORD not in "".join(capsys.readouterr())
+    assert asked == [{"hide_input": True, "confirmation_prompt": True, "err": True}]
+    assert do("user", "add", "bob").code == 2  # nobody to ask
+
+
+def test_every_change_leaves_a_line_in_the_audit_and_no_secret(
+    do: Callable[..., Ended], data: Path
+) -> None:
+    made = do("token", "create", "--dialect", "being", "--json").json
+    key = do("token", "rotate-key", "--show").out.strip()
+    do("token", "not-before", "--space", "default")
+    do("token", "revoke", made["id"])
+    do("user", "add", "ana", "--password-stdin", typed=PASSWORD)
+    do("user", "password", "ana", "--password-stdin", typed=PASSWORD + "!")
+    do("user", "remove", "ana")
+    with closing(open_system(data)) as store:
+        calls = audit.listing(store)
+        assert audit.verify(store).faults == ()
+    assert [call.tool for call in reversed(calls)] == [
+        "token create", "token rotate-key", "token not-before", "token revoke",
+        "user add", "user password", "user remove",
+    ]  # fmt: skip
+    for path in data.iterdir():
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        for secret in (made["token"], key, PASSWORD):
+            assert secret.encode() not in path.read_bytes()
+
+
+def test_a_master_key_that_others_can_read_stops_the_command(
+    do: Callable[..., Ended], data: Path
+) -> None:
+    do("token", "create", "--dialect", "being")
+    (data / "master.key").chmod(0o644)
+    ended = do("token", "list", "--json")
+    assert ended.code == 5
+    error = json.loads(ended.err)["error"]
+    assert error["code"] == "MASTER_KEY_REFUSED" and "chmod 600" in error["hint"]
+
+
+def test_a_group_alone_shows_what_it_can_do(do: Callable[..., Ended]) -> None:
+    ended = do("token", "--help")
+    assert ended.code == 0
+    for name in ("create", "list", "revoke", "rotate-key", "not-before"):
+        assert name in ended.out
+    assert do("token").code == do("user").code == 2
+
+
+def test_the_command_line_starts_without_loading_what_tokens_need() -> None:
+    code = (
+        "import sys, commonplace.cli.access\n"
+        "print([name for name in ('cryptography', 'jwt', 'commonplace.server') if name in"
+        " sys.modules])"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout == "[]\n"
