@@ -278,8 +278,11 @@ def rotate_key(
 
 
 def _rotate_master_key(access: _Access) -> None:
-    """Seal keys, and vouch for tokens and accounts, by a new master key."""
-    sealed = (access.tokens.credentials, access.tokens.keys, access.accounts)
+    """Seal keys, and vouch for tokens, accounts and connections, by a new master key."""
+    from commonplace.server.oauth.rows import Rows
+
+    rows = Rows(access.vault)
+    sealed = (access.tokens.credentials, access.tokens.keys, access.accounts, rows)
     access.vault.rotate(access.store, [each.reseal_in for each in sealed])
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
+
+from starlette.types import Scope
 
 from commonplace.server.settings import Settings, is_loopback
 
@@ -65,8 +67,11 @@ class Addresses:
         self._origins = frozenset(origins)
         self._default_port = _DEFAULT_PORTS[base.scheme]
 
-    def refusal(self, headers: Headers) -> Refusal | None:
-        """None for a request that is meant for us and comes from nobody's page but ours."""
+    def refusal(self, headers: Headers, *, visited: bool = False) -> Refusal | None:
+        """None for a request that is meant for us and comes from nobody's page but ours.
+
+        A page that is `visited` may be reached by a link on another site, and only so.
+        """
         hosts = _all(headers, b"host")
         place = parse_host(hosts[0], self._default_port) if len(hosts) == 1 else None
         if place is None or place not in self._hosts:
@@ -75,7 +80,8 @@ class Addresses:
             return Refusal(421, "This server does not go by that X-Forwarded-Host.")
         origins = _all(headers, b"origin")
         if not origins:
-            if b"cross-site" in [value for name, value in headers if name == b"sec-fetch-site"]:
+            sites = _all(headers, b"sec-fetch-site")
+            if "cross-site" in sites and not (visited and _followed(headers)):
                 return Refusal(403, "Requests from other sites' pages are not accepted.")
             return None
         origin = parse_origin(origins[0]) if len(origins) == 1 else None
@@ -88,6 +94,24 @@ class Addresses:
             parse_host(value, self._default_port) in self._hosts
             for value in _all(headers, b"x-forwarded-host")
         )
+
+
+def _followed(headers: Headers) -> bool:
+    """Whether a person follows a link, as opposed to a page that loads something."""
+    return _all(headers, b"sec-fetch-mode") == ["navigate"] and _all(
+        headers, b"sec-fetch-dest"
+    ) == ["document"]
+
+
+def peer(scope: Scope, proxies: Collection[str]) -> str:
+    """The address that a request comes from; what one of our proxies says of it is believed."""
+    address: str = scope["client"][0] if scope.get("client") else ""
+    if address in proxies:
+        told = ",".join(_all(scope["headers"], b"x-forwarded-for")).split(",")
+        for hop in reversed([hop.strip() for hop in told if hop.strip()]):
+            if hop not in proxies:
+                return hop[:64]
+    return address
 
 
 def _all(headers: Headers, name: bytes) -> list[str]:

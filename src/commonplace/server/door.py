@@ -21,15 +21,17 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from commonplace.dialects.contract import Caller, Circumstances, Dialect, NotPermitted
-from commonplace.server.addresses import Addresses
+from commonplace.server.addresses import Addresses, peer
 from commonplace.server.credentials import Unauthenticated
 from commonplace.server.gate import Gate, not_permitted
+from commonplace.server.oauth import OAuth
 from commonplace.server.observing import Metrics, request_id
 from commonplace.server.protocol import ADMITTED, FORBIDDEN, Admitted, Workers, calls_in
 from commonplace.server.rates import Rates
 from commonplace.server.settings import Settings, is_loopback
 from commonplace.server.signed import Tokens
 
+VISITED = ("/oauth/authorize",)  # where a person arrives from a client's own site
 STILL = "commonplace.still"  # where a stream finds how to ask again who calls
 DEPTH = 64
 FAILURES_A_MINUTE = 30
@@ -78,7 +80,7 @@ class Door:
         workers: Workers,
         tokens: Tokens,
         metrics: Metrics,
-        challenge: Callable[[str], str],
+        oauth: OAuth | None,
     ) -> None:
         self._app = app
         self._settings = settings
@@ -87,7 +89,7 @@ class Door:
         self._workers = workers
         self._tokens = tokens
         self._metrics = metrics
-        self._challenge = challenge
+        self._oauth = oauth
         self._addresses = Addresses(settings)
         self._rates = Rates(settings.rate, settings.burst)
         self._failures = Rates(FAILURES_A_MINUTE / 60, FAILURES_A_MINUTE)
@@ -100,7 +102,8 @@ class Door:
         if scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1008})
             return
-        visit = _Visit(scope, self._entrance(scope["path"]))
+        address = peer(scope, self._settings.proxies)
+        visit = _Visit(scope, self._entrance(scope["path"]), address)
         token = request_id.set(visit.id)
         begun = time.perf_counter()
 
@@ -148,7 +151,8 @@ class Door:
 
     async def _admit(self, visit: _Visit, receive: Receive, send: Send) -> None:
         """Decide in order; the first refusal is the answer."""
-        refused = self._addresses.refusal(visit.scope["headers"])
+        visited = visit.method in ("GET", "HEAD") and visit.scope["path"] in VISITED
+        refused = self._addresses.refusal(visit.scope["headers"], visited=visited)
         if refused is not None:
             await self._turn_away(visit, receive, send, refused.status, "ADDRESS", refused.message)
             return
@@ -272,7 +276,9 @@ class Door:
             token = scheme  # some clients send it bare
         elif scheme.lower() != "bearer":
             raise Unauthenticated("not a bearer token")
-        resource = self._settings.base_url + visit.scope["path"].rstrip("/")
+        path = visit.scope["path"].rstrip("/")
+        resource = self._oauth.resource_at(path) if self._oauth else None
+        resource = resource or self._settings.base_url + path
 
         def recognise() -> Caller:
             return self._tokens.recognise(token.strip(), resource=resource)
@@ -300,7 +306,9 @@ class Door:
             )
         self._metrics.refused.labels("unauthorized").inc()
         response = _refusal(401, error.code, str(error), visit)
-        response.headers["www-authenticate"] = self._challenge(visit.scope["path"])
+        path = visit.scope["path"]
+        challenge = self._oauth.challenge(path) if self._oauth else "Bearer"
+        response.headers["www-authenticate"] = challenge
         await response(visit.scope, receive, send)
 
     async def _out_of_scope(
@@ -339,9 +347,11 @@ class Door:
         response = Response(
             json.dumps(errors if batch else errors[0]), 403, media_type="application/json"
         )
-        response.headers["www-authenticate"] = (
-            f'Bearer error="insufficient_scope", scope="{" ".join(sorted(needed))}"'
-        )
+        if self._oauth is not None:
+            challenge = self._oauth.insufficient(visit.scope["path"], needed)
+        else:
+            challenge = f'Bearer error="insufficient_scope", scope="{" ".join(sorted(needed))}"'
+        response.headers["www-authenticate"] = challenge
         await response(visit.scope, receive, send)
         return True
 
@@ -361,12 +371,12 @@ class Door:
 class _Visit:
     """One request on its way through the door."""
 
-    def __init__(self, scope: Scope, entrance: Entrance) -> None:
+    def __init__(self, scope: Scope, entrance: Entrance, address: str) -> None:
         self.scope = scope
         self.entrance = entrance
         self.method: str = scope["method"]
         self.status = 0
-        self.address: str = scope["client"][0] if scope.get("client") else ""
+        self.address = address
         given = self.header("x-request-id")
         self.id = given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
 

@@ -19,11 +19,13 @@ from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 import httpcore
+import httpx
 
 from commonplace.errors import CommonplaceError
 
 MOST_BYTES = 5 * 1024 * 1024
 MOST_SECONDS = 10.0
+CONNECT_SECONDS = 3.0  # to one address of several
 MOST_REDIRECTS = 3
 MOST_URL = 2_048
 
@@ -155,7 +157,7 @@ class _Pinned(httpcore.AsyncNetworkBackend):
         for address in self._addresses:
             try:
                 return await self._backend.connect_tcp(
-                    address, port, timeout, local_address, socket_options
+                    address, port, timeout or CONNECT_SECONDS, local_address, socket_options
                 )
             except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
                 failure = error
@@ -237,6 +239,11 @@ class Fetcher:
             raise FetchRefused("The address's host has no address.")
         return [str(address) for address in found]
 
+    def _trust(self) -> ssl.SSLContext:
+        if self._tls is None:
+            self._tls = httpx.create_ssl_context()
+        return self._tls
+
     async def _once(
         self,
         target: Target,
@@ -246,11 +253,10 @@ class Fetcher:
         most_bytes: int,
     ) -> Fetched:
         pinned = _Pinned(await self._addresses(target))
-        tls = self._tls or ssl.create_default_context()
         sent = {"User-Agent": "Commonplace", "Accept-Encoding": "identity", **headers}
         sent["Host"] = urlsplit(target.url).netloc
         async with (
-            httpcore.AsyncConnectionPool(ssl_context=tls, network_backend=pinned) as pool,
+            httpcore.AsyncConnectionPool(ssl_context=self._trust(), network_backend=pinned) as pool,
             pool.stream(method, target.url, headers=list(sent.items()), content=content) as answer,
         ):
             received = {

@@ -293,7 +293,7 @@ def _entry(
     return audit.Entry(
         request=around.request[:200],
         dialect=dialect,
-        tool=tool[:200],
+        tool=tool[:200].encode(errors="backslashreplace").decode(),
         caller=caller.user if caller else "",
         credential=caller.credential if caller else "",
         client=around.client[:200],

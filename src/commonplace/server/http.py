@@ -7,7 +7,7 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,13 +28,17 @@ from commonplace.engine.library import Library
 from commonplace.errors import CommonplaceError
 from commonplace.server import served
 from commonplace.server.accounts import Accounts
+from commonplace.server.addresses import peer
 from commonplace.server.credentials import Credentials, Unauthenticated
 from commonplace.server.door import STILL, Door, Entrance
 from commonplace.server.gate import Gate
+from commonplace.server.oauth import OAuth, resources_of
+from commonplace.server.oauth import routes as oauth_routes
 from commonplace.server.observing import Metrics
 from commonplace.server.protocol import ADMITTED, Admitted, Workers, build
 from commonplace.server.settings import Settings
 from commonplace.server.signed import Tokens
+from commonplace.server.vault import Vault
 from commonplace.storage.sqlite import Store
 
 STREAMS = 256  # event streams open at the same time
@@ -54,6 +58,7 @@ class Parts:
     system: Store
     tokens: Tokens
     accounts: Accounts
+    vault: Vault
 
 
 class Endpoint:
@@ -152,11 +157,13 @@ def _user(caller: Caller) -> AuthenticatedUser:
     )  # fmt: skip
 
 
-def application(
-    parts: Parts, extra: Sequence[BaseRoute] = (), challenge: Callable[[str], str] | None = None
-) -> ASGIApp:
+def application(parts: Parts) -> ASGIApp:
     """The whole application behind its door."""
-    settings, metrics = parts.settings, Metrics()
+    settings, oauth = parts.settings, _oauth(parts)
+    extra: list[Route] = []
+    if oauth is not None:
+        extra = oauth_routes(oauth, lambda request: peer(request.scope, settings.proxies))
+    metrics = Metrics()
     dialects = {name: served.load(name) for name in served.DIALECTS}
     own = _own_operations(parts, metrics)
     gate = Gate(parts.library, parts.system, [*dialects.values(), own], metrics.calls)
@@ -248,8 +255,22 @@ def application(
         workers=workers,
         tokens=parts.tokens,
         metrics=metrics,
-        challenge=challenge or (lambda _: "Bearer"),
+        oauth=oauth,
     )
+
+
+def _oauth(parts: Parts) -> OAuth | None:
+    """The authorization server, where an address that can be one is known."""
+    settings = parts.settings
+    try:
+        return OAuth(
+            parts.system, parts.tokens.credentials, parts.accounts,
+            vault=parts.vault, issuer=settings.base_url,
+            resources=resources_of(served.DIALECTS, settings.dialect),
+        )  # fmt: skip
+    except ValueError as error:
+        log.warning("serving without OAuth", extra={"why": str(error)})
+        return None
 
 
 async def _note_use(credentials: Credentials, workers: Workers) -> None:

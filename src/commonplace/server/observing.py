@@ -9,6 +9,7 @@ import json
 import logging
 import sys
 import time
+import traceback
 from contextvars import ContextVar
 from typing import Any
 
@@ -16,7 +17,21 @@ request_id: ContextVar[str] = ContextVar("request_id", default="")
 _STANDARD = set(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 
 
-class JsonLines(logging.Formatter):
+class _Lines(logging.Formatter):
+    """What both forms have in common."""
+
+    def formatException(self, ei: Any) -> str:
+        """Where it went wrong and what sort of thing it was; what it says may quote a memory."""
+        told, error, seen = "", ei[1], set[int]()
+        while error is not None and id(error) not in seen:
+            seen.add(id(error))
+            trace = "".join(traceback.format_tb(error.__traceback__))
+            told = f"{trace}{type(error).__module__}.{type(error).__qualname__}\n{told}"
+            error = error.__cause__ or error.__context__
+        return told.rstrip()
+
+
+class JsonLines(_Lines):
     """One JSON object a line."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -34,7 +49,7 @@ class JsonLines(logging.Formatter):
         return json.dumps(line, ensure_ascii=True, default=str)
 
 
-class TextLines(logging.Formatter):
+class TextLines(_Lines):
     """For a person at a terminal."""
 
     def format(self, record: logging.LogRecord) -> str:

@@ -12,10 +12,11 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from commonplace.embedding.provider import open_embedder
 from commonplace.engine.library import Library
@@ -30,8 +31,22 @@ from commonplace.storage.system import open_system
 
 DRAIN_SECONDS = 10
 HEADER_BYTES = 65_536
+HEAD_SECONDS = 30.0
 
 log = logging.getLogger(__name__)
+
+
+class _Patient(H11Protocol):
+    """HTTP that waits for the head of a request only so long."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Start to wait."""
+        super().connection_made(transport)
+        self.loop.call_later(HEAD_SECONDS, self._wait_no_longer)
+
+    def _wait_no_longer(self) -> None:
+        if self.cycle is None and not self.transport.is_closing():
+            self.transport.close()
 
 
 class _Uvicorn(uvicorn.Server):
@@ -51,9 +66,19 @@ class _Uvicorn(uvicorn.Server):
         yield
 
 
-def serve(settings: Settings, ready: Callable[[Settings], None] | None = None) -> None:
-    """Run until asked to stop. `ready` is called with the settings once the port is open."""
-    set_up_logging(settings.log)
+@dataclass(frozen=True, slots=True)
+class Assembled:
+    """A server with its files and its port open, about to run."""
+
+    settings: Settings
+    parts: http.Parts
+    app: ASGIApp
+    listening: socket.socket
+
+
+@contextlib.contextmanager
+def assembled(settings: Settings) -> Iterator[Assembled]:
+    """Everything that a server is made of; closed in order at the end."""
     with contextlib.ExitStack() as stack:
         library = Library(settings.data, embedder=open_embedder(settings.embedding))
         stack.callback(library.close)
@@ -64,17 +89,27 @@ def serve(settings: Settings, ready: Callable[[Settings], None] | None = None) -
         check_exposure(settings, tokens, accounts)
         listening = stack.enter_context(contextlib.closing(bind(settings.host, settings.port)))
         settings = replace(settings, port=listening.getsockname()[1])
-        parts = http.Parts(settings, library, system, tokens, accounts)
-        server = _Uvicorn(_config(http.application(parts)))
+        parts = http.Parts(settings, library, system, tokens, accounts, vault)
+        yield Assembled(settings, parts, http.application(parts), listening)
+
+
+def serve(settings: Settings, ready: Callable[[Settings], None] | None = None) -> None:
+    """Run until asked to stop. `ready` is called with the settings once the port is open."""
+    set_up_logging(settings.log)
+    with assembled(settings) as made:
+        server = _Uvicorn(config(made.app))
         if ready is not None:
-            ready(settings)
-        threading.Thread(target=_warm, args=(library,), daemon=True).start()
-        asyncio.run(server.serve(sockets=[listening]))
+            ready(made.settings)
+        threading.Thread(target=_warm, args=(made.parts.library,), daemon=True).start()
+        asyncio.run(server.serve(sockets=[made.listening]))
 
 
-def _config(app: ASGIApp) -> uvicorn.Config:
+def config(app: ASGIApp) -> uvicorn.Config:
+    """How uvicorn runs the application."""
     return uvicorn.Config(
         app,
+        http=_Patient,
+        ws="none",
         log_config=None,
         access_log=False,
         server_header=False,

@@ -28,6 +28,8 @@ class Settings:
     """The address that clients elsewhere use, when a proxy stands in front."""
     allow_hosts: tuple[str, ...] = ()
     allow_origins: tuple[str, ...] = ()
+    proxies: tuple[str, ...] = ()
+    """Addresses of proxies of ours, whose X-Forwarded-For is believed."""
     require_token: bool = False
     embedding: str = "builtin"
     dialect: str = "commonplace"
@@ -82,7 +84,7 @@ class Settings:
     @property
     def local(self) -> bool:
         """Whether only this machine can reach the server, and no proxy speaks for others."""
-        return is_loopback(self.host) and not self.public_url
+        return is_loopback(self.host) and not self.public_url and not self.proxies
 
     @property
     def base_url(self) -> str:

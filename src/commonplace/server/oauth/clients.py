@@ -1,0 +1,393 @@
+"""Who asks: clients that registered themselves (RFC 7591), and those that are a web address.
+
+Anybody may register, so registrations are capped, and one that no person ever allowed is forgotten
+after a day. A client whose id is an https URL is what the document there says, fetched under the
+rules of `fetching` and kept for as long as its headers allow, within bounds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import re
+import secrets
+import time
+import unicodedata
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from commonplace.server.credentials import SECOND, token_digest
+from commonplace.server.fetching import Fetched, Fetcher, FetchRefused, parse_target
+from commonplace.server.oauth.errors import OAuthError, PageError
+from commonplace.server.oauth.metadata import AUTH_METHODS, GRANT_TYPES
+from commonplace.server.oauth.redirects import BadRedirect, parse_redirect
+from commonplace.server.oauth.rows import Rows
+from commonplace.storage.sqlite import Store, now
+
+if TYPE_CHECKING:
+    import apsw
+
+MOST_CLIENTS = 1_000
+MOST_REDIRECTS = 10
+NAME_CHARS = 80
+UNUSED_SECONDS = 86_400
+PRESSED_SECONDS = 600
+"""How long an unused registration stays when there is no room for another."""
+IDLE_SECONDS = 90 * 86_400
+
+DOCUMENT_BYTES = 5 * 1024
+DOCUMENT_SECONDS = 10.0
+DOCUMENT_URL_CHARS = 500
+FRESH_LEAST = 60.0
+FRESH_USUAL = 3_600.0
+FRESH_MOST = 86_400.0
+FAILURE_SECONDS = 30.0
+DOCUMENTS = 256
+FETCHES = 8
+
+_MAX_AGE = re.compile(r"(?:^|[\s,])max-age=\"?([0-9]{1,10})")
+_JSON = re.compile(r"application/(?:[a-z0-9.+-]+\+)?json")
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """A program that asks for access, as far as it is known."""
+
+    id: str
+    name: str
+    """What it calls itself; nobody has checked that."""
+    redirect_uris: tuple[str, ...]
+    auth_method: str = "none"
+    grant_types: tuple[str, ...] = GRANT_TYPES
+    secret: bytes | None = None
+    """The SHA-256 of its secret, if it has one."""
+
+    @property
+    def host(self) -> str:
+        """The host that vouches for it; empty for one that registered itself."""
+        return urlsplit(self.id).netloc if is_document(self.id) else ""
+
+    @property
+    def refreshable(self) -> bool:
+        """Whether it can use a refresh token."""
+        return "refresh_token" in self.grant_types
+
+    def proves(self, secret: str) -> bool:
+        """Whether the secret is its own."""
+        return self.secret is not None and hmac.compare_digest(self.secret, token_digest(secret))
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """A new client, with its secret if it asked for one; it is not stored anywhere."""
+
+    client: Client
+    secret: str | None
+    created_at: int
+
+    def body(self) -> dict[str, Any]:
+        """As RFC 7591 answers it."""
+        client = self.client
+        body: dict[str, Any] = {
+            "client_id": client.id,
+            "client_id_issued_at": self.created_at // SECOND,
+            "client_name": client.name,
+            "redirect_uris": list(client.redirect_uris),
+            "grant_types": list(client.grant_types),
+            "response_types": ["code"],
+            "token_endpoint_auth_method": client.auth_method,
+        }
+        if self.secret is not None:
+            body |= {"client_secret": self.secret, "client_secret_expires_at": 0}
+        return body
+
+
+def is_document(client_id: str) -> bool:
+    """Whether a client's id is the address of a document about it."""
+    return client_id.startswith("https://")
+
+
+# What a client says of itself
+
+
+def check_registration(body: Mapping[str, Any]) -> Client:
+    """The client that a registration describes, not yet with an id."""
+    uris = _redirect_uris(body.get("redirect_uris"))
+    method = body.get("token_endpoint_auth_method")
+    method = "none" if method is None else method
+    if method not in AUTH_METHODS:
+        raise _bad_metadata(f"token_endpoint_auth_method must be one of {', '.join(AUTH_METHODS)}.")
+    return Client(
+        id="",
+        name=_name(body.get("client_name"), uris),
+        redirect_uris=uris,
+        auth_method=method,
+        grant_types=_grant_types(body),
+    )
+
+
+def check_document(url: str, document: object) -> Client:
+    """The client that a document at its own address describes."""
+    if not isinstance(document, dict):
+        raise _bad_metadata("The document is not a JSON object.")
+    if document.get("client_id") != url:
+        raise _bad_metadata("The document's client_id is not its address.")
+    if "client_secret" in document or "client_secret_expires_at" in document:
+        raise _bad_metadata("The document must not hold a secret.")
+    offered = _texts(document.get("token_endpoint_auth_methods_supported")) or []
+    if "none" not in (*offered, document.get("token_endpoint_auth_method", "none")):
+        # Some prefer to sign, and say that they can do without.
+        raise _bad_metadata("The document must offer token_endpoint_auth_method none.")
+    uris = _redirect_uris(document.get("redirect_uris"))
+    return Client(
+        id=url,
+        name=_name(document.get("client_name"), uris),
+        redirect_uris=uris,
+        grant_types=_grant_types(document),
+    )
+
+
+def check_document_url(url: str) -> None:
+    """Refuse an address that cannot be a client's id."""
+    try:
+        parse_target(url)
+    except FetchRefused as error:
+        raise _bad_metadata(f"The client_id is not an address to fetch: {error.message}") from None
+    path = urlsplit(url).path
+    if len(url) > DOCUMENT_URL_CHARS or path in ("", "/"):
+        raise _bad_metadata("The client_id must have a path, and at most 500 characters.")
+    if {".", ".."} & set(path.lower().replace("%2e", ".").split("/")):
+        raise _bad_metadata("The client_id's path must not have dot segments.")
+
+
+def _redirect_uris(value: object) -> tuple[str, ...]:
+    uris = _texts(value)
+    if uris is None or not 1 <= len(uris) <= MOST_REDIRECTS:
+        raise OAuthError(
+            "invalid_redirect_uri", f"redirect_uris must be a list of 1 to {MOST_REDIRECTS} URLs."
+        )
+    for position, uri in enumerate(uris, 1):
+        try:
+            parse_redirect(uri)
+        except BadRedirect as error:
+            raise OAuthError(
+                "invalid_redirect_uri", f"The redirect URI no. {position} is refused: {error}."
+            ) from None
+    return tuple(dict.fromkeys(uris))
+
+
+def _grant_types(body: Mapping[str, Any]) -> tuple[str, ...]:
+    asked = _texts(body.get("grant_types", list(GRANT_TYPES))) or []
+    if "authorization_code" not in asked:
+        raise _bad_metadata("grant_types must include authorization_code.")
+    if "code" not in (_texts(body.get("response_types", ["code"])) or []):
+        raise _bad_metadata("response_types must include code.")
+    return tuple(kind for kind in GRANT_TYPES if kind in asked)
+
+
+def _name(value: object, uris: tuple[str, ...]) -> str:
+    if value is not None and not isinstance(value, str):
+        raise _bad_metadata("client_name must be a text.")
+    return clean_name(value or "") or parse_redirect(uris[0]).host or "An unnamed program"
+
+
+def clean_name(name: str) -> str:
+    """A name that cannot pass for more: one line, no invisible or turning characters."""
+    visible = (
+        " " if unicodedata.category(sign)[0] in "CZ" else sign
+        for sign in unicodedata.normalize("NFC", name[: 4 * NAME_CHARS])
+    )
+    return " ".join("".join(visible).split())[:NAME_CHARS].strip()
+
+
+def _texts(value: object) -> list[str] | None:
+    if not isinstance(value, list) or not all(isinstance(part, str) for part in value):
+        return None
+    return value
+
+
+def _bad_metadata(message: str) -> OAuthError:
+    return OAuthError("invalid_client_metadata", message)
+
+
+# Those that registered themselves
+
+
+class Clients:
+    """The registrations of a data directory. Its calls block; threads may share it."""
+
+    def __init__(self, store: Store, rows: Rows, *, most: int = MOST_CLIENTS) -> None:
+        self._store = store
+        self._rows = rows
+        self._most = most
+
+    def register(self, described: Client) -> Registered:
+        """Store a client under a new id."""
+        secret = None if described.auth_method == "none" else f"csc_{secrets.token_urlsafe(32)}"
+        client = replace(
+            described,
+            id=f"cid_{uuid.uuid4()}",
+            secret=None if secret is None else token_digest(secret),
+        )
+        at = now()
+        metadata = json.dumps(
+            {
+                "name": client.name,
+                "redirect_uris": client.redirect_uris,
+                "auth_method": client.auth_method,
+                "grant_types": client.grant_types,
+            }
+        )
+        with self._store.maintain() as connection:
+            self._make_room(connection, at)
+            self._rows.put(
+                connection,
+                "oauth_clients",
+                {
+                    "id": client.id,
+                    "secret": client.secret,
+                    "metadata": metadata,
+                    "created_at": at,
+                    "used_at": 0,
+                },
+            )
+        return Registered(client, secret, at)
+
+    def _make_room(self, connection: apsw.Connection, at: int) -> None:
+        forget = "DELETE FROM oauth_clients WHERE used_at = 0 AND created_at < ?"
+        connection.execute(forget, (at - UNUSED_SECONDS * SECOND,))
+        connection.execute(
+            "DELETE FROM oauth_clients WHERE used_at BETWEEN 1 AND ? AND id NOT IN"
+            " (SELECT client FROM oauth_families)",
+            (at - IDLE_SECONDS * SECOND,),
+        )
+        if self._count(connection) >= self._most:
+            connection.execute(forget, (at - PRESSED_SECONDS * SECOND,))
+        if self._count(connection) >= self._most:
+            raise OAuthError(
+                "temporarily_unavailable",
+                "There is no room for another client at present.",
+                status=503,
+                retry_after=PRESSED_SECONDS,
+            )
+
+    def _count(self, connection: apsw.Connection) -> int:
+        row: Any = connection.execute("SELECT count(*) FROM oauth_clients").fetchone()
+        return int(row[0])
+
+    def count(self) -> int:
+        """How many are registered."""
+        with self._store.read() as connection:
+            return self._count(connection)
+
+    def find(self, client_id: str) -> Client | None:
+        """The client of that id."""
+        with self._store.read() as connection:
+            row = self._rows.get(connection, "oauth_clients", client_id)
+        if row is None:
+            return None
+        metadata = json.loads(row["metadata"])
+        return Client(
+            id=row["id"],
+            name=metadata["name"],
+            redirect_uris=tuple(metadata["redirect_uris"]),
+            auth_method=metadata["auth_method"],
+            grant_types=tuple(metadata["grant_types"]),
+            secret=row["secret"],
+        )
+
+    def note_use(self, connection: apsw.Connection, client_id: str) -> None:
+        """A person allowed it something: it is not forgotten with those that nobody used."""
+        row = self._rows.get(connection, "oauth_clients", client_id)
+        if row is not None:
+            self._rows.put(connection, "oauth_clients", {**row, "used_at": now()})
+
+
+# Those that are a web address
+
+
+class Documents:
+    """Clients by the address of their document. Used from one thread, the event loop."""
+
+    def __init__(self, fetcher: Fetcher, clock: Callable[[], float] = time.monotonic) -> None:
+        self._fetcher = fetcher
+        self._clock = clock
+        self._kept: OrderedDict[str, tuple[float, Client | OAuthError]] = OrderedDict()
+        self._under_way: dict[str, asyncio.Task[Client | OAuthError]] = {}
+
+    def knows(self, url: str) -> bool:
+        """Whether the answer is at hand, so that nothing would be fetched."""
+        kept = self._kept.get(url)
+        return (kept is not None and kept[0] > self._clock()) or url in self._under_way
+
+    async def find(self, url: str) -> Client:
+        """The client whose document is there."""
+        check_document_url(url)
+        kept = self._kept.get(url)
+        if kept is not None and kept[0] > self._clock():
+            found = kept[1]
+        else:
+            if url not in self._under_way:
+                if len(self._under_way) >= FETCHES:
+                    raise PageError(
+                        "temporarily_unavailable",
+                        "Too many clients are being looked up.",
+                        status=503,
+                    )
+                task = asyncio.create_task(self._fetch(url))
+                self._under_way[url] = task
+                task.add_done_callback(lambda _: self._under_way.pop(url, None))
+            found = await asyncio.shield(self._under_way[url])
+        if isinstance(found, OAuthError):
+            raise OAuthError(found.error, found.message)
+        return found
+
+    async def _fetch(self, url: str) -> Client | OAuthError:
+        found: Client | OAuthError
+        try:
+            answer = await self._fetcher.fetch(
+                url,
+                headers={"Accept": "application/json"},
+                most_bytes=DOCUMENT_BYTES,
+                seconds=DOCUMENT_SECONDS,
+                redirects=0,
+            )
+            found, seconds = check_document(url, _document(answer)), freshness(answer.headers)
+        except FetchRefused as error:
+            found = _bad_metadata(f"The client's document could not be fetched: {error.message}")
+            seconds = FAILURE_SECONDS
+        except OAuthError as error:
+            found, seconds = error, FAILURE_SECONDS
+        self._kept[url] = (self._clock() + seconds, found)
+        self._kept.move_to_end(url)
+        if len(self._kept) > DOCUMENTS:
+            self._kept.popitem(last=False)
+        return found
+
+
+def _document(answer: Fetched) -> object:
+    kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if answer.status != 200 or not _JSON.fullmatch(kind):
+        raise _bad_metadata("The client's address does not hold a JSON document.")
+    try:
+        return json.loads(answer.body.decode("utf-8"))
+    except (ValueError, RecursionError):
+        raise _bad_metadata("The client's document is not valid JSON.") from None
+
+
+def freshness(headers: Mapping[str, str]) -> float:
+    """For how many seconds a document may be kept, by its headers and within our bounds."""
+    control = headers.get("cache-control", "").lower()
+    if "no-store" in control or "no-cache" in control:
+        return FRESH_LEAST
+    match = _MAX_AGE.search(control)
+    if match is None:
+        return FRESH_USUAL
+    age = headers.get("age", "0")
+    left = int(match[1]) - (int(age) if age.isdecimal() and len(age) < 10 else 0)
+    return min(max(float(left), FRESH_LEAST), FRESH_MOST)

@@ -1,0 +1,369 @@
+"""The routes of the authorization server: JSON for programs, pages for people."""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from starlette.requests import Request as HttpRequest
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from commonplace.errors import CommonplaceError
+from commonplace.server.accounts import Account
+from commonplace.server.oauth import forms, pages
+from commonplace.server.oauth.errors import OAuthError, PageError
+from commonplace.server.oauth.logins import LOGIN_SECONDS
+from commonplace.server.oauth.metadata import PROTECTED_RESOURCE
+from commonplace.server.oauth.server import Asked, OAuth, Request, SentBack, form_token, new_cookie
+
+COOKIE = "commonplace_login"
+_COOKIE_VALUE = re.compile(r"[A-Za-z0-9_-]{43}")
+_STALE = "This page is no longer valid, or was not opened here."
+_WRONG = "The name or the password is not right."
+
+# `same-origin` and not `no-referrer`: under the latter, browsers send our own forms with the
+# Origin `null`. No Cross-Origin-Opener-Policy: clients open these pages in a window of their own
+# and wait for it to come back.
+_PAGE_HEADERS = {
+    "cache-control": "no-store",
+    "x-frame-options": "DENY",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "same-origin",
+}
+_JSON_HEADERS = {
+    "cache-control": "no-store",
+    "pragma": "no-cache",
+    "x-content-type-options": "nosniff",
+}
+
+log = logging.getLogger(__name__)
+Endpoint = Callable[[HttpRequest], Awaitable[Response]]
+Address = Callable[[HttpRequest], str]
+
+
+def peer(request: HttpRequest) -> str:
+    """The address at the other end of the connection."""
+    return request.client.host if request.client else ""
+
+
+def routes(oauth: OAuth, address: Address = peer) -> list[Route]:
+    """Everything that the application has to serve, all of it open to anybody.
+
+    Guesses and registrations are counted by `address`: behind a proxy, it must tell the address
+    that the proxy saw, since otherwise all the world counts as one.
+    """
+    machine = _Machine(oauth, address)
+    people = _People(oauth, address)
+    return [
+        Route("/.well-known/oauth-authorization-server", machine.authorization_server),
+        Route("/.well-known/openid-configuration", machine.authorization_server),
+        Route(PROTECTED_RESOURCE, machine.protected_resource),
+        Route(PROTECTED_RESOURCE + "/{path:path}", machine.protected_resource),
+        Route("/oauth/token", _as_json(machine.token), methods=["POST"]),
+        Route("/oauth/revoke", _as_json(machine.revoke), methods=["POST"]),
+        Route("/oauth/register", _as_json(machine.register), methods=["POST"]),
+        Route("/oauth/authorize", _as_page(oauth, people.visit), methods=["GET"]),
+        Route("/oauth/authorize", _as_page(oauth, people.answer), methods=["POST"]),
+        Route(pages.STYLE_PATH, people.style),
+    ]
+
+
+# For programs
+
+
+class _Machine:
+    def __init__(self, oauth: OAuth, address: Address) -> None:
+        self._oauth = oauth
+        self._address = address
+
+    async def authorization_server(self, _: HttpRequest) -> Response:
+        return _document(self._oauth.authorization_server())
+
+    async def protected_resource(self, request: HttpRequest) -> Response:
+        path = request.path_params.get("path", "")
+        body = self._oauth.protected_resource(f"/{path}" if path else "")
+        if body is None:
+            error = OAuthError("not_found", "There is no such resource.", status=404)
+            return _json(error.body(), error.status)
+        return _document(body)
+
+    async def token(self, request: HttpRequest) -> Response:
+        self._oauth.take_exchanging(self._address(request))
+        parameters = await forms.read_form(request)
+        tokens = await self._oauth.exchange(parameters, _authorization(request))
+        return _json(tokens.body())
+
+    async def revoke(self, request: HttpRequest) -> Response:
+        self._oauth.take_exchanging(self._address(request))
+        parameters = await forms.read_form(request)
+        await self._oauth.revoke(parameters, _authorization(request))
+        return _json({})
+
+    async def register(self, request: HttpRequest) -> Response:
+        body = await forms.read_json(request)
+        registered = await self._oauth.register(body, self._address(request))
+        return _json(registered.body(), 201)
+
+
+def _document(body: Mapping[str, Any]) -> Response:
+    headers = {"cache-control": "max-age=300", "x-content-type-options": "nosniff"}
+    return JSONResponse(body, headers=headers)
+
+
+def _json(body: Mapping[str, Any], status: int = 200) -> Response:
+    return JSONResponse(body, status, _JSON_HEADERS)
+
+
+def _as_json(endpoint: Endpoint) -> Endpoint:
+    async def answered(request: HttpRequest) -> Response:
+        try:
+            return await endpoint(request)
+        except OAuthError as error:
+            refused = error
+        except Exception as error:
+            refused = _fault(error)
+        response = _json(refused.body(), refused.status)
+        if refused.retry_after is not None:
+            response.headers["retry-after"] = str(refused.retry_after)
+        if refused.error == "invalid_client" and "authorization" in request.headers:
+            response.headers["www-authenticate"] = 'Basic realm="oauth"'
+        return response
+
+    return answered
+
+
+def _authorization(request: HttpRequest) -> str | None:
+    given = request.headers.getlist("authorization")
+    if len(given) > 1:
+        raise OAuthError("invalid_request", "There are several Authorization headers.")
+    return given[0] if given else None
+
+
+def _fault(error: Exception) -> OAuthError:
+    """A fault of ours, or of the disk; the log has it, the client learns that there was one."""
+    log.error("the request failed", exc_info=error)
+    if isinstance(error, CommonplaceError):
+        return OAuthError(
+            "temporarily_unavailable", "This cannot be done right now; try again.", status=503
+        )
+    return OAuthError("server_error", "Something went wrong here.", status=500)
+
+
+# For people
+
+
+class _People:
+    def __init__(self, oauth: OAuth, address: Address) -> None:
+        self._oauth = oauth
+        self._address = address
+        self._cookie = f"__Host-{COOKIE}" if oauth.secure else COOKIE
+
+    async def visit(self, http: HttpRequest) -> Response:
+        """Show who asks: to somebody who is logged in, what for; to others, where to log in."""
+        self._oauth.take_asking(self._address(http))
+        query = http.scope["query_string"].decode("latin-1")
+        request = await self._oauth.check(query, self._address(http))
+        cookie = self._given(http)
+        account = await self._oauth.account(cookie)
+        if account is None:
+            return self._login_page(request, cookie)
+        return self._consent_page(request, cookie, account)
+
+    async def answer(self, http: HttpRequest) -> Response:
+        """Do what a button on one of the pages says."""
+        self._oauth.take_asking(self._address(http))
+        try:
+            form = await forms.read_form(http)
+        except OAuthError as error:
+            raise PageError.of(error) from None
+        query, action = form.get("request", ""), form.get("action", "")
+        step, act = self._actions().get(action, ("", None))
+        cookie = self._given(http)
+        expected = form_token(cookie, step, query)
+        if (
+            act is None
+            or not cookie
+            or not self._from_our_page(http)
+            or not hmac.compare_digest(expected.encode(), form.get("token", "").encode())
+        ):
+            raise PageError("invalid_request", _STALE, status=403)
+        request = await self._oauth.check(query, self._address(http))
+        return await act(request, form, cookie, http)
+
+    def _actions(self) -> dict[str, tuple[str, Callable[..., Awaitable[Response]]]]:
+        return {
+            "login": ("login", self._log_in),
+            "leave": ("login", self._deny),
+            "allow": ("consent", self._allow),
+            "deny": ("consent", self._deny),
+            "switch": ("consent", self._switch),
+        }
+
+    def _from_our_page(self, http: HttpRequest) -> bool:
+        """What a browser says of where the form was sent from; programs may say nothing."""
+        origins = http.headers.getlist("origin")
+        sites = http.headers.getlist("sec-fetch-site")
+        return origins in ([], [self._oauth.issuer]) and sites in ([], ["same-origin"])
+
+    async def _log_in(
+        self, request: Request, form: Mapping[str, str], cookie: str, http: HttpRequest
+    ) -> Response:
+        name, password = form.get("name", ""), form.get("password", "")
+        try:
+            fresh = await self._oauth.log_in(name, password, self._address(http))
+        except OAuthError as error:
+            wait = error.retry_after or 1
+            message = f"Too many tries. Wait {_in_words(wait)}, then try again."
+            page = self._login_page(request, cookie, name=name, message=message, status=429)
+            page.headers["retry-after"] = str(wait)
+            return page
+        if fresh is None:
+            return self._login_page(request, cookie, name=name, message=_WRONG, status=403)
+        # Answered by a redirect, so that going back or reloading sends no password again.
+        response = RedirectResponse(f"/oauth/authorize?{request.asked.query}", 303, _PAGE_HEADERS)
+        return self._with_cookie(response, fresh)
+
+    async def _allow(
+        self, request: Request, form: Mapping[str, str], cookie: str, http: HttpRequest
+    ) -> Response:
+        del http
+        account = await self._oauth.account(cookie)
+        if account is None:
+            return self._login_page(request, cookie, message="Log in again: that took too long.")
+        scopes = {name[len("scope ") :] for name in form if name.startswith("scope ")}
+        being = form.get("being", "")
+        try:
+            target = await self._oauth.allow(
+                request, account, scopes=scopes, space=form.get("space", ""), being=being
+            )
+        except OAuthError as error:
+            return self._consent_page(
+                request, cookie, account, being=being, message=error.message, status=error.status
+            )
+        return await self._leave(cookie, target)
+
+    async def _deny(
+        self, request: Request, form: Mapping[str, str], cookie: str, http: HttpRequest
+    ) -> Response:
+        del form, http
+        answer = {"error": "access_denied", "error_description": "The person did not allow it."}
+        return await self._leave(cookie, self._oauth.sent_back(request.asked, answer))
+
+    async def _switch(
+        self, request: Request, form: Mapping[str, str], cookie: str, http: HttpRequest
+    ) -> Response:
+        del form, http
+        await self._oauth.in_thread(self._oauth.logins.end, cookie)
+        return self._login_page(request, "")
+
+    async def _leave(self, cookie: str, target: str) -> Response:
+        """Log out, and go to the client. 303, since a client's address expects a GET."""
+        await self._oauth.in_thread(self._oauth.logins.end, cookie)
+        response = _sent_to(target)
+        response.delete_cookie(
+            self._cookie, path="/", secure=self._oauth.secure, httponly=True, samesite="strict"
+        )
+        return response
+
+    async def style(self, _: HttpRequest) -> Response:
+        headers = {"cache-control": "max-age=3600", "x-content-type-options": "nosniff"}
+        return Response(pages.STYLE, media_type="text/css", headers=headers)
+
+    # Pages
+
+    def _login_page(
+        self,
+        request: Request,
+        cookie: str,
+        *,
+        name: str = "",
+        message: str = "",
+        status: int = 200,
+    ) -> Response:
+        cookie = cookie or new_cookie()
+        asking = _asking(request, form_token(cookie, "login", request.asked.query))
+        body = pages.login(asking, name=name[:200], message=message)
+        return self._with_cookie(_page(body, status, request.asked), cookie)
+
+    def _consent_page(
+        self,
+        request: Request,
+        cookie: str,
+        account: Account,
+        *,
+        being: str = "",
+        message: str = "",
+        status: int = 200,
+    ) -> Response:
+        asking = _asking(request, form_token(cookie, "consent", request.asked.query))
+        body = pages.consent(
+            asking, user=account.name, spaces=account.spaces, being=being[:128], message=message
+        )
+        return _page(body, status, request.asked)
+
+    def _given(self, http: HttpRequest) -> str:
+        value = http.cookies.get(self._cookie, "")
+        return value if _COOKIE_VALUE.fullmatch(value) else ""
+
+    def _with_cookie(self, response: Response, value: str) -> Response:
+        response.set_cookie(
+            self._cookie,
+            value,
+            max_age=LOGIN_SECONDS,
+            path="/",
+            secure=self._oauth.secure,
+            httponly=True,
+            samesite="strict",
+        )
+        return response
+
+
+def _asking(request: Request, token: str) -> pages.Asking:
+    return pages.Asking(
+        client=request.asked.client,
+        redirect=request.asked.redirect,
+        audience=request.audience,
+        scopes=request.scopes,
+        request=request.asked.query,
+        token=token,
+    )
+
+
+def _page(body: str, status: int = 200, asked: Asked | None = None) -> Response:
+    forms_to = f"'self' {asked.redirect.form_sources}" if asked else "'none'"
+    policy = (
+        "default-src 'none'; style-src 'self'; base-uri 'none'; frame-ancestors 'none';"
+        f" form-action {forms_to}"
+    )
+    return HTMLResponse(body, status, {**_PAGE_HEADERS, "content-security-policy": policy})
+
+
+def _sent_to(target: str) -> Response:
+    # Not RedirectResponse, which would escape the address anew: it is sent as it was registered.
+    return Response(status_code=303, headers={**_PAGE_HEADERS, "location": target})
+
+
+def _as_page(oauth: OAuth, endpoint: Endpoint) -> Endpoint:
+    async def answered(request: HttpRequest) -> Response:
+        try:
+            return await endpoint(request)
+        except SentBack as error:
+            return _sent_to(oauth.sent_back(error.asked, error.body()))
+        except OAuthError as error:
+            refused = error
+        except Exception as error:
+            refused = _fault(error)
+        response = _page(pages.refusal(refused.message), refused.status)
+        if refused.retry_after is not None:
+            response.headers["retry-after"] = str(refused.retry_after)
+        return response
+
+    return answered
+
+
+def _in_words(seconds: int) -> str:
+    return f"{seconds} seconds" if seconds < 100 else f"{-(-seconds // 60)} minutes"

@@ -1,0 +1,398 @@
+"""What a person allowed once: a family of one code, its refresh tokens and its access tokens.
+
+A code and a refresh token are good for one use. Whoever uses one a second time shows that it was
+copied, and nobody can tell who the thief is, so the whole family ends. Access tokens are
+credentials like any other; they know their family by its id.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import hmac
+import json
+import re
+import secrets
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from commonplace.errors import InvalidInput, NotFound
+from commonplace.server.credentials import (
+    SECOND,
+    Credentials,
+    Grant,
+    Unauthenticated,
+    not_before,
+    token_digest,
+)
+from commonplace.server.oauth.clients import Client, Clients
+from commonplace.server.oauth.errors import OAuthError, invalid_grant, invalid_request
+from commonplace.server.oauth.resources import OFFLINE, Audience, Resources
+from commonplace.server.oauth.rows import Row, Rows
+from commonplace.storage.sqlite import Store, now
+
+if TYPE_CHECKING:
+    import apsw
+
+CODE_SECONDS = 60
+ACCESS_SECONDS = 3_600
+REFRESH_SECONDS = 30 * 86_400
+ENDED_SECONDS = 86_400
+"""How long an ended family is kept, so that a late second use of its code is still noticed."""
+
+_CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")
+_VERIFIER = re.compile(r"[A-Za-z0-9._~-]{43,128}")
+_REFUSED = "The code is not valid, has been used, or has expired."
+_NOT_REFRESHED = "The refresh token is not valid, has been used, or has expired."
+
+
+def is_challenge(text: str) -> bool:
+    """Whether a text can be an S256 challenge."""
+    return _CHALLENGE.fullmatch(text) is not None
+
+
+def challenge_of(verifier: str) -> str:
+    """The S256 challenge of a verifier (RFC 7636)."""
+    sum_ = hashlib.sha256(verifier.encode("ascii")).digest()
+    return base64.urlsafe_b64encode(sum_).decode().rstrip("=")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allowed:
+    """What a person allowed a client on the consent page."""
+
+    client: Client
+    user: str
+    space: str
+    being: str
+    audience: Audience
+    scopes: tuple[str, ...]
+    """By their outside names, `offline_access` among them if it was asked for."""
+    redirect: str
+    challenge: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """A new access token, and the refresh token that follows it."""
+
+    access: str = field(repr=False)
+    refresh: str | None = field(repr=False)
+    scopes: tuple[str, ...]
+
+    def body(self) -> dict[str, Any]:
+        """As RFC 6749 answers it."""
+        body: dict[str, Any] = {
+            "access_token": self.access,
+            "token_type": "Bearer",
+            "expires_in": ACCESS_SECONDS,
+            "scope": " ".join(self.scopes),
+        }
+        if self.refresh is not None:
+            body["refresh_token"] = self.refresh
+        return body
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A connection that a person allowed; times are UTC microseconds."""
+
+    id: str
+    client: str
+    client_name: str
+    user: str
+    space: str
+    being: str
+    resource: str
+    scopes: tuple[str, ...]
+    refreshable: bool
+    credential: str
+    """The id of its newest access token."""
+    created_at: int
+    expires_at: int
+    revoked_at: int | None
+
+
+class Families:
+    """Every connection of a data directory. Its calls block; threads may share it."""
+
+    def __init__(
+        self,
+        store: Store,
+        rows: Rows,
+        credentials: Credentials,
+        clients: Clients,
+        resources: Resources,
+    ) -> None:
+        self._store = store
+        self._rows = rows
+        self._credentials = credentials
+        self._clients = clients
+        self._resources = resources
+
+    # The code
+
+    def begin(self, allowed: Allowed) -> str:
+        """A new family with its code, which is durable on return."""
+        at, family, code = now(), str(uuid.uuid4()), f"cpc_{secrets.token_urlsafe(32)}"
+        with self._store.maintain() as connection:
+            self._prune(connection, at)
+            self._rows.put(
+                connection,
+                "oauth_families",
+                {
+                    "id": family,
+                    "client": allowed.client.id,
+                    "client_name": allowed.client.name,
+                    "user": allowed.user,
+                    "space": allowed.space,
+                    "being": allowed.being,
+                    "resource": allowed.audience.url,
+                    "scopes": json.dumps(allowed.scopes),
+                    "refreshable": int(allowed.client.refreshable),
+                    "credential": "",
+                    "created_at": max(
+                        at, not_before(connection, user=allowed.user, space=allowed.space)
+                    ),
+                    "expires_at": at + CODE_SECONDS * SECOND,
+                    "revoked_at": None,
+                },
+            )
+            self._rows.put(
+                connection,
+                "oauth_codes",
+                {
+                    "digest": token_digest(code),
+                    "family": family,
+                    "redirect": allowed.redirect,
+                    "challenge": allowed.challenge,
+                    "expires_at": at + CODE_SECONDS * SECOND,
+                    "used_at": None,
+                },
+            )
+            self._clients.note_use(connection, allowed.client.id)
+        return code
+
+    def redeem(
+        self, code: str, *, client: str, redirect: str, verifier: str, resource: str | None
+    ) -> Tokens:
+        """The tokens for a code. Whatever else is wrong with the request, the code is then used."""
+        if not _VERIFIER.fullmatch(verifier):
+            raise invalid_request("code_verifier must be 43 to 128 unreserved characters.")
+        # A refusal is returned and not raised inside, since what it ends must be stored.
+        with self._issuing() as connection:
+            outcome = self._redeem(connection, code, client, redirect, verifier, resource)
+        return _tokens(outcome)
+
+    def _redeem(
+        self,
+        connection: apsw.Connection,
+        code: str,
+        client: str,
+        redirect: str,
+        verifier: str,
+        resource: str | None,
+    ) -> Tokens | OAuthError:
+        at = now()
+        row = self._rows.get(connection, "oauth_codes", token_digest(code))
+        if row is None:
+            return invalid_grant(_REFUSED)
+        family = self._family(connection, row["family"])
+        if row["used_at"] is not None or family is None:
+            self._end(connection, row["family"], at)
+            return invalid_grant(_REFUSED)
+        self._rows.put(connection, "oauth_codes", {**row, "used_at": at})
+        if at >= row["expires_at"] or not self._stands(connection, family):
+            return invalid_grant(_REFUSED)
+        if family.client != client:
+            return invalid_grant("The code was given to another client.")
+        if row["redirect"] != redirect:
+            return invalid_grant("redirect_uri is not the one that the code was sent to.")
+        if not hmac.compare_digest(row["challenge"], challenge_of(verifier)):
+            return invalid_grant("code_verifier does not fit the code_challenge.")
+        if resource is not None and resource != family.resource:
+            return _other_resource()
+        return self._issue(connection, family, family.scopes, at)
+
+    # Refreshing
+
+    def refresh(
+        self, token: str, *, client: str, scopes: Sequence[str] | None, resource: str | None
+    ) -> Tokens:
+        """New tokens for a refresh token, which is then used; so is the access token before."""
+        with self._issuing() as connection:
+            outcome = self._refresh(connection, token, client, scopes, resource)
+        return _tokens(outcome)
+
+    def _refresh(
+        self,
+        connection: apsw.Connection,
+        token: str,
+        client: str,
+        scopes: Sequence[str] | None,
+        resource: str | None,
+    ) -> Tokens | OAuthError:
+        at = now()
+        row = self._rows.get(connection, "oauth_refreshes", token_digest(token))
+        if row is None:
+            return invalid_grant(_NOT_REFRESHED)
+        family = self._family(connection, row["family"])
+        if row["used_at"] is not None or family is None:
+            self._end(connection, row["family"], at)
+            return invalid_grant(_NOT_REFRESHED)
+        if family.client != client:
+            return invalid_grant("The refresh token was given to another client.")
+        if at >= row["expires_at"] or not self._stands(connection, family):
+            self._end(connection, family.id, at)
+            return invalid_grant(_NOT_REFRESHED)
+        if resource is not None and resource != family.resource:
+            return _other_resource()
+        narrowed = family.scopes if scopes is None else tuple(dict.fromkeys(scopes))
+        if not set(narrowed) <= {*family.scopes, OFFLINE}:
+            return OAuthError("invalid_scope", "A refresh cannot ask for more than was allowed.")
+        if not set(narrowed) - {OFFLINE}:
+            return OAuthError("invalid_scope", "The scopes asked for allow nothing.")
+        self._rows.put(connection, "oauth_refreshes", {**row, "used_at": at})
+        self._credentials.revoke_all_in(connection, family=family.id)
+        return self._issue(connection, family, narrowed, at)
+
+    def _issue(
+        self, connection: apsw.Connection, family: Family, scopes: tuple[str, ...], at: int
+    ) -> Tokens | OAuthError:
+        audience = self._resources.of(family.resource)
+        known = audience.resource.permissions if audience else {}
+        inside = frozenset(s for name in scopes if name in known for s in known[name].scopes)
+        if audience is None or not inside:
+            return invalid_grant("What was allowed is no longer served here.")
+        issued = self._credentials.create_in(
+            connection,
+            Grant(
+                user=family.user,
+                space=family.space,
+                scopes=inside,
+                dialects=frozenset({audience.resource.dialect}),
+                name=family.client_name,
+                being=family.being,
+                resource=family.resource,
+                client=family.client,
+                family=family.id,
+                lifetime=ACCESS_SECONDS,
+                oauth=True,
+            ),
+        )
+        refresh, expires = None, at + ACCESS_SECONDS * SECOND
+        if family.refreshable:
+            prefix = "btr_" if audience.resource.of_a_being else "cpr_"
+            refresh, expires = f"{prefix}{secrets.token_urlsafe(32)}", at + REFRESH_SECONDS * SECOND
+            self._rows.put(
+                connection,
+                "oauth_refreshes",
+                {
+                    "digest": token_digest(refresh),
+                    "family": family.id,
+                    "expires_at": expires,
+                    "used_at": None,
+                },
+            )
+        row = self._rows.get(connection, "oauth_families", family.id)
+        assert row is not None
+        changed = {"credential": issued.credential.id, "expires_at": expires}
+        self._rows.put(connection, "oauth_families", {**row, **changed})
+        return Tokens(issued.token, refresh, scopes)
+
+    def _stands(self, connection: apsw.Connection, family: Family) -> bool:
+        """Whether nothing ended the connection: its user, its space, or whoever revoked a token."""
+        if family.revoked_at is not None:
+            return False
+        if family.created_at < not_before(connection, user=family.user, space=family.space):
+            return False
+        row: Any = connection.execute(
+            "SELECT revoked_at FROM credentials WHERE id = ?", (family.credential,)
+        ).fetchone()
+        return row is None or row[0] is None
+
+    # Ending
+
+    def revoke(self, token: str, *, client: str) -> None:
+        """End a token that the client holds: a refresh token with all its family (RFC 7009)."""
+        with self._store.maintain() as connection:
+            row = self._rows.get(connection, "oauth_refreshes", token_digest(token))
+            family = self._family(connection, row["family"]) if row else None
+            if family is not None:
+                if family.client == client:
+                    self._end(connection, family.id, now())
+                return
+        try:
+            credential = self._credentials.find(token)
+        except Unauthenticated:
+            return
+        if credential.family and credential.client == client:
+            self._credentials.revoke(credential.id)
+
+    def end(self, family: str) -> None:
+        """End a connection with all its tokens."""
+        with self._store.maintain() as connection:
+            self._end(connection, family, now())
+
+    def listing(self, user: str | None = None) -> list[Family]:
+        """The connections that stand, the newest first."""
+        at = now()
+        with self._store.read() as connection:
+            keys: list[Any] = connection.execute(
+                "SELECT id FROM oauth_families WHERE revoked_at IS NULL AND expires_at > ?1"
+                " AND credential != '' AND (?2 IS NULL OR user = ?2)"
+                " ORDER BY created_at DESC, id",
+                (at, user),
+            ).fetchall()
+            rows = [self._rows.get(connection, "oauth_families", key) for (key,) in keys]
+        return [_family(row) for row in rows if row is not None]
+
+    def _end(self, connection: apsw.Connection, family: str, at: int) -> None:
+        row = self._rows.get(connection, "oauth_families", family)
+        if row is not None and row["revoked_at"] is None:
+            self._rows.put(connection, "oauth_families", {**row, "revoked_at": at})
+        self._credentials.revoke_all_in(connection, family=family)
+
+    def _prune(self, connection: apsw.Connection, at: int) -> None:
+        """Forget what can neither be used nor give a second use away."""
+        old = at - ENDED_SECONDS * SECOND
+        connection.execute("DELETE FROM oauth_refreshes WHERE expires_at < ?", (old,))
+        gone = "SELECT id FROM oauth_families WHERE expires_at < ?"
+        for table in ("oauth_codes", "oauth_refreshes"):
+            connection.execute(f"DELETE FROM {table} WHERE family IN ({gone})", (old,))  # noqa: S608
+        connection.execute("DELETE FROM oauth_families WHERE expires_at < ?", (old,))
+
+    @contextlib.contextmanager
+    def _issuing(self) -> Iterator[apsw.Connection]:
+        try:
+            with self._store.maintain() as connection:
+                yield connection
+        except (NotFound, InvalidInput):  # no credential can be made for that person
+            raise invalid_grant("The person who allowed this is no longer here.") from None
+
+    def _family(self, connection: apsw.Connection, identity: str) -> Family | None:
+        row = self._rows.get(connection, "oauth_families", identity)
+        return None if row is None else _family(row)
+
+
+def _tokens(outcome: Tokens | OAuthError) -> Tokens:
+    if isinstance(outcome, OAuthError):
+        raise outcome
+    return outcome
+
+
+def _other_resource() -> OAuthError:
+    return OAuthError("invalid_target", "The resource is not the one that was allowed.")
+
+
+def _family(row: Row) -> Family:
+    return Family(
+        **{
+            **row,
+            "scopes": tuple(json.loads(row["scopes"])),
+            "refreshable": bool(row["refreshable"]),
+        }
+    )

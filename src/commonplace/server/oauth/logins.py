@@ -1,0 +1,119 @@
+"""Logging in on the consent pages: a short login for one browser, and what slows guessing down."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from commonplace.server.credentials import SECOND, not_before, removed, token_digest
+from commonplace.server.oauth.rows import Rows
+from commonplace.storage.sqlite import Store, now
+
+LOGIN_SECONDS = 600
+LOCK_SECONDS = 30.0
+LONGEST_LOCK_SECONDS = 900.0
+QUIET_SECONDS = 3_600.0
+MOST_KEYS = 50_000
+
+
+class Logins:
+    """Who is logged in, by the digest of a cookie. Its calls block; threads may share it."""
+
+    def __init__(self, store: Store, rows: Rows) -> None:
+        self._store = store
+        self._rows = rows
+
+    def begin(self, user: str) -> str:
+        """A login for ten minutes; the value of its cookie."""
+        cookie, at = secrets.token_urlsafe(32), now()
+        with self._store.maintain() as connection:
+            at = max(at, not_before(connection, user=user, space=""))
+            connection.execute("DELETE FROM oauth_logins WHERE expires_at < ?", (at,))
+            self._rows.put(
+                connection,
+                "oauth_logins",
+                {
+                    "digest": token_digest(cookie),
+                    "user": user,
+                    "created_at": at,
+                    "expires_at": at + LOGIN_SECONDS * SECOND,
+                },
+            )
+        return cookie
+
+    def user(self, cookie: str) -> str | None:
+        """Who is logged in with that cookie, if anybody is."""
+        with self._store.read() as connection:
+            row = self._rows.get(connection, "oauth_logins", token_digest(cookie))
+            if row is None or now() >= row["expires_at"]:
+                return None
+            user: str = row["user"]
+            ended = row["created_at"] < not_before(connection, user=user, space="")
+            return None if ended or removed(connection, user) else user
+
+    def end(self, cookie: str) -> None:
+        """Log out."""
+        with self._store.maintain() as connection:
+            connection.execute("DELETE FROM oauth_logins WHERE digest = ?", (token_digest(cookie),))
+
+
+@dataclass(slots=True)
+class _Count:
+    tries: int = 0
+    last: float = 0.0
+    until: float = 0.0
+
+
+class Lockout:
+    """Counts tries that failed, by account, by address and by both, and locks for ever longer.
+
+    A try counts before its password is looked at, so that many at once gain nothing. Locks by
+    account alone come late: otherwise anybody could lock anybody out. Used from the event loop.
+    """
+
+    FREE = (("both", 5), ("address", 20), ("account", 100))
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._counts: OrderedDict[tuple[str, str], _Count] = OrderedDict()
+
+    def take(self, account: str, address: str) -> int:
+        """0, and the try is counted; or the seconds to wait."""
+        at = self._clock()
+        counts = [(self._count(key, at), free) for key, free in self._keys(account, address)]
+        wait = max(count.until - at for count, _ in counts)
+        if wait > 0:
+            return int(wait) + 1
+        for count, free in counts:
+            count.tries += 1
+            count.last = at
+            if count.tries > free:
+                lock = LOCK_SECONDS * 2.0 ** min(count.tries - free - 1, 10)
+                count.until = at + min(lock, LONGEST_LOCK_SECONDS)
+        return 0
+
+    def succeeded(self, account: str, address: str) -> None:
+        """Forget the tries that came before the right password, but not other people's."""
+        for (kind, name), _ in self._keys(account, address):
+            if kind == "both":
+                self._counts.pop((kind, name), None)
+            else:
+                count = self._counts.get((kind, name))
+                if count is not None:
+                    count.tries, count.until = max(0, count.tries - 1), 0.0
+
+    def _keys(self, account: str, address: str) -> list[tuple[tuple[str, str], int]]:
+        names = {"both": f"{address} {account}", "address": address, "account": account}
+        return [((kind, names[kind]), free) for kind, free in self.FREE]
+
+    def _count(self, key: tuple[str, str], at: float) -> _Count:
+        count = self._counts.get(key)
+        if count is None or at - count.last > QUIET_SECONDS:
+            count = self._counts[key] = _Count()
+            if len(self._counts) > MOST_KEYS:
+                self._counts.popitem(last=False)
+        self._counts.move_to_end(key)
+        return count

@@ -1,0 +1,254 @@
+"""The pages that a person sees: log in, allow or not, and what went wrong.
+
+Nothing runs in them and nothing is loaded from elsewhere. Whatever a client says of itself is text
+between its own quotation marks, and where it comes from is said beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+from commonplace.server.oauth.clients import Client
+from commonplace.server.oauth.redirects import Redirect
+from commonplace.server.oauth.resources import OFFLINE, Audience
+
+STYLE_PATH = "/oauth/style.css"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asking:
+    """What every page tells of the request."""
+
+    client: Client
+    redirect: Redirect
+    audience: Audience
+    scopes: tuple[str, ...]
+    request: str
+    """The request itself, which comes back with the form."""
+    token: str
+    """Proves that the form is ours."""
+
+
+def login(asking: Asking, *, name: str = "", message: str = "") -> str:
+    """Who are you?"""
+    return _page(
+        "Log in",
+        f"""
+{_message(message)}
+<p>{_client(asking)} wants to connect to your memory. Log in to decide.</p>
+<form method="post" action="/oauth/authorize" autocomplete="on">
+{_hidden(asking)}
+<label for="name">Name</label>
+<input id="name" name="name" value="{escape(name)}" required maxlength="200"
+  autocomplete="username" autocapitalize="none" spellcheck="false"{_focus(not name)}>
+<label for="password">Password</label>
+<input id="password" name="password" type="password" required maxlength="1024"
+  autocomplete="current-password"{_focus(bool(name))}>
+<div class="buttons">
+<button class="main" name="action" value="login">Log in</button>
+<button name="action" value="leave" formnovalidate>Cancel</button>
+</div>
+</form>
+""",
+    )
+
+
+def consent(
+    asking: Asking, *, user: str, spaces: Sequence[str], being: str = "", message: str = ""
+) -> str:
+    """May it?"""
+    return _page(
+        "Allow access?",
+        f"""
+{_message(message)}
+<p>{_client(asking)} wants to connect to your memory through {_title(asking)}.</p>
+{_identity(asking)}
+<form method="post" action="/oauth/authorize">
+{_hidden(asking)}
+{_scopes(asking)}
+{_spaces(spaces)}
+{_being(asking, being)}
+<p class="note">When you allow it, you are sent to <strong>{escape(asking.redirect.shown)}</strong>.
+It keeps access until you take it back, or until it is not used for 30 days.</p>
+<div class="buttons">
+<button class="main" name="action" value="allow">Allow</button>
+<button name="action" value="deny" formnovalidate>Do not allow</button>
+</div>
+<p class="who">Logged in as <strong>{escape(user)}</strong>.
+<button class="link" name="action" value="switch" formnovalidate>Not you?</button></p>
+</form>
+""",
+    )
+
+
+def refusal(message: str) -> str:
+    """It does not go on from here."""
+    return _page(
+        "This cannot go on",
+        f"""
+<p>{escape(message)}</p>
+<p class="note">Nothing was allowed. Go back to the program that sent you here and start again. If
+it happens again, its makers need to know what is written above.</p>
+""",
+    )
+
+
+def _client(asking: Asking) -> str:
+    return f"<strong class='client'>“<bdi>{escape(asking.client.name)}</bdi>”</strong>"
+
+
+def _title(asking: Asking) -> str:
+    return f"<strong>{escape(asking.audience.resource.title)}</strong>"
+
+
+def _identity(asking: Asking) -> str:
+    host = asking.client.host
+    if host:
+        known = f"It is identified by <strong>{escape(host)}</strong>."
+    else:
+        known = "It chose that name itself; nobody has checked it."
+    if asking.redirect.scheme != "https":
+        known += " Go on only if you have just started this on this device yourself."
+    return f'<p class="identity">{known}</p>'
+
+
+def _scopes(asking: Asking) -> str:
+    permissions = asking.audience.resource.permissions
+    asked = [name for name in asking.scopes if name != OFFLINE]
+    if len(asked) == 1:
+        words = escape(permissions[asked[0]].words)
+        return f"""<p class="heading" id="may">It may</p>
+<ul aria-labelledby="may"><li>{words}</li></ul>
+<input type="hidden" name="scope {escape(asked[0])}" value="yes">"""
+    boxes = "\n".join(
+        f"""<label class="choice"><input type="checkbox" name="scope {escape(name)}" value="yes"
+ checked><span>{escape(permissions[name].words)}</span></label>"""
+        for name in asked
+    )
+    return f"<fieldset><legend>It may</legend>\n{boxes}\n</fieldset>"
+
+
+def _spaces(spaces: Sequence[str]) -> str:
+    if len(spaces) == 1:
+        name = escape(spaces[0])
+        return f"""<p>In your space <strong>{name}</strong> only.</p>
+<input type="hidden" name="space" value="{name}">"""
+    if len(spaces) > 8:
+        options = "".join(f"<option>{escape(name)}</option>" for name in spaces)
+        return f"""<label for="space">In this space only</label>
+<select id="space" name="space">{options}</select>"""
+    choices = "\n".join(
+        f"""<label class="choice"><input type="radio" name="space" value="{escape(name)}"
+ required{" checked" if name == spaces[0] else ""}><span>{escape(name)}</span></label>"""
+        for name in spaces
+    )
+    return f"<fieldset><legend>In this space only</legend>\n{choices}\n</fieldset>"
+
+
+def _being(asking: Asking, being: str) -> str:
+    if not asking.audience.resource.of_a_being:
+        return ""
+    if asking.audience.being:
+        return f"<p>As the being <strong>{escape(asking.audience.being)}</strong>.</p>"
+    return f"""<label for="being">As which being</label>
+<input id="being" name="being" value="{escape(being)}" required maxlength="128"
+  pattern="[A-Za-z0-9][A-Za-z0-9._:\\-]*" autocapitalize="none" spellcheck="false"
+  aria-describedby="being-note">
+<p class="note below" id="being-note">The being's id, as your list of beings shows it.</p>"""
+
+
+def _hidden(asking: Asking) -> str:
+    return f"""<input type="hidden" name="request" value="{escape(asking.request)}">
+<input type="hidden" name="token" value="{escape(asking.token)}">"""
+
+
+def _message(text: str) -> str:
+    return f'<p class="message" role="alert">{escape(text)}</p>' if text else ""
+
+
+def _focus(wanted: bool) -> str:
+    return " autofocus" if wanted else ""
+
+
+def _page(title: str, content: str) -> str:
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="robots" content="noindex">
+<title>{escape(title)} · Commonplace</title>
+<link rel="stylesheet" href="{STYLE_PATH}">
+</head>
+<body>
+<main>
+<p class="brand">Commonplace</p>
+<h1>{escape(title)}</h1>
+{content.strip()}
+</main>
+</body>
+</html>
+"""
+
+
+STYLE = """
+:root {
+  color-scheme: light dark;
+  --ink: #1d2430; --soft: #566072; --paper: #ffffff; --desk: #eef0f4; --line: #c9ced8;
+  --main: #24489e; --main-ink: #ffffff; --alert: #8f1d1d; --alert-paper: #fdeeee;
+}
+@media (prefers-color-scheme: dark) {
+  :root {
+    --ink: #e8ebf1; --soft: #a5aebd; --paper: #1d222c; --desk: #12151b; --line: #454d5c;
+    --main: #9db8ff; --main-ink: #10182c; --alert: #ffb4b4; --alert-paper: #3a1d20;
+  }
+}
+* { box-sizing: border-box; }
+body {
+  margin: 0; min-height: 100vh; display: grid; place-items: center; padding: 1.5rem;
+  background: var(--desk); color: var(--ink);
+  font: 1rem/1.55 system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif;
+}
+main {
+  width: 100%; max-width: 29rem; padding: 2rem; background: var(--paper);
+  border: 1px solid var(--line); border-radius: .75rem; overflow-wrap: anywhere;
+}
+.brand { margin: 0; color: var(--soft); font-size: .9rem; letter-spacing: .03em; }
+h1 { margin: .15rem 0 1rem; font-size: 1.5rem; line-height: 1.25; }
+p { margin: 0 0 1rem; }
+ul { margin: 0 0 1rem; padding-left: 1.25rem; }
+.heading, legend, label { font-weight: 600; }
+.heading { margin-bottom: .25rem; }
+.below { margin-top: .25rem; }
+.note, .identity, .who { color: var(--soft); font-size: .92rem; }
+.message {
+  padding: .75rem 1rem; border-left: .25rem solid var(--alert); border-radius: .25rem;
+  background: var(--alert-paper); color: var(--alert);
+}
+label { display: block; margin: 1rem 0 .3rem; }
+input:not([type=checkbox], [type=radio]), select {
+  width: 100%; padding: .6rem .7rem; font: inherit; color: inherit; background: transparent;
+  border: 1px solid var(--soft); border-radius: .4rem;
+}
+select { background: var(--paper); }
+fieldset { margin: 0 0 1rem; padding: .25rem 1rem .75rem; border: 1px solid var(--line);
+  border-radius: .5rem; }
+legend { padding: 0 .35rem; }
+.choice { display: flex; gap: .6rem; align-items: baseline; margin: .5rem 0 0; font-weight: 400; }
+.choice input { flex: none; width: 1.05rem; height: 1.05rem; accent-color: var(--main); }
+.buttons { display: flex; flex-wrap: wrap; gap: .75rem; margin: 1.5rem 0 1rem; }
+button {
+  min-height: 2.75rem; padding: .5rem 1.25rem; font: inherit; font-weight: 600; cursor: pointer;
+  color: var(--ink); background: transparent; border: 1px solid var(--soft); border-radius: .4rem;
+}
+button.main { color: var(--main-ink); background: var(--main); border-color: var(--main); }
+button.link {
+  min-height: 0; padding: .25rem; border: 0; color: var(--main); text-decoration: underline;
+}
+:focus-visible { outline: 3px solid var(--main); outline-offset: 2px; }
+@media (max-width: 30rem) {
+  body { padding: 0; place-items: stretch; } main { border: 0; border-radius: 0; }
+}
+"""

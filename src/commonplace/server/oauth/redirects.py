@@ -1,0 +1,173 @@
+"""Where an authorization may be sent back to: which addresses may be registered, and which match.
+
+An address must equal a registered one, character by character. The one exception is RFC 8252's: a
+program on the person's own machine may choose its port anew each time. So that browsers, proxies
+and we never read an address differently, whatever has more than one reading is refused outright.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass
+from urllib.parse import parse_qsl, urlencode
+
+MOST_CHARACTERS = 2_048
+LOOPBACK_HOSTS = frozenset({"127.0.0.1", "[::1]", "localhost"})
+
+# RFC 8252 asks for a scheme that is a reversed domain name; these programs chose a shorter one.
+KNOWN_SCHEMES = frozenset(
+    (
+        "claude", "codex", "cursor", "goose", "jan", "jetbrains", "kiro", "lmstudio", "raycast",
+        "vscode", "vscode-insiders", "vscodium", "warp", "windsurf", "zed",
+    )
+)  # fmt: skip
+RESPONSE_PARAMETERS = frozenset({"code", "state", "iss", "error", "error_description", "error_uri"})
+
+_PARTS = re.compile(
+    r"(?P<scheme>[a-z][a-z0-9+.-]*):(?://(?P<authority>[^/?]*))?(?P<path>[^?]*)(?:\?(?P<query>.*))?"
+)
+_AUTHORITY = re.compile(r"(?P<host>\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::(?P<port>[1-9][0-9]{0,4}))?")
+_NAME = re.compile(r"(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z](?:[a-z0-9-]{0,61}[a-z0-9])?")
+_REVERSED_DOMAIN = re.compile(r"[a-z][a-z0-9-]*(?:\.[a-z0-9][a-z0-9-]*)+")
+_CHARACTERS = re.compile(r"[A-Za-z0-9._~:/?\[\]@!$&'()*+,;=%-]+")
+_BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})|%(?:[01][0-9A-Fa-f]|2[eEfF]|5[cC]|7[fF])")
+_DOTS = frozenset({".", ".."})
+
+
+class BadRedirect(ValueError):
+    """The address may not be redirected to; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Redirect:
+    """An acceptable address, in its parts."""
+
+    uri: str
+    scheme: str
+    host: str
+    port: int | None
+    path: str
+    query: str | None
+
+    @property
+    def loopback(self) -> bool:
+        """Whether it leads to a program on the person's own machine."""
+        return self.scheme == "http"
+
+    @property
+    def shown(self) -> str:
+        """Where the person is sent, in words that cannot be forged."""
+        if self.loopback:
+            return "a program on this computer"
+        if self.scheme == "https":
+            return self.host if self.port is None else f"{self.host}:{self.port}"
+        return f"the program for {self.scheme}: links on this device"
+
+    @property
+    def form_sources(self) -> str:
+        """What `form-action` must allow for the page that leads there.
+
+        Browsers apply it to every redirect that follows a form, also to those that the client
+        makes after us, so for https the scheme stands for all of them.
+        """
+        if self.loopback and self.host != "[::1]":  # which such a list cannot name
+            return "http://localhost:* http://127.0.0.1:*"
+        return f"{self.scheme}:"
+
+    def with_parameters(self, parameters: dict[str, str]) -> str:
+        """The address with an answer in its query."""
+        joint = "?" if self.query is None else "&" if self.query else ""
+        return f"{self.uri}{joint}{urlencode(parameters)}"
+
+
+def parse_redirect(uri: str) -> Redirect:
+    """The parts of an address that may be redirected to; BadRedirect for any other."""
+    if not uri or len(uri) > MOST_CHARACTERS:
+        raise BadRedirect("it must have 1 to 2048 characters")
+    if not _CHARACTERS.fullmatch(uri):
+        raise BadRedirect("it has a fragment, or characters that a URL cannot have")
+    if _BAD_ESCAPE.search(uri):
+        raise BadRedirect("it has an escape that is broken, or hides a separator or control")
+    match = _PARTS.fullmatch(uri)
+    if match is None:
+        raise BadRedirect("it is not an absolute URL with a lower-case scheme")
+    scheme, authority, path = match["scheme"], match["authority"], match["path"]
+    if "//" in path or _DOTS & set(path.split("/")):
+        raise BadRedirect("its path must not have empty or dot segments")
+    query = match["query"]
+    for name, _ in parse_qsl(query or "", keep_blank_values=True):
+        if name in RESPONSE_PARAMETERS:
+            raise BadRedirect(f"its query must not have {name}")
+    if scheme in ("http", "https"):
+        host, port = _web_host(scheme, authority)
+    else:
+        host, port = _private_host(scheme, authority, path), None
+    if path and not path.startswith("/"):
+        raise BadRedirect("its path must begin with a slash")
+    return Redirect(uri, scheme, host, port, path, query)
+
+
+def _web_host(scheme: str, authority: str | None) -> tuple[str, int | None]:
+    match = _AUTHORITY.fullmatch(authority or "")
+    if match is None:
+        raise BadRedirect("its host is not valid, has a user name, or is not in lower case")
+    host, port = match["host"], int(match["port"]) if match["port"] else None
+    if port is not None and port > 65_535:
+        raise BadRedirect("its port is not valid")
+    if scheme == "http":
+        if host not in LOOPBACK_HOSTS:
+            raise BadRedirect("http is only for 127.0.0.1, [::1] and localhost; use https")
+        return host, port
+    if host.startswith("["):
+        try:
+            address = ipaddress.IPv6Address(host[1:-1])
+        except ValueError:
+            raise BadRedirect("its host is not a valid address") from None
+        if f"[{address}]" != host or address.ipv4_mapped is not None:
+            raise BadRedirect("its host is not an address in its short form")
+    elif host.rpartition(".")[2][:1].isdigit():
+        try:
+            ipaddress.IPv4Address(host)  # refuses octal, hexadecimal and shortened forms
+        except ValueError:
+            raise BadRedirect("its host is not a valid address") from None
+    elif host != "localhost" and not _NAME.fullmatch(host):
+        raise BadRedirect("its host is not a full domain name")
+    return host, port
+
+
+def _private_host(scheme: str, authority: str | None, path: str) -> str:
+    if scheme not in KNOWN_SCHEMES and not _REVERSED_DOMAIN.fullmatch(scheme):
+        raise BadRedirect(
+            "its scheme must be https, http on loopback, or a reversed domain name such as"
+            " com.example.app"
+        )
+    if authority is not None and not re.fullmatch(r"[a-z0-9._-]*", authority):
+        raise BadRedirect("its host is not valid")
+    if not authority and not path:
+        raise BadRedirect("it names nothing beside a scheme")
+    return authority or ""
+
+
+def find_match(registered: list[str], asked: str) -> Redirect | None:
+    """The address asked for, if it is one of those registered."""
+    try:
+        wanted = parse_redirect(asked)
+    except BadRedirect:
+        return None
+    for uri in registered:
+        if uri == asked:
+            return wanted
+        if wanted.loopback and _differs_in_port_only(uri, wanted):
+            return wanted
+    return None
+
+
+def _differs_in_port_only(uri: str, wanted: Redirect) -> bool:
+    try:
+        known = parse_redirect(uri)
+    except BadRedirect:
+        return False
+    return (known.scheme, known.host, known.path, known.query) == (
+        wanted.scheme, wanted.host, wanted.path, wanted.query,
+    )  # fmt: skip

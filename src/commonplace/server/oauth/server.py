@@ -1,0 +1,470 @@
+"""The authorization server: what may be asked, who decides, and what is given."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import ipaddress
+import logging
+import secrets
+import unicodedata
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import unquote_plus, urlsplit
+
+from anyio import CapacityLimiter, to_thread
+
+from commonplace.errors import NotFound
+from commonplace.server.accounts import Account, Accounts
+from commonplace.server.credentials import Credentials
+from commonplace.server.fetching import Fetcher
+from commonplace.server.oauth import forms, metadata
+from commonplace.server.oauth.clients import (
+    Client,
+    Clients,
+    Documents,
+    Registered,
+    check_registration,
+    is_document,
+)
+from commonplace.server.oauth.errors import (
+    OAuthError,
+    PageError,
+    invalid_client,
+    invalid_request,
+    slow_down,
+)
+from commonplace.server.oauth.families import Allowed, Families, Tokens, is_challenge
+from commonplace.server.oauth.logins import Lockout, Logins
+from commonplace.server.oauth.redirects import LOOPBACK_HOSTS, Redirect, find_match
+from commonplace.server.oauth.resources import (
+    OFFLINE,
+    RESOURCES,
+    Audience,
+    Resource,
+    Resources,
+    is_being,
+)
+from commonplace.server.oauth.rows import Rows
+from commonplace.server.rates import Rates
+from commonplace.storage.sqlite import Store
+
+if TYPE_CHECKING:
+    from commonplace.server.vault import Vault
+
+T = TypeVar("T")
+WORKERS = 8
+LOGIN_WORKERS = 4
+CLIENT_ID_CHARS = 500
+
+log = logging.getLogger(__name__)
+
+
+class SentBack(OAuthError):
+    """A refusal that the client is told at its own address, which was checked before."""
+
+    def __init__(self, error: str, message: str, asked: Asked) -> None:
+        super().__init__(error, message)
+        self.asked = asked
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request for authorization whose client and redirect are known to be good."""
+
+    query: str
+    client: Client
+    redirect: Redirect
+    state: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request for authorization that only a person's answer is missing from."""
+
+    asked: Asked
+    audience: Audience
+    scopes: tuple[str, ...]
+    challenge: str
+
+
+class OAuth:
+    """One authorization server for all dialects: the resource asked for decides the rest.
+
+    `issuer` is the address that clients know this server by, without a path: https, or http on
+    this machine. `resources` are the paths that a token can be for.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        credentials: Credentials,
+        accounts: Accounts,
+        *,
+        vault: Vault,
+        issuer: str,
+        resources: Mapping[str, Resource] = RESOURCES,
+        fetcher: Fetcher | None = None,
+    ) -> None:
+        self.issuer = _checked_issuer(issuer)
+        self.resources = Resources(issuer, resources)
+        rows = Rows(vault)
+        self.reseal_in = rows.reseal_in
+        """To be given to `Vault.rotate` with those of credentials and accounts."""
+        self.clients = Clients(store, rows)
+        self.documents = Documents(fetcher or Fetcher())
+        self.families = Families(store, rows, credentials, self.clients, self.resources)
+        self.logins = Logins(store, rows)
+        self.lockout = Lockout()
+        self._accounts = accounts
+        self._workers = CapacityLimiter(WORKERS)
+        self._login_workers = CapacityLimiter(LOGIN_WORKERS)
+        self._asking = Rates(rate=1.0, burst=120)
+        self._exchanging = Rates(rate=2.0, burst=240)
+        self._registering = Rates(rate=20 / 3_600, burst=20)
+        self._registering_all = Rates(rate=200 / 3_600, burst=200)
+        self._looking_up = Rates(rate=0.1, burst=10)
+        self._looking_up_all = Rates(rate=0.5, burst=60)
+
+    # What clients read
+
+    def authorization_server(self) -> dict[str, Any]:
+        """The document at /.well-known/oauth-authorization-server."""
+        return metadata.authorization_server(self.issuer, self.resources)
+
+    def protected_resource(self, path: str) -> dict[str, Any] | None:
+        """The document about the resource at a path; with none, about the default one."""
+        audience = self.resources.at(path) if path else self.resources.default
+        return None if audience is None else metadata.protected_resource(self.issuer, audience)
+
+    def challenge(
+        self, path: str, *, error: str = "", description: str = "", scope: str = ""
+    ) -> str:
+        """The value of WWW-Authenticate for a request to that path, when nobody is recognised."""
+        audience = self.resources.at(path.rstrip("/"))
+        return metadata.challenge(
+            self.issuer, audience, error=error, description=description, scope=scope
+        )
+
+    def insufficient(self, path: str, needed: Collection[str]) -> str:
+        """The value of WWW-Authenticate for a caller whose scope does not reach."""
+        audience = self.resources.at(path.rstrip("/"))
+        permissions = audience.resource.permissions if audience else {}
+        names = [name for name, what in permissions.items() if what.scopes & set(needed)]
+        scope = " ".join(names or sorted(needed))
+        return self.challenge(path, error="insufficient_scope", scope=scope)
+
+    def resource_at(self, path: str) -> str | None:
+        """The address that a token must be for, to be used at a path."""
+        audience = self.resources.at(path.rstrip("/"))
+        return None if audience is None else audience.url
+
+    # Rates
+
+    def take_asking(self, address: str) -> None:
+        """Count a visit to the pages."""
+        _take(self._asking, block_of(address))
+
+    def take_exchanging(self, address: str) -> None:
+        """Count a request for tokens."""
+        _take(self._exchanging, block_of(address))
+
+    # Asking
+
+    async def check(self, query: str, address: str) -> Request:
+        """The request in a query. PageError until the redirect is known good, then SentBack."""
+        try:
+            parameters = forms.parse(query) if len(query) <= forms.MOST_QUERY else {}
+            repeated: set[str] = set()
+        except forms.Repeated as error:
+            parameters, repeated = dict(error.parameters), error.names
+        except OAuthError as error:
+            raise PageError.of(error) from None
+        if repeated - {"resource"}:
+            raise PageError("invalid_request", "A part of the request is there more than once.")
+        client = await self._asking_client(parameters.get("client_id", ""), address)
+        redirect = find_match(list(client.redirect_uris), parameters.get("redirect_uri", ""))
+        if redirect is None:
+            raise PageError(
+                "invalid_request",
+                "The program asked to send you to an address that it has not registered.",
+            )
+        asked = Asked(query, client, redirect, parameters.get("state"))
+        try:
+            if repeated:
+                raise OAuthError("invalid_target", "Only one resource can be asked for at a time.")
+            return self._checked(asked, parameters)
+        except OAuthError as error:
+            raise SentBack(error.error, error.message, asked) from None
+
+    async def _asking_client(self, client_id: str, address: str) -> Client:
+        if not client_id or len(client_id) > CLIENT_ID_CHARS:
+            raise PageError("invalid_request", "The request does not say which program asks.")
+        try:
+            found = await self._client(client_id, address)
+        except OAuthError as error:
+            raise PageError.of(error) from None
+        if found is None:
+            raise PageError("invalid_client", "The program that asks is not registered here.")
+        return found
+
+    async def _client(self, client_id: str, address: str) -> Client | None:
+        if not is_document(client_id):
+            return await self.in_thread(self.clients.find, client_id)
+        if not self.documents.knows(client_id):
+            _take(self._looking_up, block_of(address))
+            _take(self._looking_up_all, "all")
+        return await self.documents.find(client_id)
+
+    def _checked(self, asked: Asked, parameters: Mapping[str, str]) -> Request:
+        kind = parameters.get("response_type")
+        if kind is None:
+            raise invalid_request("response_type is missing.")
+        if kind != "code":
+            raise OAuthError("unsupported_response_type", "response_type must be code.")
+        if parameters.get("response_mode", "query") != "query":
+            raise invalid_request("response_mode must be query.")
+        for name in ("request", "request_uri"):
+            if name in parameters:
+                raise OAuthError(f"{name}_not_supported", f"{name} is not supported.")
+        if "none" in parameters.get("prompt", "").split():
+            raise OAuthError("interaction_required", "A person has to allow this.")
+        if parameters.get("code_challenge_method") != "S256":
+            raise invalid_request("code_challenge_method must be S256.")
+        challenge = parameters.get("code_challenge", "")
+        if not is_challenge(challenge):
+            raise invalid_request("code_challenge must be the S256 challenge of a verifier.")
+        if "resource" not in parameters:
+            raise OAuthError("invalid_target", "resource is missing: say what the token is for.")
+        audience = self.resources.of(parameters["resource"])
+        if audience is None:
+            raise OAuthError("invalid_target", "There is no such resource here.")
+        return Request(asked, audience, _scopes(audience, parameters.get("scope", "")), challenge)
+
+    # Answering
+
+    async def log_in(self, name: str, password: str, address: str) -> str | None:
+        """The cookie of a new login, or None; OAuthError while there were too many tries."""
+        account = unicodedata.normalize("NFC", name[:200])
+        wait = self.lockout.take(account, block_of(address))
+        if wait:
+            log.warning("login locked", extra={"address": address})
+            raise slow_down(wait)
+        found: Account | None = await to_thread.run_sync(
+            partial(self._accounts.verify, name, password), limiter=self._login_workers
+        )
+        if found is None:
+            log.warning("login failed", extra={"address": address})
+            return None
+        self.lockout.succeeded(account, block_of(address))
+        return await self.in_thread(self.logins.begin, found.name)
+
+    async def account(self, cookie: str) -> Account | None:
+        """Who is logged in with a cookie."""
+        return await self.in_thread(self._account, cookie) if cookie else None
+
+    def _account(self, cookie: str) -> Account | None:
+        user = self.logins.user(cookie)
+        try:
+            return None if user is None else self._accounts.get(user)
+        except NotFound:
+            return None
+
+    async def allow(
+        self, request: Request, account: Account, *, scopes: set[str], space: str, being: str
+    ) -> str:
+        """Where the person is sent, with the code, after allowing some of what was asked."""
+        allowed = tuple(s for s in request.scopes if s in scopes or s == OFFLINE)
+        if not set(allowed) - {OFFLINE}:
+            raise invalid_request("Choose at least one thing that it may do.")
+        if space not in account.spaces:
+            raise invalid_request("Choose one of your spaces.")
+        being = request.audience.being or being.strip()
+        if not request.audience.resource.of_a_being:
+            being = ""
+        elif not is_being(being):
+            raise invalid_request("Say which being: its id, as your list of beings shows it.")
+        code = await self.in_thread(
+            self.families.begin,
+            Allowed(
+                client=request.asked.client,
+                user=account.name,
+                space=space,
+                being=being,
+                audience=request.audience,
+                scopes=allowed,
+                redirect=request.asked.redirect.uri,
+                challenge=request.challenge,
+            ),
+        )
+        log.info("allowed", extra={"client": request.asked.client.id, "user": account.name})
+        return self.sent_back(request.asked, {"code": code})
+
+    def sent_back(self, asked: Asked, answer: Mapping[str, str]) -> str:
+        """The client's address with an answer, the state that it gave, and who answers."""
+        parameters = dict(answer)
+        if asked.state is not None:
+            parameters["state"] = asked.state
+        return asked.redirect.with_parameters({**parameters, "iss": self.issuer})
+
+    # Giving
+
+    async def exchange(self, parameters: Mapping[str, str], authorization: str | None) -> Tokens:
+        """The tokens that a request at the token endpoint gets."""
+        client = await self.authenticate(parameters, authorization)
+        kind = parameters.get("grant_type")
+        if kind is None:
+            raise invalid_request("grant_type is missing.")
+        if kind not in metadata.GRANT_TYPES:
+            raise OAuthError(
+                "unsupported_grant_type",
+                f"grant_type must be one of {', '.join(metadata.GRANT_TYPES)}.",
+            )
+        resource = parameters.get("resource")
+        if kind == "authorization_code":
+            return await self.in_thread(
+                partial(
+                    self.families.redeem,
+                    _needed(parameters, "code"),
+                    client=client,
+                    redirect=_needed(parameters, "redirect_uri"),
+                    verifier=_needed(parameters, "code_verifier"),
+                    resource=resource,
+                )
+            )
+        scope = parameters.get("scope")
+        return await self.in_thread(
+            partial(
+                self.families.refresh,
+                _needed(parameters, "refresh_token"),
+                client=client,
+                scopes=None if scope is None else scope.split(),
+                resource=resource,
+            )
+        )
+
+    async def revoke(self, parameters: Mapping[str, str], authorization: str | None) -> None:
+        """End a token of the client that asks; one that is not its own is left alone."""
+        client = await self.authenticate(parameters, authorization)
+        token = _needed(parameters, "token")
+        await self.in_thread(partial(self.families.revoke, token, client=client))
+
+    async def authenticate(self, parameters: Mapping[str, str], authorization: str | None) -> str:
+        """The id of the client that asks, once it has proved what it has to."""
+        basic = _basic(authorization) if authorization is not None else None
+        if basic is not None:
+            client_id, secret = basic
+            if "client_secret" in parameters or parameters.get("client_id", client_id) != client_id:
+                raise invalid_request("The client must authenticate in one way only.")
+            method = "client_secret_basic"
+        else:
+            client_id, secret = (
+                _needed(parameters, "client_id"),
+                parameters.get("client_secret", ""),
+            )
+            method = "client_secret_post" if secret else "none"
+        if is_document(client_id):
+            # Its document was read when the person allowed it; it has no secret to prove.
+            if method != "none" or len(client_id) > CLIENT_ID_CHARS:
+                raise invalid_client("The client has no secret.")
+            return client_id
+        client = await self.in_thread(self.clients.find, client_id[:CLIENT_ID_CHARS])
+        if client is None:
+            raise invalid_client("The client is not registered here.")
+        if client.auth_method == "none":
+            if method != "none":
+                raise invalid_client("The client has no secret.")
+        elif method == "none" or not client.proves(secret):  # post and basic are equally good
+            raise invalid_client("The client's secret is not right.")
+        return client.id
+
+    async def register(self, body: Mapping[str, Any], address: str) -> Registered:
+        """A new client."""
+        described = check_registration(body)
+        _take(self._registering, block_of(address))
+        _take(self._registering_all, "all")
+        return await self.in_thread(self.clients.register, described)
+
+    # Other
+
+    async def in_thread(self, call: Callable[..., T], *arguments: Any) -> T:
+        """Run what blocks outside the event loop."""
+        return await to_thread.run_sync(call, *arguments, limiter=self._workers)
+
+    @property
+    def secure(self) -> bool:
+        """Whether cookies can be kept to https."""
+        return self.issuer.startswith("https://")
+
+
+def new_cookie() -> str:
+    """The value of a cookie for a browser that nobody has logged in with."""
+    return secrets.token_urlsafe(32)
+
+
+def form_token(cookie: str, step: str, query: str) -> str:
+    """What a form of ours carries: only who knows the cookie can make it, and for one request."""
+    return hmac.digest(cookie.encode(), f"{step}\n{query}".encode(), "sha256").hex()
+
+
+def block_of(address: str) -> str:
+    """What counts as one sender: an IPv4 address, or the network that an IPv6 host is given."""
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    if parsed.version == 4:
+        return str(parsed)
+    if parsed.ipv4_mapped is not None:
+        return str(parsed.ipv4_mapped)
+    return str(ipaddress.ip_network((int(parsed) >> 64 << 64, 64)))
+
+
+def _take(rates: Rates, who: str) -> None:
+    wait = rates.take(who)
+    if wait:
+        raise slow_down(wait)
+
+
+def _scopes(audience: Audience, asked: str) -> tuple[str, ...]:
+    """The scopes that are asked for, in the resource's order; all of them if none is named."""
+    names = set(asked.split(" ")) - {""}
+    known = audience.resource.permissions
+    unknown = names - known.keys() - {OFFLINE}
+    if unknown:
+        raise OAuthError("invalid_scope", f"The scopes of this resource are {' '.join(known)}.")
+    chosen = [name for name in known if name in names] or list(known)
+    return (*chosen, OFFLINE) if OFFLINE in names else tuple(chosen)
+
+
+def _needed(parameters: Mapping[str, str], name: str) -> str:
+    value = parameters.get(name)
+    if value is None:
+        raise invalid_request(f"{name} is missing.")
+    return value
+
+
+def _basic(authorization: str) -> tuple[str, str]:
+    scheme, _, given = authorization.partition(" ")
+    if scheme.lower() != "basic":
+        raise invalid_client("The client must authenticate with Basic, or in the body.")
+    try:
+        name, found, secret = base64.b64decode(given, validate=True).decode("ascii").partition(":")
+    except (binascii.Error, UnicodeDecodeError, ValueError):
+        raise invalid_client("The Authorization header is not valid.") from None
+    if not found:
+        raise invalid_client("The Authorization header is not valid.")
+    return unquote_plus(name), unquote_plus(secret)
+
+
+def _checked_issuer(issuer: str) -> str:
+    parts = urlsplit(issuer)
+    if issuer != f"{parts.scheme}://{parts.netloc}" or "@" in issuer or not parts.hostname:
+        raise ValueError("the issuer must be an origin, without a path or a slash at its end")
+    host = parts.netloc.rpartition(":")[0] if parts.port else parts.netloc
+    if parts.scheme != "https" and not (parts.scheme == "http" and host in LOOPBACK_HOSTS):
+        raise ValueError("the issuer must be https, or http on this machine")
+    return issuer

@@ -1,0 +1,49 @@
+"""docs/oauth.md says what the code does."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from commonplace.server.oauth import RESOURCES, routes
+from commonplace.server.oauth import clients as clients_module
+from commonplace.server.oauth.families import ACCESS_SECONDS, CODE_SECONDS, REFRESH_SECONDS
+from commonplace.server.oauth.forms import MOST_BYTES
+from commonplace.server.oauth.logins import LOGIN_SECONDS, Lockout
+
+from .conftest import World
+
+TEXT = (Path(__file__).parents[3] / "docs" / "oauth.md").read_text(encoding="utf-8")
+
+
+def test_every_route_is_told_of(world: World) -> None:
+    for route in routes(world.oauth):
+        assert f"`{route.path.partition('/{')[0]}`" in TEXT, route.path
+
+
+def test_every_resource_is_told_of_with_its_scopes() -> None:
+    rows = [line for line in TEXT.splitlines() if line.startswith("| `/mcp")]
+    told: dict[str, tuple[str, list[str]]] = {}
+    for row in rows:
+        paths, dialect, scopes = (re.findall(r"`([^`]+)`", cell) for cell in row.split("|")[1:4])
+        for path in paths:
+            told[path] = (dialect[0], scopes)
+    assert told == {
+        path: (resource.dialect, list(resource.permissions)) for path, resource in RESOURCES.items()
+    }
+
+
+def test_the_figures_are_those_of_the_code() -> None:
+    free = dict(Lockout.FREE)
+    for text in (
+        f"lives for {CODE_SECONDS} seconds",
+        f"Access tokens {ACCESS_SECONDS // 3600} hour",
+        f"refresh tokens {REFRESH_SECONDS // 86_400} days",
+        f"the login on the pages {LOGIN_SECONDS // 60} minutes",
+        f"| {MOST_BYTES // 1024} KiB",
+        f"| {clients_module.MOST_CLIENTS}, 20 an hour",
+        f"after {clients_module.IDLE_SECONDS // 86_400} days",
+        f"{free['both']} for a name from one address, {free['address']} from one address, "
+        f"{free['account']} for a name",
+    ):
+        assert text in TEXT, text

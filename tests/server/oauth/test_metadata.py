@@ -1,0 +1,131 @@
+"""What a client reads first, and how it is led there."""
+
+from __future__ import annotations
+
+import pytest
+from mcp.client.auth.utils import (
+    build_protected_resource_metadata_discovery_urls,
+)
+from mcp.shared.auth import OAuthMetadata, ProtectedResourceMetadata
+
+from commonplace.server.oauth import RESOURCES, OAuth, resources_of
+from commonplace.server.oauth.resources import Resources
+
+from .conftest import World
+
+pytestmark = pytest.mark.anyio
+PATHS = [*(path for path in RESOURCES if "{" not in path), "/mcp/aria-1"]
+
+
+async def test_the_authorization_server_tells_what_it_does(world: World) -> None:
+    async with world.client() as client:
+        response = await client.get("/.well-known/oauth-authorization-server")
+        probed = await client.get("/.well-known/openid-configuration")
+    body = response.json()
+    assert body == probed.json()
+    parsed = OAuthMetadata.model_validate(body)
+    assert str(parsed.issuer) == world.issuer
+    assert body["code_challenge_methods_supported"] == ["S256"]
+    assert body["response_types_supported"] == ["code"]
+    assert body["grant_types_supported"] == ["authorization_code", "refresh_token"]
+    assert body["authorization_response_iss_parameter_supported"] is True
+    assert body["client_id_metadata_document_supported"] is True
+    assert "none" in body["token_endpoint_auth_methods_supported"]
+    assert {"read", "write", "being:full", "offline_access"} <= set(body["scopes_supported"])
+    for name in ("authorization", "token", "revocation", "registration"):
+        assert body[f"{name}_endpoint"].startswith(world.issuer + "/oauth/")
+    assert response.headers["content-type"] == "application/json"
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_every_resource_tells_of_itself(world: World, path: str) -> None:
+    async with world.client() as client:
+        response = await client.get(f"/.well-known/oauth-protected-resource{path}")
+    parsed = ProtectedResourceMetadata.model_validate(response.json())
+    assert response.json()["resource"] == world.issuer + path
+    assert response.json()["authorization_servers"] == [world.issuer]
+    assert parsed.scopes_supported
+    assert "offline_access" not in parsed.scopes_supported
+
+
+async def test_without_a_path_the_default_resource_is_meant(world: World) -> None:
+    async with world.client() as client:
+        response = await client.get("/.well-known/oauth-protected-resource")
+        assert response.json()["resource"] == f"{world.issuer}/mcp"
+
+
+@pytest.mark.parametrize("path", ["/", "/x", "/mcp/", "/mcp/a/b", "/mcp/-", "/mcp/a%2fb", "//mcp"])
+async def test_what_is_no_resource_has_no_document(world: World, path: str) -> None:
+    async with world.client() as client:
+        response = await client.get(f"/.well-known/oauth-protected-resource{path}")
+        assert response.status_code == (200 if path == "/" else 404)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_refusal_leads_to_the_resource(world: World, path: str) -> None:
+    header = world.oauth.challenge(path)
+    url = f"{world.issuer}/.well-known/oauth-protected-resource{path}"
+    assert header == f'Bearer resource_metadata="{url}"'
+    assert url in build_protected_resource_metadata_discovery_urls(None, world.issuer + path)
+    assert world.oauth.resource_at(path) == world.issuer + path
+
+
+def test_a_refusal_elsewhere_leads_to_the_default(world: World) -> None:
+    url = f"{world.issuer}/.well-known/oauth-protected-resource"
+    assert world.oauth.challenge("/health") == f'Bearer resource_metadata="{url}"'
+    assert world.oauth.resource_at("/health") is None
+
+
+def test_a_refusal_can_say_why(world: World) -> None:
+    header = world.oauth.challenge(
+        "/mcp/mama", error="invalid_token", description='a "b"\r\n\\ü', scope="read write"
+    )
+    assert header.startswith('Bearer error="invalid_token", error_description="a \'b\'?"')
+    assert 'scope="read write"' in header
+
+
+@pytest.mark.parametrize(
+    "issuer",
+    [
+        "http://memory.example", "https://memory.example/", "https://memory.example/x",
+        "https://u@memory.example", "memory.example", "", "https://", "ftp://memory.example",
+        "http://localhost.evil.example", "http://127.0.0.1.evil.example:80",
+        "https://memory.example?x", "https://memory.example#x",
+    ],
+)  # fmt: skip
+def test_an_issuer_is_an_origin_that_can_be_trusted(world: World, issuer: str) -> None:
+    with pytest.raises(ValueError, match="issuer"):
+        OAuth(world.store, world.credentials, world.accounts, vault=world.vault, issuer=issuer)
+
+
+@pytest.mark.parametrize(
+    "issuer",
+    ["https://m.example", "https://m.example:8443", "http://127.0.0.1:1", "http://[::1]:9"],
+)
+def test_a_good_issuer_is_taken(world: World, issuer: str) -> None:
+    oauth = OAuth(world.store, world.credentials, world.accounts, vault=world.vault, issuer=issuer)
+    assert oauth.authorization_server()["issuer"] == issuer
+
+
+def test_a_server_without_beings_has_another_default() -> None:
+    table = resources_of({"commonplace", "mama"}, "mama")
+    assert {path: what.dialect for path, what in table.items()} == {
+        "/mcp": "mama",
+        "/mcp/mama": "mama",
+        "/mcp/commonplace": "commonplace",
+    }
+    assert Resources("https://m.example", table).default.path == "/mcp"
+    assert resources_of({what.dialect for what in RESOURCES.values()}, "mama") == RESOURCES
+
+
+def test_a_table_of_resources_is_checked() -> None:
+    with pytest.raises(ValueError, match="resource"):
+        Resources("https://m.example", {})
+    with pytest.raises(ValueError, match="braces"):
+        Resources("https://m.example", {"/a/{x}/b": RESOURCES["/mcp/mama"]})
+
+
+@pytest.mark.parametrize("path", ["/oauth/token", "/oauth/register", "/oauth/revoke"])
+async def test_a_get_is_not_allowed_where_something_is_done(world: World, path: str) -> None:
+    async with world.client() as client:
+        assert (await client.get(path)).status_code == 405

@@ -1,0 +1,148 @@
+"""Where an authorization may be sent: the vectors, the exception for loopback, and an oracle."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from urllib.parse import urlencode, urlsplit
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from commonplace.server.oauth.redirects import BadRedirect, find_match, parse_redirect
+
+from .conftest import CALLBACK, World
+
+VECTORS = json.loads((Path(__file__).parent / "redirect_uris.json").read_text(encoding="utf-8"))
+REGISTERED = [
+    CALLBACK, "http://127.0.0.1/callback", "http://localhost:4321/callback",
+    "com.example.app:/callback",
+]  # fmt: skip
+
+
+def test_there_are_enough_vectors() -> None:
+    assert len(VECTORS) >= 80
+
+
+@pytest.mark.anyio
+async def test_no_vector_is_redirected_to(world: World) -> None:
+    async with world.client() as client:
+        client_id = (await world.register(client, redirect_uris=REGISTERED))["client_id"]
+        for vector in VECTORS:
+            world.oauth._asking._buckets.clear()
+            parameters = world.request(client_id, redirect_uri=vector["uri"])
+            response = await client.get(f"/oauth/authorize?{urlencode(parameters)}")
+            assert response.status_code == 400, vector
+            assert "location" not in response.headers, vector
+            assert "refresh" not in response.headers, vector
+            assert response.headers["content-type"].startswith("text/html"), vector
+            assert "<form" not in response.text, vector
+            assert "evil" not in response.text, vector
+
+
+@pytest.mark.anyio
+async def test_what_is_never_acceptable_cannot_be_registered(world: World) -> None:
+    async with world.client() as client:
+        for vector in VECTORS:
+            world.oauth._registering._buckets.clear()
+            world.oauth._registering_all._buckets.clear()
+            response = await client.post(
+                "/oauth/register", json={"redirect_uris": [CALLBACK, vector["uri"]]}
+            )
+            assert response.status_code == (201 if vector["registrable"] else 400), vector
+            if not vector["registrable"]:
+                assert response.json()["error"] == "invalid_redirect_uri", vector
+
+
+@pytest.mark.parametrize("uri", REGISTERED)
+def test_what_is_registered_matches(uri: str) -> None:
+    assert find_match(REGISTERED, uri) is not None
+
+
+@pytest.mark.parametrize("port", ["", ":1", ":80", ":4321", ":60351", ":65535"])
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_a_program_on_this_machine_may_choose_its_port(host: str, port: str) -> None:
+    assert find_match(REGISTERED, f"http://{host}{port}/callback") is not None
+
+
+def test_an_answer_is_added_to_the_query() -> None:
+    cases = {
+        "https://a.example/x": "https://a.example/x?code=c+%26",
+        "https://a.example/x?": "https://a.example/x?code=c+%26",
+        "https://a.example/x?y=1": "https://a.example/x?y=1&code=c+%26",
+        "com.example.app:/x": "com.example.app:/x?code=c+%26",
+    }
+    for uri, expected in cases.items():
+        assert parse_redirect(uri).with_parameters({"code": "c &"}) == expected
+
+
+_PIECES = st.sampled_from(
+    [
+        "https://",
+        "http://",
+        "HTTPS",
+        "javascript:",
+        "//",
+        "/",
+        "\\",
+        "@",
+        "#",
+        "?",
+        "%",
+        "%2f",
+        "%2e",
+        ".",
+        "..",
+        ":",
+        ":443",
+        "[::1]",
+        "[",
+        "]",
+        "127.0.0.1",
+        "localhost",
+        "client.example",
+        "evil.example",
+        "callback",
+        "code=",
+        "state=",
+        "x",
+        "a-b",
+        "*",
+        "xn--",
+        "\t",
+        "\n",
+        "é",
+    ]
+)
+
+
+@given(st.lists(_PIECES, max_size=9).map("".join))
+def test_only_the_registered_host_is_ever_matched(uri: str) -> None:
+    redirect = find_match(REGISTERED, uri)
+    if redirect is None:
+        return
+    parts = urlsplit(uri)  # another reader of the same text must see the same place
+    assert uri == CALLBACK or (
+        parts.scheme == "http"
+        and parts.hostname in ("127.0.0.1", "localhost")
+        and parts.path == "/callback"
+        and not parts.query
+        and re.fullmatch(r"http://[a-z0-9.]+(:[0-9]+)?/callback", uri)
+    )
+
+
+@given(st.lists(_PIECES, max_size=9).map("".join))
+def test_an_accepted_address_is_read_alike_by_another_parser(uri: str) -> None:
+    try:
+        redirect = parse_redirect(uri)
+    except BadRedirect:
+        return
+    parts = urlsplit(uri)
+    assert parts.scheme == redirect.scheme
+    assert parts.username is None
+    assert parts.fragment == ""
+    assert (parts.hostname or "") == redirect.host.strip("[]")
+    assert parts.port == redirect.port
+    assert parts.path == redirect.path
