@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import threading
+import time
+from datetime import UTC, datetime
 
 import pytest
 
@@ -130,3 +132,53 @@ def test_artifacts_are_not_found_by_search(memory: Commonplace) -> None:
     memory.artifacts.create("walrus", path="/walrus")
     assert memory.recall("walrus") == []
     assert memory.find_text("walrus") == ([], 0)
+
+
+def test_an_artifact_can_be_read_as_it_was(memory: Commonplace) -> None:
+    moments = [datetime.now(UTC)]
+
+    def then(_: object) -> None:
+        time.sleep(0.002)
+        moments.append(datetime.now(UTC))
+        time.sleep(0.002)
+
+    kept = memory.artifacts
+    then(kept.create("one", path="/p", title="P"))
+    then(kept.review("/p", "approved", reviewer="bob"))
+    then(kept.update("/p", "two", summary="better"))
+    then(kept.review("/p", "rejected", reviewer="cy", version=1))
+    then(kept.delete("/p"))
+    made, rewritten, renewed = moments[1], moments[3], kept.create("new", path="/p")
+
+    first, content = kept.read("/p", as_of=made)
+    assert (first.version, first.status, content.content) == (1, "draft", b"one")
+    assert kept.get(first.id, as_of=moments[2]).status == "approved"
+    assert [v.content for v in kept.versions("/p", as_of=moments[2])] == [b"one"]
+    assert [v.content for v in kept.versions("/p", as_of=rewritten)] == [b"one", b"two"]
+    assert kept.read("/p", as_of=rewritten.isoformat())[1].summary == "better"
+    assert kept.read("/p", version=1, as_of=rewritten)[1].content == b"one"
+    with pytest.raises(NotFound):
+        kept.read("/p", version=2, as_of=moments[2])
+    assert [r.outcome for r in kept.reviews("/p", as_of=rewritten)] == ["approved"]
+    assert [r.reviewer for r in kept.reviews("/p", version=1, as_of=moments[4])] == ["bob", "cy"]
+    assert [each.id for each in kept.all(prefix="/", as_of=made)] == [first.id]
+    assert kept.all(as_of=moments[0]) == kept.all(as_of=moments[5]) == []
+    for moment in (moments[0], moments[5]):
+        with pytest.raises(NotFound):
+            kept.get("/p", as_of=moment)
+    assert [each.id for each in kept.all()] == [renewed.id]
+    with pytest.raises(InvalidInput):
+        kept.get("/p", as_of="once upon a time")
+
+
+def test_an_undone_artifact_is_still_there_in_the_past(memory: Commonplace) -> None:
+    memory.artifacts.create("one", path="/p")
+    memory.artifacts.update("/p", "two")
+    time.sleep(0.002)
+    then = datetime.now(UTC)
+    time.sleep(0.002)
+    memory.undo()
+    memory.undo()
+    assert memory.artifacts.all() == []
+    assert memory.artifacts.read("/p", as_of=then)[1].content == b"two"
+    assert len(memory.artifacts.versions("/p", as_of=then)) == 2

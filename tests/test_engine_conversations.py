@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import threading
+import time
+from datetime import UTC, datetime
 
 import pytest
 
@@ -144,3 +146,57 @@ def test_sessions_are_found_as_a_whole(memory: Commonplace) -> None:
     assert memory.at("empty").recall_sessions("dog") == []
     speakers = memory.recall_sessions("dog vet", speakers=["b"])
     assert speakers[0].best.text == "take him to the vet"
+
+
+def moment() -> datetime:
+    time.sleep(0.002)
+    at = datetime.now(UTC)
+    time.sleep(0.002)
+    return at
+
+
+def test_a_conversation_can_be_read_as_it_was(memory: Commonplace) -> None:
+    before = moment()
+    ids = say(memory, "Ann: one", "Bob: two", "Ann: three", session="s1")
+    first = moment()
+    memory.revise(ids[1], text="two, corrected")
+    memory.forget(ids[2])
+    say(memory, "Bob: four", session="s2")
+    say(memory, "Cy: elsewhere", conversation="other")
+    last = moment()
+    memory.undo()
+    memory.undo()
+
+    talk = memory.conversations
+    assert talk.history("talk", as_of=before) == []
+    assert texts(talk.history("talk", as_of=first)) == ["one", "two", "three"]
+    assert texts(talk.history("talk", as_of=first, limit=2)) == ["two", "three"]
+    assert texts(talk.history("talk", as_of=first, before=2)) == ["one", "two"]
+    assert texts(talk.history("talk", as_of=last)) == ["one", "two, corrected", "four"]
+    assert texts(talk.history("talk", session="s2", as_of=last)) == ["four"]
+    assert talk.history("talk", session="s2", as_of=first) == []
+    assert texts(talk.window(ids[1], as_of=first.isoformat())) == ["one", "two", "three"]
+    assert texts(talk.window(ids[1], as_of=last, before=0)) == ["two, corrected", "four"]
+    assert talk.of(ids[1], as_of=first).memory.text == "two"
+    with pytest.raises(NotFound):
+        talk.of(ids[1], as_of=before)
+    assert talk.names(as_of=before) == []
+    assert talk.names(as_of=first) == [("talk", 3)]
+    assert talk.names(as_of=last) == [("other", 1), ("talk", 3)]
+    assert talk.names() == [("talk", 2)]
+
+
+def test_sessions_are_found_as_they_were(memory: Commonplace) -> None:
+    ids = say(memory, "Ann: the walrus sings", "Bob: indeed", session="s1")
+    say(memory, "Ann: the walrus sleeps", session="s2")
+    then = moment()
+    memory.undo()
+    memory.revise(ids[0], text="the otter sings")
+    sessions = memory.recall_sessions
+    assert [(hit.session, hit.score) for hit in sessions("walrus")] == [("s1", 0.0)]
+    found = sessions("walrus", as_of=then)
+    assert {(hit.session, hit.best.text) for hit in found} == {
+        ("s1", "the walrus sings"), ("s2", "the walrus sleeps")
+    }  # fmt: skip
+    assert min(hit.score for hit in found) > 0
+    assert [hit.session for hit in sessions("otter")] == ["s1"]

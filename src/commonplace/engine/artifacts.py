@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from commonplace.engine import checks
+from commonplace.engine.history import rows_as_of, seq_at
 from commonplace.engine.model import Artifact, ArtifactVersion, Origin, Review, moment
 from commonplace.engine.opened import OpenSpace
 from commonplace.errors import Conflict, InvalidInput, NotFound
 from commonplace.storage.sqlite import Unit, new_id
-from commonplace.storage.tables import ARTIFACTS, CONTENTS, REVIEWS, Row
+from commonplace.storage.tables import ARTIFACTS, CONTENTS, REVIEWS, Row, Table
 
 if TYPE_CHECKING:
     import apsw
@@ -19,8 +20,14 @@ CONTENT_BYTES = 20 * 1024 * 1024
 PATH_CHARS = 4_096
 
 
-def _need(connection: apsw.Connection, space: str, name: str) -> Row:
+def _need(connection: apsw.Connection, space: str, name: str, seq: int | None = None) -> Row:
+    """An artifact's row by its id or path: as it is, or as it was after an operation."""
     checks.text(name, "artifact", max_chars=PATH_CHARS)
+    if seq is not None:
+        for then in rows_as_of(connection, space, ARTIFACTS, seq, state="active"):
+            if name in (then["id"], then["path"]):
+                return then
+        raise NotFound("There was no such artifact at that time.", field="artifact")
     row = ARTIFACTS.fetch_one(
         connection, space, "AND state = 'active' AND (id = ? OR path = ?)", name, name
     )
@@ -131,23 +138,39 @@ def update(
         return Artifact.of(new)
 
 
-def get(space: OpenSpace, name: str) -> Artifact:
+def _seq(connection: apsw.Connection, space: str, as_of: int | None) -> int | None:
+    return None if as_of is None else seq_at(connection, space, as_of)
+
+
+def _rows(
+    connection: apsw.Connection, space: str, table: Table, seq: int | None, **having: object
+) -> list[Row]:
+    """Rows with these values in the order in which they came: as they are, or as they were."""
+    if seq is not None:
+        return rows_as_of(connection, space, table, seq, **having)
+    clause = "".join(f"AND {column} = ? " for column in having)
+    return table.fetch(connection, space, clause + "ORDER BY num", *having.values())
+
+
+def get(space: OpenSpace, name: str, *, as_of: int | None) -> Artifact:
     """An artifact without its content."""
     with space.store.read() as connection:
-        return Artifact.of(_need(connection, space.name, name))
+        return Artifact.of(_need(connection, space.name, name, _seq(connection, space.name, as_of)))
 
 
-def read(space: OpenSpace, name: str, *, version: int | None) -> tuple[Artifact, ArtifactVersion]:
+def read(
+    space: OpenSpace, name: str, *, version: int | None, as_of: int | None
+) -> tuple[Artifact, ArtifactVersion]:
     """An artifact with the content of one version, the newest by default."""
     with space.store.read() as connection:
-        row = _need(connection, space.name, name)
+        seq = _seq(connection, space.name, as_of)
+        row = _need(connection, space.name, name, seq)
         wanted = row["version"] if version is None else checks.whole(version, "version")
-        content = CONTENTS.fetch_one(
-            connection, space.name, "AND artifact = ? AND version = ?", row["id"], wanted
-        )
-        if content is None:
-            raise NotFound(f"version {wanted} not found", field="version")
-        return Artifact.of(row), _version(content)
+        for content in _rows(
+            connection, space.name, CONTENTS, seq, artifact=row["id"], version=wanted
+        ):
+            return Artifact.of(row), _version(content)
+        raise NotFound(f"version {wanted} not found", field="version")
 
 
 def _version(row: Row) -> ArtifactVersion:
@@ -160,30 +183,24 @@ def _version(row: Row) -> ArtifactVersion:
     )
 
 
-def versions(space: OpenSpace, name: str) -> list[ArtifactVersion]:
+def versions(space: OpenSpace, name: str, *, as_of: int | None) -> list[ArtifactVersion]:
     """Every version, oldest first."""
     with space.store.read() as connection:
-        row = _need(connection, space.name, name)
-        rows = CONTENTS.fetch(
-            connection, space.name, "AND artifact = ? ORDER BY version", row["id"]
-        )
-        return [_version(each) for each in rows]
+        seq = _seq(connection, space.name, as_of)
+        row = _need(connection, space.name, name, seq)
+        rows = _rows(connection, space.name, CONTENTS, seq, artifact=row["id"])
+        return [_version(each) for each in sorted(rows, key=lambda each: int(each["version"]))]
 
 
-def listing(space: OpenSpace, *, prefix: str | None) -> list[Artifact]:
+def listing(space: OpenSpace, *, prefix: str | None, as_of: int | None) -> list[Artifact]:
     """Artifacts, those with a path in its order first; `prefix` keeps paths that begin so."""
+    if prefix is not None:
+        checks.text(prefix, "prefix", max_chars=PATH_CHARS)
     with space.store.read() as connection:
-        if prefix is None:
-            rows = ARTIFACTS.fetch(connection, space.name, "AND state = 'active'")
-        else:
-            checks.text(prefix, "prefix", max_chars=PATH_CHARS)
-            rows = ARTIFACTS.fetch(
-                connection,
-                space.name,
-                "AND state = 'active' AND substr(path, 1, ?) = ?",
-                len(prefix),
-                prefix,
-            )
+        seq = _seq(connection, space.name, as_of)
+        rows = _rows(connection, space.name, ARTIFACTS, seq, state="active")
+    if prefix is not None:
+        rows = [row for row in rows if (row["path"] or "").startswith(prefix)]
     rows.sort(key=lambda row: (row["path"] is None, row["path"] or "", row["num"]))
     return [Artifact.of(row) for row in rows]
 
@@ -246,9 +263,12 @@ def _review(row: Row) -> Review:
     )
 
 
-def reviews(space: OpenSpace, name: str, *, version: int | None) -> list[Review]:
+def reviews(space: OpenSpace, name: str, *, version: int | None, as_of: int | None) -> list[Review]:
     """Reviews of one version, or of all, oldest first."""
+    if version is not None:
+        checks.whole(version, "version")
     with space.store.read() as connection:
-        row = _need(connection, space.name, name)
-        rows = REVIEWS.fetch(connection, space.name, "AND artifact = ? ORDER BY num", row["id"])
+        seq = _seq(connection, space.name, as_of)
+        row = _need(connection, space.name, name, seq)
+        rows = _rows(connection, space.name, REVIEWS, seq, artifact=row["id"])
         return [_review(each) for each in rows if version in (None, each["version"])]

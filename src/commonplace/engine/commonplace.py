@@ -239,15 +239,22 @@ class Commonplace:
             )  # fmt: skip
 
     def recall_sessions(
-        self, query: str, *, limit: int = 10, filters: Filters | None = None, **conditions: Any
+        self,
+        query: str,
+        *,
+        limit: int = 10,
+        filters: Filters | None = None,
+        as_of: datetime | str | None = None,
+        **conditions: Any,
     ) -> list[SessionHit]:
         """The sessions of conversations that fit best."""
         from commonplace.engine import recall
 
         with self.lease() as space:
             return recall.recall_sessions(
-                space, query, _filters(filters, conditions), limit=checks.limit(limit)
-            )
+                space, query, _filters(filters, conditions),
+                limit=checks.limit(limit), as_of=_moment_or_none(as_of),
+            )  # fmt: skip
 
     def browse(
         self,
@@ -588,25 +595,33 @@ class Artifacts(_Part):
                 summary=summary, expected=expected_version,
             )  # fmt: skip
 
-    def get(self, name: str) -> Artifact:
-        """An artifact without its content, by id or path."""
+    def get(self, name: str, *, as_of: datetime | str | None = None) -> Artifact:
+        """An artifact without its content, by id or path; or as it was at a moment."""
         with self._lease() as space:
-            return artifacts.get(space, name)
+            return artifacts.get(space, name, as_of=_moment_or_none(as_of))
 
-    def read(self, name: str, *, version: int | None = None) -> tuple[Artifact, ArtifactVersion]:
-        """An artifact with the content of one version, the newest by default."""
+    def read(
+        self,
+        name: str,
+        *,
+        version: int | None = None,
+        as_of: datetime | str | None = None,
+    ) -> tuple[Artifact, ArtifactVersion]:
+        """An artifact with the content of one version, the newest (or newest then) by default."""
         with self._lease() as space:
-            return artifacts.read(space, name, version=version)
+            return artifacts.read(space, name, version=version, as_of=_moment_or_none(as_of))
 
-    def versions(self, name: str) -> list[ArtifactVersion]:
+    def versions(self, name: str, *, as_of: datetime | str | None = None) -> list[ArtifactVersion]:
         """Every version, oldest first."""
         with self._lease() as space:
-            return artifacts.versions(space, name)
+            return artifacts.versions(space, name, as_of=_moment_or_none(as_of))
 
-    def all(self, *, prefix: str | None = None) -> list[Artifact]:
+    def all(
+        self, *, prefix: str | None = None, as_of: datetime | str | None = None
+    ) -> list[Artifact]:
         """Artifacts by path."""
         with self._lease() as space:
-            return artifacts.listing(space, prefix=prefix)
+            return artifacts.listing(space, prefix=prefix, as_of=_moment_or_none(as_of))
 
     def delete(self, name: str, *, origin: Origin | None = None) -> None:
         """Take an artifact out of sight."""
@@ -630,10 +645,16 @@ class Artifacts(_Part):
                 reviewer=reviewer, comments=comments, version=version,
             )  # fmt: skip
 
-    def reviews(self, name: str, *, version: int | None = None) -> list[Review]:
+    def reviews(
+        self,
+        name: str,
+        *,
+        version: int | None = None,
+        as_of: datetime | str | None = None,
+    ) -> list[Review]:
         """Reviews of one version, or of all."""
         with self._lease() as space:
-            return artifacts.reviews(space, name, version=version)
+            return artifacts.reviews(space, name, version=version, as_of=_moment_or_none(as_of))
 
 
 class Conversations(_Part):
@@ -651,27 +672,38 @@ class Conversations(_Part):
         session: str | None = None,
         limit: int = 50,
         before: int | None = None,
+        as_of: datetime | str | None = None,
     ) -> list[Message]:
-        """The newest lines, oldest of them first."""
+        """The newest lines, oldest of them first; or those of a moment, as they were."""
         with self._lease() as space:
             return conversations.history(
-                space, conversation, session=session, limit=checks.limit(limit), before=before
-            )
+                space, conversation, session=session, limit=checks.limit(limit), before=before,
+                as_of=_moment_or_none(as_of),
+            )  # fmt: skip
 
-    def of(self, identity: str) -> Message:
+    def of(self, identity: str, *, as_of: datetime | str | None = None) -> Message:
         """The line that a memory is."""
         with self._lease() as space:
-            return conversations.of_memory(space, identity)
+            return conversations.of_memory(space, identity, as_of=_moment_or_none(as_of))
 
-    def window(self, identity: str, *, before: int = 2, after: int = 2) -> list[Message]:
+    def window(
+        self,
+        identity: str,
+        *,
+        before: int = 2,
+        after: int = 2,
+        as_of: datetime | str | None = None,
+    ) -> list[Message]:
         """A line with those around it."""
         with self._lease() as space:
-            return conversations.window(space, identity, before=before, after=after)
+            return conversations.window(
+                space, identity, before=before, after=after, as_of=_moment_or_none(as_of)
+            )
 
-    def names(self) -> list[tuple[str, int]]:
+    def names(self, *, as_of: datetime | str | None = None) -> list[tuple[str, int]]:
         """(conversation, how many lines)."""
         with self._lease() as space:
-            return conversations.names(space)
+            return conversations.names(space, as_of=_moment_or_none(as_of))
 
 
 class Events(_Part):

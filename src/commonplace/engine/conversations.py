@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from commonplace.engine import checks, memories
-from commonplace.engine.model import Memory, Message, Origin
+from commonplace.engine.history import memories_as_of, need_row_as_of, rows_as_of, seq_at
+from commonplace.engine.model import LIVE_STATES, Memory, Message, Origin
 from commonplace.engine.opened import OpenSpace
 from commonplace.errors import InvalidInput, NotFound
 from commonplace.storage.tables import MEMORIES, MESSAGES, Row
@@ -91,11 +93,17 @@ def _message(row: Row, message: Row) -> Message:
     )
 
 
-def of_memory(space: OpenSpace, identity: str) -> Message:
-    """The line that a memory is."""
+def of_memory(space: OpenSpace, identity: str, *, as_of: int | None = None) -> Message:
+    """The line that a memory is, or was."""
     with space.store.read() as connection:
-        row = memories.need_row(connection, space.name, identity)
-        message = MESSAGES.fetch_one(connection, space.name, "AND memory = ?", row["num"])
+        if as_of is None:
+            row = memories.need_row(connection, space.name, identity)
+            message = MESSAGES.fetch_one(connection, space.name, "AND memory = ?", row["num"])
+        else:
+            seq = seq_at(connection, space.name, as_of)
+            row = need_row_as_of(connection, space.name, identity, seq)
+            then = rows_as_of(connection, space.name, MESSAGES, seq, memory=row["num"])
+            message = then[0] if then else None
         if message is None:
             raise NotFound("This memory is not a line of a conversation.", field="id")
         return _message(row, message)
@@ -106,45 +114,80 @@ def _joined(connection: apsw.Connection, space: str, rows: Sequence[Row]) -> lis
     return [_message(found[row["memory"]], row) for row in rows if row["memory"] in found]
 
 
+def _lines_as_of(
+    connection: apsw.Connection, space: str, as_of: int, **having: object
+) -> list[Message]:
+    """The lines that were live at a moment, each as it was, in their order."""
+    seq = seq_at(connection, space, as_of)
+    rows = rows_as_of(connection, space, MESSAGES, seq, **having)
+    then = memories_as_of(connection, space, [row["memory"] for row in rows], seq)
+    lines = [
+        _message(then[row["memory"]], row)
+        for row in rows
+        if row["memory"] in then and then[row["memory"]]["state"] in LIVE_STATES
+    ]
+    return sorted(lines, key=lambda line: (line.conversation, line.position))
+
+
 def history(
-    space: OpenSpace, conversation: str, *, session: str | None, limit: int, before: int | None
+    space: OpenSpace,
+    conversation: str,
+    *,
+    session: str | None,
+    limit: int,
+    before: int | None,
+    as_of: int | None,
 ) -> list[Message]:
     """The newest lines of a conversation, oldest of them first."""
-    clause = f"AND conversation = ? AND {_LIVE}"
-    values: list[object] = [checks.optional(conversation, "conversation")]
+    wanted: dict[str, object] = {"conversation": checks.optional(conversation, "conversation")}
     if session is not None:
-        clause += " AND session = ?"
-        values.append(checks.optional(session, "session"))
+        wanted["session"] = checks.optional(session, "session")
     if before is not None:
-        clause += " AND position < ?"
-        values.append(checks.whole(before, "before"))
+        checks.whole(before, "before")
     with space.store.read() as connection:
+        if as_of is not None:
+            lines = _lines_as_of(connection, space.name, as_of, **wanted)
+            return [line for line in lines if before is None or line.position < before][-limit:]
+        clause = f"AND {_LIVE}" + "".join(f" AND {column} = ?" for column in wanted)
+        values = list(wanted.values())
+        if before is not None:
+            clause += " AND position < ?"
+            values.append(before)
         rows = MESSAGES.fetch(
             connection, space.name, clause + " ORDER BY position DESC LIMIT ?", *values, limit
         )
         return _joined(connection, space.name, rows[::-1])
 
 
-def window(space: OpenSpace, identity: str, *, before: int, after: int) -> list[Message]:
+def window(
+    space: OpenSpace, identity: str, *, before: int, after: int, as_of: int | None
+) -> list[Message]:
     """A line with those around it."""
     checks.whole(before, "before")
     checks.whole(after, "after")
-    here = of_memory(space, identity)
+    here = of_memory(space, identity, as_of=as_of)
+    first, last = here.position - before, here.position + after
     with space.store.read() as connection:
+        if as_of is not None:
+            lines = _lines_as_of(connection, space.name, as_of, conversation=here.conversation)
+            return [line for line in lines if first <= line.position <= last]
         rows = MESSAGES.fetch(
             connection,
             space.name,
             f"AND conversation = ? AND {_LIVE} AND position BETWEEN ? AND ? ORDER BY position",
             here.conversation,
-            here.position - before,
-            here.position + after,
+            first,
+            last,
         )
         return _joined(connection, space.name, rows)
 
 
-def names(space: OpenSpace) -> list[tuple[str, int]]:
+def names(space: OpenSpace, *, as_of: int | None) -> list[tuple[str, int]]:
     """(conversation, how many lines), by name."""
     with space.store.read() as connection:
+        if as_of is not None:
+            lines = _lines_as_of(connection, space.name, as_of)
+            return sorted(Counter(line.conversation for line in lines).items())
         rows = connection.execute(
             f"SELECT conversation, count(*) FROM messages WHERE space = ? AND {_LIVE}"  # noqa: S608
             " GROUP BY conversation ORDER BY conversation",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from commonplace.engine import checks, memories
@@ -76,12 +76,32 @@ def seq_at(connection: apsw.Connection, space: str, at: int) -> int:
     return int(row[0] or 0) if row else 0
 
 
-def rows_as_of(connection: apsw.Connection, space: str, table: Table, seq: int) -> list[Row]:
-    """A table as it was after an operation."""
-    rows = table.fetch(connection, space, "AND seq <= ?", seq)
+def rows_as_of(
+    connection: apsw.Connection, space: str, table: Table, seq: int, **having: object
+) -> list[Row]:
+    """A table as it was after an operation; of its rows, those that had these values."""
+    clause = "".join(f"AND {column} = ? " for column in having) + "AND seq <= ?"
+    rows = table.fetch(connection, space, clause, *having.values(), seq)
     former = table.versions(connection, space, "AND since <= ? AND until > ?", seq, seq)
-    rows += [row for row, _, _ in former]
+    rows += [
+        row for row, _, _ in former if all(row[column] == value for column, value in having.items())
+    ]
     return sorted(rows, key=lambda row: int(row["num"]))
+
+
+def memories_as_of(
+    connection: apsw.Connection, space: str, nums: Iterable[int], seq: int
+) -> dict[int, Row]:
+    """Memories by their numbers, as they were after an operation, if they were there."""
+    wanted = list(nums)
+    current = MEMORIES.by_nums(connection, space, wanted)
+    found = {num: row for num, row in current.items() if row["seq"] <= seq}
+    for num in wanted:
+        if num not in found:
+            clause = "AND num = ? AND since <= ? AND until > ?"
+            for row, _, _ in MEMORIES.versions(connection, space, clause, num, seq, seq):
+                found[num] = row
+    return found
 
 
 def replaced_since(

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commonplace.embedding.calibration import calibrated, knows_script
-from commonplace.engine import checks, ranking
+from commonplace.engine import checks, history, ranking
 from commonplace.engine.filters import Filters
 from commonplace.engine.model import Memory
 from commonplace.engine.opened import OpenSpace
@@ -243,50 +243,97 @@ def _rank(leg: Floats, mask: Flags, at: int) -> int:
 
 
 def recall_sessions(
-    space: OpenSpace, query: str, filters: Filters, *, limit: int
+    space: OpenSpace, query: str, filters: Filters, *, limit: int, as_of: int | None
 ) -> list[SessionHit]:
     """Sessions by their two best lines and by how much of the query they hold as a whole."""
     checks.text(query, "query", max_chars=QUERY_CHARS)
     asked = Question(space, query)
     with space.view() as (connection, snapshot):
-        if not snapshot.sessions:
+        if not snapshot.sessions and as_of is None:
             return []
-        search = search_legs(space, connection, snapshot, asked, filters, DEFAULT, None)
-        lines = np.flatnonzero(search.mask & (snapshot.session >= 0))
+        search = search_legs(space, connection, snapshot, asked, filters, DEFAULT, as_of)
+        session, former = _sessions(connection, space.name, search)
+        lines = np.flatnonzero(search.mask & (session >= 0))
         if not len(lines):
             return []
-        fused = fuse(search, DEFAULT)
-        heard = with_neighbours(snapshot, search.mask, fused, DEFAULT.neighbours)
-        codes, values = snapshot.session[lines], heard[lines]
+        size = snapshot.size
+        heard = fuse(search, DEFAULT)
+        heard[:size] = with_neighbours(
+            snapshot, search.mask[:size], heard[:size], DEFAULT.neighbours
+        )
+        codes, values = session[lines], heard[lines]
         order = np.lexsort((-values, codes))
         first = np.flatnonzero(np.diff(codes[order], prepend=-1))
         sessions, best = codes[order][first], values[order][first]
         following = np.minimum(first + 1, len(order) - 1)
         second = np.where(codes[order][following] == sessions, values[order][following], best)
-        covered = _session_coverage(snapshot, search, sessions)
+        covered = _session_coverage(session, search, sessions)
         score = ((best + second) / 2 + np.float32(0.3) * covered) / np.float32(1.3)
         ranked = np.lexsort((sessions, -score))[:limit]
         leaders = lines[order][first]
         found = []
         for i in ranked.tolist():
             at = int(leaders[i])
-            num = int(snapshot.num[at])
-            row = _agreeing(snapshot, at, MEMORIES.by_nums(connection, space.name, [num]))
-            line = MESSAGES.fetch_one(connection, space.name, "AND memory = ?", num)
-            assert line is not None
+            if at >= size:
+                row, line = search.extra[at - size][0], former[at]
+            else:
+                num = int(snapshot.num[at])
+                row = _agreeing(snapshot, at, MEMORIES.by_nums(connection, space.name, [num]))
+                here = MESSAGES.fetch_one(connection, space.name, "AND memory = ?", num)
+                assert here is not None
+                line = here
             found.append(
                 SessionHit(line["conversation"], line["session"], float(score[i]), Memory.of(row))
             )
         return found
 
 
-def _session_coverage(snapshot: Snapshot, search: Search, sessions: NDArray[np.int32]) -> Floats:
+def _sessions(
+    connection: apsw.Connection, space: str, search: Search
+) -> tuple[NDArray[np.int32], dict[int, Row]]:
+    """The code of each position's session, and the lines that former versions were."""
+    codes = search.snapshot.session
+    lines: dict[int, Row] = {}
+    known: dict[tuple[str, str], int] = {}
+    more: list[int] = []
+    for at, (row, _) in enumerate(search.extra, start=search.snapshot.size):
+        assert search.seq is not None
+        said = history.rows_as_of(connection, space, MESSAGES, search.seq, memory=row["num"])
+        if not said:
+            more.append(-1)
+            continue
+        lines[at] = said[0]
+        name = (said[0]["conversation"], said[0]["session"])
+        if name not in known:
+            code = _session_code(connection, space, search.snapshot, *name)
+            known[name] = search.snapshot.sessions + len(known) if code is None else code
+        more.append(known[name])
+    return (np.concatenate([codes, np.array(more, np.int32)]) if more else codes), lines
+
+
+def _session_code(
+    connection: apsw.Connection, space: str, snapshot: Snapshot, conversation: str, session: str
+) -> int | None:
+    """By which the index knows a session, if any of its lines is there now."""
+    row = connection.execute(
+        "SELECT memory FROM messages WHERE space = ? AND conversation = ? AND session = ? LIMIT 1",
+        (space, conversation, session),
+    ).fetchone()
+    if row is None:
+        return None
+    places = np.flatnonzero(snapshot.num == row[0])
+    return int(snapshot.session[places[-1]]) if len(places) else None
+
+
+def _session_coverage(
+    session: NDArray[np.int32], search: Search, sessions: NDArray[np.int32]
+) -> Floats:
     """The share of the query's rarity that each session holds as a whole."""
-    covered = np.zeros(snapshot.sessions, np.float32)
+    covered = np.zeros(int(sessions.max()) + 1, np.float32)
     mass = 0.0
     for positions in search.holding:
-        lines = positions[search.mask[positions] & (snapshot.session[positions] >= 0)]
-        holders = np.unique(snapshot.session[lines])
+        lines = positions[search.mask[positions] & (session[positions] >= 0)]
+        holders = np.unique(session[lines])
         rare = ranking.rarity(len(sessions), len(holders))
         mass += rare
         covered[holders] += np.float32(rare)
