@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from commonplace.engine.model import NOBODY, Origin, microseconds, moment
+from commonplace.engine.model import NOBODY, ORIGIN_PARTS, Origin, microseconds, moment
 from commonplace.errors import InvalidInput
 from commonplace.text.checks import check_text
 
@@ -22,6 +22,7 @@ ATTRS_CHARS = 1_000_000
 NAME_CHARS = 500
 REASON_CHARS = 10_000
 LIMIT = 1_000
+MOST = 1_000_000
 
 _KIND = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
 _SPACE = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,62}[a-z0-9_-])?")
@@ -43,7 +44,7 @@ def kind(value: object, field: str = "kind") -> str:
     if not isinstance(value, str) or not _KIND.fullmatch(value):
         raise InvalidInput(
             f"{field} must be 1 to 64 of a-z, 0-9, '_', '.', '-' and start with a letter.",
-            hint=f"Got {_short(value)}.",
+            hint=_got(value),
             field=field,
         )
     return value
@@ -55,7 +56,7 @@ def space(value: object) -> str:
         raise InvalidInput(
             "A space's name is 1 to 64 of a-z, 0-9, '.', '_', '-', starts with a letter or digit,"
             " and is not a device name.",
-            hint=f"Got {_short(value)}.",
+            hint=_got(value),
             field="space",
         )
     return value
@@ -64,21 +65,16 @@ def space(value: object) -> str:
 def share(value: object, field: str) -> float:
     """A number from 0 to 1."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise InvalidInput(
-            f"{field} must be a number from 0 to 1.", hint=f"Got {_short(value)}.", field=field
-        )
+        raise InvalidInput(f"{field} must be a number from 0 to 1.", hint=_got(value), field=field)
     return float(value)
 
 
 def tags(value: object) -> list[str]:
     """Distinct tags in their order."""
-    if value == ():
+    if isinstance(value, tuple) and not value:
         return []
-    if isinstance(value, str) or not isinstance(value, Iterable):
-        raise InvalidInput(
-            "tags must be a list of texts.", hint=f"Got {_short(value)}.", field="tags"
-        )
-    found = list(dict.fromkeys(text(tag, "tags", max_chars=TAG_CHARS) for tag in value))
+    each = listed(value, "tags")
+    found = list(dict.fromkeys(text(tag, "tags", max_chars=TAG_CHARS) for tag in each))
     if len(found) > TAGS:
         raise InvalidInput(
             f"There are {len(found)} tags; at most {TAGS} fit.", hint="Use fewer.", field="tags"
@@ -86,12 +82,19 @@ def tags(value: object) -> list[str]:
     return found
 
 
+def listed(value: object, field: str, of: str = "texts") -> Iterable[Any]:
+    """Several things in some order; a text or a mapping is one thing."""
+    if isinstance(value, str | bytes | bytearray | Mapping) or not isinstance(value, Iterable):
+        raise InvalidInput(f"{field} must be a list of {of}.", hint=_got(value), field=field)
+    return value
+
+
 def limit(value: object, field: str = "limit", most: int = LIMIT) -> int:
     """A whole number from 1."""
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
         raise InvalidInput(
             f"{field} must be a whole number from 1 to {most}.",
-            hint=f"Got {_short(value)}.",
+            hint=_got(value),
             field=field,
         )
     return value
@@ -100,21 +103,43 @@ def limit(value: object, field: str = "limit", most: int = LIMIT) -> int:
 def whole(value: object, field: str) -> int:
     """A whole number from 0 that the storage can hold."""
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63:
-        raise InvalidInput(
-            f"{field} must be a whole number from 0.", hint=f"Got {_short(value)}.", field=field
-        )
+        raise InvalidInput(f"{field} must be a whole number from 0.", hint=_got(value), field=field)
     return value
+
+
+def optional_whole(value: object, field: str) -> int | None:
+    """A whole number from 0; None stays None."""
+    return None if value is None else whole(value, field)
+
+
+def number(value: object, field: str) -> float:
+    """A number from 0 to a million, which is more than any weight or wait should be."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MOST:
+        raise InvalidInput(
+            f"{field} must be a number from 0 to {MOST:,}.", hint=_got(value), field=field
+        )
+    return float(value)
+
+
+def flag(value: object, field: str) -> bool:
+    """True or false, and nothing that is merely taken for it."""
+    if not isinstance(value, bool):
+        raise InvalidInput(f"{field} must be true or false.", hint=_got(value), field=field)
+    return value
+
+
+def vectors(value: object) -> None:
+    """Packed vectors, one for each passage."""
+    right = isinstance(value, Sequence) and not isinstance(value, str | bytes)
+    if not right or not all(isinstance(each, bytes) for each in value):  # type: ignore[attr-defined]
+        raise InvalidInput("vectors must be a list of bytes.", hint=_got(value), field="vectors")
 
 
 def names(value: object, field: str) -> set[str] | None:
     """A collection of names; None stays None."""
     if value is None:
         return None
-    if isinstance(value, str) or not isinstance(value, Iterable):
-        raise InvalidInput(
-            f"{field} must be a list of texts.", hint=f"Got {_short(value)}.", field=field
-        )
-    return {optional(each, field) for each in value}
+    return {optional(each, field) for each in listed(value, field)}
 
 
 def when(value: object, field: str) -> int | None:
@@ -133,11 +158,11 @@ def when(value: object, field: str) -> int | None:
     if not isinstance(value, datetime):
         raise InvalidInput(
             f"{field} must be a datetime or an ISO 8601 text.",
-            hint=f"Got {_short(value)}.",
+            hint=_got(value),
             field=field,
         )
     try:
-        at = microseconds(value if value.tzinfo else value.replace(tzinfo=UTC))
+        at = microseconds(value.replace(tzinfo=UTC) if value.utcoffset() is None else value)
         moment(at)  # in another zone it may still lie within, and in UTC no longer
         return at
     except OverflowError:
@@ -151,7 +176,7 @@ def attrs(value: object, field: str = "attrs") -> str:
     if value is None:
         return "{}"
     if not isinstance(value, Mapping):
-        raise InvalidInput(f"{field} must be an object.", hint=f"Got {_short(value)}.", field=field)
+        raise InvalidInput(f"{field} must be an object.", hint=_got(value), field=field)
     plain = _plain_json(value, field, depth=0)
     try:
         dumped = json.dumps(plain, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
@@ -190,21 +215,21 @@ def _plain_json(value: Any, field: str, depth: int) -> Any:
         )
     if value is not None and not isinstance(value, bool | int | float):
         raise InvalidInput(
-            f"{field} holds something that is not JSON.", hint=f"Got {_short(value)}.", field=field
+            f"{field} holds something that is not JSON.", hint=_got(value), field=field
         )
     return value
 
 
 def origin(value: object) -> Origin:
     """Who stores something, each part a text that can be stored."""
-    if value == NOBODY:
+    if value is NOBODY:
         return NOBODY
     if not isinstance(value, Origin):
-        raise InvalidInput(
-            "origin must be an Origin.", hint=f"Got {_short(value)}.", field="origin"
-        )
-    for part, text_of_part in value.as_dict().items():
-        optional(text_of_part, f"origin.{part}")
+        raise InvalidInput("origin must be an Origin.", hint=_got(value), field="origin")
+    if value == NOBODY:
+        return NOBODY
+    for part in ORIGIN_PARTS:
+        optional(getattr(value, part), f"origin.{part}")
     return value
 
 
@@ -213,10 +238,14 @@ def one_of(value: object, field: str, choices: Sequence[str]) -> str:
     if not isinstance(value, str) or value not in choices:
         raise InvalidInput(
             f"{field} must be one of {', '.join(choices)}.",
-            hint=f"Got {_short(value)}.",
+            hint=_got(value),
             field=field,
         )
     return value
+
+
+def _got(value: object) -> str:
+    return f"Got {_short(value)}."
 
 
 def _short(value: object) -> str:

@@ -29,6 +29,7 @@ from commonplace.engine.filters import Filters
 from commonplace.engine.library import Library
 from commonplace.engine.memories import Draft
 from commonplace.engine.model import (
+    NOBODY,
     Artifact,
     ArtifactVersion,
     Cluster,
@@ -75,7 +76,11 @@ class Commonplace:
         library: Library | None = None,
     ) -> None:
         self.name = checks.space(space)
-        self.origin = origin or Origin()
+        self.origin = _by(origin, NOBODY)
+        if not isinstance(library, Library | None):
+            raise InvalidInput(
+                "library must be a Library.", hint="Or name a path.", field="library"
+            )
         self._owned = library is None
         if library is None:
             chosen = open_embedder(embedding) if isinstance(embedding, str | None) else embedding
@@ -95,13 +100,14 @@ class Commonplace:
 
     def at(self, space: str, origin: Origin | None = None) -> Commonplace:
         """Another space of the same library."""
-        return Commonplace(space=space, origin=origin or self.origin, library=self.library)
+        return Commonplace(space=space, origin=_by(origin, self.origin), library=self.library)
 
     @contextlib.contextmanager
     def unit(self, name: str, origin: Origin | None = None) -> Iterator[None]:
         """Make everything written in the block one operation: all of it is stored, or none."""
         checks.text(name, "name", max_chars=checks.NAME_CHARS)
-        with self.lease() as space, space.store.unit(name, (origin or self.origin).as_dict()):
+        whose = _by(origin, self.origin)
+        with self.lease() as space, space.store.unit(name, whose.as_dict()):
             yield
 
     @property
@@ -137,13 +143,15 @@ class Commonplace:
         self, drafts: Sequence[Draft], *, origin: Origin | None = None
     ) -> list[Memory]:
         """Store memories together: all of them, or none."""
+        sound = _sound(drafts)
         with self.lease() as space:
-            return memories.remember(space, drafts, origin or self.origin)
+            return memories.remember(space, sound, _by(origin, self.origin))
 
     def get(
         self, identity: str, *, as_of: datetime | str | None = None, count: bool = True
     ) -> Memory:
         """One memory by its id or ref, in any state; or as it was at a moment."""
+        checks.flag(count, "count")
         with self.lease() as space:
             if as_of is not None:
                 return history.memory_as_of(space, identity, _moment(as_of))
@@ -163,9 +171,10 @@ class Commonplace:
         **changes: Any,
     ) -> Memory:
         """Change a memory; what it was stays in its history."""
+        checks.optional_whole(expected_version, "expected_version")
         with self.lease() as space:
             return memories.revise(
-                space, identity, changes, origin or self.origin, expected=expected_version
+                space, identity, changes, _by(origin, self.origin), expected=expected_version
             )
 
     def promote(self, identity: str, trust: str, *, origin: Origin | None = None) -> Memory:
@@ -175,7 +184,7 @@ class Commonplace:
                 space,
                 identity,
                 {"trust": trust},
-                origin or self.origin,
+                _by(origin, self.origin),
                 name="promote",
                 promote=True,
             )
@@ -191,25 +200,27 @@ class Commonplace:
     ) -> Memory:
         """Store what replaces a memory; the old one stays, superseded and linked."""
         with self.lease() as space:
-            draft = _draft(text=text, **details)
-            return memories.supersede(space, identity, draft, origin or self.origin, reason)
+            (draft,) = _sound([_draft(text=text, **details)])
+            return memories.supersede(space, identity, draft, _by(origin, self.origin), reason)
 
     def forget(self, *identities: str, origin: Origin | None = None) -> list[Memory]:
         """Put memories out of sight; nothing is lost, and `restore` brings them back."""
         with self.lease() as space:
             return memories.set_state(
-                space, identities, "archived", origin or self.origin, "forget"
+                space, identities, "archived", _by(origin, self.origin), "forget"
             )
 
     def restore(self, *identities: str, origin: Origin | None = None) -> list[Memory]:
         """Bring forgotten memories back."""
         with self.lease() as space:
-            return memories.set_state(space, identities, "active", origin or self.origin, "restore")
+            return memories.set_state(
+                space, identities, "active", _by(origin, self.origin), "restore"
+            )
 
     def purge(self, *identities: str, origin: Origin | None = None) -> purge.Proof:
         """Delete memories for good, with their past, and prove it by a scan of the files."""
         with self.lease() as space:
-            return purge.check(purge.purge(space, identities, origin or self.origin))
+            return purge.check(purge.purge(space, identities, _by(origin, self.origin)))
 
     # Finding
 
@@ -230,6 +241,11 @@ class Commonplace:
         """
         from commonplace.engine import recall  # with it comes numpy: not before it is needed
 
+        if not isinstance(weighting, recall.Weighting | None):
+            raise InvalidInput(
+                "weighting must be a Weighting.", hint="Or leave it out.", field="weighting"
+            )
+        checks.flag(count, "count")
         chosen = _filters(filters, conditions)
         moment = None if as_of is None else _moment(as_of)
         with self.lease() as space:
@@ -267,8 +283,7 @@ class Commonplace:
     ) -> tuple[list[Memory], int]:
         """Memories by `order` (newest, oldest, importance, credit, updated), and their count."""
         checks.limit(limit)
-        if not isinstance(offset, int) or offset < 0:
-            raise InvalidInput("offset must be 0 or more.", field="offset")
+        checks.whole(offset, "offset")
         with self.lease() as space:
             return memories.browse(
                 space, _filters(filters, conditions), order=order, limit=limit, offset=offset
@@ -302,6 +317,10 @@ class Commonplace:
         timeout: float | None = None,
     ) -> int:
         """Embed everything that still waits; how many memories that were."""
+        if progress is not None and not callable(progress):
+            raise InvalidInput("progress must be a function.", field="progress")
+        if timeout is not None:
+            checks.number(timeout, "timeout")
         with self.lease() as space:
             return upkeep.settle(space, progress, timeout)
 
@@ -313,7 +332,7 @@ class Commonplace:
     def undo(self, operation: str | None = None, *, origin: Origin | None = None) -> Operation:
         """Put back what an operation changed: the newest by default, or the one named."""
         with self.lease() as space:
-            return history.undo(space, operation, origin or self.origin)
+            return history.undo(space, operation, _by(origin, self.origin))
 
 
 class History(_Part):
@@ -321,6 +340,7 @@ class History(_Part):
 
     def operations(self, *, limit: int = 50, upkeep: bool = False) -> list[Operation]:
         """The newest operations first."""
+        checks.flag(upkeep, "upkeep")
         with self._lease() as space:
             return history.operations(space, limit=checks.limit(limit), upkeep=upkeep)
 
@@ -347,7 +367,7 @@ class Links(_Part):
         """Join two memories; the same link again is a Conflict."""
         with self._lease() as space:
             return graph.link(
-                space, source, target, kind, origin or self._whole.origin,
+                space, source, target, kind, _by(origin, self._whole.origin),
                 weight=weight, reason=reason, attrs=attrs,
             )  # fmt: skip
 
@@ -359,12 +379,12 @@ class Links(_Part):
     def revise(self, identity: str, *, origin: Origin | None = None, **changes: Any) -> Link:
         """Change a link's weight, reason or attrs."""
         with self._lease() as space:
-            return graph.revise_link(space, identity, changes, origin or self._whole.origin)
+            return graph.revise_link(space, identity, changes, _by(origin, self._whole.origin))
 
     def remove(self, identity: str, *, origin: Origin | None = None) -> None:
         """Remove a link; the past still shows it."""
         with self._lease() as space:
-            graph.unlink(space, identity, origin or self._whole.origin)
+            graph.unlink(space, identity, _by(origin, self._whole.origin))
 
     def of(
         self,
@@ -443,7 +463,7 @@ class Facts(_Part):
         """Store a fact; the same open fact again is the one already there."""
         with self._lease() as space:
             return facts.add(
-                space, subject, predicate, object, origin or self._whole.origin,
+                space, subject, predicate, object, _by(origin, self._whole.origin),
                 valid_from=checks.when(valid_from, "valid_from"),
                 valid_to=checks.when(valid_to, "valid_to"),
                 confidence=confidence, memory=memory, attrs=attrs,
@@ -459,17 +479,17 @@ class Facts(_Part):
         origin: Origin | None = None,
     ) -> list[Fact]:
         """End the open facts that match, now or at a date; which those were."""
-        at = checks.when(ended or datetime.now(UTC), "ended")
+        at = checks.when(datetime.now(UTC) if ended is None else ended, "ended")
         assert at is not None
         with self._lease() as space:
             return facts.close(
-                space, subject, predicate, object, origin or self._whole.origin, ended=at
+                space, subject, predicate, object, _by(origin, self._whole.origin), ended=at
             )
 
     def retract(self, identity: str, *, origin: Origin | None = None) -> None:
         """Take back a fact that was never true."""
         with self._lease() as space:
-            facts.retract(space, identity, origin or self._whole.origin)
+            facts.retract(space, identity, _by(origin, self._whole.origin))
 
     def query(
         self,
@@ -510,7 +530,12 @@ class Clusters(_Part):
         """A new, empty cluster."""
         with self._lease() as space:
             return clusters.create(
-                space, name, origin or self._whole.origin, digest=digest, parent=parent, attrs=attrs
+                space,
+                name,
+                _by(origin, self._whole.origin),
+                digest=digest,
+                parent=parent,
+                attrs=attrs,
             )
 
     def get(self, identity: str) -> Cluster:
@@ -526,27 +551,27 @@ class Clusters(_Part):
     def revise(self, identity: str, *, origin: Origin | None = None, **changes: Any) -> Cluster:
         """Change a cluster's name, digest, parent or attrs."""
         with self._lease() as space:
-            return clusters.revise(space, identity, changes, origin or self._whole.origin)
+            return clusters.revise(space, identity, changes, _by(origin, self._whole.origin))
 
     def delete(self, identity: str, *, origin: Origin | None = None) -> None:
         """Remove a cluster; its memories stay."""
         with self._lease() as space:
-            clusters.delete(space, identity, origin or self._whole.origin)
+            clusters.delete(space, identity, _by(origin, self._whole.origin))
 
     def add(self, identity: str, *members: str, origin: Origin | None = None) -> int:
         """Put memories into a cluster; how many were not in it before."""
         with self._lease() as space:
-            return clusters.add(space, identity, members, origin or self._whole.origin)
+            return clusters.add(space, identity, members, _by(origin, self._whole.origin))
 
     def remove(self, identity: str, *members: str, origin: Origin | None = None) -> int:
         """Take memories out of a cluster; how many were in it."""
         with self._lease() as space:
-            return clusters.remove(space, identity, members, origin or self._whole.origin)
+            return clusters.remove(space, identity, members, _by(origin, self._whole.origin))
 
     def refresh(self, identity: str, *, origin: Origin | None = None) -> None:
         """Compute a cluster's centroid anew."""
         with self._lease() as space:
-            clusters.refresh(space, identity, origin or self._whole.origin)
+            clusters.refresh(space, identity, _by(origin, self._whole.origin))
 
     def members(self, identity: str, *, as_of: datetime | str | None = None) -> list[Memory]:
         """A cluster's live memories."""
@@ -575,7 +600,7 @@ class Artifacts(_Part):
         """A new artifact, version 1."""
         with self._lease() as space:
             return artifacts.create(
-                space, content, origin or self._whole.origin,
+                space, content, _by(origin, self._whole.origin),
                 path=path, title=title, media_type=media_type, attrs=attrs,
             )  # fmt: skip
 
@@ -589,9 +614,10 @@ class Artifacts(_Part):
         origin: Origin | None = None,
     ) -> Artifact:
         """A new version; with `expected_version`, only if that is the newest."""
+        checks.optional_whole(expected_version, "expected_version")
         with self._lease() as space:
             return artifacts.update(
-                space, name, content, origin or self._whole.origin,
+                space, name, content, _by(origin, self._whole.origin),
                 summary=summary, expected=expected_version,
             )  # fmt: skip
 
@@ -626,7 +652,7 @@ class Artifacts(_Part):
     def delete(self, name: str, *, origin: Origin | None = None) -> None:
         """Take an artifact out of sight."""
         with self._lease() as space:
-            artifacts.delete(space, name, origin or self._whole.origin)
+            artifacts.delete(space, name, _by(origin, self._whole.origin))
 
     def review(
         self,
@@ -641,7 +667,7 @@ class Artifacts(_Part):
         """Record a review: approved, changes_requested, rejected or commented."""
         with self._lease() as space:
             return artifacts.review(
-                space, name, outcome, origin or self._whole.origin,
+                space, name, outcome, _by(origin, self._whole.origin),
                 reviewer=reviewer, comments=comments, version=version,
             )  # fmt: skip
 
@@ -663,7 +689,7 @@ class Conversations(_Part):
     def add(self, conversation: str, *lines: Line, origin: Origin | None = None) -> list[Message]:
         """Append lines: all of them, or none."""
         with self._lease() as space:
-            return conversations.add(space, conversation, lines, origin or self._whole.origin)
+            return conversations.add(space, conversation, lines, _by(origin, self._whole.origin))
 
     def history(
         self,
@@ -719,7 +745,7 @@ class Events(_Part):
     ) -> None:
         """Append an event."""
         with self._lease() as space:
-            events.record(space, kind, subject, payload, origin or self._whole.origin)
+            events.record(space, kind, subject, payload, _by(origin, self._whole.origin))
 
     def all(
         self,
@@ -734,6 +760,23 @@ class Events(_Part):
             return events.listing(
                 space, kind=kind, subject=subject, limit=checks.limit(limit), after=after
             )
+
+
+def _by(given: Origin | None, usual: Origin) -> Origin:
+    """Who does it: whom the call names, or who usually does."""
+    return usual if given is None else checks.origin(given)
+
+
+def _sound(drafts: Iterable[Draft]) -> list[Draft]:
+    """Drafts whose origin and vectors are what they must be; the rest is checked with the text."""
+    found = list(checks.listed(drafts, "drafts", "drafts"))
+    for draft in found:
+        if isinstance(draft, Draft):
+            if draft.origin is not None:
+                checks.origin(draft.origin)
+            if draft.vectors is not None:
+                checks.vectors(draft.vectors)
+    return found
 
 
 def _draft(**details: Any) -> Draft:
@@ -774,4 +817,11 @@ def _moment_or_none(value: datetime | str | None) -> int | None:
 
 def drafts_of(items: Iterable[Mapping[str, Any]]) -> list[Draft]:
     """Drafts from plain mappings."""
-    return [_draft(**item) for item in items]
+    made = []
+    for item in checks.listed(items, "items", "mappings"):
+        if not isinstance(item, Mapping) or not all(isinstance(name, str) for name in item):
+            raise InvalidInput("A draft is made of a mapping of names.", field="items")
+        if "text" not in item:
+            raise InvalidInput("The memory has no text.", field="text")
+        made.append(_draft(**item))
+    return made

@@ -50,6 +50,8 @@ def add(
             raise InvalidInput("A conversation is made of lines.", hint="Use Line.", field="lines")
         checks.text(line.speaker, "speaker", max_chars=checks.NAME_CHARS)
         checks.optional(line.session, "session")
+        if line.vectors is not None:
+            checks.vectors(line.vectors)
         draft = memories.Draft(
             text=line.text,
             kind=KIND,

@@ -51,7 +51,9 @@ def add(
     _check_period(valid_from, valid_to)
     keys = {f"{part}_key": key(name) for part, name in names.items()}
     with space.write("add fact", origin) as unit:
-        source = need_row(unit.connection, space.name, memory)["id"] if memory else None
+        source = None
+        if memory is not None:
+            source = need_row(unit.connection, space.name, memory)["id"]
         if valid_to is None:
             same = FACTS.fetch_one(
                 unit.connection,

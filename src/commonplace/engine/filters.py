@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from commonplace.storage.index import Flags, Snapshot
 
+_OR_NONE = ("kinds", "trust", "speakers", "ids")
 _STATES = ("active", "dying", "archived", "superseded", "dead")
 
 
@@ -53,9 +54,11 @@ class Filters:
         for field in ("kinds", "without_kinds", "tags_any", "tags_all", "states", "trust",
                       "speakers", "ids"):  # fmt: skip
             value = getattr(self, field)
-            if isinstance(value, str) or not isinstance(value, Collection | None):
+            if value is None and field in _OR_NONE:
+                continue
+            if not isinstance(value, Collection):  # it is gone through more than once
                 raise InvalidInput(f"{field} must be a list of texts.", field=field)
-            for item in value or ():
+            for item in checks.listed(value, field):
                 checks.optional(item, field)
         for state in self.states:
             checks.one_of(state, "states", _STATES)
@@ -63,8 +66,8 @@ class Filters:
             checks.one_of(trust, "trust", TRUSTS)
         checks.share(self.importance, "importance")
         checks.share(self.credit, "credit")
-        if self.pinned not in (None, True, False):
-            raise InvalidInput("pinned must be true, false or left out.", field="pinned")
+        if self.pinned is not None:
+            checks.flag(self.pinned, "pinned")
         if self.origin is not None:
             checks.origin(self.origin)
         for field in ("since", "until", "created_since", "created_until"):

@@ -25,6 +25,25 @@ def default_path() -> Path:
     return Path(os.environ.get("COMMONPLACE_DATA") or "~/.commonplace")
 
 
+def _directory(path: str | Path) -> Path:
+    """Where a path leads, if it is one."""
+    name = os.fspath(path) if isinstance(path, str | os.PathLike) else None
+    if not isinstance(name, str):
+        raise InvalidInput("The data directory must be a path.", hint="Name one.", field="data")
+    if not name.strip():
+        raise InvalidInput("The data directory has no name.", hint="Name one.", field="data")
+    try:
+        if b"\x00" in os.fsencode(name):
+            raise ValueError("a NUL")
+        return Path(name).expanduser().absolute()
+    except (ValueError, RuntimeError) as error:  # no file name, or a home that nobody has
+        raise InvalidInput(
+            f"The data directory cannot be called {ascii(name)[:60]}: {str(error)[:60]}.",
+            hint="Choose another.",
+            field="data",
+        ) from None
+
+
 class Library:
     """All spaces of one data directory. Safe to share between threads."""
 
@@ -35,9 +54,14 @@ class Library:
         embedder: Embedder | None,
         open_spaces: int = OPEN_SPACES,
     ) -> None:
-        if path is not None and not str(path).strip():
-            raise InvalidInput("The data directory has no name.", hint="Name one.", field="data")
-        self.path = Path(default_path() if path is None else path).expanduser().absolute()
+        self.path = _directory(default_path() if path is None else path)
+        for method in ("embed", "close"):
+            if embedder is not None and not callable(getattr(embedder, method, None)):
+                raise InvalidInput(
+                    f"This is no embedding provider: it cannot {method}.",
+                    hint='Use "builtin", "none", a URL, or an Embedder.',
+                    field="embedding",
+                )
         self.embedder = embedder
         self._open_spaces = checks.limit(open_spaces, "open_spaces", 10_000)
         self._lock = threading.Lock()
@@ -90,12 +114,12 @@ class Library:
         with self._lock:
             if self._closed:
                 raise StorageUnavailable("The library is closed.", hint="Open it again.")
-            opened = self._opened.get(name)
+            opened = self._opened.get(name) if isinstance(name, str) else None
             if opened is not None:
                 opened.pins += 1
                 self._opened.move_to_end(name)
                 return opened
-            turn = self._opening.setdefault(name, threading.Lock())
+            turn = self._opening.setdefault(checks.space(name), threading.Lock())
         with turn:
             with self._lock:
                 opened = self._opened.get(name)
@@ -161,6 +185,7 @@ class Library:
 
     def drop(self, space: str) -> None:
         """Close a space's file, so that it can be replaced or removed."""
+        checks.space(space)
         with self._lock:
             opened = self._opened.get(space)
             if opened is not None and opened.pins:

@@ -16,13 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commonplace.embedding.calibration import knows_script
-from commonplace.engine import history, ranking
+from commonplace.engine import checks, history, ranking
 from commonplace.engine.filters import Filters
 from commonplace.engine.memories import analysed, speaker_of, usable_vectors
 from commonplace.engine.model import Memory
 from commonplace.engine.opened import OpenSpace
 from commonplace.engine.ranking import Flags, Floats
-from commonplace.errors import EmbeddingUnavailable
+from commonplace.errors import EmbeddingUnavailable, InvalidInput
 from commonplace.storage import derived
 from commonplace.storage.index import NEVER, POSTING, Snapshot
 from commonplace.storage.sqlite import now
@@ -35,6 +35,10 @@ if TYPE_CHECKING:
     import apsw
 
 DAY = 86_400_000_000
+_WEIGHTS = (
+    "lexical", "dense", "coverage", "k1", "b", "neighbours", "session", "speaker", "graph",
+    "recency", "recency_days", "importance", "credit",
+)  # fmt: skip
 FAIR_LIKENESS = 0.4  # a cosine that is worth something in itself
 _LINKED = (
     "SELECT a.num, b.num, l.weight FROM memories a"
@@ -74,6 +78,15 @@ class Weighting:
     fusion: Literal["scores", "ranks"] = "scores"
     """Join the two legs by their scaled scores, or by reciprocal ranks."""
     rank_k: int = 60
+
+    def __post_init__(self) -> None:
+        for name in _WEIGHTS:
+            checks.number(getattr(self, name), name)
+        checks.limit(self.graph_seeds, "graph_seeds", checks.MOST)
+        checks.limit(self.rank_k, "rank_k", checks.MOST)
+        checks.one_of(self.fusion, "fusion", ("scores", "ranks"))
+        if not self.recency_days:
+            raise InvalidInput("recency_days must be more than 0.", field="recency_days")
 
 
 DEFAULT = Weighting()
