@@ -313,6 +313,23 @@ def test_export_and_import_between_spaces(do: Callable[..., Ended], tmp_path: Pa
     assert identity
 
 
+def test_an_import_from_stdin_is_checked_before_it_is_stored(data: Path) -> None:
+    good = b"".join(b'{"text": "note %d"}\n' % i for i in range(1_200))
+    bad = program("import", "-", input=good + b'{"text": 5}\n')
+    assert bad.returncode == 2
+    assert b"stdin, line 1201: " in bad.stderr and b"Nothing was imported" in bad.stderr
+    assert program("log").stdout == b""
+    taken = program("import", "-", input=good)
+    assert (taken.returncode, taken.stdout) == (0, b"imported 1,200 memories\n")
+    copied = program("import", "-", "--space", "copy", input=program("export").stdout)
+    assert (copied.returncode, copied.stdout) == (0, b"imported 1,200 memories\n")
+    through = subprocess.run(
+        ["/bin/sh", "-c", f"cat | {' '.join(PROGRAM)} import /dev/stdin --json"],
+        input=good, capture_output=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert json.loads(through.stdout)["unchanged"] == 1_200
+
+
 def test_imported_notes_are_learned_by_meaning(do: Callable[..., Ended], tmp_path: Path) -> None:
     notes = tmp_path / "notes.jsonl"
     rows = [{"text": f"Entry {i} about the weather"} for i in range(70)]

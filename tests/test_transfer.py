@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import random
+import threading
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -321,6 +323,83 @@ def test_a_batch_that_fails_leaves_nothing_of_itself(
     with pytest.raises(InvalidInput, match=r"bad.jsonl, line 5: importance must be"):
         bring(other, path)
     assert other.browse()[1] == 0
+
+
+def test_a_bad_line_behind_whole_batches_changes_nothing(
+    memory: Commonplace, other: Commonplace, tmp_path: Path
+) -> None:
+    for part in range(3):
+        memory.remember_many([Draft(text=f"note {part}.{i}") for i in range(600)])
+    lines = exported(memory).splitlines()[:-1]
+    bad = json.loads(lines[-1])
+    bad["value"]["importance"] = 7
+    path = tmp_path / "late.jsonl"
+    path.write_text(sealed([*lines[:-1], json.dumps(bad)]), encoding="utf-8")
+    where = rf"late.jsonl, line {len(lines)}: importance must be.*Nothing was imported"
+    for partial in (False, True):
+        with pytest.raises(InvalidInput, match=where):
+            bring(other, path, partial=partial)
+    notes = [json.dumps({"text": f"note {i}"}) for i in range(1_200)]
+    path.write_text("\n".join([*notes, '{"text": ""}']), encoding="utf-8")
+    with pytest.raises(InvalidInput, match=r"late.jsonl, line 1201: .*Nothing was imported"):
+        bring(other, path)
+    assert other.history.operations() == []
+
+
+def test_a_bad_file_of_a_directory_changes_nothing(
+    memory: Commonplace, other: Commonplace, tmp_path: Path, story: Path
+) -> None:
+    folder = tmp_path / "all"
+    folder.mkdir()
+    story.rename(folder / "a.jsonl")
+    (folder / "b.md").write_text("good")
+    (folder / "c.jsonl").write_text('{"text": "good"}\n{"text": "x", "importance": 2}\n')
+    with pytest.raises(InvalidInput, match=r"c.jsonl, line 2: "):
+        bring(other, folder)
+    (folder / "c.jsonl").unlink()
+    (folder / "d.md").write_bytes(b"\xff\xfe")
+    with pytest.raises(InvalidInput, match=r"d.md"):
+        bring(other, folder)
+    assert other.history.operations() == []
+    (folder / "d.md").unlink()
+    assert bring(other, folder).counts["memory"] > 1
+
+
+def test_checking_and_writing_are_one_progress(other: Commonplace, tmp_path: Path) -> None:
+    path = tmp_path / "notes.jsonl"
+    path.write_text("\n".join(json.dumps({"text": f"note {i}"}) for i in range(2_000)))
+    steps: list[tuple[int, int]] = []
+    stored: list[int] = []
+
+    def show(done: int, total: int) -> None:
+        steps.append((done, total))
+        stored.append(other.browse()[1])
+
+    bring(other, path, progress=show)
+    assert [done for done, _ in steps] == sorted(done for done, _ in steps)
+    assert steps[-1] == (path.stat().st_size, path.stat().st_size)
+    half = [count for (done, total), count in zip(steps, stored, strict=True) if done < total / 2]
+    assert len(half) >= 3 and not any(half)
+
+
+def test_a_pipe_is_read_once_and_imported_whole(
+    memory: Commonplace, other: Commonplace, tmp_path: Path
+) -> None:
+    live(memory)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=lambda: pipe.write_text(exported(memory), encoding="utf-8"))
+    writer.start()
+    report = bring(other, pipe, trust_file=True)
+    writer.join()
+    assert (report.conflicts, report.skipped, report.complete) == (0, 0, True)
+    assert digest(other) == digest(memory)
+
+
+@pytest.mark.parametrize("path", [None, 5, b"x", object()])
+def test_what_is_no_path_is_refused(other: Commonplace, path: Any) -> None:
+    with pytest.raises(InvalidInput):
+        bring(other, path)
 
 
 HOSTILE: list[Any] = [

@@ -94,7 +94,10 @@ def _written(file: Path | None, overwrite: bool) -> Iterator[IO[str]]:
 def import_(
     file: Annotated[
         Path,
-        typer.Argument(metavar="FILE|DIR", help="An export, .jsonl, .md, .txt, or a directory."),
+        typer.Argument(
+            metavar="FILE|DIR|-",
+            help="An export, .jsonl, .md, .txt, or a directory of them; - reads stdin.",
+        ),
     ],
     trust_file: Annotated[
         bool, typer.Option("--trust-file", help="Keep the trust it states; else external.")
@@ -113,16 +116,23 @@ def import_(
     """Import an export, or notes. The same file twice changes nothing.
 
     A .jsonl has one object per line with "text", and if you like kind, title, tags, importance,
-    occurred_at, ref, attrs; a .md or .txt becomes one memory. What contradicts what is here is
-    reported and left out (exit code 4); nothing is overwritten.
+    occurred_at, ref, attrs; a .md or .txt becomes one memory. Every line is checked before the
+    first is stored. What contradicts what is here is reported and left out (exit code 4); nothing
+    is overwritten.
 
     \b
       commonplace import team.jsonl --trust-file
       commonplace import ~/notes
+      gunzip -c team.jsonl.gz | commonplace import -
     """
-    from commonplace.engine import transfer
+    from commonplace.engine import incoming, transfer
 
-    with options.memory(data, space, embedding, create=True) as memory:
+    with (
+        contextlib.ExitStack() as given,
+        options.memory(data, space, embedding, create=True) as memory,
+    ):
+        if str(file) == "-":
+            file = given.enter_context(incoming.spooled(sys.stdin.buffer, "stdin"))
         with memory.lease() as opened, progress("Importing") as show:
             report = transfer.import_file(
                 opened, file, trust_file=trust_file, partial=partial, progress=show

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
+import shutil
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from commonplace.errors import InvalidInput
+from commonplace.errors import InvalidInput, StorageFull
 
 BATCH = 500
 BATCH_BYTES = 32 * 1024 * 1024
 LINE_BYTES = 160 * 1024 * 1024
 PROBLEMS = 100
+UNTOUCHED = "Nothing was imported: correct the line, and import again."
 
 Progress = Callable[[int, int], None]
 
@@ -76,7 +81,7 @@ class ImportReport:
 
 @dataclass(slots=True)
 class Meter:
-    """Tells how many bytes of all files are done."""
+    """Tells how many bytes of all files are done; each is read twice, and then done."""
 
     progress: Progress | None
     total: int
@@ -84,11 +89,29 @@ class Meter:
 
     def at(self, position: int) -> None:
         if self.progress is not None:
-            self.progress(min(self.done + position, self.total), self.total)
+            self.progress(min((self.done + position) // 2, self.total), self.total)
 
     def passed(self, file: Path) -> None:
         self.done += file.stat().st_size
         self.at(0)
+
+
+@contextlib.contextmanager
+def spooled(stream: IO[bytes], name: str) -> Iterator[Path]:
+    """What can be read only once, as a private file that is gone at the end."""
+    with tempfile.TemporaryDirectory(prefix="commonplace-") as directory:
+        file = Path(directory, name)
+        try:
+            with file.open("xb") as copy:
+                shutil.copyfileobj(stream, copy)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            raise StorageFull(
+                f"There is no room to keep {name} while it is imported.",
+                hint="Free disk space, or set TMPDIR to a place that has some.",
+            ) from error
+        yield file
 
 
 def open_file(file: Path) -> IO[bytes]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from commonplace.engine.forms import Past
 from commonplace.engine.incoming import (
     BATCH,
     BATCH_BYTES,
+    UNTOUCHED,
     ImportReport,
     Meter,
     Problem,
@@ -37,15 +39,15 @@ def is_note(file: Path) -> bool:
 
 
 def plain_objects(
-    files: Sequence[Path], root: Path, report: ImportReport, meter: Meter
+    files: Sequence[Path], root: Path, report: ImportReport, meter: Meter, advice: str = ""
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """(where it stands, its fields) of every memory in the files."""
     for file in files:
-        yield from _note(file, root, report) if is_note(file) else _objects(file, meter)
+        yield from _note(file, root, report) if is_note(file) else _objects(file, meter, advice)
         meter.passed(file)
 
 
-def _objects(file: Path, meter: Meter) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _objects(file: Path, meter: Meter, advice: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     with open_file(file) as stream:
         for number, raw in read_lines(stream, file.name):
             where = f"{file.name}, line {number}"
@@ -55,7 +57,7 @@ def _objects(file: Path, meter: Meter) -> Iterator[tuple[str, Mapping[str, Any]]
             try:
                 yield where, json_object(line)
             except CommonplaceError as error:
-                raise portable.located(error, where) from error
+                raise portable.located(error, where, advice) from error
             if number % BATCH == 0:
                 meter.at(stream.tell())
 
@@ -68,7 +70,9 @@ def _note(file: Path, root: Path, report: ImportReport) -> Iterator[tuple[str, M
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise InvalidInput(f"{name}: It is not UTF-8 at byte {error.start}.") from None
+        raise InvalidInput(
+            f"{name}: It is not UTF-8 at byte {error.start}.", hint="Nothing was imported."
+        ) from None
     if not text.strip():
         report.left_out(Problem(name, "The file is empty.", conflict=False))
         return
@@ -76,6 +80,43 @@ def _note(file: Path, root: Path, report: ImportReport) -> Iterator[tuple[str, M
     title = first.lstrip("#").strip() if first.startswith("#") else ""
     title = (title or file.stem)[: checks.TITLE_CHARS]
     yield name, {"text": text, "title": title, "attrs": {"file": name}}
+
+
+def check_plain(where: str, given: Mapping[str, Any], origin: Origin, trust_file: bool) -> None:
+    """Refuse an object that cannot be stored as a memory."""
+    try:
+        draft = _draft(given, trust_file)
+        checks.text(draft.text)
+        # All but the text, whose analysis takes long and can wait until it is stored.
+        values = memories.prepare(replace(draft, text="-"), origin).values
+        for name in ("occurred_at", "created_at"):
+            if values[name] is not None:
+                moment(values[name])
+    except CommonplaceError as error:
+        raise portable.located(error, where, UNTOUCHED) from error
+    except (OverflowError, RecursionError):
+        beyond = InvalidInput("It has a date or a depth that nothing can hold.")
+        raise portable.located(beyond, where, UNTOUCHED) from None
+
+
+def _draft(given: Mapping[str, Any], trust_file: bool) -> Draft:
+    """A memory as a file states it; without an id it gets one that its content gives."""
+    unknown = given.keys() - set(_DRAFT)
+    if unknown:
+        raise InvalidInput(
+            f"A memory has no {ascii(min(unknown))[:60]}.", hint=f"It has {', '.join(_DRAFT)}."
+        )
+    if "text" not in given:
+        raise InvalidInput("The memory has no text.", field="text")
+    details = {name: value for name, value in given.items() if name != "origin"}
+    if "origin" in given:
+        details["origin"] = Origin.load(portable.enter_origin(given["origin"], "origin"))
+    if not trust_file:
+        details["trust"] = "external"
+    if details.get("id") is None:
+        said = {name: value for name, value in given.items() if name != "trust"}
+        details["id"] = str(uuid.uuid5(_PLAIN, json.dumps(said, sort_keys=True)))
+    return Draft(**details)
 
 
 class Notes:
@@ -92,44 +133,17 @@ class Notes:
             self._past = Past(connection, space.name)
 
     def run(self, objects: Iterator[tuple[str, Mapping[str, Any]]]) -> None:
-        """Import all objects."""
+        """Import all objects, which have been checked."""
         batch: list[tuple[str, Mapping[str, Any], Prepared]] = []
         size = 0
         for where, given in objects:
-            try:
-                prepared = memories.prepare(self._draft(given), self._origin)
-                for name in ("occurred_at", "created_at"):
-                    if prepared.values[name] is not None:
-                        moment(prepared.values[name])
-            except CommonplaceError as error:
-                raise portable.located(error, where) from error
-            except (OverflowError, RecursionError):
-                beyond = InvalidInput("It has a date or a depth that nothing can hold.")
-                raise portable.located(beyond, where) from None
+            prepared = memories.prepare(_draft(given, self._trust_file), self._origin)
             batch.append((where, given, prepared))
             size += len(prepared.values["text"])
             if len(batch) >= BATCH or size > BATCH_BYTES:
                 self._import(batch)
                 batch, size = [], 0
         self._import(batch)
-
-    def _draft(self, given: Mapping[str, Any]) -> Draft:
-        unknown = given.keys() - set(_DRAFT)
-        if unknown:
-            raise InvalidInput(
-                f"A memory has no {ascii(min(unknown))[:60]}.", hint=f"It has {', '.join(_DRAFT)}."
-            )
-        if "text" not in given:
-            raise InvalidInput("The memory has no text.", field="text")
-        details = {name: value for name, value in given.items() if name != "origin"}
-        if "origin" in given:
-            details["origin"] = Origin.load(portable.enter_origin(given["origin"], "origin"))
-        if not self._trust_file:
-            details["trust"] = "external"
-        if details.get("id") is None:
-            said = {name: value for name, value in given.items() if name != "trust"}
-            details["id"] = str(uuid.uuid5(_PLAIN, json.dumps(said, sort_keys=True)))
-        return Draft(**details)
 
     def _import(self, batch: Sequence[tuple[str, Mapping[str, Any], Prepared]]) -> None:
         if not batch:

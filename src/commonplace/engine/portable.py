@@ -370,7 +370,9 @@ def enter_key(table: Table, value: object) -> dict[str, Any]:
     return {column: FIELDS[table][column].enter(value[column], column) for column in columns}
 
 
-def located(error: CommonplaceError, where: str) -> InvalidInput:
+def located(error: CommonplaceError, where: str, advice: str = "") -> InvalidInput:
     """The same complaint, saying where in the input it is about."""
-    hint = error.hint or "Correct it and import again; what was imported before stays."
-    return InvalidInput(f"{where}: {error.message}", hint=hint, field=error.field)
+    advice = advice or "The file was changed meanwhile; what was imported before stays."
+    return InvalidInput(
+        f"{where}: {error.message}", hint=f"{error.hint} {advice}".lstrip(), field=error.field
+    )

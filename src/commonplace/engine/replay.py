@@ -14,6 +14,7 @@ from commonplace.engine.forms import Past, current_rows, event_mark
 from commonplace.engine.incoming import (
     BATCH,
     BATCH_BYTES,
+    UNTOUCHED,
     ImportReport,
     Meter,
     Problem,
@@ -71,9 +72,13 @@ def is_export(file: Path) -> bool:
         return False
 
 
-def check_whole(file: Path, partial: bool, report: ImportReport) -> None:
-    """Refuse a newer version, and a file that is not as it was written."""
+def check_export(file: Path, partial: bool, meter: Meter) -> bool:
+    """Refuse a newer version, a file that is not as it was written, and any bad line.
+
+    Whether the file is whole; one that is not passes only if that is asked for.
+    """
     hashed, lines, last = hashlib.sha256(), 0, b""
+    bad: InvalidInput | None = None
     with open_file(file) as stream:
         for number, line in read_lines(stream, file.name):
             if number == 1:
@@ -88,23 +93,32 @@ def check_whole(file: Path, partial: bool, report: ImportReport) -> None:
                 hashed.update(last)
                 lines += 1
             last = line
+            try:
+                if bad is None:
+                    _read_line(line, file.name, number)
+            except CommonplaceError as error:
+                if not (partial and not line.endswith(b"\n")):
+                    bad = portable.located(error, f"{file.name}, line {number}", UNTOUCHED)
+            if number % BATCH == 0:
+                meter.at(stream.tell())
     try:
         end = json_object(last)
     except InvalidInput:
         end = {}
+    what = ""
     if end.get("type") != "end":
         what = "is cut: its last line is missing"
     elif end.get("lines") != lines or end.get("sha256") != hashed.hexdigest():
         what = "was changed after it was written: its lines do not match its digest"
-    else:
-        return
-    report.complete = False
-    if not partial:
+    if what and not partial:
         raise InvalidInput(
             f"{file.name} {what}. Nothing was imported.",
             hint="Export it again, or take what is there with --partial.",
             field="path",
         )
+    if bad is not None:
+        raise bad
+    return not what
 
 
 @dataclass(slots=True)
@@ -138,6 +152,41 @@ class _Taken(_LeftOut):
     """Something else has its name; perhaps only until a later line of the batch."""
 
 
+def _read_line(raw: bytes, file: str, number: int) -> _Line | None:
+    """A checked line of an export; None for one that says nothing of a thing."""
+    where = f"{file}, line {number}"
+    parts = json_object(raw)
+    name = parts.get("type")
+    if number == 1 or name in ("operation", "end"):
+        return None
+    table = portable.TABLES.get(name) if isinstance(name, str) else None
+    if table is None and name != "event":
+        raise InvalidInput(f"There is no type {ascii(name)[:60]}.", field="type")
+    op = portable.enter_count(parts.get("op"), "op")
+    form = portable.enter_count(parts.get("form"), "form")
+    after = parts.get("after")
+    if form < 1 or not isinstance(after, str | None):
+        raise InvalidInput("form must be 1 or more, after a text.", field="form")
+    known = ("current", "replaced", "removed", "removal")
+    status = checks.one_of(parts.get("status"), "status", known)
+    if table is None:
+        values = _event(parts.get("value"))
+        mark = event_mark(**values)
+        values["payload"] = _payload(parts["value"])
+        return _Line(where, op, "event", None, values, (mark, str(form)), mark, form,
+                     status, None)  # fmt: skip
+    if status == "removal":
+        values = portable.enter_key(table, parts.get("value"))
+        public = portable.public(table, values)
+        mark = ""
+    else:
+        values = portable.enter(table, parts.get("value"))
+        public = portable.public(table, values)
+        mark = portable.mark(table, public)
+    key = portable.key_of(table, public)
+    return _Line(where, op, str(name), table, values, key, mark, form, status, after)
+
+
 class Replay:
     """Replays an export, batch by batch."""
 
@@ -160,15 +209,16 @@ class Replay:
         size = 0
         with open_file(file) as stream:
             for number, raw in read_lines(stream, file.name):
-                where = f"{file.name}, line {number}"
                 try:
-                    line = self._read(raw, where, number)
+                    line = _read_line(raw, file.name, number)
                 except CommonplaceError as error:
                     if partial and not raw.endswith(b"\n"):
                         break  # the line in which the file was cut
-                    raise portable.located(error, where) from error
+                    raise portable.located(error, f"{file.name}, line {number}") from error
                 if line is None:
                     continue
+                if line.table is MEMORIES and "trust" in line.values and not self._trust_file:
+                    line.values["trust"] = "external"
                 full = len(batch) >= BATCH and line.op != batch[-1].op
                 again = (line.name, line.key) in touched
                 if full or again or len(batch) >= MOST_BATCH or size > BATCH_BYTES:
@@ -179,40 +229,6 @@ class Replay:
                 touched.add((line.name, line.key))
                 size += len(raw)
         self._import(batch)
-
-    def _read(self, raw: bytes, where: str, number: int) -> _Line | None:
-        parts = json_object(raw)
-        name = parts.get("type")
-        if number == 1 or name in ("operation", "end"):
-            return None
-        table = portable.TABLES.get(name) if isinstance(name, str) else None
-        if table is None and name != "event":
-            raise InvalidInput(f"There is no type {ascii(name)[:60]}.", field="type")
-        op = portable.enter_count(parts.get("op"), "op")
-        form = portable.enter_count(parts.get("form"), "form")
-        after = parts.get("after")
-        if form < 1 or not isinstance(after, str | None):
-            raise InvalidInput("form must be 1 or more, after a text.", field="form")
-        known = ("current", "replaced", "removed", "removal")
-        status = checks.one_of(parts.get("status"), "status", known)
-        if table is None:
-            values = _event(parts.get("value"))
-            mark = event_mark(**values)
-            values["payload"] = _payload(parts["value"])
-            return _Line(where, op, "event", None, values, (mark, str(form)), mark, form,
-                         status, None)  # fmt: skip
-        if status == "removal":
-            values = portable.enter_key(table, parts.get("value"))
-            public = portable.public(table, values)
-            mark = ""
-        else:
-            values = portable.enter(table, parts.get("value"))
-            public = portable.public(table, values)
-            mark = portable.mark(table, public)
-        key = portable.key_of(table, public)
-        if table is MEMORIES and "trust" in values and not self._trust_file:
-            values["trust"] = "external"
-        return _Line(where, op, str(name), table, values, key, mark, form, status, after)
 
     def _import(self, batch: list[_Line]) -> None:
         if not batch:
