@@ -10,6 +10,7 @@ What the power cut model assumes, as SQLite documents it for Linux:
 - a new or deleted name is on disk once its directory was synced, which SQLite's VFS does on the
   first sync of a journal or WAL handle and on a delete that asks for it; until then the old file
   or the new one may be there;
+- a second name for a file, and a sync of the directory by ourselves, go by the same rules;
 - the -shm file is volatile; the directory itself existed before.
 """
 
@@ -27,6 +28,8 @@ from pathlib import Path
 from typing import Literal
 
 import apsw
+
+from commonplace.storage import sqlite
 
 SECTOR = 512
 LOSSES = ("drop", "prefix", "subset", "torn")
@@ -46,6 +49,8 @@ class Disk:
 
     def synced(self, path: str, mark: int, directory: bool) -> None: ...
     def delete(self, path: str, sync: bool) -> None: ...
+    def linked(self, path: str, name: str) -> None: ...
+    def directory_synced(self, path: str) -> None: ...
 
 
 class _File(apsw.VFSFile):
@@ -96,12 +101,27 @@ class _Shim(apsw.VFS):
 
 @contextlib.contextmanager
 def mounted(disk: Disk) -> Iterator[None]:
-    """Every connection that is opened in the block works on this disk."""
+    """Every connection that is opened in the block works on this disk.
+
+    So does what the storage does beside SQLite: giving a new file its name, and making that last.
+    """
     shim = _Shim(f"shim-{len(_kept)}", disk)
     _kept.append(shim)
+    link, sync_directory = os.link, sqlite.sync_directory
+
+    def linking(source: Path, target: Path) -> None:
+        link(source, target)
+        disk.linked(str(source), str(target))
+
+    def syncing(directory: Path) -> None:
+        sync_directory(directory)
+        disk.directory_synced(str(directory))
+
+    os.link, sqlite.sync_directory = linking, syncing  # type: ignore[assignment]
     try:
         yield
     finally:
+        os.link, sqlite.sync_directory = link, sync_directory
         apsw.set_default_vfs("unix")
 
 
@@ -128,11 +148,12 @@ def _apply(content: bytearray, offset: int, data: bytes | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    kind: Literal["open", "write", "truncate", "sync", "delete"]
+    kind: Literal["open", "write", "truncate", "sync", "delete", "link", "settle"]
     path: str
     offset: int = 0
     data: bytes = b""
     directory: bool = False
+    source: str = ""
 
 
 class Recorder(Disk):
@@ -148,7 +169,7 @@ class Recorder(Disk):
         return len(self.steps)
 
     def opened(self, path: str, new: bool) -> None:
-        # The main file is made by us before SQLite sees it: its first opening is its creation.
+        # A new file is made by us before SQLite sees it: its first opening is its creation.
         if new or not any(step.path == path for step in self.steps):
             self.steps.append(_Step("open", path))
 
@@ -167,6 +188,13 @@ class Recorder(Disk):
 
     def delete(self, path: str, sync: bool) -> None:
         self.steps.append(_Step("delete", path, directory=sync))
+
+    def linked(self, path: str, name: str) -> None:
+        self.steps.append(_Step("link", name, source=path))
+
+    def directory_synced(self, path: str) -> None:
+        if not self._lying:
+            self.steps.append(_Step("settle", path, directory=True))
 
 
 class Replay:
@@ -202,6 +230,8 @@ class Replay:
                 inode.pending = [each for each in inode.pending if each[0] >= step.offset]
             case "delete":
                 self._current[name] = None
+            case "link":
+                self._current[name] = self._current[os.path.basename(step.source)]  # noqa: PTH119
         if step.directory:
             self._durable = dict(self._current)
 

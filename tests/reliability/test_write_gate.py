@@ -2,7 +2,7 @@
 
 Every statement of every connection is watched while everything the library can do is done once.
 A statement that changes something must run inside a unit of work, a maintenance of the writer, the
-preparation of a file, or the making of a copy. A read snapshot cannot write at all.
+making or the preparation of a file, or the making of a copy. A read snapshot cannot write at all.
 """
 
 from __future__ import annotations
@@ -101,6 +101,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
     monkeypatch.setattr(Writer, "together", through_call(Writer.together))
     monkeypatch.setattr(Writer, "close", through_call(Writer.close))
     monkeypatch.setattr(Store, "_prepare", through_call(Store._prepare))
+    monkeypatch.setattr(sqlite, "create", through_call(sqlite.create))
     monkeypatch.setattr(sqlite, "copy_database", through_call(sqlite.copy_database))
     return watch
 

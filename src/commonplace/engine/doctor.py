@@ -815,6 +815,8 @@ def _save(
     path = library.file(space)
     if not path.exists():
         raise NotFound(f"There is no space {space}.", field="space")
+    if not path.stat().st_size:  # which SQLite would take for a new one, and delete its log
+        raise StorageCorrupt("The file is empty: no row is left to save.", hint=RESTORE)
     aside.unlink(missing_ok=True)
     old = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
     try:

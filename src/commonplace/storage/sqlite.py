@@ -7,6 +7,7 @@ committed together or not at all, and leaving the block without an error means t
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import random
@@ -132,6 +133,58 @@ def connect(path: Path, *, create: bool = False) -> apsw.Connection:
         f"PRAGMA journal_size_limit = {WAL_BYTES}; PRAGMA wal_autocheckpoint = {WAL_PAGES}"
     )
     return connection
+
+
+def create(path: Path, steps: Sequence[str]) -> None:
+    """A new file with all tables, made aside and put in place whole.
+
+    So a file without them is never one that is still being made: it is damage. Of several who
+    create the same file, one puts his in place, and the others use it.
+    """
+    for suffix in ("-wal", "-journal"):
+        left = path.with_name(path.name + suffix)
+        # Looked at in this order: who creates the file at this moment makes its log after it.
+        if left.exists() and left.stat().st_size and not path.exists():
+            raise _damaged(f"{path.name} is missing, but its log {left.name} is there.")
+    aside = path.with_name(f"{path.name}.{new_id()}.new")
+    try:
+        try:
+            connection = connect(aside, create=True)
+            try:
+                # Nobody sees it yet, so that it needs no journal; each commit still syncs it.
+                connection.pragma("journal_mode", "memory")
+                schema.migrate(connection, steps)
+                connection.pragma("journal_mode", "wal")
+            finally:
+                connection.close(True)
+            try:
+                os.link(aside, path)  # unlike a rename, never over a file that came meanwhile
+            except FileExistsError:
+                return
+            except OSError:
+                if not path.exists():
+                    aside.rename(path)  # a file system without links
+            sync_directory(path.parent)
+        finally:
+            for suffix in ("", "-wal", "-shm", "-journal"):
+                aside.with_name(aside.name + suffix).unlink(missing_ok=True)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise StorageFull(
+                f"There is no room for {path.name}.", hint="Free disk space and try again."
+            ) from error
+        raise StorageUnavailable(
+            f"{path} cannot be made: {error.strerror or error}.",
+            hint="Look at the directory and its rights.",
+        ) from error
+
+
+def _damaged(what: str) -> StorageCorrupt:
+    return StorageCorrupt(
+        what,
+        hint="Restore it with 'commonplace restore', and see what is left with"
+        " 'commonplace doctor'; if it never held anything, delete it.",
+    )
 
 
 @dataclass(eq=False)
@@ -620,9 +673,12 @@ class Store:
         self._closed = False
         self._writer = Writer(space, lambda: connect(self.path))
         try:
-            connection = connect(path, create=True)
+            self._find()
+            connection = connect(path)
             try:
                 version = recognised(connection)
+                if version == 0:
+                    raise _damaged(f"{path.name} has no tables.")
                 # A restored copy has today's tables, but no write-ahead log yet.
                 ready = connection.pragma("journal_mode") == "wal"
                 if version != len(self._steps) or not ready:
@@ -634,6 +690,16 @@ class Store:
         except apsw.Error as error:
             raise typed(error) from error
         self._idle.append(connection)
+
+    def _find(self) -> None:
+        """See that the file is there, or make it; SQLite would take an empty one for a new one."""
+        try:
+            size = self.path.stat().st_size
+        except FileNotFoundError:
+            create(self.path, self._steps)
+        else:
+            if size == 0:
+                raise _damaged(f"{self.path.name} is empty.")
 
     def _prepare(self, connection: apsw.Connection, version: int) -> None:
         if version > len(self._steps):
