@@ -15,6 +15,7 @@ import apsw
 import pytest
 
 from commonplace import Commonplace
+from commonplace.cli.app import run
 from commonplace.engine import backup, doctor, memories
 from commonplace.engine.model import Origin
 from commonplace.errors import NotFound, StorageCorrupt
@@ -217,6 +218,40 @@ def test_links_to_nothing_are_told_but_are_no_damage(full: Commonplace) -> None:
     diagnosis = doctor.examine(full.library, "default")
     assert diagnosis.healthy
     assert {(f.check, f.severity) for f in diagnosis.findings} == {("orphans", "warning")}
+
+
+def test_the_same_fault_of_many_rows_is_one_finding(
+    full: Commonplace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As after a time in which nothing was embedded."""
+    _damage(full, "UPDATE passages SET model = NULL, vector = NULL; DELETE FROM outbox")
+    _damage(full, "DELETE FROM lexemes")
+    diagnosis = doctor.examine(full.library, "default")
+    (lexemes,) = [finding for finding in diagnosis.findings if finding.check == "lexemes"]
+    assert (lexemes.count, len(lexemes.rows), len(set(lexemes.rows))) == (38, 38, 38)
+    first, second = lexemes.rows[:2]
+    assert str(lexemes).startswith(
+        f"Row {first} of memories: its terms are missing. The same of 37 more: {second}, "
+    )
+    assert str(lexemes).count(",") == 4 and str(lexemes).endswith(", ….")
+    assert lexemes.as_dict()["count"] == 38
+    assert len(diagnosis.findings) < 10
+    _close(full)
+    data = str(full.library.path)
+    assert run(["doctor", "--data", data, "--embedding", "none"]) == 6
+    told = capsys.readouterr().out.splitlines()
+    assert len([line for line in told if "its terms are missing" in line]) == 1
+
+
+def test_different_faults_are_listed_up_to_a_hundred() -> None:
+    diagnosis = doctor.Diagnosis("default")
+    for i in range(130):
+        diagnosis.add("file", f"SQLite: fault {i}.")
+    diagnosis.add("links", "Row {row} is odd.", row="links num 1")
+    found = diagnosis.finish().findings
+    assert len(found) == 102
+    assert str(found[-1]) == "30 more of this kind."
+    assert str(found[-2]) == "Row links num 1 is odd."
 
 
 def test_a_repair_is_not_what_undo_undoes(full: Commonplace) -> None:

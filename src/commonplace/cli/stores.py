@@ -269,7 +269,7 @@ def doctor(
                 for row in saved.lost:
                     say(visible(f"  lost: {row}"))
             for finding in diagnosis.findings:
-                say(visible(f"  {finding.severity}: {finding.what} {finding.hint}".rstrip()))
+                say(visible(f"  {finding.severity}: {finding} {finding.hint}".rstrip()))
     if not healthy:
         raise typer.Exit(UNHEALTHY)
 

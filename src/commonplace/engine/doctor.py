@@ -47,6 +47,7 @@ Unreadable = (apsw.Error, UnicodeDecodeError)  # a broken page, or a text that i
 
 BATCH = 500
 NAMED = 100
+SHOWN = 4  # of many rows with the same fault, beside the first
 DERIVED = ("lexemes", "labels", "passages")
 DOCTOR = Origin(client="commonplace", tool="doctor")
 OPERATION = "embed"  # the name by which history knows upkeep: it is neither listed nor undone
@@ -54,19 +55,31 @@ REPAIR = "Run 'commonplace doctor --repair': it is rebuilt from the rows."
 RESTORE = "Restore it from a backup, or salvage the other rows."
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Finding:
-    """Something that is not as it should be."""
+    """Something that is not as it should be, of one row or of many."""
 
     check: str
     severity: Severity
     what: str
     hint: str = ""
+    count: int = 1
+    rows: list[str] = field(default_factory=list)
+    """The first hundred rows of which it is true; `what` names the first."""
 
-    def as_dict(self) -> dict[str, str]:
+    def __str__(self) -> str:
+        """As people read it: the first row in full, of the others a few."""
+        if self.count == 1:
+            return self.what
+        shown = ", ".join(self.rows[1 : SHOWN + 1])
+        more = ", …" if self.count > SHOWN + 1 else ""
+        return f"{self.what} The same of {self.count - 1:,} more: {shown}{more}."
+
+    def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         return {
-            "check": self.check, "severity": self.severity, "what": self.what, "hint": self.hint
+            "check": self.check, "severity": self.severity, "what": self.what, "hint": self.hint,
+            "count": self.count, "rows": self.rows,
         }  # fmt: skip
 
 
@@ -78,6 +91,7 @@ class Diagnosis:
     findings: list[Finding] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
     _told: Counter[tuple[str, str]] = field(default_factory=Counter)
+    _alike: dict[tuple[str, ...], Finding] = field(default_factory=dict)
 
     @property
     def healthy(self) -> bool:
@@ -88,11 +102,34 @@ class Diagnosis:
         """Whether one of these checks found damage."""
         return any(f.severity == "error" and f.check in checks for f in self.findings)
 
-    def add(self, check: str, what: str, hint: str = "", severity: Severity = "error") -> None:
-        """Note a finding; after a hundred of one kind they are only counted."""
+    def add(
+        self,
+        check: str,
+        what: str,
+        hint: str = "",
+        severity: Severity = "error",
+        *,
+        row: object = None,
+    ) -> None:
+        """Note a finding; the same of another row, put where `what` says {row}, joins it.
+
+        After a hundred different ones of one check they are only counted.
+        """
+        key = (check, severity, what, hint)
+        same = self._alike.get(key)
+        if same is not None:
+            if str(row) != same.rows[-1]:  # two passages of one memory are one row
+                same.count += 1
+                same.rows += [str(row)] if len(same.rows) < NAMED else []
+            return
         self._told[check, severity] += 1
         if self._told[check, severity] <= NAMED:
-            self.findings.append(Finding(check, severity, what, hint))
+            if row is None:
+                self.findings.append(Finding(check, severity, what, hint))
+                return
+            first = Finding(check, severity, what.replace("{row}", str(row)), hint, rows=[str(row)])
+            self._alike[key] = first
+            self.findings.append(first)
 
     def finish(self) -> Diagnosis:
         """Say how many findings were not listed."""
@@ -206,7 +243,7 @@ def _examine(
             if progress is not None and done % BATCH == 0:
                 progress(total + done, 2 * total + 1)
             for check, what in wrong.faults.items():
-                diagnosis.add(check, f"Row {wrong.num} of memories: {what}.", REPAIR)
+                diagnosis.add(check, f"Row {{row}} of memories: {what}.", REPAIR, row=wrong.num)
             _check_vectors(wrong, sizes, embedder, pending, diagnosis)
     _check_grams(connection, diagnosis, seen)
     if progress is not None:
@@ -276,11 +313,11 @@ def _check_rows(
             for owner, values, sound in read_rows(connection, kept):
                 done += 1
                 if not sound:
-                    what = f"Row {named(kept, values)} does not match its hash."
-                    diagnosis.add(kept.name, what, hint)
+                    what = "Row {row} does not match its hash."
+                    diagnosis.add(kept.name, what, hint, row=named(kept, values))
                 elif owner != space:
-                    what = f"Row {named(kept, values)} belongs to the space {owner}."
-                    diagnosis.add(kept.name, what, hint)
+                    what = f"Row {{row}} belongs to the space {owner}."
+                    diagnosis.add(kept.name, what, hint, row=named(kept, values))
                 if progress is not None and done % 1_000 == 0:
                     progress(done, 2 * total + 1)
 
@@ -319,8 +356,9 @@ _ORPHANS = {
 def _check_orphans(connection: apsw.Connection, diagnosis: Diagnosis) -> None:
     for table, (key, clause, what) in _ORPHANS.items():
         for (num,) in connection.execute(f"SELECT {key} FROM {table} WHERE {clause}"):  # noqa: S608
-            told = f"Row {num} of {table} names {what} that is not there."
-            diagnosis.add("orphans", told, "What it names was undone or removed.", "warning")
+            told = f"Row {{row}} of {table} names {what} that is not there."
+            hint = "What it names was undone or removed."
+            diagnosis.add("orphans", told, hint, "warning", row=num)
 
 
 def _pending(connection: apsw.Connection, space: str, diagnosis: Diagnosis) -> set[int]:
@@ -330,7 +368,7 @@ def _pending(connection: apsw.Connection, space: str, diagnosis: Diagnosis) -> s
         "SELECT num, CAST(space AS BLOB), CAST(kind AS BLOB), CAST(subject AS BLOB) FROM outbox"
     ):
         if owner != space.encode() or (kind == b"embed" and not subject.isdigit()):
-            diagnosis.add("outbox", f"Row {num} of outbox is damaged.", REPAIR)
+            diagnosis.add("outbox", "Row {row} of outbox is damaged.", REPAIR, row=num)
         elif kind == b"embed":
             found.add(int(subject))
     diagnosis.counts["pending"] = len(found)
@@ -508,14 +546,14 @@ def _check_vectors(
     """Each passage has a vector of the present model, or waits for one."""
     if wrong.row is None or "passages" in wrong.faults:
         return
-    where = f"Row {wrong.num} of memories: a passage"
+    where, num = "Row {row} of memories: a passage", wrong.num
     for _, _, _, _, model, vector, _ in wrong.passages:
         if (model is None) != (vector is None):
-            diagnosis.add("vectors", f"{where} has a vector without a model.", REPAIR)
+            diagnosis.add("vectors", f"{where} has a vector without a model.", REPAIR, row=num)
         elif model is not None and model not in sizes:
-            diagnosis.add("vectors", f"{where} has a vector of an unknown model.", REPAIR)
+            diagnosis.add("vectors", f"{where} has a vector of an unknown model.", REPAIR, row=num)
         elif model is not None and len(vector) != sizes[model][2]:
-            diagnosis.add("vectors", f"{where} has a vector of the wrong length.", REPAIR)
+            diagnosis.add("vectors", f"{where} has a vector of the wrong length.", REPAIR, row=num)
         elif (
             embedder is not None
             and wrong.num not in pending
@@ -523,7 +561,7 @@ def _check_vectors(
         ):
             diagnosis.add(
                 "vectors", f"{where} has no vector of {embedder.id} and does not wait for one.",
-                "It is asked for when the space is opened.", "warning",
+                "It is asked for when the space is opened.", "warning", row=num,
             )  # fmt: skip
 
 
@@ -555,15 +593,17 @@ def _check_grams(
         for num in sorted(sizes.keys() | held.keys() | expected.keys()):
             gram = expected.get(num)
             if num not in expected:
-                diagnosis.add("grams", f"There is no memory {num}, but trigrams of it.", REPAIR)
+                what = "There is no memory {row}, but trigrams of it."
+                diagnosis.add("grams", what, REPAIR, row=num)
             elif num not in sizes:
-                diagnosis.add("grams", f"Row {num} of memories: its trigrams are missing.", REPAIR)
+                what = "Row {row} of memories: its trigrams are missing."
+                diagnosis.add("grams", what, REPAIR, row=num)
             elif gram is not None and (
                 (held[num], sums[num]) != (gram.distinct, gram.sum)
                 or sizes[num] != _varint(gram.tokens)
             ):
-                what = f"Row {num} of memories: its trigrams are not those of its text."
-                diagnosis.add("grams", what, REPAIR)
+                what = "Row {row} of memories: its trigrams are not those of its text."
+                diagnosis.add("grams", what, REPAIR, row=num)
 
 
 def _vocabulary(connection: apsw.Connection) -> Iterator[tuple[str, int]]:
