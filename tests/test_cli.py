@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import json
 import os
@@ -15,7 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
+import commonplace
 from commonplace import Commonplace, Draft, __version__
 from commonplace.cli import terminal
 from commonplace.cli.app import EXIT_CODES, app, run
@@ -380,14 +383,68 @@ def test_the_version_and_the_help_of_every_command(do: Callable[..., Ended]) -> 
     assert do().out == do("--help").out
     names = [command.name or "" for command in app.registered_commands]
     assert set(names) >= {
-        "remember", "search", "show", "revise", "forget", "recover", "purge", "undo", "log",
-        "export", "import", "backup", "restore", "doctor", "demo", "spaces", "version",
+        "remember", "search", "show", "revise", "promote", "forget", "recover", "purge", "undo",
+        "log", "export", "import", "backup", "restore", "doctor", "demo", "spaces", "version",
     }  # fmt: skip
     for name in names:
         told = do(name, "--help")
         assert told.code == 0
         assert f"commonplace {name}" in told.out
         assert all(len(line) <= 110 for line in told.out.splitlines())
+
+
+def _options(command: Any) -> set[str]:
+    """All options of a command, or of the commands in a group."""
+    own = {flag for each in command.params for flag in (*each.opts, *each.secondary_opts)}
+    return own.union(*(_options(sub) for sub in getattr(command, "commands", {}).values()))
+
+
+def test_every_command_and_option_that_a_message_names_exists() -> None:
+    """Whatever the library advises is shown by the command line, too."""
+    program = typer.main.get_command(app)
+    commands: dict[str, Any] = program.commands  # type: ignore[attr-defined]
+    package = Path(commonplace.__file__).parent
+    seen = 0
+    for file in package.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
+                continue
+            for name, rest in re.findall(r"['`]commonplace ([a-z]+)([^'`]*)['`]", node.value):
+                seen += 1
+                assert name in commands, f"{file.name}: {node.value}"
+                command, within = commands[name], re.match(r" ([a-z-]+)", rest)
+                if hasattr(command, "commands") and within:
+                    assert within[1] in command.commands, f"{file.name}: {node.value}"
+                    command = command.commands[within[1]]
+                for flag in re.findall(r"--[a-z][a-z-]*", rest):
+                    assert flag in _options(command), f"{file.name}: {node.value}"
+            if file.parent.name in ("engine", "storage"):
+                for flag in re.findall(r"(?<![\w-])--[a-z][a-z-]*", node.value):
+                    assert flag in _options(program), f"{file.name}: {node.value}"
+    assert seen > 20
+
+
+def test_trust_goes_up_by_the_command_that_the_refusal_names(do: Callable[..., Ended]) -> None:
+    one = do("remember", "From a stranger", "--trust", "external", "--json").json["id"]
+    refused = do("revise", one, "--trust", "stated")
+    assert refused.code == 2 and "Use promote" in refused.err
+    assert do("promote", one[:8]).out == f"promoted {one}\n"
+    assert do("show", one, "--json").json["trust"] == "stated"
+    assert do("log", "-n", "1", "--json").json["name"] == "promote"
+    assert do("promote", one, "--trust", "divine").code == 2
+    assert do("undo").code == 0
+    assert do("show", one, "--json").json["trust"] == "external"
+
+
+def test_advice_is_in_words_of_the_command_line(do: Callable[..., Ended], tmp_path: Path) -> None:
+    do("remember", "Something")
+    do("backup", str(tmp_path / "backup"))
+    taken = do("restore", str(tmp_path / "backup"))
+    assert taken.code == 4 and "--into" in taken.err and "--overwrite" in taken.err
+    assert "'commonplace search'" in do("show", "ffffffff").err
+    assert "'commonplace log'" in do("undo", "ffffffff").err
+    assert "--as-of is not a date" in do("search", "x", "--as-of", "soon").err
+    assert "--since is not a date" in do("search", "x", "--since", "soon").err
 
 
 # What a person sees

@@ -236,6 +236,29 @@ def _done(what: str, changed: list[Memory], as_json: bool) -> None:
         emit(memory.as_dict()) if as_json else say(f"{what} {memory.id}")
 
 
+def promote(
+    ids: Ids,
+    trust: Annotated[
+        str, typer.Option("--trust", metavar="stated|inferred|external", help="Whose word it is.")
+    ] = "stated",
+    data: Data = None,
+    space: Space = "default",
+    as_json: AsJson = False,
+) -> None:
+    """Trust memories more than their origin did, such as those of an import.
+
+    `revise --trust` only lowers it; this is the way up, and the log shows it.
+
+    \b
+      commonplace promote 3f2a --trust stated
+    """
+    with options.memory(data, space) as memory:
+        named = _all_named(memory, ids)
+        with memory.unit("promote"):
+            promoted = [memory.promote(identity, trust) for identity in named]
+    _done("promoted", promoted, as_json)
+
+
 def purge(
     ids: Ids,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
@@ -328,7 +351,7 @@ def log(
         say(f"{bold(each.id[:8])}  {when}  {name:<20}  {dim(visible(by))}".rstrip())
 
 
-COMMANDS = (remember, search, show, revise, forget, recover, purge, undo, log)
+COMMANDS = (remember, search, show, revise, promote, forget, recover, purge, undo, log)
 
 
 def _given(**details: Any) -> dict[str, Any]:

@@ -81,6 +81,7 @@ def moment(value: str | None, name: str) -> datetime | str | None:
     """
     if value is None:
         return value
+    option = f"--{name.replace('_', '-')}"
     try:
         at = datetime.fromisoformat(value)
         if len(value) <= 10 and name == "until":
@@ -89,11 +90,11 @@ def moment(value: str | None, name: str) -> datetime | str | None:
             at = at.replace(hour=12)  # the same day here and in UTC, for nearly everybody
     except ValueError:
         raise InvalidInput(
-            f"{name} is not a date or time.",
+            f"{option} is not a date or time.",
             hint="Write it as 2026-05-31, '2026-05-31 14:00' or 2026-05-31T14:00:00Z.",
             field=name,
         ) from None
     try:
         return at.astimezone()
     except (OverflowError, OSError, ValueError):
-        raise InvalidInput(f"{name} lies outside the years 1 to 9999.", field=name) from None
+        raise InvalidInput(f"{option} lies outside the years 1 to 9999.", field=name) from None

@@ -474,7 +474,7 @@ def restore(
         if not overwrite and library.file(place).exists():
             raise Conflict(
                 f"There is a space {place}.",
-                hint="Restore into another name, or with overwrite, which keeps the old file.",
+                hint="Choose another name with --into, or say --overwrite: it keeps the old file.",
                 field="into" if into else "spaces",
             )
     told = _Told(progress, 3 * len(names))
@@ -591,7 +591,7 @@ def put_in_place(
         sync_directory(live.parent)
         return None
     if not overwrite:
-        raise Conflict(f"There is a space {space}.", hint="Restore it with overwrite.")
+        raise Conflict(f"There is a space {space}.", hint="Say --overwrite to replace it.")
     kept = live.with_name(f"{space}.before-{why}-{time.strftime('%Y%m%dT%H%M%S')}.db")
     while kept.exists():
         kept = kept.with_name(f"{kept.stem}x.db")

@@ -187,7 +187,7 @@ def attrs(value: object, field: str = "attrs") -> str:
     if len(dumped) > ATTRS_CHARS:
         raise InvalidInput(
             f"{field} has {len(dumped)} characters as JSON; at most {ATTRS_CHARS} fit.",
-            hint="Store large content as an artifact.",
+            hint="Keep large content outside of it.",
             field=field,
         )
     return dumped

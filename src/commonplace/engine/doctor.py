@@ -52,7 +52,10 @@ DERIVED = ("lexemes", "labels", "passages")
 DOCTOR = Origin(client="commonplace", tool="doctor")
 OPERATION = "embed"  # the name by which history knows upkeep: it is neither listed nor undone
 REPAIR = "Run 'commonplace doctor --repair': it is rebuilt from the rows."
-RESTORE = "Restore it from a backup, or salvage the other rows."
+RESTORE = (
+    "Restore it from a backup with 'commonplace restore', or save the sound rows with"
+    " 'commonplace doctor --salvage DIR'."
+)
 
 
 @dataclass(slots=True)
@@ -1014,7 +1017,7 @@ def _write_anew(library: Library, space: str) -> None:
         if lost:
             raise StorageCorrupt(
                 f"{len(lost)} rows cannot be read any more, first {lost[0]}; nothing was changed.",
-                hint="Restore the space from a backup, or salvage the other rows.",
+                hint=RESTORE,
             )
 
         def unchanged(connection: apsw.Connection) -> bool:

@@ -192,7 +192,7 @@ def _chosen(space: OpenSpace, connection: apsw.Connection, operation: str | None
             return _done_last(connection, space.name, found)
         raise NotFound(
             "There is no such operation.",
-            hint="The log lists the newest ones.",
+            hint="'commonplace log' lists the newest ones.",
             field="operation",
         )
     if own:
@@ -215,7 +215,7 @@ def _chosen(space: OpenSpace, connection: apsw.Connection, operation: str | None
             return found
     raise NotFound(
         "There is nothing to undo.",
-        hint="The log lists the newest operations.",
+        hint="'commonplace log' lists the newest operations.",
         field="operation",
     )
 

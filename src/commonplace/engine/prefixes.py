@@ -9,6 +9,10 @@ from commonplace.errors import Conflict, InvalidInput, NotFound
 
 SHORTEST = 4
 _SHOWN = 5
+_ADVICE = {
+    "memory": "Find it with 'commonplace search'.",
+    "operation": "'commonplace log' lists the newest ones.",
+}
 _PREFIX = re.compile(r"[0-9a-f-]{4,36}")
 
 
@@ -36,9 +40,7 @@ def _only(space: OpenSpace, table: str, kind: str, name: str) -> str:
                 hint=f"Give at least {SHORTEST} characters of its id.",
                 field="id",
             )
-        raise NotFound(
-            f"There is no {kind} {name[:60]!a}.", hint="Search for it, or see the log.", field="id"
-        )
+        raise NotFound(f"There is no {kind} {name[:60]!a}.", hint=_ADVICE[kind], field="id")
     with space.store.read() as connection:
         statement = (
             f"SELECT id FROM {table} WHERE space = ? AND id >= ? AND id < ?"  # noqa: S608
@@ -49,9 +51,7 @@ def _only(space: OpenSpace, table: str, kind: str, name: str) -> str:
             for row in connection.execute(statement, (space.name, prefix, prefix + "g", _SHOWN + 1))
         ]
     if not found:
-        raise NotFound(
-            f"There is no {kind} {name[:60]!a}.", hint="Search for it, or see the log.", field="id"
-        )
+        raise NotFound(f"There is no {kind} {name[:60]!a}.", hint=_ADVICE[kind], field="id")
     if len(found) > 1:
         more = ", …" if len(found) > _SHOWN else ""
         raise Conflict(
