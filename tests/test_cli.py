@@ -333,6 +333,21 @@ def test_an_import_from_stdin_is_checked_before_it_is_stored(data: Path) -> None
     assert json.loads(through.stdout)["unchanged"] == 1_200
 
 
+def test_an_import_is_undone_whole_and_the_log_says_so(
+    do: Callable[..., Ended], tmp_path: Path
+) -> None:
+    file = tmp_path / "notes.jsonl"
+    file.write_text("".join(f'{{"text": "note {i}"}}\n' for i in range(1_200)))
+    do("import", str(file))
+    shown = do("log").out.splitlines()
+    assert len(shown) == 3 and not any("import:" in line for line in shown)
+    assert do("undo").out.startswith("undone: import of ")
+    assert do("spaces", "--json").json["memories"] == 0
+    undo, *batches = do("log").out.splitlines()
+    assert "undo" in undo
+    assert [line.split("  ")[2] for line in batches] == ["import (undone)"] * 3
+
+
 def test_imported_notes_are_learned_by_meaning(do: Callable[..., Ended], tmp_path: Path) -> None:
     notes = tmp_path / "notes.jsonl"
     rows = [{"text": f"Entry {i} about the weather"} for i in range(70)]

@@ -17,9 +17,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from commonplace import Commonplace, Draft, Line, Origin
-from commonplace.engine import transfer
+from commonplace.engine import doctor, transfer
 from commonplace.engine.incoming import ImportReport
-from commonplace.errors import InvalidInput, NotFound, UnsupportedVersion
+from commonplace.errors import Conflict, InvalidInput, NotFound, UnsupportedVersion
 
 
 @pytest.fixture
@@ -246,6 +246,99 @@ def test_an_undone_import_can_be_imported_again(other: Commonplace, tmp_path: Pa
     assert bring(other, path).added == 1
     assert other.find_text("zebra")[0]
     assert bring(other, path).added == 0
+
+
+@pytest.fixture
+def thousands(tmp_path: Path) -> Path:
+    """More lines than fit into one unit of work."""
+    path = tmp_path / "thousands.jsonl"
+    path.write_text("\n".join(json.dumps({"text": f"note {i}"}) for i in range(1_300)))
+    return path
+
+
+def test_an_import_of_several_batches_is_undone_whole(other: Commonplace, thousands: Path) -> None:
+    kept = other.remember("before")
+    report = bring(other, thousands)
+    assert len(report.operations) == 3
+    undone = other.undo()
+    assert (undone.name, undone.undoes) == ("undo", report.operations[-1])
+    assert other.browse()[1] == 1
+    assert [m.id for m in other.browse()[0]] == [kept.id]
+    with pytest.raises(Conflict, match="undone already"):
+        other.undo(report.operations[0])
+    other.undo(undone.id)
+    assert other.browse()[1] == 1_301
+    for name in report.operations[:2]:  # any of them means the import
+        again = other.undo(name)
+        assert other.browse()[1] == 1
+        other.undo(again.id)
+    assert other.find_text("note 1299")[1] == 1
+    other.undo(report.operations[1])
+    assert other.undo().undoes == other.history.operations(limit=1000)[-1].id  # the first of all
+    assert other.browse()[1] == 0
+    with pytest.raises(NotFound):
+        other.undo()
+
+
+def test_an_import_that_was_gone_on_from_is_not_undone(other: Commonplace, thousands: Path) -> None:
+    report = bring(other, thousands)
+    first = other.find_text("note 7")[0][-1]
+    later = other.remember("on top of it")
+    other.links.add(later.id, first.id, "follows")
+    state = digest(other)
+    with pytest.raises(Conflict, match=r"later operation .* \(link, "):
+        other.undo(report.operations[0])
+    assert digest(other) == state
+    other.undo()
+    other.revise(first.id, text="changed since")
+    state = digest(other)
+    with pytest.raises(Conflict, match=r"later operation .* \(revise, .*changed the same memories"):
+        other.undo(report.operations[-1])
+    assert digest(other) == state
+    other.undo()  # the revision, so that it does not count
+    other.undo(report.operations[-1])
+    assert [m.text for m in other.browse()[0]] == ["on top of it"]
+
+
+def test_undoing_an_import_puts_back_what_it_changed(
+    memory: Commonplace, other: Commonplace, story: Path
+) -> None:
+    bring(other, story, trust_file=True)
+    alice = memory.find_text("likes coffee")[0][0]
+    for i in range(3):  # one form of a thing a batch, so that each is a unit of its own
+        memory.revise(alice.id, text=f"Alice likes water {i}")
+        memory.links.revise(memory.links.of(alice.id)[0].id, weight=i / 10)
+    memory.artifacts.update("/plan.md", "third")
+    story.write_text(exported(memory), encoding="utf-8")
+    report = bring(other, story, trust_file=True)
+    assert len(report.operations) == 3
+    assert digest(other) == digest(memory)
+    undone = other.undo()
+    assert other.get(alice.id).text == "Alice likes coffee"
+    assert other.artifacts.read("/plan.md")[1].content == b"again"
+    assert other.links.of(alice.id)[0].weight == 0.9
+    assert other.recall("coffee")[0].memory.id == alice.id
+    other.undo(undone.id)
+    assert other.get(alice.id).text == "Alice likes water 2"
+    other.undo(report.operations[0])
+    other.undo()  # the first import, whose rows show it again
+    assert other.browse()[1] == 0 and other.links.of() == [] and other.artifacts.all() == []
+    assert doctor.examine(other.library, "default").findings == []
+
+
+def test_two_imports_are_two_things(other: Commonplace, thousands: Path, tmp_path: Path) -> None:
+    bring(other, thousands)
+    path = tmp_path / "more.jsonl"
+    path.write_text('{"text": "one more"}')
+    bring(other, path)
+    other.undo()
+    assert other.browse()[1] == 1_300
+    with other.unit("import", Origin(url="import:mine")):
+        other.remember("by hand")
+    other.undo()
+    assert other.browse()[1] == 1_300
+    other.undo()
+    assert other.browse()[1] == 0
 
 
 def test_trust_is_external_unless_the_file_is_vouched_for(

@@ -306,6 +306,7 @@ def undo(
     """Take back an operation.
 
     Whatever it changed is as it was before; if a later change stands in the way, it says which.
+    An import is taken back whole, however many operations the log shows of it.
     """
     from commonplace.engine import prefixes
 
@@ -334,18 +335,24 @@ def log(
     as_json: AsJson = False,
 ) -> None:
     """The newest operations. With --json, one object per line."""
+    from commonplace.engine import history
+
     with options.memory(data, space) as memory:
         operations = memory.history.operations(limit=limit)
     undone = {each.undoes for each in operations}
+    imports = {history.label(each) for each in operations if each.id in undone} - {None}
     for each in operations:
         if as_json:
             emit(each.as_dict())
             continue
-        by = " ".join(f"{part} {value}" for part, value in each.origin.as_dict().items())
+        label = history.label(each)
+        by = " ".join(
+            f"{part} {value}" for part, value in each.origin.as_dict().items() if value != label
+        )
         name = visible(each.name)
         if each.undoes:
             name += f" {each.undoes[:8]}"
-        elif each.id in undone:
+        elif each.id in undone or label in imports:
             name += " (undone)"
         when = local(each.at, seconds=True)
         say(f"{bold(each.id[:8])}  {when}  {name:<20}  {dim(visible(by))}".rstrip())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from commonplace.engine import checks, memories
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     import apsw
 
 UPKEEP = ("embed",)  # operations that change no content, and so are not for undoing
+IMPORT = "import"  # operations of this name that share a label are undone together
+LABEL = "import:"  # how the `url` in the origin of such an operation begins
 
 # Row number → (the row before an operation, or None if there was none; its vectors).
 Before = dict[int, tuple[Row | None, bytes | None]]
@@ -156,21 +158,42 @@ def versions(space: OpenSpace, identity: str) -> list[Version]:
         return found
 
 
+def label(operation: Operation) -> str | None:
+    """What the operations of one import have in common; None for any other operation."""
+    url = operation.origin.url
+    return url if operation.name == IMPORT and url.startswith(LABEL) else None
+
+
+def together(connection: apsw.Connection, space: str, operation: Operation) -> list[int]:
+    """The operations that are taken back with this one, oldest first: those of its import."""
+    shared = label(operation)
+    if shared is None:
+        return [operation.seq]
+    rows = connection.execute(
+        "SELECT num FROM operations WHERE space = ? AND name = ?"
+        " AND json_extract(origin, '$.url') = ? ORDER BY num",
+        (space, IMPORT, shared),
+    )
+    return [row[0] for row in rows]
+
+
 def undo(space: OpenSpace, operation: str | None, origin: Origin) -> Operation:
-    """Put everything an operation changed back as it was before, or refuse and say why."""
+    """Put everything an operation changed back as it was before, or refuse and say why.
+
+    The batches of an import are one operation in this.
+    """
     with space.store.read() as connection:
         target = _chosen(space, connection, operation)
+        seqs = together(connection, space.name, target)
     with space.write("undo", origin, undoes=target.seq) as unit:
-        touched = {
-            table: _touched(unit.connection, unit.space, table, target.seq) for table in VERSIONED
-        }
+        touched = {table: _touched(unit.connection, unit.space, table, seqs) for table in VERSIONED}
         if not any(touched.values()):
             raise Conflict(
                 f"Operation {target.id} ({target.name}) left nothing that can be undone.",
                 hint="A purge is final, events are for good, and what is undone is undone.",
             )
         for table, rows in touched.items():
-            _check_later(unit, target, table, rows)
+            _check_later(unit, target, seqs, table, rows)
         # Memories last: what finds them is computed from their message's row, too.
         for table in reversed(VERSIONED):
             _undo_in(space, unit, target, table, touched[table])
@@ -189,7 +212,8 @@ def _chosen(space: OpenSpace, connection: apsw.Connection, operation: str | None
                 raise Conflict(
                     "This unit of work is still open.", hint="Raise an error to give it up."
                 )
-            return _done_last(connection, space.name, found)
+            newest = together(connection, space.name, found)[-1]
+            return _done_last(connection, space.name, _at(connection, space.name, newest))
         raise NotFound(
             "There is no such operation.",
             hint="'commonplace log' lists the newest ones.",
@@ -209,9 +233,17 @@ def _chosen(space: OpenSpace, connection: apsw.Connection, operation: str | None
         " WHERE b.space = o.space) SELECT max(depth) FROM back) % 2 = 0"
         " ORDER BY o.num DESC"
     )
+    passed: set[str | None] = set()
     for found in _operations(connection, space.name, clause, own):
+        if label(found) in passed:
+            continue
+        seqs = together(connection, space.name, found)
+        if found.seq != seqs[-1]:
+            # Its import goes by the last of its operations, and that was undone.
+            passed.add(label(found))
+            continue
         # What only appended events, or was purged since, has nothing to take back.
-        if any(_touched(connection, space.name, table, found.seq) for table in VERSIONED):
+        if any(_touched(connection, space.name, table, seqs) for table in VERSIONED):
             return found
     raise NotFound(
         "There is nothing to undo.",
@@ -233,15 +265,18 @@ def _done_last(connection: apsw.Connection, space: str, target: Operation) -> Op
     return target
 
 
-def _touched(connection: apsw.Connection, space: str, table: Table, seq: int) -> Before:
-    """What an operation changed in a table."""
+def _touched(connection: apsw.Connection, space: str, table: Table, seqs: Sequence[int]) -> Before:
+    """What operations changed in a table, each row as it was before the first that did."""
     before: Before = {}
-    for row in table.fetch(connection, space, "AND seq = ?", seq):
-        before[row["num"]] = (None, None)
-    for row, _, _ in table.versions(connection, space, "AND since = ?", seq):
-        before[row["num"]] = (None, None)
-    for row, _, vectors in table.versions(connection, space, "AND until = ?", seq):
-        before[row["num"]] = (row, vectors)
+    for seq in seqs:
+        changed: Before = {}
+        for row in table.fetch(connection, space, "AND seq = ?", seq):
+            changed[row["num"]] = (None, None)
+        for row, _, _ in table.versions(connection, space, "AND since = ?", seq):
+            changed[row["num"]] = (None, None)
+        for row, _, vectors in table.versions(connection, space, "AND until = ?", seq):
+            changed[row["num"]] = (row, vectors)
+        before = changed | before
     return before
 
 
@@ -263,32 +298,53 @@ def _removed_by(unit: Unit, table: Table, num: int) -> int:
     return int((newest and newest[0]) or 0)
 
 
-def _check_later(unit: Unit, target: Operation, table: Table, rows: Before) -> None:
-    """Refuse if anything the operation wrote has been changed since."""
+def _check_later(
+    unit: Unit, target: Operation, seqs: Sequence[int], table: Table, rows: Before
+) -> None:
+    """Refuse if anything the operations wrote has been changed since."""
+    wanted = set(seqs)
+    known: dict[int, set[int]] = {}
     for num in rows:
         current = table.fetch_one(unit.connection, unit.space, "AND num = ?", num)
         last = current["seq"] if current is not None else _removed_by(unit, table, num)
-        if _in_effect(unit, table, num, last, target.seq) != target.seq:
+        if _in_effect(unit, table, num, last, wanted, known) not in wanted:
             raise _refuse(unit, target, last, f"changed the same {table.name}")
 
 
-def _in_effect(unit: Unit, table: Table, num: int, last: int, wanted: int) -> int:
+def _in_effect(
+    unit: Unit, table: Table, num: int, last: int, wanted: set[int], known: dict[int, set[int]]
+) -> int:
     """The operation whose outcome a row shows: what was undone since does not count."""
-    while last > wanted:
+    while last not in wanted and last:
         row = unit.connection.execute(
             "SELECT undoes FROM operations WHERE space = ? AND num = ?", (unit.space, last)
         ).fetchone()
         if row is None or row[0] is None:
             break
         # An undo shows what was before the operation that it undid.
+        if row[0] not in known:
+            undone_one = _at(unit.connection, unit.space, row[0])
+            known[row[0]] = set(together(unit.connection, unit.space, undone_one))
+        undone = _first(unit, table, num, known[row[0]])
         replaced = unit.connection.execute(
             "SELECT CASE until WHEN ?4 THEN since ELSE until END FROM versions"
             " WHERE space = ?1 AND entity = ?2 AND num = ?3 AND until <= ?4"
             " ORDER BY until DESC LIMIT 1",
-            (unit.space, table.name, num, row[0]),
+            (unit.space, table.name, num, undone),
         ).fetchone()
         last = int(replaced[0]) if replaced else 0
     return last
+
+
+def _first(unit: Unit, table: Table, num: int, seqs: set[int]) -> int:
+    """Of operations that were undone together, the first that changed a row."""
+    if len(seqs) == 1:
+        return next(iter(seqs))
+    spans = unit.connection.execute(
+        "SELECT since, until FROM versions WHERE space = ? AND entity = ? AND num = ?",
+        (unit.space, table.name, num),
+    )
+    return min((at for span in spans for at in span if at in seqs), default=max(seqs))
 
 
 def _undo_in(space: OpenSpace, unit: Unit, target: Operation, table: Table, rows: Before) -> None:

@@ -9,11 +9,14 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
+from commonplace.engine.history import LABEL
+from commonplace.engine.model import Origin
 from commonplace.errors import InvalidInput, StorageFull
+from commonplace.storage.sqlite import new_id
 
 BATCH = 500
 BATCH_BYTES = 32 * 1024 * 1024
@@ -54,7 +57,12 @@ class ImportReport:
     problems: list[Problem] = field(default_factory=list)
     """The first of what was left out."""
     operations: list[str] = field(default_factory=list)
-    """The units of work, for undoing."""
+    """The units of work; undoing one undoes all."""
+    _label: str = field(default_factory=lambda: LABEL + new_id())
+
+    def label(self, origin: Origin) -> Origin:
+        """Who imports, with what the units of work of this import have in common."""
+        return replace(origin, url=self._label)
 
     def left_out(self, problem: Problem) -> None:
         """Note a line that was not imported."""

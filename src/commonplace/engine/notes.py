@@ -11,6 +11,7 @@ from typing import Any
 
 from commonplace.engine import checks, memories, portable
 from commonplace.engine.forms import Past
+from commonplace.engine.history import IMPORT
 from commonplace.engine.incoming import (
     BATCH,
     BATCH_BYTES,
@@ -150,7 +151,7 @@ class Notes:
             return
         memories.embed_now(self._space, [prepared for _, _, prepared in batch])
         outcome = ImportReport()
-        with self._space.write("import", self._origin) as unit:
+        with self._space.write(IMPORT, self._report.label(self._origin)) as unit:
             for where, given, prepared in batch:
                 try:
                     new = self._apply(unit, given, prepared)

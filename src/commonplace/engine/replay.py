@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from commonplace.engine import checks, memories, portable
 from commonplace.engine.forms import Past, current_rows, event_mark
+from commonplace.engine.history import IMPORT
 from commonplace.engine.incoming import (
     BATCH,
     BATCH_BYTES,
@@ -234,7 +235,7 @@ class Replay:
         if not batch:
             return
         self._prepare(batch)
-        with self._space.write("import", self._origin) as unit:
+        with self._space.write(IMPORT, self._report.label(self._origin)) as unit:
             outcome = ImportReport()
             waiting = self._try(unit, batch, outcome, last=False)
             self._try(unit, waiting, outcome, last=True)
