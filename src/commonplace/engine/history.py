@@ -410,19 +410,22 @@ def _check_place(unit: Unit, target: Operation, table: Table, before: Row) -> No
 
 def _check_references(unit: Unit, target: Operation, table: Table, rows: Before) -> None:
     """Refuse to leave anything that points at what is no longer, or is not there again."""
-    for referring, column, referred, key in REFERENCES:
-        for num, (before, _) in rows.items():
-            if referred is table and before is None:
-                gone = _newest(unit, table, num)
-                users = referring.fetch(
-                    unit.connection, unit.space, f"AND {column} = ?", gone[key]
-                ) if gone else []  # fmt: skip
-                for user in users:
+    inward = [(each[0], each[1], each[3]) for each in REFERENCES if each[2] is table]
+    outward = [each[1:] for each in REFERENCES if each[0] is table]
+    for num, (before, _) in rows.items():
+        gone = _newest(unit, table, num) if before is None and inward else None
+        if gone is not None:
+            for referring, column, key in inward:
+                clause = f"AND {column} = ?"
+                for user in referring.fetch(unit.connection, unit.space, clause, gone[key]):
                     raise _refuse(unit, target, user["seq"], f"refers to it in {referring.name}")
-            if referring is table and before is not None and before[column] is not None:
-                clause = f"AND {key} = ?"
-                if referred.fetch_one(unit.connection, unit.space, clause, before[column]) is None:
-                    by = _who_removed(unit, referred, key, before[column])
+        if before is not None:
+            for column, referred, key in outward:
+                needed, clause = before[column], f"AND {key} = ?"
+                if needed is not None and not referred.fetch(
+                    unit.connection, unit.space, clause + " LIMIT 1", needed
+                ):
+                    by = _who_removed(unit, referred, key, needed)
                     raise _refuse(unit, target, by, f"removed the {column} it needs")
 
 
