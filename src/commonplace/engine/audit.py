@@ -114,7 +114,7 @@ def capped(payload: str) -> str:
         over = len(text.encode()) - PAYLOAD_BYTES
         if over <= 0:
             return text
-        room -= max(over // 2, 1)  # what JSON escapes takes more room than it has
+        room -= max(over // 6, 1)  # JSON writes one byte as six at most
 
 
 def append(store: Store, entry: Entry) -> int:
@@ -212,7 +212,12 @@ def verify(store: Store, *, head: str | None = None) -> Verdict:
     with store.read() as connection:
         faults = list(_faults(connection, store.space, head))
         count, hashed = _head(connection, store.space)
-    return Verdict(count, hashed.hex() if count else "", tuple(faults))
+    return Verdict(count, _hex(hashed) if count else "", tuple(faults))
+
+
+def _hex(value: Any) -> str:
+    """A hash as text; nothing for what is none."""
+    return value.hex() if isinstance(value, bytes) else ""
 
 
 def _faults(connection: apsw.Connection, space: str, noted: str | None) -> Iterator[Fault]:
@@ -230,15 +235,15 @@ def _faults(connection: apsw.Connection, space: str, noted: str | None) -> Itera
             yield Fault(num, "does not follow the row before it")
         if digest(*(row[name] for name in _CHAINED)) != row["hash"]:
             yield Fault(num, "was changed")
-        if row["dialect"] == "" and row["tool"] == REDACTION and row["arguments"] is not None:
-            redacted.update(json.loads(row["arguments"])["rows"])
         for name in ("arguments", "result"):
             if row[name] is None:
                 emptied.add(num)
             elif digest(row[name]) != row[f"{name}_hash"]:
                 yield Fault(num, f"its {name} were changed")
+            elif name == "arguments" and row["dialect"] == "" and row["tool"] == REDACTION:
+                redacted.update(json.loads(row[name])["rows"])  # as we wrote it: the hash says so
         expected, previous = num + 1, row["hash"]
-        seen = seen or noted == previous.hex()
+        seen = seen or noted == _hex(previous)
     for num in sorted(emptied - redacted):
         yield Fault(num, "its payload was taken away, and no purge says so")
     if _head(connection, space) != (expected - 1, previous):

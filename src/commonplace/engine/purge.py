@@ -48,6 +48,7 @@ def purge(space: OpenSpace, identities: Iterable[str], origin: Origin) -> Proof:
     """Delete memories, their past and everything that refers to them. This cannot be undone."""
     texts: list[str] = []
     beside: list[str] = []
+    names: set[str] = set()
     rows = purged = 0
     with space.write("purge", origin) as unit:
         for identity in identities:
@@ -57,9 +58,10 @@ def purge(space: OpenSpace, identities: Iterable[str], origin: Origin) -> Proof:
             for num, ids in found.items():
                 texts += _texts(unit, MEMORIES, num)
                 rows += _erase(unit, num, ids, beside)
+                names |= ids
                 purged += 1
         rows += _redact_events(unit, texts)
-        rows += _redact_calls(space, unit, texts + beside)
+        rows += _redact_calls(space, unit, texts + beside, names)
     space.store.checkpoint()
     return _prove(space, texts + beside, purged, rows)
 
@@ -170,11 +172,11 @@ def _redact_events(unit: Unit, texts: Sequence[str]) -> int:
     return redacted
 
 
-def _redact_calls(space: OpenSpace, unit: Unit, texts: Sequence[str]) -> int:
-    """Drop the payloads of audited calls, and kept answers, that hold a stretch of the texts."""
-    windows = _windows(texts)
-    if not windows:
-        return 0
+def _redact_calls(space: OpenSpace, unit: Unit, texts: Sequence[str], names: Iterable[str]) -> int:
+    """Drop the payloads of audited calls, and kept answers, that name a memory or quote it."""
+    # By its name, too: a text of a few characters has no stretch that could be looked for.
+    windows = _windows(texts) | {json.dumps(name, ensure_ascii=False).encode() for name in names}
+    windows |= {window.replace(b'"', b'\\"') for window in windows if window[:1] == b'"'}
     told = [
         num
         for num, *payloads in unit.connection.execute(
@@ -220,11 +222,19 @@ def _windows(texts: Sequence[str]) -> set[bytes]:
     every = [
         encoded[start : start + WINDOW]
         for text in texts
-        for encoded in {text.encode(), json.dumps(text, ensure_ascii=False)[1:-1].encode()}
+        for encoded in _written(text)
         for start in range(0, max(1, len(encoded) - WINDOW + 1), STRIDE)
     ]
     step = max(1, len(every) // MOST_WINDOWS)
     return {window for window in every[::step] if len(window) >= WINDOW // 2}
+
+
+def _written(text: str) -> set[bytes]:
+    """A text plainly and inside JSON: in a payload, in a text of one, in the head of a long one."""
+    forms = [text]
+    for _ in range(3):
+        forms.append(json.dumps(forms[-1], ensure_ascii=False)[1:-1])
+    return {form.encode() for form in forms}
 
 
 def _scan(space: OpenSpace, windows: set[bytes]) -> tuple[list[Path], int, set[bytes]]:

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from starlette.types import Scope
 
+from commonplace.errors import InvalidInput
 from commonplace.server.settings import Settings, is_loopback
 
 _HOST = re.compile(
@@ -56,12 +57,12 @@ class Addresses:
         for host in settings.allow_hosts:
             parsed = parse_host(host, default_port)
             if parsed is None:
-                raise ValueError(f"allow_hosts: {host!r} is not a host")
+                raise InvalidInput(f"{host!r} is not a host.", field="allow_hosts")
             names.add(parsed)
         for origin in settings.allow_origins:
             parsed_origin = parse_origin(origin)
             if parsed_origin is None:
-                raise ValueError(f"allow_origins: {origin!r} is not an origin")
+                raise InvalidInput(f"{origin!r} is not an origin.", field="allow_origins")
             origins.add(parsed_origin)
         self._hosts = frozenset(names)
         self._origins = frozenset(origins)

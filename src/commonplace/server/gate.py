@@ -252,9 +252,16 @@ class Gate:
         return Outcome(wire)
 
     def _failed(self, opened: _Open, error: CommonplaceError) -> Outcome:
-        wire = opened.operation.dialect.fail(opened.operation.tool, error)
-        with self._whole.library.lease(opened.caller.space) as space:
-            self._write_down(opened, space.store, _dump(wire), error)
+        dialect, tool = opened.operation.dialect, opened.operation.tool
+        wire = dialect.fail(tool, error)
+        try:
+            with self._whole.library.lease(opened.caller.space) as space:
+                self._write_down(opened, space.store, _dump(wire), error)
+        except CommonplaceError as worse:  # nothing was done, and nobody can be told of it here
+            log.error(
+                "a call could not be written down", extra={"tool": tool.name, "why": worse.code}
+            )
+            return Outcome(dialect.fail(tool, worse), worse)
         return Outcome(wire, error)
 
     def _write_down(
@@ -291,13 +298,13 @@ def _entry(
     milliseconds: int = 0,
 ) -> audit.Entry:
     return audit.Entry(
-        request=around.request[:200],
+        request=_plain(around.request),
         dialect=dialect,
-        tool=tool[:200].encode(errors="backslashreplace").decode(),
+        tool=_plain(tool),
         caller=caller.user if caller else "",
         credential=caller.credential if caller else "",
-        client=around.client[:200],
-        session=around.session[:200],
+        client=_plain(around.client),
+        session=_plain(around.session),
         address=around.address[:200],
         success=error is None,
         error=f"{error.code}: {error.message}"[:1000] if error else "",
@@ -333,6 +340,12 @@ def _check_size(result: str) -> None:
             f"The answer has {size:,} bytes, more than the {RESPONSE_BYTES:,} of a response.",
             hint="Ask for fewer results.",
         )
+
+
+def _plain(text: str) -> str:
+    """What somebody calls something, as one line that can be stored and shown."""
+    shown = (sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text[:200])
+    return "".join(shown)[:400]
 
 
 def _dump(value: Any) -> str:

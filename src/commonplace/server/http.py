@@ -100,6 +100,10 @@ class Endpoint:
             async with self._older.connect_sse(scope, receive, send) as (incoming, outgoing):
                 options = self._server.create_initialization_options()
                 await self._server.run(incoming, outgoing, options)
+            return
+        # It was ended from here: the client is told that there is no more, unless it has been.
+        with contextlib.suppress(RuntimeError):
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 class Streams:
@@ -108,10 +112,14 @@ class Streams:
     def __init__(self, metrics: Metrics) -> None:
         self._gauge = metrics.open_streams
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._ended: set[asyncio.Task[Any]] = set()
 
     @contextlib.asynccontextmanager
     async def opened(self, still: Callable[[], Caller] | None) -> AsyncIterator[bool]:
-        """Hold a place while the stream lives; False when there is none left."""
+        """Hold a place while the stream lives; False when there is none left.
+
+        The block is left quietly when the stream is ended from here.
+        """
         task = asyncio.current_task()
         if len(self._tasks) >= STREAMS or task is None:
             yield False
@@ -121,9 +129,14 @@ class Streams:
         watching = asyncio.create_task(self._watch(still, task))
         try:
             yield True
+        except asyncio.CancelledError:
+            if task not in self._ended:
+                raise
+            task.uncancel()
         finally:
             watching.cancel()
             self._tasks.discard(task)
+            self._ended.discard(task)
             self._gauge.dec()
 
     async def _watch(self, still: Callable[[], Caller] | None, task: asyncio.Task[Any]) -> None:
@@ -132,13 +145,21 @@ class Streams:
             try:
                 still()
             except Unauthenticated:
-                task.cancel()
+                self._end(task)
                 return
+            except CommonplaceError as error:
+                log.warning(
+                    "a stream's credential could not be asked for", extra={"why": error.code}
+                )
+
+    def _end(self, task: asyncio.Task[Any]) -> None:
+        self._ended.add(task)
+        task.cancel()
 
     def close(self) -> None:
         """End them all: the server stops."""
         for task in list(self._tasks):
-            task.cancel()
+            self._end(task)
 
 
 async def _not_allowed(scope: Scope, receive: Receive, send: Send) -> None:
@@ -159,7 +180,9 @@ def _user(caller: Caller) -> AuthenticatedUser:
 
 def application(parts: Parts) -> ASGIApp:
     """The whole application behind its door."""
-    settings, oauth = parts.settings, _oauth(parts)
+    settings = parts.settings
+    default = served.load(settings.dialect)
+    oauth = _oauth(parts)
     extra: list[Route] = []
     if oauth is not None:
         extra = oauth_routes(oauth, lambda request: peer(request.scope, settings.proxies))
@@ -171,7 +194,6 @@ def application(parts: Parts) -> ASGIApp:
     streams = Streams(metrics)
     setting = Setting(library=parts.library, system=parts.system, environ=os.environ)
     servers = {name: build(dialect, gate, workers) for name, dialect in dialects.items()}
-    default = served.load(settings.dialect)
 
     paths: dict[str, str] = {"/mcp": default.name, "/mcp/": default.name}
     for name, where in served.DIALECTS.items():
@@ -249,6 +271,7 @@ def application(parts: Parts) -> ASGIApp:
 
     return Door(
         app,
+        straight=endpoints,
         settings=settings,
         entrance=entrance,
         gate=gate,

@@ -77,8 +77,14 @@ def set_up_logging(form: str, level: int = logging.INFO) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
+    quieten(level)
+
+
+def quieten(level: int = logging.INFO) -> None:
+    """Let the libraries only tell of what went wrong, and never repeat what was sent to them."""
     for noisy in ("mcp", "httpx", "httpx2", "sse_starlette", "uvicorn.error", "asyncio"):
         logging.getLogger(noisy).setLevel(max(level, logging.WARNING))
+    logging.getLogger("mcp.server.sse").setLevel(logging.ERROR)  # its warnings name sessions
 
 
 class Metrics:

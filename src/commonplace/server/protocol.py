@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import json
 import logging
@@ -66,23 +67,44 @@ class Workers:
     ) -> Outcome:
         """What came of one call; one that takes too long is given up and has no effect."""
         turn = Turn()
-        running = asyncio.get_running_loop().run_in_executor(
-            self._pool,
-            functools.partial(
-                self._gate.perform, admitted.caller, admitted.circumstances, dialect.name, name,
-                arguments, turn,
-            ),
-        )  # fmt: skip
-        done, _ = await asyncio.wait({running}, timeout=self._seconds)
-        if not done and turn.give_up():
-            running.add_done_callback(lambda ended: ended.exception())
-            late = TookTooLong(
-                f"The call took longer than {self._seconds:g} s and was given up.",
-                hint="Nothing was changed; ask for less, or try again.",
-            )
-            tool = dialect.tool(name)
-            return Outcome(dialect.fail(tool, late) if tool else {}, late)
-        return await running
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Outcome] = loop.create_future()
+
+        def settle(outcome: Outcome | None, error: BaseException | None) -> None:
+            if answer.done():  # given up, or nobody waits any longer
+                return
+            if outcome is not None:
+                answer.set_result(outcome)
+            elif error is not None:
+                answer.set_exception(error)
+
+        def work() -> None:
+            outcome: Outcome | None = None
+            failure: BaseException | None = None
+            try:
+                outcome = self._gate.perform(
+                    admitted.caller, admitted.circumstances, dialect.name, name, arguments, turn
+                )
+            except BaseException as error:
+                failure = error
+            with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
+                loop.call_soon_threadsafe(settle, outcome, failure)
+
+        def give_up() -> None:
+            if turn.give_up():
+                late = TookTooLong(
+                    f"The call took longer than {self._seconds:g} s and was given up.",
+                    hint="Nothing was changed; ask for less, or try again.",
+                )
+                tool = dialect.tool(name)
+                settle(Outcome(dialect.fail(tool, late) if tool else {}, late), None)
+
+        timer = loop.call_later(self._seconds, give_up)
+        try:
+            self._pool.submit(work)
+            return await answer
+        finally:
+            timer.cancel()
 
     async def run(self, function: Any, *arguments: Any) -> Any:
         """Something else that blocks."""
@@ -122,13 +144,19 @@ def build(dialect: Dialect, gate: Gate, workers: Workers, local: Admitted | None
             raise MCPError(code=types.INVALID_PARAMS, message=str(error)) from error
         except NotPermitted as error:
             raise MCPError(code=FORBIDDEN, message=str(error)) from error
+        except MCPError:
+            raise
+        except Exception as error:  # the SDK would send what it says
+            log.exception("a call failed")
+            told = "Something went wrong on our side."
+            raise MCPError(code=types.INTERNAL_ERROR, message=told) from error
 
-    schemas = {tool.name: tool.input for tool in dialect.tools}
     server: Server[Any] = Server(
         dialect.server,
         version=dialect.version,
         instructions=dialect.instructions,
-        get_tool_input_schema=schemas.get,
+        # None of ours mirrors an argument in a header: such a schema would not compile.
+        get_tool_input_schema=lambda _: None,
         # What is listed depends on the caller's scope; it does not change while the server runs.
         cache_hints={"tools/list": CacheHint(ttl_ms=LIST_MILLISECONDS, scope="private")},
     )

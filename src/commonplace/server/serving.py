@@ -26,6 +26,7 @@ from commonplace.server.accounts import Accounts
 from commonplace.server.observing import set_up_logging
 from commonplace.server.settings import Settings
 from commonplace.server.signed import Tokens, configured
+from commonplace.server.tracing import tracing
 from commonplace.server.vault import open_vault
 from commonplace.storage.system import open_system
 
@@ -96,7 +97,7 @@ def assembled(settings: Settings) -> Iterator[Assembled]:
 def serve(settings: Settings, ready: Callable[[Settings], None] | None = None) -> None:
     """Run until asked to stop. `ready` is called with the settings once the port is open."""
     set_up_logging(settings.log)
-    with assembled(settings) as made:
+    with tracing(os.environ), assembled(settings) as made:
         server = _Uvicorn(config(made.app))
         if ready is not None:
             ready(made.settings)
@@ -138,7 +139,8 @@ def check_exposure(settings: Settings, tokens: Tokens, accounts: Accounts) -> No
 def bind(host: str, port: int) -> socket.socket:
     """A listening socket, or an error that says who is in the way."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
+    # With the protocol named, asyncio sees that it is TCP and does not let answers wait for more.
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         if sys.platform != "win32":
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -7,6 +7,7 @@ import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -95,6 +96,7 @@ class Settings:
         return f"http://{host}:{self.port}"
 
 
+@lru_cache(1_024)
 def is_loopback(host: str) -> bool:
     """Whether an address is this machine's own, and nobody else's."""
     if host == "localhost":

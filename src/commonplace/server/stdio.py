@@ -45,10 +45,16 @@ def run(
         gate = Gate(library, system, [chosen])
         setting = Setting(library=library, system=system, space=space, environ=os.environ)
         with chosen.running(setting) if chosen.running else contextlib.nullcontext():
-            asyncio.run(_serve(gate, caller, chosen))
+            runner = asyncio.Runner()
+            ended = runner.run(_serve(gate, caller, chosen))
+            if ended:
+                runner.close()
+    if not ended:
+        os._exit(0)  # a thread waits for a line that may never come, and cannot be told to stop
 
 
-async def _serve(gate: Gate, caller: Caller, dialect: Dialect) -> None:
+async def _serve(gate: Gate, caller: Caller, dialect: Dialect) -> bool:
+    """Whether the client closed its end; False when a signal asked to stop before."""
     from mcp.server.stdio import stdio_server
 
     from commonplace.server.protocol import Admitted, Workers, build
@@ -56,17 +62,27 @@ async def _serve(gate: Gate, caller: Caller, dialect: Dialect) -> None:
     workers = Workers(gate, CALL_SECONDS)
     local = Admitted(caller, Circumstances(session=f"stdio-{os.getpid()}"))
     server = build(dialect, gate, workers, local)
-    task = asyncio.current_task()
-    loop = asyncio.get_running_loop()
-    if task is not None and sys.platform != "win32":
-        loop.add_signal_handler(signal.SIGTERM, task.cancel)
-    try:
+
+    async def serve() -> None:
         async with stdio_server() as (incoming, outgoing):
             await server.run(incoming, outgoing, server.create_initialization_options())
+
+    asked = asyncio.Event()
+    if sys.platform != "win32":
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, asked.set)
+    serving, stopping = asyncio.create_task(serve()), asyncio.create_task(asked.wait())
+    try:
+        await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
     except asyncio.CancelledError:
-        pass  # asked to stop: what runs is finished below
+        pass  # an interrupt, where signals have no handlers
     finally:
-        workers.close()
+        workers.close()  # what runs is finished
+    if not serving.done():
+        return False
+    stopping.cancel()
+    serving.result()
+    return True
 
 
 def _user() -> str:

@@ -116,7 +116,7 @@ def explore(
     """What is linked to a memory, directly and through others."""
     walk = call.memory.links.traverse(id, depth=depth, kinds=kinds, max_paths=100, as_of=as_of)
     memories = [
-        presented(call.memory.get(visited, as_of=as_of, count=False)) for visited in walk.visited
+        presented(call.memory.get(one, as_of=as_of, count=False), "") for one in walk.visited
     ]
     return {
         "memories": memories,
@@ -149,7 +149,8 @@ def context(call: Call, *, about: str | None = None) -> Told:
         "relevant": [hit.memory for hit in memory.recall(about, limit=RECENT)] if about else [],
         "recent": [one for one in recent if one.id not in known],
     }
-    value = {name: [presented(one) for one in found] for name, found in sections.items()}
+    shown = about or ""
+    value = {name: [presented(one, shown) for one in found] for name, found in sections.items()}
     items = [
         prose.Item(one.id, f"{name}: {provenance(one)}", one.text)
         for name, found in sections.items()
@@ -163,7 +164,7 @@ def context(call: Call, *, about: str | None = None) -> Told:
 
 def checkpoint(call: Call, *, done: bool, next: Sequence[str], summary: str | None = None) -> Any:
     """Save where the work stands, or say that it is finished."""
-    open_ones, _ = call.memory.browse(kinds=["checkpoint"], limit=1)
+    open_ones, _ = call.memory.browse(kinds=["checkpoint"], trust=TRUSTED, limit=1)
     if done:
         if not open_ones or open_ones[0].attrs.get("done"):
             raise InvalidInput("No checkpoint is open.", hint="Save one with a summary.")
@@ -244,7 +245,7 @@ _TEXT: Schema = {"type": "string"}
 _FLAG: Schema = {"type": "boolean", "default": False}
 _SHARE: Schema = {"type": "number", "minimum": 0, "maximum": 1}
 _LIST: Schema = {"type": "array", "items": {"type": "string"}}
-_SOME: Schema = {**_LIST, "maxItems": 100}
+_SOME: Schema = {**_LIST, "minItems": 1, "maxItems": 100}
 _TRUST = ["stated", "inferred", "external"]
 
 

@@ -1,0 +1,596 @@
+"""A server as tests meet it: in a thread, with its parts in hand, or as a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import http.client
+import io
+import json
+import logging
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import anyio
+import apsw
+import uvicorn
+from starlette.routing import Route
+
+from commonplace.dialects.contract import EVERYTHING, Caller, Circumstances, Dialect
+from commonplace.engine import audit
+from commonplace.server import served, serving
+from commonplace.server.credentials import Grant
+from commonplace.server.door import Door
+from commonplace.server.gate import Gate
+from commonplace.server.http import Parts
+from commonplace.server.observing import JsonLines, TextLines, quieten
+from commonplace.server.protocol import Admitted, Workers, build
+from commonplace.server.settings import Settings
+
+VECTORS = Path(__file__).parent / "vectors"
+MCP = "/mcp/commonplace"
+OLD, NEW = "2025-11-25", "2026-07-28"
+_META = {
+    "io.modelcontextprotocol/protocolVersion": NEW,
+    "io.modelcontextprotocol/clientInfo": {"name": "tests", "version": "1"},
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+
+
+def vectors(name: str) -> Any:
+    """A table of this folder."""
+    return json.loads((VECTORS / name).read_text(encoding="utf-8"))
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came back over the wire."""
+
+    status: int
+    headers: list[tuple[str, str]]
+    body: bytes
+
+    def header(self, name: str) -> str | None:
+        return next((value for key, value in self.headers if key.lower() == name), None)
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def result(self) -> Any:
+        """The `structuredContent` of a call that went well."""
+        assert self.status == 200, self.body
+        told = self.json["result"]
+        assert not told["isError"], told
+        return told["structuredContent"]
+
+    @property
+    def error(self) -> str:
+        """The text of a call that did not."""
+        told = self.json["result"]
+        assert told["isError"], told
+        return str(told["content"][0]["text"])
+
+
+def message(
+    tool: str,
+    arguments: Any,
+    *,
+    identity: Any = 1,
+    era: str = OLD,
+    key: str | None = None,
+) -> dict[str, Any]:
+    """A `tools/call`, as a client of either era sends it."""
+    params: dict[str, Any] = {"name": tool, "arguments": arguments}
+    meta = dict(_META) if era == NEW else {}
+    if key is not None:
+        meta["commonplace/idempotency-key"] = key
+    if meta:
+        params["_meta"] = meta
+    return {"jsonrpc": "2.0", "id": identity, "method": "tools/call", "params": params}
+
+
+def headers_of(era: str, method: str, name: str = "") -> dict[str, str]:
+    """What a client of that era says beside the body."""
+    headers = {"mcp-protocol-version": era}
+    if era == NEW:
+        headers["mcp-method"] = method
+        if name:
+            headers["mcp-name"] = name
+    return headers
+
+
+class Client:
+    """One caller over HTTP, on one connection."""
+
+    def __init__(self, port: int, token: str | None = None, path: str = MCP) -> None:
+        self.port = port
+        self.token = token
+        self.path = path
+        self._connection: http.client.HTTPConnection | None = None
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        headers: Mapping[str, str] | None = None,
+        *,
+        timeout: float = 30,
+    ) -> Answer:
+        sent = {"accept": "application/json, text/event-stream", "user-agent": "tests/1"}
+        if body is not None:
+            sent["content-type"] = "application/json"
+            body = body if isinstance(body, bytes) else json.dumps(body).encode()
+        if self.token is not None:
+            sent["authorization"] = f"Bearer {self.token}"
+        sent.update(headers or {})
+        if self._connection is None:
+            self._connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+        try:
+            self._connection.request(method, path, body, sent)
+            answer = self._connection.getresponse()
+            if answer.getheader("content-type", "").startswith("text/event-stream"):
+                told = Answer(answer.status, answer.getheaders(), b"")
+                answer.close()
+                self.close()
+                return told
+            told = Answer(answer.status, answer.getheaders(), answer.read())
+        except BaseException:
+            self.close()
+            raise
+        if answer.will_close:
+            self.close()
+        return told
+
+    def call(
+        self,
+        tool: str,
+        arguments: Any = None,
+        *,
+        era: str = OLD,
+        identity: Any = 1,
+        key: str | None = None,
+        meta_key: str | None = None,
+        path: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Answer:
+        sent = {**headers_of(era, "tools/call", tool), **(headers or {})}
+        if key is not None:
+            sent["idempotency-key"] = key
+        body = message(tool, arguments or {}, identity=identity, era=era, key=meta_key)
+        return self.request("POST", path or self.path, body, sent)
+
+    def listed(self, era: str = OLD, path: str | None = None) -> list[dict[str, Any]]:
+        """What `tools/list` shows."""
+        body: dict[str, Any] = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+        if era == NEW:
+            body["params"] = {"_meta": _META}
+        answer = self.request("POST", path or self.path, body, headers_of(era, "tools/list"))
+        assert answer.status == 200, answer.body
+        tools: list[dict[str, Any]] = answer.json["result"]["tools"]
+        return tools
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+class Older:
+    """A client of the oldest transport: a stream of events, and posts beside it."""
+
+    def __init__(self, port: int, token: str | None = None, path: str = MCP) -> None:
+        self._posts = Client(port, token)
+        self._stream = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        sent = {"accept": "text/event-stream"}
+        if token is not None:
+            sent["authorization"] = f"Bearer {token}"
+        self._stream.request("GET", path, headers=sent)
+        self._answer = self._stream.getresponse()
+        assert self._answer.status == 200, self._answer.read()
+        kind, self.endpoint = self.event()
+        assert kind == "endpoint"
+        hello = {
+            "protocolVersion": "2024-11-05",
+            "capabilities": {},
+            "clientInfo": {"name": "older", "version": "1"},
+        }
+        self.send({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": hello})
+        self.event()
+        self.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
+
+    def event(self) -> tuple[str, str]:
+        """The next event of the stream."""
+        kind = ""
+        while True:
+            line = self._answer.readline().decode().rstrip("\r\n")
+            if line.startswith("event: "):
+                kind = line[7:]
+            elif line.startswith("data: "):
+                return kind, line[6:]
+            elif not line and self._answer.closed:
+                raise EOFError
+
+    def send(self, body: Any) -> Answer:
+        return self._posts.request("POST", self.endpoint, body)
+
+    def call(self, tool: str, arguments: Any, *, identity: Any = 1) -> Any:
+        """The JSON-RPC answer, or the HTTP answer of a post that was not accepted."""
+        answer = self.send(message(tool, arguments, identity=identity))
+        if answer.status != 202:
+            return answer
+        return json.loads(self.event()[1])
+
+    def close(self) -> None:
+        self._posts.close()
+        self._answer.close()
+        self._stream.close()
+
+
+class Stdio:
+    """A client at the other end of two pipes; who calls is given, as the command line gives it."""
+
+    def __init__(self, gate: Gate, dialect: Dialect, caller: Caller, seconds: float = 30) -> None:
+        theirs, ours = os.pipe()
+        back, answers = os.pipe()
+        self._to = os.fdopen(ours, "w", encoding="utf-8")
+        self._from = os.fdopen(back, encoding="utf-8")
+        ends = os.fdopen(theirs, encoding="utf-8"), os.fdopen(answers, "w", encoding="utf-8")
+        self._thread = threading.Thread(
+            target=self._serve, args=(gate, dialect, caller, seconds, *ends)
+        )
+        self._thread.start()
+        hello = {
+            "protocolVersion": OLD,
+            "capabilities": {},
+            "clientInfo": {"name": "pipes", "version": "1"},
+        }
+        self.ask({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": hello})
+        self.tell({"jsonrpc": "2.0", "method": "notifications/initialized"})
+
+    @staticmethod
+    def _serve(
+        gate: Gate, dialect: Dialect, caller: Caller, seconds: float, incoming: Any, outgoing: Any
+    ) -> None:
+        from mcp.server.stdio import stdio_server
+
+        async def run() -> None:
+            workers = Workers(gate, seconds)
+            local = Admitted(caller, Circumstances(session="stdio-test"))
+            server = build(dialect, gate, workers, local)
+            async with stdio_server(anyio.wrap_file(incoming), anyio.wrap_file(outgoing)) as pair:
+                await server.run(*pair, server.create_initialization_options())
+            workers.close()
+
+        with incoming, outgoing:
+            asyncio.run(run())
+
+    def tell(self, body: Any) -> None:
+        self._to.write(json.dumps(body) + "\n")
+        self._to.flush()
+
+    def ask(self, body: Any) -> Any:
+        self.tell(body)
+        return json.loads(self._from.readline())
+
+    def call(self, tool: str, arguments: Any, **how: Any) -> Any:
+        return self.ask(message(tool, arguments, **how))
+
+    def close(self) -> None:
+        self._to.close()
+        self._thread.join(10)
+        self._from.close()
+
+
+@dataclass
+class Running:
+    """A server in a thread."""
+
+    settings: Settings
+    parts: Parts
+    door: Door
+    log: io.StringIO = field(default_factory=io.StringIO)
+    _clients: list[Any] = field(default_factory=list)
+
+    @property
+    def port(self) -> int:
+        return self.settings.port
+
+    @property
+    def gate(self) -> Gate:
+        return self.door._gate
+
+    def client(self, token: str | None = None, path: str = MCP) -> Client:
+        client = Client(self.port, token, path)
+        self._clients.append(client)
+        return client
+
+    def older(self, token: str | None = None, path: str = MCP) -> Older:
+        client = Older(self.port, token, path)
+        self._clients.append(client)
+        return client
+
+    def stdio(self, caller: Caller, dialect: str = "commonplace") -> Stdio:
+        client = Stdio(self.gate, served.load(dialect), caller, self.settings.call_seconds)
+        self._clients.append(client)
+        return client
+
+    def token(self, space: str = "default", scopes: Any = EVERYTHING, **grant: Any) -> str:
+        """A new token."""
+        scopes = frozenset(scopes)
+        made = self.parts.tokens.credentials.create(Grant(space=space, scopes=scopes, **grant))
+        return made.token
+
+    def routes(self) -> list[str]:
+        """Every path there is."""
+        return [route.path for route in self.door._app.routes if isinstance(route, Route)]
+
+    def calls(self, space: str = "default", **conditions: Any) -> list[audit.Call]:
+        """The audited calls of a space, the newest first; `system` for those of none."""
+        if space == "system":
+            return audit.listing(self.parts.system, limit=1000, **conditions)
+        with self.parts.library.lease(space) as opened:
+            return audit.listing(opened.store, limit=1000, **conditions)
+
+    def verdict(self, space: str = "default") -> audit.Verdict:
+        with self.parts.library.lease(space) as opened:
+            return audit.verify(opened.store)
+
+    def file(self, space: str) -> Path:
+        return self.parts.library.file(space)
+
+
+@contextlib.contextmanager
+def running(
+    data: Path, prepare: Callable[[serving.Assembled], None] | None = None, **options: Any
+) -> Iterator[Running]:
+    """A server on loopback; without limits on rates unless some are given."""
+    given = {"port": 0, "embedding": "none", "rate": 1e6, "burst": 1_000_000, **options}
+    with capture() as log, serving.assembled(Settings.load({}, data=data, **given)) as made:
+        assert isinstance(made.app, Door)
+        if prepare is not None:
+            prepare(made)
+        server = uvicorn.Server(serving.config(made.app))
+        thread = threading.Thread(
+            target=lambda: asyncio.run(server.serve(sockets=[made.listening])), daemon=True
+        )
+        thread.start()
+        one = Running(made.settings, made.parts, made.app, log)
+        try:
+            wait_until(lambda: server.started)
+            yield one
+        finally:
+            for client in one._clients:
+                client.close()
+            server.should_exit = True
+            thread.join(20)
+            assert not thread.is_alive(), "the server does not stop"
+
+
+@contextlib.contextmanager
+def capture() -> Iterator[io.StringIO]:
+    """Everything that is logged, in both forms."""
+    log = io.StringIO()
+    root = logging.getLogger()
+    handlers = [logging.StreamHandler(log), logging.StreamHandler(log)]
+    handlers[0].setFormatter(JsonLines())
+    handlers[1].setFormatter(TextLines())
+    level = root.level
+    root.setLevel(logging.INFO)
+    quieten()
+    for handler in handlers:
+        root.addHandler(handler)
+    try:
+        yield log
+    finally:
+        root.setLevel(level)
+        for handler in handlers:
+            root.removeHandler(handler)
+
+
+class Process:
+    """`commonplace serve` as a process of its own."""
+
+    def __init__(
+        self,
+        data: Path,
+        *options: str,
+        environ: Mapping[str, str] | None = None,
+        program: Sequence[str] = ("-m", "commonplace.cli"),
+    ) -> None:
+        settings = ["serve", "--data", str(data), "--embedding", "none", "--log", "json"]
+        if "--port" not in options:
+            settings += ["--port", "0"]
+        self.process = subprocess.Popen(
+            [sys.executable, *program, *settings, *options],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=clean_environment(environ),
+        )
+        self.errors = ""
+
+    def ready(self) -> int:
+        """Wait until it listens; the port."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            found = re.search(r"listening on http://\S+:(\d+)", line)
+            if found:
+                return int(found[1])
+        raise AssertionError(self.end())
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.end()
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        self.end()
+        return self.process.returncode
+
+    def end(self, timeout: float = 25) -> str:
+        """Wait for the end; what it wrote on stderr."""
+        try:
+            _, self.errors = self.process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.communicate()
+            raise
+        return self.errors
+
+    def __enter__(self) -> Process:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.kill()
+
+
+def clean_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment without settings of whoever runs the tests."""
+    kept = {name: value for name, value in os.environ.items() if "COMMONPLACE_" not in name}
+    return {**kept, "USER": "tester", **(more or {})}
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What a command left behind."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def cli(*arguments: str) -> Ended:
+    """Run one command to its end, in this process."""
+    from commonplace.cli.app import run
+
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = run(arguments)
+    return Ended(code, out.getvalue(), err.getvalue())
+
+
+BOOKKEEPING = ("audit", "audit_head", "counters", "answers")
+
+
+def content_of(path: Path, without: Sequence[str] = ()) -> dict[str, str]:
+    """A digest of each table of a file."""
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+    found: dict[str, str] = {}
+    try:
+        connection.execute("BEGIN")
+        names = [
+            name
+            for (name,) in connection.execute(
+                "SELECT name FROM sqlite_schema WHERE type = 'table' AND sql NOT LIKE '%VIRTUAL%'"
+            )
+        ]
+        for name in names:
+            if name not in without:
+                rows = sorted(map(repr, connection.execute(f'SELECT * FROM "{name}"')))
+                found[name] = hashlib.sha256("\n".join(rows).encode()).hexdigest()
+        connection.execute("ROLLBACK")
+    finally:
+        connection.close()
+    return found
+
+
+def wait_until(condition: Callable[[], Any], seconds: float = 15.0) -> None:
+    """Look again and again; fail when it never comes true."""
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, "it never came true"
+        time.sleep(0.01)
+
+
+# A dialect for tests: tools that are slow, faulty, large or leaky.
+
+
+def _nap(call: Any, *, seconds: float, text: str = "") -> Any:
+    stored = call.memory.remember(text).id if text else ""
+    time.sleep(seconds)
+    return {"id": stored}
+
+
+def _break(call: Any, *, text: str) -> Any:
+    call.memory.remember(text)
+    raise ValueError(text)
+
+
+def _large(call: Any, *, size: int, text: str = "") -> str:
+    if text:
+        call.memory.remember(text)
+    around = len(json.dumps({"content": [{"type": "text", "text": ""}], "isError": False}))
+    around -= 6  # the dialect writes JSON without spaces
+    return "x" * (size - around)
+
+
+def _peek(call: Any, *, id: str) -> Any:
+    return {"text": call.memory.at("alice").get(id).text}
+
+
+def _takes(*required: str, **properties: Any) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(required),
+        "additionalProperties": False,
+    }
+
+
+def lab() -> Dialect:
+    """The dialect."""
+    from commonplace.dialects.contract import Tool
+
+    text = {"type": "string"}
+    told = {"title": "Test", "description": "Only in tests."}
+    return Dialect(
+        name="lab",
+        server="lab",
+        version="1",
+        instructions="",
+        tools=(
+            Tool(
+                name="nap", scope="write", handler=_nap, **told,
+                input=_takes("seconds", seconds={"type": "number"}, text=text),
+            ),
+            Tool(
+                name="break", scope="write", handler=_break, **told,
+                input=_takes("text", text=text),
+            ),
+            Tool(
+                name="large", scope="write", handler=_large, **told,
+                input=_takes("size", size={"type": "integer"}, text=text),
+            ),
+            Tool(name="peek", scope="read", handler=_peek, input=_takes("id", id=text), **told),
+        ),
+    )  # fmt: skip
+
+
+@contextlib.contextmanager
+def registered(dialect: Dialect) -> Iterator[None]:
+    """Serve one dialect more, at /mcp/NAME."""
+    import types
+
+    module = types.ModuleType(f"served_in_tests_{dialect.name}")
+    module.DIALECT = dialect  # type: ignore[attr-defined]
+    sys.modules[module.__name__] = module
+    served.DIALECTS[dialect.name] = served.Served(module.__name__, (f"/mcp/{dialect.name}",))
+    try:
+        yield
+    finally:
+        del served.DIALECTS[dialect.name]
+        del sys.modules[module.__name__]

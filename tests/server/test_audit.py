@@ -1,0 +1,307 @@
+"""T30: one row for every call, whatever becomes of it, written with what it did."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commonplace.dialects.contract import Caller, Circumstances
+from commonplace.engine import audit
+from commonplace.errors import StorageFull
+from commonplace.server import gate as gates
+from server.harness import (
+    BOOKKEEPING,
+    MCP,
+    NEW,
+    Running,
+    cli,
+    content_of,
+    lab,
+    message,
+    registered,
+    running,
+    wait_until,
+)
+
+LAB = "/mcp/lab"
+
+
+@pytest.fixture(scope="module")
+def server(shared_data: Path) -> Iterator[Running]:
+    with registered(lab()), running(shared_data, call_seconds=0.5) as one:
+        yield one
+
+
+@pytest.fixture
+def space(request: pytest.FixtureRequest) -> str:
+    """A space of the test's own, so that its rows can be counted."""
+    return re.sub("[^a-z]+", "-", request.node.name.lower())[:60].strip("-")
+
+
+def only(server: Running, space: str) -> audit.Call:
+    wait_until(lambda: server.calls(space), 5)
+    time.sleep(0.05)
+    (call,) = server.calls(space)
+    assert server.verdict(space).faults == ()
+    return call
+
+
+KINDS: dict[str, tuple[str, str, dict[str, Any], bool, str]] = {
+    "ok": (MCP, "remember", {"text": "x"}, True, ""),
+    "a read": (MCP, "recall", {"query": "x"}, True, ""),
+    "not found": (MCP, "read", {"id": "nothing"}, False, "NOT_FOUND"),
+    "invalid": (MCP, "remember", {}, False, "INVALID_INPUT"),
+    "invalid type": (MCP, "remember", {"text": 5}, False, "INVALID_INPUT"),
+    "unknown parameter": (MCP, "recall", {"query": "x", "odd": 1}, False, "INVALID_INPUT"),
+    "unknown tool": (MCP, "no_such_tool", {"a": 1}, False, "NOT_FOUND"),
+    "a fault of ours": (LAB, "break", {"text": "x"}, False, "INTERNAL_ERROR"),
+    "too late": (LAB, "nap", {"seconds": 0.7, "text": "x"}, False, "TIMEOUT"),
+    "too large": (LAB, "large", {"size": 2_000_000}, False, "RESPONSE_TOO_LARGE"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("way", ["streamable", "2026", "older", "stdio"])
+def test_every_call_has_one_row(server: Running, space: str, kind: str, way: str) -> None:
+    path, tool, arguments, success, error = KINDS[kind]
+    token = server.token(space, user="ann", name="laptop")
+    if way == "stdio":
+        dialect = path.rpartition("/")[2]
+        caller = Caller(space=space, user="ann")
+        server.stdio(caller, dialect).call(tool, arguments)
+    elif way == "older":
+        older = server.older(token, path)
+        older.call(tool, arguments)
+        older.close()
+    else:
+        era = {"era": NEW} if way == "2026" else {}
+        client = server.client(token, path)
+        client.call(tool, arguments, **era)
+    call = only(server, space)
+    assert (call.caller, call.tool, call.success) == ("ann", tool, success)
+    assert call.dialect == path.rpartition("/")[2]
+    assert call.error.startswith(error) and bool(call.error) != success
+    assert call.arguments == arguments
+    assert 0 <= call.milliseconds < 5_000
+    assert (call.operation > 0) == (success and tool == "remember")
+    if way == "stdio":
+        assert call.session == "stdio-test"
+    else:
+        assert call.address == "127.0.0.1"
+        assert call.credential and call.request
+    assert call.client
+
+
+def test_a_call_beyond_its_scope_has_one_row(server: Running, space: str) -> None:
+    client = server.client(server.token(space, {"read"}, user="ann"))
+    assert client.call("remember", {"text": "x"}).status == 403
+    call = only(server, space)
+    assert (call.tool, call.success, call.address) == ("remember", False, "127.0.0.1")
+    assert call.error.startswith("FORBIDDEN")
+    assert call.arguments == {"text": "x"}
+
+
+def test_a_route_beyond_its_scope_has_one_row(server: Running, space: str) -> None:
+    assert server.client(server.token(space, {"read"})).request("GET", "/metrics").status == 403
+    call = only(server, space)
+    assert (call.dialect, call.tool, call.success) == ("server", "metrics", False)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "tool"),
+    [
+        ("POST", MCP, message("remember", {"text": "x"}), "remember"),
+        ("POST", MCP, message("\ud800", {"text": "\udfff"}), "\\ud800"),
+        ("GET", "/metrics", None, "GET /metrics"),
+        ("GET", "/health/details", None, "GET /health/details"),
+    ],
+)
+def test_a_call_of_nobody_has_one_row_above_the_spaces(
+    server: Running, method: str, path: str, body: Any, tool: str
+) -> None:
+    before = len(server.calls("system"))
+    answer = server.client("cpt_nobody").request(method, path, body)
+    assert answer.status == 401
+    call, *others = server.calls("system")
+    assert len(others) == before
+    assert (call.tool, call.success, call.caller, call.address) == (tool, False, "", "127.0.0.1")
+    assert call.error.startswith("UNAUTHORIZED")
+    assert audit.verify(server.parts.system).faults == ()
+
+
+def test_each_refused_call_of_a_batch_has_a_row(server: Running, space: str) -> None:
+    client = server.client(server.token(space, {"read"}))
+    batch = [message(tool, {}) for tool in ("remember", "recall", "forget")]
+    assert client.request("POST", MCP, batch).status == 403
+    assert [call.tool for call in server.calls(space)] == ["forget", "remember"]
+
+
+@pytest.mark.parametrize("path", [LAB, f"{LAB}/"])
+def test_a_call_whose_client_left_has_one_row(server: Running, space: str, path: str) -> None:
+    body = json.dumps(message("nap", {"seconds": 0.2, "text": "left"})).encode()
+    head = f"POST {path} HTTP/1.1\r\nhost: localhost:{server.port}\r\n"
+    head += f"authorization: Bearer {server.token(space)}\r\ncontent-type: application/json\r\n"
+    head += f"accept: application/json, text/event-stream\r\ncontent-length: {len(body)}\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", server.port)) as connection:
+        connection.sendall(head.encode() + body)
+        time.sleep(0.05)
+    call = only(server, space)
+    assert (call.tool, call.success) == ("nap", True)  # it was begun, so it ends
+
+
+def test_a_call_whose_older_client_left_has_one_row(server: Running, space: str) -> None:
+    older = server.older(server.token(space), LAB)
+    older.send(message("nap", {"seconds": 0.2, "text": "left"}))
+    time.sleep(0.05)
+    older.close()
+    assert only(server, space).success
+
+
+def test_the_effect_and_its_row_are_one_transaction(
+    server: Running, space: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = server.client(server.token(space))
+    client.call("remember", {"text": "first"})
+    before = content_of(server.file(space), BOOKKEEPING)
+    assert unaudited(server, space, monkeypatch) == []
+    assert content_of(server.file(space), BOOKKEEPING) == before
+
+
+def unaudited(server: Running, space: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Texts that are stored although their row could not be written."""
+    append = audit.append
+
+    def full(store: Any, told: audit.Entry) -> int:
+        if store.space == space:
+            raise StorageFull("There is no room.")
+        return append(store, told)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(audit, "append", full)
+        answer = server.client(server.token(space)).call("remember", {"text": "unaudited"})
+        assert answer.error.startswith("STORAGE_FULL")
+    found = server.client(server.token(space)).call("recall", {"query": "unaudited"})
+    return [one["text"] for one in found.result["memories"] if one["text"] == "unaudited"]
+
+
+def test_a_row_outside_the_transaction_is_found_by_that_test(
+    server: Running, space: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_down = gates.Gate._write_down
+
+    def later(self: Any, opened: Any, store: Any, *rest: Any) -> None:
+        if store.open_unit is None:
+            write_down(self, opened, store, *rest)
+
+    run = gates.Gate._run
+
+    def run_then_write(self: Any, opened: Any, *rest: Any) -> Any:
+        outcome = run(self, opened, *rest)
+        with self._whole.library.lease(opened.caller.space) as leased:
+            write_down(self, opened, leased.store, "{}", None)
+        return outcome
+
+    monkeypatch.setattr(gates.Gate, "_write_down", later)
+    monkeypatch.setattr(gates.Gate, "_run", run_then_write)
+    assert unaudited(server, space, monkeypatch) == ["unaudited"]
+
+
+def test_a_read_is_written_down_before_it_is_answered(server: Running, space: str) -> None:
+    client = server.client(server.token(space))
+    for number in range(1, 4):
+        client.call("recall", {"query": "x"})
+        assert len(server.calls(space)) == number
+
+
+def test_large_arguments_and_results_are_told_by_their_hash(server: Running, space: str) -> None:
+    import hashlib
+
+    client = server.client(server.token(space))
+    text = "größe " * 3_000
+    identity = client.call("remember", {"text": text}).result["id"]
+    client.call("read", {"id": identity})
+    read, remember = server.calls(space)
+    whole = json.dumps({"text": text}, ensure_ascii=False, separators=(",", ":")).encode()
+    assert remember.arguments["_sha256"] == hashlib.sha256(whole).hexdigest()
+    assert remember.arguments["_original_size"] == len(whole)
+    assert read.result["_truncated"] and read.arguments == {"id": identity}
+
+
+def test_what_somebody_calls_themselves_is_only_a_value(server: Running, space: str) -> None:
+    forged = "ok\n  999  2026-01-01  forged"
+    client = server.client(server.token(space, user="ann"))
+    client.call(forged, {}, headers={"user-agent": "x" * 5_000})
+    call = only(server, space)
+    assert call.tool == forged.replace("\n", "\\n")
+    assert len(call.client) <= 200
+    told = cli("audit", "list", "--data", str(server.settings.data), "--space", space)
+    assert len(told.stdout.splitlines()) == 1
+
+
+def test_the_command_line_lists_and_verifies(server: Running, space: str) -> None:
+    ann = server.client(server.token(space, user="ann"))
+    bob = server.client(server.token(space, user="bob"))
+    ann.call("remember", {"text": "one"})
+    bob.call("recall", {"query": "one"})
+    bob.call("read", {"id": "nothing"})
+    where = ("--data", str(server.settings.data), "--space", space)
+
+    def nums(*options: str) -> list[int]:
+        told = cli("audit", "list", *where, "--json", *options)
+        assert told.returncode == (0 if told.stdout else 1), told.stderr
+        return [json.loads(line)["num"] for line in told.stdout.splitlines()]
+
+    assert nums() == [3, 2, 1]
+    assert nums("--tool", "recall", "--user", "bob", "--succeeded", "--before", "3") == [2]
+    assert nums("--failed", "--limit", "1") == [3]
+    assert nums("--since", "2999-01-01") == []
+    whole = cli("audit", "verify", *where, "--json")
+    head = json.loads(whole.stdout)["head"]
+    assert (whole.returncode, json.loads(whole.stdout)["rows"]) == (0, 3)
+    ann.call("recall", {"query": "more"})
+    assert cli("audit", "verify", *where, "--head", head).returncode == 0
+    with server.parts.library.lease(space) as opened, opened.store.maintain() as connection:
+        connection.execute("UPDATE audit SET caller = 'eve' WHERE num = 2")
+    broken = cli("audit", "verify", *where)
+    assert broken.returncode == 6 and "row 2" in broken.stdout
+    missing = cli("audit", "verify", "--data", str(server.settings.data), "--space", "nobody")
+    assert missing.returncode == 3
+
+
+def test_a_purge_over_the_command_line_leaves_no_trace(data: Path) -> None:
+    secret = "zqsecretzq the harbour lantern ledger orchard"
+    with running(data) as server:
+        client = server.client()
+        identity = client.call("remember", {"text": secret}, key="k1").result["id"]
+        for tool, arguments in (
+            ("recall", {"query": "harbour lantern"}),
+            ("read", {"id": identity, "history": True}),
+            ("context", {"about": "ledger"}),
+            ("revise", {"id": identity, "text": secret + " again"}),
+        ):
+            assert client.call(tool, arguments, key=f"k-{tool}").status == 200
+        with server.parts.library.lease("default") as space:
+            from commonplace.engine.model import Origin
+            from commonplace.engine.purge import check, purge
+
+            check(purge(space, [identity], Origin()))
+        assert server.verdict().faults == ()
+        assert client.call("remember", {"text": "after"}).status == 200
+        assert server.verdict().faults == ()
+    for path in data.rglob("*"):
+        assert not path.is_file() or b"zqsecretzq" not in path.read_bytes(), path
+
+
+def test_a_gate_is_audited_without_any_server(server: Running, space: str) -> None:
+    outcome = server.gate.perform(
+        Caller(space=space), Circumstances(), "commonplace", "remember", {"text": "x"}
+    )
+    assert outcome.error is None
+    assert only(server, space).caller == "local"

@@ -1,0 +1,140 @@
+"""The gate by itself: the one table, the one unit of work, and who a call is for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commonplace.dialects.contract import Caller, Circumstances, NotPermitted
+from commonplace.engine import audit
+from commonplace.engine.library import Library
+from commonplace.errors import NotFound
+from commonplace.server import served
+from commonplace.server.gate import Gate, Turn
+from commonplace.storage.system import open_system
+from server.harness import lab
+
+HERE = Circumstances(request="r1", client="tests", session="s1", address="192.0.2.1")
+
+
+@pytest.fixture
+def gate(data: Path) -> Iterator[Gate]:
+    library = Library(data, embedder=None)
+    with closing(library), closing(open_system(data)) as system:
+        yield Gate(library, system, [served.load("commonplace"), lab()])
+
+
+def calls(gate: Gate, space: str = "default") -> list[audit.Call]:
+    with gate._whole.library.lease(space) as opened:
+        return audit.listing(opened.store)
+
+
+def test_what_is_not_in_the_table_does_not_run(gate: Gate) -> None:
+    for dialect, name in (
+        ("commonplace", "nap"),
+        ("lab", "remember"),
+        ("", "remember"),
+        ("x", "y"),
+    ):
+        with pytest.raises(NotFound):
+            gate.perform(Caller(), HERE, dialect, name, {})
+        assert not gate.known(dialect, name)
+        assert not gate.permitted(Caller(), dialect, name)
+    assert len(calls(gate)) == 4
+
+
+def test_a_call_writes_into_its_callers_space_and_no_other(gate: Gate) -> None:
+    for space in ("ann", "bob"):
+        gate.perform(Caller(space=space), HERE, "commonplace", "remember", {"text": space})
+    for space in ("ann", "bob"):
+        memory = gate._whole.at(space)
+        assert [one.text for one in memory.browse()[0]] == [space]
+        (call,) = calls(gate, space)
+        assert (call.request, call.client, call.session) == ("r1", "tests", "s1")
+        assert call.address == "192.0.2.1"
+
+
+def test_a_stored_memory_says_who_stored_it(gate: Gate) -> None:
+    gate.perform(Caller(user="ann"), HERE, "commonplace", "remember", {"text": "x"})
+    (memory,) = gate._whole.browse()[0]
+    origin = memory.origin
+    assert (origin.user, origin.client, origin.tool, origin.session) == (
+        "ann", "tests", "remember", "s1",
+    )  # fmt: skip
+
+
+def test_a_call_is_one_operation_whatever_it_does(gate: Gate) -> None:
+    for text in ("one", "two"):
+        gate.perform(Caller(), HERE, "commonplace", "remember", {"text": text})
+    ids = [memory.id for memory in gate._whole.browse()[0]]
+    before = len(gate._whole.history.operations())
+    gate.perform(Caller(), HERE, "commonplace", "feedback", {"ids": ids, "useful": True})
+    assert len(gate._whole.history.operations()) == before + 1
+
+
+def test_a_tool_that_fails_half_way_leaves_nothing(gate: Gate) -> None:
+    outcome = gate.perform(Caller(), HERE, "lab", "break", {"text": "half"})
+    assert outcome.error is not None and outcome.error.code == "INTERNAL_ERROR"
+    assert "half" not in str(outcome.wire)
+    assert "r1" in str(outcome.wire)
+    assert gate._whole.browse()[1] == 0
+    (call,) = calls(gate)
+    assert (call.success, call.operation) == (False, 0)
+
+
+@pytest.mark.parametrize("scopes", [frozenset(), frozenset({"read"}), frozenset({"admin"})])
+def test_a_refusal_names_what_is_needed(gate: Gate, scopes: Any) -> None:
+    with pytest.raises(NotPermitted, match="needs the scope 'write'"):
+        gate.perform(Caller(scopes=scopes), HERE, "commonplace", "remember", {"text": "x"})
+    assert gate._whole.browse()[1] == 0
+
+
+def test_who_may_see_a_tool_may_use_it(gate: Gate) -> None:
+    dialect = served.load("commonplace")
+    for scope in ("read", "write", "delete", "admin"):
+        caller = Caller(scopes=frozenset({scope}))  # type: ignore[arg-type]
+        seen = {tool.name for tool in gate.visible(caller, dialect)}
+        assert seen == {tool.name for tool in dialect.tools if tool.scope == scope}
+    elsewhere = Caller(dialects=frozenset({"mama"}))
+    assert gate.visible(elsewhere, dialect) == []
+
+
+def test_a_call_ends_or_is_given_up_but_never_both() -> None:
+    def race(turn: Turn) -> list[bool]:
+        won: list[bool] = []
+        racing = [
+            threading.Thread(target=lambda move=move: won.append(move()))
+            for move in (turn.finish, turn.give_up)
+        ]
+        for thread in racing:
+            thread.start()
+        for thread in racing:
+            thread.join()
+        return won
+
+    for _ in range(300):
+        assert sorted(race(Turn())) == [False, True]
+
+
+def test_a_call_that_was_given_up_has_no_effect(gate: Gate) -> None:
+    turn = Turn()
+    assert turn.give_up()
+    outcome = gate.perform(Caller(), HERE, "commonplace", "remember", {"text": "late"}, turn)
+    assert outcome.error is not None and outcome.error.code == "TIMEOUT"
+    assert gate._whole.browse()[1] == 0
+    (call,) = calls(gate)
+    assert not call.success
+
+
+def test_a_key_is_nothing_without_its_caller_and_arguments(gate: Gate) -> None:
+    keyed = replace(HERE, idempotency_key="k")
+    for caller in (Caller(credential="a"), Caller(credential="b"), Caller(credential="a")):
+        for text in ("one", "two"):
+            gate.perform(caller, keyed, "commonplace", "remember", {"text": text})
+    assert gate._whole.browse()[1] == 4

@@ -1,0 +1,330 @@
+"""T1, T2: nothing of one space can be seen, changed or guessed from another.
+
+Every operation of the gate and every route is walked. A further dialect is covered once it is
+registered and has its rows in `vectors/operations.json` and `vectors/routes.json`; without them
+the first tests here fail. In a row, `ids` are the parameters that name something and `free` those
+that do not; `$own` and `$other` stand for two memories of the caller's. A route has `public`, `mcp`
+or the `operation` that it does, a `sample` of its path, `methods` and a `body`, with `$id` where
+something is named.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commonplace.engine import transfer
+from commonplace.engine.commonplace import Commonplace
+from commonplace.engine.conversations import Line
+from commonplace.engine.memories import Draft
+from server.harness import (
+    NEW,
+    OLD,
+    Answer,
+    Client,
+    Running,
+    content_of,
+    lab,
+    registered,
+    running,
+    served,
+    vectors,
+)
+
+CANARY = "zqcanaryzq"
+ROWS: dict[str, dict[str, Any]] = vectors("operations.json")
+ROUTES: dict[str, dict[str, Any]] = vectors("routes.json")
+_CHANGING = (
+    (re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"), "ID"),
+    (re.compile(r"\d{4}-\d\d-\d\dT[0-9:.]+(Z|\+00:00)"), "TIME"),
+    (re.compile(r"\b[0-9a-f]{16,}\b"), "HEX"),
+)
+
+
+@dataclass
+class Spaces:
+    """Alice, whose space is full of canaries, and Bob, who tries."""
+
+    server: Running
+    bob: Client
+    alice: dict[str, str] = field(default_factory=dict)
+    """A name of every kind of thing in Alice's space."""
+    own: dict[str, str] = field(default_factory=dict)
+
+    def before(self) -> tuple[str, dict[str, str]]:
+        with self.server.parts.library.lease("alice") as space:
+            told = transfer.digest(space)
+        return told, content_of(self.server.file("alice"))
+
+
+def fill(memory: Commonplace, word: str) -> dict[str, str]:
+    """Something of every kind, each with the word in all that it says."""
+    first, second, gone, old, who, point = memory.remember_many(
+        [
+            Draft(
+                text=f"{word} text {number}",
+                title=f"{word} title",
+                kind=kind,
+                tags=(f"{word}-tag",),
+                ref=f"{word}-ref-{number}",
+                attrs={"said": f"{word} attr"},
+                trust="stated",
+                pinned=number == 1,
+            )
+            for number, kind in enumerate(
+                ["note", "note", "note", "decision", "identity", "checkpoint"]
+            )
+        ]
+    )
+    memory.revise(first.id, text=f"{word} revised")
+    memory.forget(gone.id)
+    memory.supersede(old.id, f"{word} newer")
+    link = memory.links.add(first.id, second.id, "supports", reason=f"{word} reason")
+    fact = memory.facts.add(f"{word} subject", "knows", f"{word} object", memory=first.id)
+    cluster = memory.clusters.create(f"{word} cluster", digest=f"{word} digest")
+    memory.clusters.add(cluster.id, first.id, second.id)
+    artifact = memory.artifacts.create(f"# {word}", path=f"/{word}/one.md", title=f"{word} one")
+    memory.artifacts.review(artifact.id, "approved", reviewer=word, comments=f"{word} comment")
+    (line,) = memory.conversations.add(
+        f"{word}-talk", Line(speaker=word, text=f"{word} line", session=f"{word}-session")
+    )
+    memory.events.record("credit.given", first.id, {"why": f"{word} why"})
+    return {
+        "memory": first.id,
+        "ref": f"{word}-ref-0",
+        "forgotten": gone.id,
+        "superseded": old.id,
+        "identity": who.id,
+        "checkpoint": point.id,
+        "prefix": first.id[:8],
+        "link": link.id,
+        "fact": fact.id,
+        "cluster": cluster.id,
+        "artifact": artifact.id,
+        "path": f"/{word}/one.md",
+        "conversation": f"{word}-talk",
+        "session": f"{word}-session",
+        "line": line.memory.id,
+        "operation": memory.history.operations(limit=1)[0].id,
+        "tag": f"{word}-tag",
+    }
+
+
+@pytest.fixture(scope="module")
+def spaces(server: Running) -> Iterator[Spaces]:
+    library = server.parts.library
+    alice = fill(Commonplace(library=library, space="alice"), CANARY)
+    mine = Commonplace(library=library, space="bob")
+    own = {"own": mine.remember("bob's own").id, "other": mine.remember("bob's other").id}
+    own["operation"] = mine.history.operations(limit=1)[0].id
+    one = Spaces(server, server.client(server.token("bob", user="bob")), alice, own)
+    yield one
+
+
+def paths_of(dialect: str) -> tuple[str, ...]:
+    return served.DIALECTS[dialect].paths
+
+
+def missing_like(identity: str) -> str:
+    """A name of the same form that nobody has."""
+    if re.fullmatch(r"[0-9a-f]{8}-.*", identity):
+        return str(uuid.uuid4())
+    return identity.replace(CANARY, "zq" + uuid.uuid4().hex[:6] + "zq")[: len(identity)]
+
+
+def filled(row: dict[str, Any], own: dict[str, str], parameter: str, value: str) -> dict[str, Any]:
+    """Arguments that are right but for one parameter, which names something."""
+    shapes = [row["arguments"], *row.get("variants", [])]
+    shape = next((one for one in shapes if parameter in one), row["arguments"])
+
+    def put(told: Any) -> Any:
+        if isinstance(told, list):
+            return [put(one) for one in told]
+        return own[told[1:]] if isinstance(told, str) and told.startswith("$") else told
+
+    arguments = {name: put(told) for name, told in shape.items()}
+    arguments[parameter] = [value] if isinstance(shape.get(parameter), list) else value
+    return arguments
+
+
+def normal(answer: Answer, given: str) -> tuple[int, list[str], str]:
+    """An answer without what differs between any two answers."""
+    text = answer.body.decode().replace(given, "GIVEN")
+    for pattern, name in _CHANGING:
+        text = pattern.sub(name, text)
+    names = sorted(key.lower() for key, _ in answer.headers)
+    return answer.status, names, text
+
+
+def told(answer: Answer) -> str:
+    return answer.body.decode() + json.dumps(answer.headers)
+
+
+def leaks(spaces: Spaces, dialect: str, tool: str, row: dict[str, Any]) -> list[str]:
+    """What Bob learns or changes of Alice's by one operation."""
+    found = []
+    before = spaces.before()
+    for path in paths_of(dialect):
+        for era in (OLD, NEW):
+            for parameter in row["ids"]:
+                for kind, identity in spaces.alice.items():
+                    where = f"{dialect}.{tool} {parameter}={kind} at {path} ({era})"
+                    missing = missing_like(identity)
+                    foreign, absent = (
+                        spaces.bob.call(
+                            tool, filled(row, spaces.own, parameter, value), path=path, era=era
+                        )
+                        for value in (identity, missing)
+                    )
+                    if CANARY in told(foreign).replace(identity, ""):
+                        found.append(f"{where}: shows what is Alice's")
+                    if normal(foreign, identity) != normal(absent, missing):
+                        found.append(f"{where}: {foreign.body!r} is not {absent.body!r}")
+            arguments = filled(row, spaces.own, "", "")
+            arguments.pop("", None)
+            if dialect != "lab" and CANARY in told(
+                spaces.bob.call(tool, arguments, path=path, era=era)
+            ):
+                found.append(f"{dialect}.{tool} at {path}: shows what is Alice's unasked")
+    if spaces.before() != before:
+        found.append(f"{dialect}.{tool}: changed what is Alice's")
+    return found
+
+
+def test_every_operation_has_a_row(server: Running) -> None:
+    there = {(dialect, tool.name) for dialect, tool in server.gate.operations()}
+    assert there == {(dialect, tool) for dialect, tools in ROWS.items() for tool in tools}
+
+
+def test_every_route_has_a_row(server: Running) -> None:
+    assert sorted(set(server.routes())) == sorted(ROUTES)
+
+
+def test_every_listed_tool_has_a_row(server: Running) -> None:
+    client = server.client(server.token("lister"))
+    for name, where in served.DIALECTS.items():
+        for path in where.paths:
+            for era in (OLD, NEW):
+                listed = [tool["name"] for tool in client.listed(era, path)]
+                assert set(listed) <= set(ROWS[name])
+                assert len(listed) == len(served.load(name).tools)
+
+
+def test_every_parameter_that_could_name_something_is_looked_at(server: Running) -> None:
+    for dialect, tool in server.gate.operations():
+        row = ROWS[dialect][tool.name]
+        texts = {
+            name
+            for name, schema in tool.input.get("properties", {}).items()
+            if "string" in json.dumps(schema) or "enum" in schema
+        }
+        assert texts - {"trust"} == {*row["ids"], *row["free"]} - {"trust"}, (dialect, tool.name)
+
+
+def tools() -> list[tuple[str, str]]:
+    return [(name, tool.name) for name in served.DIALECTS for tool in served.load(name).tools]
+
+
+@pytest.mark.parametrize(("dialect", "tool"), tools())
+def test_nothing_of_another_space_is_seen_changed_or_guessed(
+    spaces: Spaces, dialect: str, tool: str
+) -> None:
+    assert leaks(spaces, dialect, tool, ROWS[dialect][tool]) == []
+
+
+@pytest.mark.parametrize("path", ROUTES)
+def test_no_route_tells_of_another_space(spaces: Spaces, path: str) -> None:
+    before = spaces.before()
+    row = ROUTES[path]
+    sample, body = row.get("sample", path), json.dumps(row.get("body"))
+    for identity in spaces.alice.values():
+        for method in row.get("methods", ("GET", "DELETE", "HEAD")):
+            missing = missing_like(identity)
+            foreign, absent = (
+                spaces.bob.request(
+                    method,
+                    sample.replace("$id", value) + f"?id={value}&being_id={value}&space=alice",
+                    json.loads(body.replace("$id", value)),
+                )
+                for value in (identity, missing)
+            )
+            assert CANARY not in told(foreign)
+            assert foreign.status == absent.status
+            if "$id" in sample + body:
+                assert normal(foreign, identity) == normal(absent, missing)
+    for name in ("space", "x-space", "x-commonplace-space", "mcp-session-id", "last-event-id"):
+        answer = spaces.bob.request("GET", sample, headers={name: "alice"})
+        assert CANARY not in told(answer)
+    assert spaces.before() == before
+
+
+def test_a_space_cannot_be_chosen_by_an_argument(spaces: Spaces) -> None:
+    for name in ("space", "tenant_id", "user_id", "being_id", "workspace_id"):
+        answer = spaces.bob.call("recall", {"query": CANARY, name: "alice"})
+        assert CANARY not in told(answer).replace(f'"{CANARY}"', "")
+        assert answer.json["result"]["isError"]
+
+
+def test_no_log_line_tells_of_another_space(spaces: Spaces) -> None:
+    for _ in range(3):
+        spaces.bob.call("read", {"id": spaces.alice["memory"]})
+    assert spaces.server.log.getvalue()
+    assert CANARY not in spaces.server.log.getvalue()
+
+
+def test_a_tool_without_a_tenant_is_found_by_this_matrix(data: Path) -> None:
+    with registered(lab()), running(data) as server:
+        alice = fill(Commonplace(library=server.parts.library, space="alice"), CANARY)
+        spaces = Spaces(server, server.client(server.token("bob")), alice)
+        found = leaks(spaces, "lab", "peek", {"arguments": {}, "ids": ["id"], "free": []})
+    assert any("shows what is Alice's" in one for one in found)
+    assert any("is not" in one for one in found)
+
+
+def test_answers_are_the_same_whatever_another_space_stores(server: Running) -> None:
+    library = server.parts.library
+    mine = Commonplace(library=library, space="carol")
+    words = [
+        "harbour", "lantern", "ledger", "orchard", "compass", "meadow", "granite", "violin",
+        "saffron", "kettle",
+    ]  # fmt: skip
+    mine.remember_many(
+        [
+            Draft(text=f"{one} {other} number {place}", ref=f"mine-{place}", tags=(one,))
+            for place, (one, other) in enumerate((a, b) for a in words[:6] for b in words)
+        ]
+    )
+    client = server.client(server.token("carol"))
+    asked = [
+        *(("recall", {"query": f"{a} {b}", "limit": 5, "why": True}) for a in words for b in words),
+        *(("recall", {"query": f"number {n}", "limit": 50}) for n in range(60)),
+        *(("read", {"id": f"mine-{n}", "history": True}) for n in range(20)),
+        *(("explore", {"id": f"mine-{n}"}) for n in range(5)),
+        *(("context", {"about": word}) for word in words),
+        *(("recall", {"query": word, "tags": [word]}) for word in words[:5]),
+    ]
+    assert len(asked) == 200
+
+    def answers() -> list[str]:
+        told = []
+        for tool, arguments in asked:
+            result = client.call(tool, arguments).json["result"]
+            if tool == "context":
+                result.pop("content")  # its delimiters are drawn anew each time
+            told.append(json.dumps(result))
+        return told
+
+    before = answers()
+    other = Commonplace(library=library, space="dave")
+    other.remember_many(
+        [Draft(text=f"{words[n % 10]} {words[n // 10 % 10]} {n}", tags=(words[n % 10],))
+         for n in range(1_000)]
+    )  # fmt: skip
+    assert answers() == before

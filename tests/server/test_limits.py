@@ -1,0 +1,316 @@
+"""T19: how large, how deep, how often, how long: each limit one below, at it, and one above."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commonplace.server import door, gate, serving
+from commonplace.server.door import DEPTH, MOST_CALLS, depth
+from commonplace.server.rates import MOST_BUCKETS, Rates
+from server.harness import Running, lab, message, registered, running, wait_until
+
+BODY = 20_000
+LAB = "/mcp/lab"
+
+
+@pytest.fixture(scope="module")
+def limited(shared_data: Path) -> Iterator[Running]:
+    """A server with small limits and tools that reach them."""
+    with registered(lab()), running(shared_data, body_bytes=BODY, call_seconds=0.4) as one:
+        yield one
+
+
+def padded(size: int) -> bytes:
+    """A call that stores something, of exactly so many bytes."""
+    empty = len(json.dumps(message("remember", {"text": ""})))
+    body = json.dumps(message("remember", {"text": "x" * (size - empty)})).encode()
+    assert len(body) == size
+    return body
+
+
+@pytest.mark.parametrize(("size", "status"), [(BODY - 1, 200), (BODY, 200), (BODY + 1, 413)])
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_body_has_a_size(limited: Running, size: int, status: int, chunked: bool) -> None:
+    body = padded(size)
+    headers = {"transfer-encoding": "chunked"} if chunked else {}
+    sent = b"%x\r\n%s\r\n0\r\n\r\n" % (size, body) if chunked else body
+    client = limited.client()
+    answer = client.request("POST", "/mcp", sent, headers)
+    client.close()
+    assert answer.status == status
+    if status == 413:
+        assert answer.json["error"]["code"] == "TOO_LARGE"
+
+
+def nested(levels: int) -> bytes:
+    """A message whose JSON is so many levels deep."""
+    inner = "[" * (levels - 1) + "]" * (levels - 1)
+    return b'{"jsonrpc":"2.0","id":1,"method":"ping","x":' + inner.encode() + b"}"
+
+
+@pytest.mark.parametrize(("levels", "ok"), [(DEPTH - 1, True), (DEPTH, True), (DEPTH + 1, False)])
+def test_json_has_a_depth(limited: Running, levels: int, ok: bool) -> None:
+    answer = limited.client().request("POST", "/mcp", nested(levels))
+    assert (b"TOO_DEEP" not in answer.body) == ok
+    assert answer.status == (200 if ok else 400)
+
+
+@pytest.mark.parametrize(
+    ("text", "levels"),
+    [
+        ("", 0),
+        ("[]", 1),
+        ("[[],[]]", 2),
+        ('{"a":{"b":[1]}}', 3),
+        ('"[[[["', 0),
+        (r'"\"[[["', 0),
+        (r'["\\", [ ]]', 2),
+        ('["[", "]]]]", [', 2),
+        ("]]]][", 1),
+        ('"[[[', 0),
+    ],
+)
+def test_depth_counts_brackets_outside_strings(text: str, levels: int) -> None:
+    found = depth(text.encode())
+    assert found == levels or text.startswith("]")
+
+
+def test_depth_of_a_hostile_text_is_found_at_once() -> None:
+    for hostile in (
+        b"[" * 65 + b'"' + b'\\"' * 500_000,
+        b'"' * 1_000_000,
+        b"[" * 1_000_000,
+        b"[" * 65 + b'"' + b"\\" * 999_999,
+        b'["' * 300_000,
+    ):
+        begun = time.perf_counter()
+        depth(hostile)
+        assert time.perf_counter() - begun < 2
+
+
+def test_a_batch_has_a_length(limited: Running) -> None:
+    reader = limited.client(limited.token("batches", {"read"}))
+    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "remember"}}
+    for count, status in ((MOST_CALLS - 1, 403), (MOST_CALLS, 403), (MOST_CALLS + 1, 413)):
+        assert reader.request("POST", "/mcp", [call] * count).status == status
+    assert len(limited.calls("batches")) == 2 * MOST_CALLS - 1
+
+
+@pytest.mark.parametrize(
+    ("size", "ok"),
+    [
+        (gate.RESPONSE_BYTES - 1, True),
+        (gate.RESPONSE_BYTES, True),
+        (gate.RESPONSE_BYTES + 1, False),
+    ],
+)
+def test_an_answer_has_a_size_and_one_that_is_too_large_has_no_effect(
+    limited: Running, size: int, ok: bool
+) -> None:
+    client = limited.client(path=LAB)
+    text = f"large {size}"
+    answer = client.call("large", {"size": size, "text": text})
+    assert answer.json["result"]["isError"] is not ok
+    if not ok:
+        assert answer.error.startswith("RESPONSE_TOO_LARGE")
+    found = client.call("recall", {"query": text}, path="/mcp").result["memories"]
+    assert (text in [one["text"] for one in found]) == ok
+
+
+def test_a_call_that_takes_too_long_has_no_effect_and_one_row(limited: Running) -> None:
+    client = limited.client(limited.token("naps", user="sleeper"), LAB)
+    in_time = client.call("nap", {"seconds": 0.1, "text": "stored"})
+    assert in_time.result["id"]
+    begun = time.monotonic()
+    late = client.call("nap", {"seconds": 0.9, "text": "never stored"})
+    assert time.monotonic() - begun < 0.85
+    assert late.error.startswith("TIMEOUT")
+    wait_until(lambda: len(limited.calls("naps")) == 2)
+    time.sleep(0.3)
+    slow, quick = sorted(limited.calls("naps"), key=lambda call: call.success)
+    assert (quick.tool, quick.success, slow.tool, slow.success) == ("nap", True, "nap", False)
+    assert slow.error.startswith("TIMEOUT") and slow.milliseconds >= 400
+    found = client.call("recall", {"query": "stored"}, path="/mcp").result["memories"]
+    assert [one["text"] for one in found] == ["stored"]
+
+
+def test_slow_calls_do_not_hold_up_others(limited: Running) -> None:
+    slow = [
+        threading.Thread(target=limited.client(path=LAB).call, args=("nap", {"seconds": 0.35}))
+        for _ in range(20)
+    ]
+    for thread in slow:
+        thread.start()
+    begun = time.monotonic()
+    assert limited.client().call("recall", {"query": "x"}).status == 200
+    assert time.monotonic() - begun < 0.3
+    for thread in slow:
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"content-type": "application/json"}, 200),
+        ({"content-type": "application/json; charset=utf-8"}, 200),
+        ({"content-encoding": "identity"}, 200),
+        ({"content-type": "text/json"}, 415),
+        ({"content-type": "text/plain"}, 415),
+        ({"content-type": "application/jsonx"}, 415),
+        ({"content-type": "multipart/form-data"}, 415),
+        ({"content-type": ""}, 415),
+        ({"content-encoding": "gzip"}, 415),
+        ({"content-encoding": "br"}, 415),
+        ({"content-encoding": "identity, gzip"}, 415),
+    ],
+)
+def test_a_body_is_plain_json(limited: Running, headers: dict[str, str], status: int) -> None:
+    body = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+    assert limited.client().request("POST", "/mcp", body, headers).status == status
+
+
+def test_a_chunked_body_without_a_type_is_refused(limited: Running) -> None:
+    body = json.dumps(message("remember", {"text": "untyped"})).encode()
+    raw = b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)
+    head = f"POST /mcp HTTP/1.1\r\nhost: 127.0.0.1:{limited.port}\r\n"
+    head += "accept: application/json, text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", limited.port), 5) as connection:
+        connection.sendall(head.encode() + raw)
+        assert connection.recv(100).startswith(b"HTTP/1.1 415")
+
+
+def opened(server: Running, raw: bytes) -> socket.socket:
+    connection = socket.create_connection(("127.0.0.1", server.port), 10)
+    connection.sendall(raw)
+    return connection
+
+
+def test_a_slow_body_is_not_waited_for(limited: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(door, "BODY_SECONDS", 0.3)
+    head = f"POST /mcp HTTP/1.1\r\nhost: localhost:{limited.port}\r\n"
+    head += "content-type: application/json\r\ncontent-length: 100\r\n\r\n{"
+    with opened(limited, head.encode()) as connection:
+        assert connection.recv(100).startswith(b"HTTP/1.1 408")
+
+
+@pytest.mark.parametrize("raw", [b"", b"GET /hea", b"GET /health HTTP/1.1\r\nx-slow: "])
+def test_a_slow_head_is_not_waited_for(
+    data: Path, monkeypatch: pytest.MonkeyPatch, raw: bytes
+) -> None:
+    monkeypatch.setattr(serving, "HEAD_SECONDS", 0.3)
+    with running(data) as server, opened(server, raw) as connection:
+        begun = time.monotonic()
+        assert connection.recv(1000) in (b"",)
+        assert time.monotonic() - begun < 5
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [("x-large", "x" * 1_000_000)],
+        [(f"x-{number}", "y" * 50) for number in range(20_000)],
+        [("authorization", "Bearer " + "z" * 1_000_000)],
+    ],
+)
+def test_huge_headers_are_refused(limited: Running, headers: list[tuple[str, str]]) -> None:
+    head = f"GET /health HTTP/1.1\r\nhost: localhost:{limited.port}\r\n"
+    head += "".join(f"{name}: {value}\r\n" for name, value in headers)
+    connection = socket.create_connection(("127.0.0.1", limited.port), 10)
+    try:
+        connection.sendall(head.encode() + b"\r\n")
+        told = connection.recv(1000)
+    except ConnectionError:
+        told = b""  # it hung up before it had read everything
+    connection.close()
+    assert told == b"" or told.startswith((b"HTTP/1.1 400", b"HTTP/1.1 431"))
+    assert limited.client().request("GET", "/health").status == 200
+
+
+@pytest.fixture
+def slow_refill(data: Path) -> Iterator[Running]:
+    with running(data, rate=0.5, burst=6) as one:
+        yield one
+
+
+def test_an_address_may_ask_so_often_and_is_told_when_again(slow_refill: Running) -> None:
+    client = slow_refill.client()
+    answers = [client.request("GET", "/health") for _ in range(8)]
+    assert [answer.status for answer in answers] == [200] * 6 + [429] * 2
+    assert 1 <= int(answers[-1].header("retry-after") or 0) <= 2
+    assert answers[-1].json["error"]["code"] == "RATE_LIMITED"
+    time.sleep(2.1)
+    assert client.request("GET", "/health").status == 200
+
+
+def test_a_credential_may_ask_so_often_from_wherever(data: Path) -> None:
+    with running(data, rate=0.5, burst=5) as server:
+        first, second = server.token("one"), server.token("two")
+
+        def ask(token: str, address: str) -> int:
+            """As from another machine."""
+            import asyncio
+
+            sent: list[Any] = []
+            scope = {
+                "type": "http", "method": "GET", "path": "/metrics", "raw_path": b"/metrics",
+                "query_string": b"", "client": (address, 1), "root_path": "", "scheme": "http",
+                "http_version": "1.1", "server": ("127.0.0.1", server.port),
+                "headers": [
+                    (b"host", f"localhost:{server.port}".encode()),
+                    (b"authorization", f"Bearer {token}".encode()),
+                ],
+            }  # fmt: skip
+
+            async def receive() -> Any:
+                return {"type": "http.request", "body": b"", "more_body": False}
+
+            async def send(told: Any) -> None:
+                sent.append(told)
+
+            asyncio.run(server.door(scope, receive, send))
+            return int(sent[0]["status"])
+
+        statuses = [ask(first, f"192.0.2.{number}") for number in range(6)]
+        assert statuses == [200] * 5 + [429]
+        assert ask(second, "192.0.2.99") == 200
+
+
+def test_wrong_tokens_are_slowed_down_and_right_ones_are_not(data: Path) -> None:
+    with running(data) as server:
+        right = server.client(server.token("right"))
+        wrong = server.client("cpt_wrong")
+        statuses = [
+            wrong.request("GET", "/metrics").status for _ in range(door.FAILURES_A_MINUTE + 3)
+        ]
+        assert statuses == [401] * door.FAILURES_A_MINUTE + [429] * 3
+        assert right.request("GET", "/metrics").status == 200
+        assert len(server.calls("system")) == door.FAILURES_A_MINUTE
+
+
+def test_buckets_hold_a_burst_and_are_refilled() -> None:
+    now = 0.0
+    rates = Rates(2.0, 4, clock=lambda: now)
+    assert [rates.take("a") for _ in range(5)] == [0, 0, 0, 0, 1]
+    assert rates.take("b") == 0
+    now = 0.49
+    assert rates.take("a") == 1
+    now = 0.5
+    assert (rates.wait("a"), rates.take("a"), rates.take("a")) == (0, 0, 1)
+    now = 1_000.0
+    assert [rates.take("a") for _ in range(5)] == [0, 0, 0, 0, 1]
+    assert Rates(0.1, 1, clock=lambda: now).wait("new") == 0
+
+
+def test_there_are_only_so_many_buckets() -> None:
+    rates = Rates(1.0, 1, clock=lambda: 0.0)
+    for number in range(MOST_BUCKETS + 10):
+        rates.take(str(number))
+    assert len(rates._buckets) == MOST_BUCKETS

@@ -1,0 +1,306 @@
+"""T3, T4, T5: what a credential allows, on every way in; and nothing by another way round."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from commonplace.dialects.contract import EVERYTHING, Caller, Scope
+from commonplace.engine.commonplace import Commonplace
+from commonplace.server.gate import Gate
+from server.harness import (
+    BOOKKEEPING,
+    NEW,
+    OLD,
+    Answer,
+    Client,
+    Running,
+    content_of,
+    headers_of,
+    lab,
+    message,
+    served,
+    vectors,
+)
+
+ROWS: dict[str, dict[str, Any]] = vectors("operations.json")
+ROUTES: dict[str, dict[str, Any]] = vectors("routes.json")
+CREDENTIALS: dict[str, frozenset[Scope]] = {
+    "none": frozenset(),
+    "read": frozenset({"read"}),
+    "write": frozenset({"write"}),
+    "delete": frozenset({"delete"}),
+    "admin": frozenset({"admin"}),
+    "full": frozenset({"read", "write", "delete"}),
+    "everything": EVERYTHING,
+}
+FORBIDDEN = -32003
+
+
+@dataclass
+class Holder:
+    """Somebody with a credential of one scope, in a space of their own."""
+
+    server: Running
+    scope: str
+    client: Client
+    caller: Caller
+    own: dict[str, str] = field(default_factory=dict)
+
+    def content(self) -> dict[str, str]:
+        return content_of(self.server.file(self.caller.space), BOOKKEEPING)
+
+    def arguments(self, dialect: str, tool: str) -> dict[str, Any]:
+        def put(told: Any) -> Any:
+            if isinstance(told, list):
+                return [put(one) for one in told]
+            return self.own[told[1:]] if isinstance(told, str) and told[:1] == "$" else told
+
+        return {name: put(told) for name, told in ROWS[dialect][tool]["arguments"].items()}
+
+
+@pytest.fixture(scope="module", params=CREDENTIALS)
+def holder(server: Running, request: pytest.FixtureRequest) -> Iterator[Holder]:
+    scope: str = request.param
+    space = f"of-{scope}"
+    memory = Commonplace(library=server.parts.library, space=space)
+    own = {"own": memory.remember("own").id, "other": memory.remember("other").id}
+    scopes = CREDENTIALS[scope]
+    # A token always has some scope; one that has none here is for somewhere else.
+    grant: dict[str, Any] = {} if scopes else {"dialects": frozenset({"penfield"})}
+    token = server.token(space, scopes or {"read"}, user=scope, **grant)
+    caller = Caller(space=space, user=scope, scopes=scopes)
+    yield Holder(server, scope, server.client(token), caller, own)
+
+
+def mcp_operations() -> list[tuple[str, str]]:
+    return [(name, tool.name) for name in served.DIALECTS for tool in served.load(name).tools]
+
+
+def allowed(scope: str, dialect: str, tool: str) -> bool:
+    """By the table that a person wrote."""
+    return ROWS[dialect][tool]["scope"] in CREDENTIALS[scope]
+
+
+def check_refused(answer: Answer, dialect: str, tool: str, identity: Any) -> None:
+    assert answer.status == 403, answer.body
+    challenge = answer.header("www-authenticate") or ""
+    assert 'error="insufficient_scope"' in challenge
+    assert f'scope="{ROWS[dialect][tool]["scope"]}"' in challenge
+    told = answer.json
+    assert (told["jsonrpc"], told["id"]) == ("2.0", identity)
+    assert told["error"]["code"] == FORBIDDEN
+
+
+def ran(wire: Any) -> bool:
+    """Whether a call got as far as its tool."""
+    return "result" in wire and "scope" not in json.dumps(wire["result"])
+
+
+def test_the_registry_says_what_a_person_wrote_down(server: Running) -> None:
+    registry = {(dialect, tool.name): tool.scope for dialect, tool in server.gate.operations()}
+    written = {(d, t): row["scope"] for d, tools in ROWS.items() for t, row in tools.items()}
+    assert registry == written
+
+
+@pytest.mark.parametrize("era", [OLD, NEW, "2025-03-26", "2025-06-18"])
+def test_streamable_http_lets_through_what_the_scope_allows(holder: Holder, era: str) -> None:
+    for number, (dialect, tool) in enumerate(mcp_operations()):
+        identity = f"call-{number}"
+        for path in served.DIALECTS[dialect].paths:
+            answer = holder.client.call(
+                tool, holder.arguments(dialect, tool), era=era, identity=identity, path=path
+            )
+            if allowed(holder.scope, dialect, tool):
+                assert answer.status == 200 and ran(answer.json), (tool, answer.body)
+            else:
+                check_refused(answer, dialect, tool, identity)
+
+
+def test_the_older_transport_lets_through_what_the_scope_allows(holder: Holder) -> None:
+    for name, where in served.DIALECTS.items():
+        older = holder.server.older(holder.client.token, where.paths[0])
+        for tool in served.load(name).tools:
+            told = older.call(tool.name, holder.arguments(name, tool.name), identity=7)
+            if allowed(holder.scope, name, tool.name):
+                assert ran(told), told
+            else:
+                check_refused(told, name, tool.name, 7)
+        older.close()
+
+
+def test_stdio_lets_through_what_the_scope_allows(holder: Holder) -> None:
+    for name in served.DIALECTS:
+        pipes = holder.server.stdio(holder.caller, name)
+        listed = pipes.ask({"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
+        callable_here = {
+            tool.name for tool in served.load(name).tools if allowed(holder.scope, name, tool.name)
+        }
+        assert {tool["name"] for tool in listed["result"]["tools"]} == callable_here
+        for tool in served.load(name).tools:
+            told = pipes.call(tool.name, holder.arguments(name, tool.name), identity=9)
+            assert told["id"] == 9
+            if allowed(holder.scope, name, tool.name):
+                assert ran(told), told
+            else:
+                assert told["error"]["code"] == FORBIDDEN, told
+
+
+@pytest.mark.parametrize("era", [OLD, NEW])
+def test_what_is_listed_can_be_called(holder: Holder, era: str) -> None:
+    for name, where in served.DIALECTS.items():
+        for path in where.paths:
+            listed = {tool["name"] for tool in holder.client.listed(era, path)}
+            assert listed == {
+                tool.name
+                for tool in served.load(name).tools
+                if allowed(holder.scope, name, tool.name)
+            }
+
+
+def test_routes_let_through_what_the_scope_allows(holder: Holder) -> None:
+    for path, row in ROUTES.items():
+        if "operation" not in row:
+            continue
+        dialect, operation = row["operation"]
+        sample = row.get("sample", path).replace("$id", holder.own["own"])
+        body = json.loads(json.dumps(row.get("body")).replace("$id", holder.own["own"]))
+        answer = holder.client.request(row.get("methods", ["GET"])[0], sample, body)
+        if allowed(holder.scope, dialect, operation):
+            assert answer.status < 300, answer.body
+        else:
+            assert answer.status == 403
+            assert "insufficient_scope" in (answer.header("www-authenticate") or "")
+            assert answer.json["error"]["code"] == "FORBIDDEN"
+
+
+def test_nothing_of_a_batch_runs_if_one_of_it_is_refused(holder: Holder) -> None:
+    for name, where in served.DIALECTS.items():
+        tools = [tool.name for tool in served.load(name).tools]
+        batch = [
+            message(tool, holder.arguments(name, tool), identity=number)
+            for number, tool in enumerate(tools)
+        ]
+        before = holder.content()
+        for era in ("2025-03-26", OLD):
+            answer = holder.client.request(
+                "POST", where.paths[0], batch, headers_of(era, "tools/call")
+            )
+            refused = [
+                number for number, tool in enumerate(tools) if not allowed(holder.scope, name, tool)
+            ]
+            if refused:
+                assert answer.status == 403
+                assert [one["id"] for one in answer.json] == refused
+                assert {one["error"]["code"] for one in answer.json} == {FORBIDDEN}
+            else:
+                assert answer.status == 400  # no version that is spoken here has batches
+            assert holder.content() == before
+
+
+def test_a_reader_changes_nothing_whatever_is_sent(server: Running) -> None:
+    space = "read-only"
+    memory = Commonplace(library=server.parts.library, space=space)
+    own = memory.remember("as it was").id
+    client = server.client(server.token(space, {"read"}))
+    before = content_of(server.file(space), BOOKKEEPING)
+    remember = message("remember", {"text": "x"})
+    sneaky: list[Any] = [
+        remember,
+        {**remember, "id": None},
+        {key: value for key, value in remember.items() if key != "id"},
+        {**remember, "method": "tools\u002fcall"},
+        [remember],
+        [[remember]],
+        {"jsonrpc": "2.0", "id": 1, "method": "ping", "params": remember},
+        message("REMEMBER", {"text": "x"}),
+        message("remember ", {"text": "x"}),
+        message("commonplace.remember", {"text": "x"}),
+        message("recall", {"query": "x", "undo": own}),
+        message("read", {"id": own, "text": "changed"}),
+        message("revise", {"id": own, "text": "changed"}),
+        message("forget", {"ids": [own]}),
+        message("feedback", {"ids": [own], "useful": False}),
+    ]
+    raw = [
+        b'{"jsonrpc":"2.0","id":1,"method":"ping","method":"tools/call",'
+        b'"params":{"name":"remember","arguments":{"text":"x"}}}',
+        b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"recall",'
+        b'"name":"remember","arguments":{"text":"x"}}}',
+        b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"remember",'
+        b'"arguments":{"text":"x"},"_meta":{"n":' + b"9" * 5_000 + b"}}}",
+        b"\xef\xbb\xbf" + json.dumps(remember).encode(),
+        json.dumps(remember).encode("utf-16"),
+    ]
+    for body in [*sneaky, *raw]:
+        for era in (OLD, NEW):
+            for path in ("/mcp", "/mcp/commonplace", "/mcp/somebody"):
+                answer = client.request("POST", path, body, headers_of(era, "tools/call"))
+                assert answer.status < 500, answer.body
+    for method in ("PUT", "PATCH", "DELETE"):
+        client.request(method, "/mcp/commonplace", remember)
+    assert content_of(server.file(space), BOOKKEEPING) == before
+
+
+def test_an_operation_without_a_scope_does_not_start(server: Running) -> None:
+    from dataclasses import replace
+
+    for scope in ("", "none", "root", None, "READ"):
+        odd = lab()
+        odd = replace(odd, tools=(replace(odd.tools[0], scope=scope),))  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="declares no scope"):
+            Gate(server.parts.library, server.parts.system, [odd])
+
+
+def test_the_same_name_twice_does_not_start(server: Running) -> None:
+    from dataclasses import replace
+
+    odd = lab()
+    with pytest.raises(ValueError, match="declared twice"):
+        twice = replace(odd, tools=(odd.tools[0], odd.tools[0]))
+        Gate(server.parts.library, server.parts.system, [twice])
+
+
+def test_a_credential_for_one_dialect_is_none_for_another(server: Running) -> None:
+    token = server.token("elsewhere", EVERYTHING, dialects=frozenset({"mama"}))
+    client = server.client(token)
+    assert client.listed() == []
+    assert client.call("recall", {"query": "x"}).status == 403
+
+
+BEING, OTHER = "7c9e6679-7425-40de-944b-e07fc1f90ae7", "00000000-7425-40de-944b-e07fc1f90ae7"
+
+
+@pytest.mark.parametrize(
+    ("address", "found"),
+    [
+        ("/mcp", True),
+        (f"/mcp/{BEING}", True),
+        (f"/mcp?being_id={BEING}", True),
+        (f"/mcp/{BEING}?being_id={BEING}", True),
+        (f"/mcp/{OTHER}", False),
+        (f"/mcp/{BEING.upper()}", False),
+        (f"/mcp/{BEING[:-1]}", False),
+        (f"/mcp/{BEING}%20", False),
+        (f"/mcp?being_id={OTHER}", False),
+        ("/mcp?being_id=", False),
+        (f"/mcp/{BEING}?being_id={OTHER}", False),
+        (f"/mcp/{OTHER}?being_id={BEING}", False),
+        (f"/mcp?being_id={BEING}&being_id={OTHER}", False),
+        (f"/mcp?being_id={OTHER}&being_id={BEING}", False),
+        (f"/mcp?being%5Fid={OTHER}", False),
+    ],
+)
+def test_a_path_that_names_another_being_than_the_token_is_not_there(
+    server: Running, address: str, found: bool
+) -> None:
+    client = server.client(server.token("beings", being=BEING))
+    for method, body in (("POST", message("recall", {"query": "x"})), ("DELETE", None)):
+        answer = client.request(method, address, body)
+        assert answer.status == (200 if found else 404), answer.body
+    if not found:
+        assert answer.json["error"]["code"] == "NOT_FOUND"

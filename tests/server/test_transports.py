@@ -1,0 +1,170 @@
+"""The ways in: two eras of streamable HTTP, the older stream of events, and standard input."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+import uuid
+from typing import Any
+
+import pytest
+
+from commonplace.dialects.contract import Caller
+from server.harness import NEW, OLD, Running, message, vectors, wait_until
+
+# A stream that is cut leaves a pair of the SDK's own unclosed behind; when they are collected, they
+# say so.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+ROUTES: dict[str, dict[str, Any]] = vectors("routes.json")
+ENDPOINTS = [row.get("sample", path) for path, row in ROUTES.items() if row.get("mcp")]
+
+
+@pytest.mark.parametrize("path", ENDPOINTS)
+@pytest.mark.parametrize("way", [OLD, "2025-06-18", "2025-03-26", NEW, "older"])
+def test_every_endpoint_speaks_every_version(server: Running, path: str, way: str) -> None:
+    token = server.token("versions")
+    text = f"{way} at {path}"
+    if way == "older":
+        older = server.older(token, path)
+        assert "result" in older.call("remember", {"text": text})
+        older.close()
+    else:
+        client = server.client(token, path)
+        assert client.call("remember", {"text": text}, era=way).result["id"]
+        assert client.listed(way)
+    found = server.client(token).call("recall", {"query": text, "limit": 50}).result["memories"]
+    assert text in [one["text"] for one in found]
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+def test_the_official_client_connects(server: Running, mode: str) -> None:
+    from mcp import ClientSession
+    from mcp.client.streamable_http import streamable_http_client
+
+    async def talk() -> list[str]:
+        url = f"http://127.0.0.1:{server.port}/mcp/commonplace"
+        async with (
+            streamable_http_client(url) as streams,
+            ClientSession(streams[0], streams[1]) as session,
+        ):
+            await session.initialize()
+            stored = await session.call_tool("remember", {"text": f"by the sdk {mode}"})
+            assert stored.structured_content["id"]
+            return [tool.name for tool in (await session.list_tools()).tools]
+
+    assert "remember" in asyncio.run(talk())
+
+
+def test_only_known_versions_are_spoken(server: Running) -> None:
+    client = server.client()
+    for version in ("1999-01-01", "2026-07-28x", "", "latest"):
+        body = message("recall", {"query": "x"})
+        answer = client.request("POST", "/mcp", body, {"mcp-protocol-version": version})
+        assert answer.status in (200, 400) and (answer.status == 400 or version == "")
+
+
+def test_there_is_no_session_to_take_over(server: Running) -> None:
+    client = server.client()
+    answer = client.call("recall", {"query": "x"})
+    assert answer.header("mcp-session-id") is None
+    for given in ("x", uuid.uuid4().hex):
+        assert (
+            client.call("recall", {"query": "x"}, headers={"mcp-session-id": given}).status == 200
+        )
+        assert client.request("DELETE", "/mcp", headers={"mcp-session-id": given}).json == {}
+    headers = {"mcp-protocol-version": OLD, "last-event-id": "1"}
+    assert client.request("GET", "/mcp", headers=headers).status == 405
+
+
+def test_the_stream_of_another_is_as_if_it_did_not_exist(server: Running) -> None:
+    older = server.older(server.token("mine", user="ann"))
+    body = message("remember", {"text": "forged"})
+    missing = f"/mcp/commonplace?session_id={uuid.uuid4().hex}"
+    for other in (
+        server.token("theirs", user="bob"),
+        server.token("mine", user="ann"),  # another credential of the same person
+        None,
+    ):
+        client = server.client(other)
+        answers = [client.request("POST", path, body) for path in (older.endpoint, missing)]
+        assert [answer.status for answer in answers] == [404, 404]
+        assert answers[0].body == answers[1].body
+    assert "result" in older.call("recall", {"query": "forged"})
+    assert (
+        older.call("recall", {"query": "forged"})["result"]["structuredContent"]["memories"] == []
+    )
+    older.close()
+
+
+def test_a_stream_ends_with_its_credential(server: Running) -> None:
+    from commonplace.server.credentials import Grant
+
+    credentials = server.parts.tokens.credentials
+    made = credentials.create(Grant(space="ends"))
+    older = server.older(made.token)
+    credentials.revoke(made.credential.id)
+    assert older.send(message("remember", {"text": "x"})).status == 401
+    begun = time.monotonic()
+    assert older._answer.read() is not None
+    assert time.monotonic() - begun < 5
+    older.close()
+    assert "Exception in ASGI" not in server.log.getvalue()
+    assert "without completing" not in server.log.getvalue()
+    assert "request failed" not in server.log.getvalue()
+    gc.collect()
+
+
+def test_streams_are_counted_and_given_back(server: Running) -> None:
+    def opened() -> str:
+        metrics = server.client().request("GET", "/metrics").body.decode()
+        return next(x for x in metrics.splitlines() if x.startswith("commonplace_open_streams "))
+
+    wait_until(lambda: opened().endswith(" 0.0"), 10)
+    streams = [server.older() for _ in range(3)]
+    assert opened().endswith(" 3.0")
+    for stream in streams:
+        stream.close()
+    wait_until(lambda: opened().endswith(" 0.0"), 10)
+
+
+def test_there_are_only_so_many_streams(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    from commonplace.server import http
+
+    monkeypatch.setattr(http, "STREAMS", 1)
+    first = server.older()
+    answer = server.client().request("GET", "/mcp", headers={"accept": "text/event-stream"})
+    assert answer.status == 503 and answer.header("retry-after")
+    first.close()
+
+
+def test_a_page_in_a_browser_is_not_a_client(server: Running) -> None:
+    answer = server.client().request("GET", "/mcp", headers={"accept": "text/html"})
+    assert answer.status == 405 and answer.header("allow")
+
+
+def test_calls_on_one_pipe_run_side_by_side_and_keep_their_ids(server: Running) -> None:
+    pipes = server.stdio(Caller(space="side-by-side", user="ann"))
+    for number in range(40):
+        pipes.tell(message("remember", {"text": f"line {number}"}, identity=f"id-{number}"))
+    import json
+
+    answers = [json.loads(pipes._from.readline()) for _ in range(40)]
+    assert {answer["id"] for answer in answers} == {f"id-{number}" for number in range(40)}
+    assert len({answer["result"]["structuredContent"]["id"] for answer in answers}) == 40
+    assert len(server.calls("side-by-side")) == 40
+
+
+def test_what_is_no_message_does_not_end_a_pipe(server: Running) -> None:
+    pipes = server.stdio(Caller(space="noise"))
+    for noise in ("", "x", "{", "[]", "null", '{"jsonrpc":"2.0"}', "\u2028"):
+        pipes._to.write(noise + "\n")
+    pipes._to.flush()
+    pipes.tell(message("recall", {"query": "x"}, identity="after"))
+    import json
+
+    for _ in range(10):
+        answer = json.loads(pipes._from.readline())
+        if answer.get("id") == "after":
+            break
+    assert answer["id"] == "after" and "result" in answer
