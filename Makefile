@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+CLIENTS := tests/clients/node_modules/.installed
 LOCOMO ?=
 
 .PHONY: serve test lint unit soak bench clean
@@ -26,6 +27,11 @@ $(VENV)/.bench: $(VENV)/.installed
 	$(BIN)/pip install --quiet --group bench
 	touch $@
 
+# Clients that others wrote, which the tests talk to the server with (Node.js 20 or newer, and npm).
+$(CLIENTS): tests/clients/package.json tests/clients/package-lock.json
+	npm ci --prefix tests/clients --no-audit --no-fund --ignore-scripts --loglevel error
+	touch $@
+
 test: lint unit
 
 lint: $(VENV)/.test
@@ -34,14 +40,14 @@ lint: $(VENV)/.test
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-unit: $(VENV)/.test
+unit: $(VENV)/.test $(CLIENTS)
 	$(BIN)/pytest -m "not soak"
 
 soak: $(VENV)/.test
 	$(BIN)/pytest -m soak
 
-bench: $(VENV)/.bench
+bench: $(VENV)/.bench $(CLIENTS)
 	$(BIN)/python -m bench $(if $(LOCOMO),--locomo $(LOCOMO))
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	rm -rf $(VENV) tests/clients/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

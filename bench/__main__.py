@@ -9,9 +9,11 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench import locomo, meaning, report, speed
+from bench import locomo, meaning, report, server, speed
 
 QUALITY = ("locomo", "meaning")
+MEASURED = {**speed.PARTS, **server.PARTS}
+GROUPS = {"speed": tuple(speed.PARTS), "server": tuple(server.PARTS), "quality": QUALITY}
 
 
 def _sizes(text: str) -> tuple[int, ...]:
@@ -20,9 +22,7 @@ def _sizes(text: str) -> tuple[int, ...]:
 
 def _arguments(given: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument(
-        "--only", action="append", choices=("speed", "quality", *speed.PARTS, *QUALITY)
-    )
+    parser.add_argument("--only", action="append", choices=(*GROUPS, *MEASURED, *QUALITY))
     parser.add_argument("--locomo", type=Path, help="locomo10.json; it is never part of this code")
     parser.add_argument("--sizes", type=_sizes, help="memories in one space, like 1000,100000")
     parser.add_argument(
@@ -34,10 +34,9 @@ def _arguments(given: Sequence[str]) -> argparse.Namespace:
 
 
 def _chosen(only: Sequence[str] | None) -> list[str]:
-    groups = {"speed": tuple(speed.PARTS), "quality": QUALITY}
     if not only:
-        return [*QUALITY, *speed.PARTS]
-    return [name for choice in only for name in groups.get(choice, (choice,))]
+        return [*QUALITY, *MEASURED]
+    return [name for choice in only for name in GROUPS.get(choice, (choice,))]
 
 
 def main(given: Sequence[str]) -> int:
@@ -53,7 +52,7 @@ def main(given: Sequence[str]) -> int:
         if name == "meaning":
             sections.append(meaning.measure())
         elif name != "locomo":
-            sections.append(speed.PARTS[name](plan))
+            sections.append(MEASURED[name](plan))
         elif asked.locomo:
             sections.append(locomo.measure(asked.locomo))
         else:

@@ -1,0 +1,427 @@
+"""The server against the SDK's own, with nothing behind it, and against another memory server."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import itertools
+import json
+import os
+import platform
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import IO, Any
+
+from bench import report, speed
+from bench.report import Row, Section, milliseconds, say
+from commonplace import Commonplace
+
+SIZE = 10_000
+CALLS, CALLS_QUICK = 300, 100
+ROUNDS = 7
+STARTS = 9
+ENTITIES = 1_000
+LOOKS = 50
+HANDSHAKE, NEWEST = "2025-11-25", "2026-07-28"
+HERE = Path(__file__).parent
+ECHO = [sys.executable, str(HERE / "echo.py")]
+OURS = [str(Path(sys.executable).with_name("commonplace"))]
+PACKAGES = HERE.parent / "tests" / "clients" / "node_modules"
+OTHER = PACKAGES / "@modelcontextprotocol" / "server-memory" / "dist" / "index.js"
+_ADDRESS = re.compile(r"http://([\d.]+:\d+)")
+_CLIENT = {"name": "bench", "version": "1"}
+
+
+# --- processes and what they cost ----------------------------------------------------------------
+
+
+def _environment(**more: str) -> dict[str, str]:
+    """Ours, with compiled bytecode as an installation leaves it, and nobody's settings."""
+    unwanted = ("PYTHONDONTWRITEBYTECODE", "COMMONPLACE_")
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(unwanted)}
+    return {**kept, **more}
+
+
+def _cpu(process: subprocess.Popen[Any]) -> float:
+    """Seconds of CPU that a running process has used, all threads and none of its children."""
+    if sys.platform == "linux":  # MAKE_PROCESS_CPUCLOCK of the kernel: nanoseconds, not ticks
+        return time.clock_gettime((~process.pid << 3) | 2)
+    told = subprocess.run(
+        ["ps", "-o", "time=", "-p", str(process.pid)], capture_output=True, text=True, check=True
+    )
+    parts = [float(part) for part in told.stdout.strip().replace("-", ":").split(":")]
+    return sum(
+        part * unit for part, unit in zip(reversed(parts), (1, 60, 3600, 86400), strict=False)
+    )
+
+
+@contextlib.contextmanager
+def _started(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, **options
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.terminate()
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+@contextlib.contextmanager
+def _scratch() -> Iterator[Path]:
+    """A directory on the disk the project lies on, where a sync is a sync."""
+    report.RESULTS.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="tmp-", dir=report.RESULTS) as directory:
+        yield Path(directory)
+
+
+def _timed(call: Callable[[], object]) -> float:
+    begun = time.perf_counter()
+    call()
+    return time.perf_counter() - begun
+
+
+# --- over HTTP -----------------------------------------------------------------------------------
+
+
+class _Http:
+    """A server process, and one connection to it that stays open."""
+
+    def __init__(self, process: subprocess.Popen[str], path: str) -> None:
+        self.process = process
+        self._path = path
+        self._connection = http.client.HTTPConnection(_where(process.stdout), timeout=60)
+        self._numbers = itertools.count(1)
+
+    def call(self, tool: str, arguments: dict[str, Any], version: str) -> dict[str, Any]:
+        """One `tools/call`, as a client of that protocol version sends it."""
+        params: dict[str, Any] = {"name": tool, "arguments": arguments}
+        headers = {
+            "content-type": "application/json",
+            "accept": "application/json, text/event-stream",
+            "mcp-protocol-version": version,
+        }
+        if version == NEWEST:
+            prefix = "io.modelcontextprotocol/"
+            params["_meta"] = {
+                f"{prefix}protocolVersion": version,
+                f"{prefix}clientInfo": _CLIENT,
+                f"{prefix}clientCapabilities": {},
+            }
+            headers |= {"mcp-method": "tools/call", "mcp-name": tool}
+        message = {
+            "jsonrpc": "2.0", "id": next(self._numbers), "method": "tools/call", "params": params
+        }  # fmt: skip
+        self._connection.request("POST", self._path, json.dumps(message), headers)
+        with self._connection.getresponse() as answer:
+            return _result(answer.read())
+
+
+def _where(told: IO[str] | None) -> str:
+    for line in told or ():
+        if found := _ADDRESS.search(line):
+            return found[1]
+    raise RuntimeError("the server did not start")
+
+
+def _result(body: str | bytes) -> dict[str, Any]:
+    answer = json.loads(body)
+    result: dict[str, Any] = answer.get("result") or {}
+    if "error" in answer or result.get("isError"):
+        raise RuntimeError(f"a call failed: {body!r}")
+    return result
+
+
+@contextlib.contextmanager
+def _serving(command: Sequence[str], path: str, **environment: str) -> Iterator[_Http]:
+    with _started(command, env=_environment(**environment)) as process:
+        yield _Http(process, path)
+
+
+def _per_call(server: _Http, calls: Sequence[Callable[[], object]]) -> float:
+    """Seconds of the server's CPU for one of the calls."""
+    before = _cpu(server.process)
+    for call in calls:
+        call()
+    return (_cpu(server.process) - before) / len(calls)
+
+
+def over_http(plan: speed.Plan) -> Section:
+    """CPU of the server process for one call, beside a bare echo tool in the same minutes."""
+    size = min(SIZE, plan.largest)
+    corpus = plan.corpus.first(size)
+    count = min(len(corpus.queries), 100)
+    calls, rounds = (CALLS, ROUNDS) if plan.rounds > 2 else (CALLS_QUICK, 3)
+    with _scratch() as scratch:
+        data = scratch / "data"
+        shutil.copytree(speed.store_of(size, corpus), data)
+        with Commonplace(data) as memory:
+            ids = [one.id for one in memory.browse(limit=100)[0]]
+        unlimited = {"COMMONPLACE_RATE": "1000000", "COMMONPLACE_BURST": "1000000"}
+        ours_command = [*OURS, "serve", "--data", str(data), "--port", "0"]
+        with (
+            _serving([*ECHO, "http"], "/mcp") as echo,
+            _serving(ours_command, "/mcp/commonplace", **unlimited) as ours,
+        ):
+            say(f"warming {count} queries over {size:,} memories")
+            for query in corpus.queries[:count]:
+                found = ours.call("recall", {"query": query}, NEWEST)["structuredContent"]
+                assert len(found["memories"]) == 10
+                assert "degraded" not in found
+            rows = []
+            for version in (NEWEST, HANDSHAKE):
+                kinds = {
+                    "echo": (echo, "echo", [{"text": identity} for identity in ids]),
+                    "read": (ours, "read", [{"id": identity} for identity in ids]),
+                    "recall": (ours, "recall", [{"query": q} for q in corpus.queries[:count]]),
+                }
+                taken: dict[str, list[float]] = {kind: [] for kind in kinds}
+                for number in range(rounds + 1):
+                    say(f"calls over HTTP, {version}, round {number + 1} of {rounds + 1}")
+                    for kind, (server, tool, arguments) in kinds.items():
+                        given = itertools.islice(itertools.cycle(arguments), calls)
+                        asked = [partial(server.call, tool, each, version) for each in given]
+                        taken[kind].append(_per_call(server, asked))
+                rows += _http_rows(version, size, {k: v[1:] for k, v in taken.items()})
+    notes = [
+        "CPU of the server process; both servers run at the same time, rounds in turn, medians",
+        "the queries are a fixed list, asked before: their vectors come from the query cache",
+        f"stateless, JSON answers, one connection, {calls} calls a round, {rounds} rounds",
+        "every call of ours also writes an audit row, and that to disk before it answers",
+    ]
+    return Section("Server over streamable HTTP", rows, notes)
+
+
+def _http_rows(version: str, size: int, taken: dict[str, list[float]]) -> list[Row]:
+    rows = []
+    floor = statistics.median(taken["echo"])
+    for kind, most in (("read", 1.5), ("recall", 5.0)):
+        ratio = statistics.median(
+            mine / bare for mine, bare in zip(taken[kind], taken["echo"], strict=True)
+        )
+        middle = statistics.median(taken[kind])
+        among = f" among {size:,}" if kind == "recall" else ""
+        rows.append(
+            Row(
+                name=f"{kind}{among}, {version}, CPU a call",
+                measured=milliseconds(middle),
+                against=f"SDK echo {milliseconds(floor)}",
+                ratio=ratio,
+                target=f"≤ {most:g}×",
+                ok=ratio <= most,
+                values={kind: middle, "echo": floor},
+            )
+        )
+    return rows
+
+
+# --- over stdio ----------------------------------------------------------------------------------
+
+
+class _Stdio:
+    """A server that was started by its client, and the handshake with it."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self.process = process
+        self._in, self._out = process.stdin, process.stdout
+        self._numbers = itertools.count(1)
+        self.ask(
+            "initialize",
+            {"protocolVersion": HANDSHAKE, "capabilities": {}, "clientInfo": _CLIENT},
+        )
+        self._send({"method": "notifications/initialized"})
+
+    def _send(self, message: dict[str, Any]) -> None:
+        self._in.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+        self._in.flush()
+
+    def ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        """The result of one request."""
+        self._send({"id": next(self._numbers), "method": method, "params": params})
+        for line in self._out:
+            if '"id"' in line:
+                return _result(line)
+        raise RuntimeError("the server went away")
+
+    def call(self, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """The result of one tool."""
+        return self.ask("tools/call", {"name": tool, "arguments": arguments})
+
+
+@contextlib.contextmanager
+def _talking(command: Sequence[str], **environment: str) -> Iterator[_Stdio]:
+    pipes = {"stdin": subprocess.PIPE, "env": _environment(**environment)}
+    with _started(command, **pipes) as process:
+        try:
+            yield _Stdio(process)
+        finally:
+            process.kill()  # a client that goes away may leave a reader waiting for its input
+
+
+def _first_answer(command: Sequence[str], tool: str, arguments: dict[str, Any]) -> float:
+    """CPU of a fresh process until its first tool call was answered."""
+    with _talking(command) as server:
+        server.call(tool, arguments)
+        return _cpu(server.process)
+
+
+def cold(plan: speed.Plan) -> Section:
+    """A client starts the server and calls one tool that needs no embedding."""
+    starts = max(STARTS if plan.rounds > 2 else 3, 1)
+    with _scratch() as scratch:
+        data = scratch / "data"
+        with Commonplace(data, embedding="none") as memory:
+            identity = memory.remember("The heron nests by the weir.").id
+        command = [*OURS, "mcp", "--data", str(data)]
+        mine, bare = [], []
+        for number in range(starts + 1):  # the first compiles what is not compiled yet
+            say(f"cold start {number} of {starts}")
+            bare.append(_first_answer([*ECHO, "stdio"], "echo", {"text": identity}))
+            mine.append(_first_answer(command, "read", {"id": identity}))
+    ratio = statistics.median(m / b for m, b in zip(mine[1:], bare[1:], strict=True))
+    middle, floor = statistics.median(mine[1:]), statistics.median(bare[1:])
+    row = Row(
+        name="commonplace mcp to the first answer, CPU",
+        measured=milliseconds(middle),
+        against=f"SDK echo {milliseconds(floor)}",
+        ratio=ratio,
+        target="≤ 1.3×",
+        ok=ratio <= 1.3,
+        values={"commonplace": middle, "echo": floor},
+    )
+    notes = [f"initialize, then read; bytecode is compiled; medians of {starts} starts in turn"]
+    return Section("Server started over stdio", [row], notes)
+
+
+# --- beside another memory server ----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What it took to store, search and read, in seconds."""
+
+    store: float
+    search: float
+    read: float
+    cpu: float
+
+
+def _work(
+    server: _Stdio,
+    store: Callable[[int], object],
+    search: Callable[[int], object],
+    read: Callable[[int], object],
+    entities: int,
+) -> _Work:
+    begun, spent = time.perf_counter(), _cpu(server.process)
+    for number in range(entities):
+        store(number)
+    stored = (time.perf_counter() - begun) / entities
+    looked = range(0, entities, max(1, entities // LOOKS))
+    found = statistics.median(_timed(partial(search, number)) for number in looked)
+    got = statistics.median(_timed(partial(read, number)) for number in looked)
+    return _Work(stored, found, got, _cpu(server.process) - spent)
+
+
+def _ours(scratch: Path, embedding: str, texts: Sequence[str], words: Sequence[str]) -> _Work:
+    ids: list[str] = []
+    command = [*OURS, "mcp", "--data", str(scratch / embedding), "--embedding", embedding]
+    with _talking(command) as server:
+
+        def store(number: int) -> None:
+            ids.append(server.call("remember", {"text": texts[number]})["structuredContent"]["id"])
+
+        def search(number: int) -> None:
+            found = server.call("recall", {"query": words[number]})["structuredContent"]
+            assert found["memories"]
+
+        def read(number: int) -> None:
+            server.call("read", {"id": ids[number]})
+
+        return _work(server, store, search, read, len(texts))
+
+
+def _theirs(scratch: Path, texts: Sequence[str], words: Sequence[str]) -> _Work:
+    with _talking([_node(), str(OTHER)], MEMORY_FILE_PATH=str(scratch / "memory.jsonl")) as server:
+
+        def store(number: int) -> None:
+            entity = {
+                "name": f"memory {number}", "entityType": "note", "observations": [texts[number]]
+            }  # fmt: skip
+            server.call("create_entities", {"entities": [entity]})
+
+        def search(number: int) -> None:
+            # It looks for the query as a part of a text, so it is asked for one word.
+            server.call("search_nodes", {"query": words[number].split()[0]})
+
+        def read(number: int) -> None:
+            server.call("open_nodes", {"names": [f"memory {number}"]})
+
+        return _work(server, store, search, read, len(texts))
+
+
+def _node() -> str:
+    machine = {"x86_64": "x64", "aarch64": "arm64"}.get(platform.machine(), "")
+    there = PACKAGES / f"node-{sys.platform}-{machine}" / "bin" / "node"
+    return str(there) if there.exists() else "node"
+
+
+def beside(plan: speed.Plan) -> Section:
+    """The same work for the official memory server and for ours, one call at a time."""
+    title = "Beside @modelcontextprotocol/server-memory, over stdio"
+    if not OTHER.exists():
+        say("the other memory server is left out: make tests/clients/node_modules/.installed")
+        return Section(title, [], ["left out: its npm package is not installed"])
+    entities = min(ENTITIES, plan.largest)
+    texts = plan.corpus.texts[:entities]
+    words = [" ".join(sorted(text.rstrip(".").lower().split(), key=len)[-4:]) for text in texts]
+    with _scratch() as scratch:
+        say(f"storing {entities:,} in the other memory server, then in ours twice")
+        theirs = _theirs(scratch, texts, words)
+        plain = _ours(scratch, "none", texts, words)
+        whole = _ours(scratch, "builtin", texts, words)
+    rows = []
+    for name, attribute in (
+        (f"store one of {entities:,}, mean", "store"),
+        ("search, p50", "search"),
+        ("read one, p50", "read"),
+        ("CPU of the server for all of it", "cpu"),
+    ):
+        other: float = getattr(theirs, attribute)
+        for what, work in (("words alone", plain), ("with the model", whole)):
+            mine: float = getattr(work, attribute)
+            rows.append(
+                Row(
+                    name=f"{name}, {what}",
+                    measured=milliseconds(mine),
+                    against=f"server-memory {milliseconds(other)}",
+                    ratio=mine / other,
+                    values={"commonplace": mine, "server-memory": other},
+                )
+            )
+    notes = [
+        "one call a memory; ours is on disk when it answers, theirs rewrites its file unsynced",
+        "theirs finds parts of words, ours words and, with the model, meaning",
+    ]
+    return Section(title, rows, notes)
+
+
+PARTS: dict[str, Callable[[speed.Plan], Section]] = {
+    "server-http": over_http,
+    "server-cold": cold,
+    "server-beside": beside,
+}
