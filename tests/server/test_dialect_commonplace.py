@@ -20,7 +20,7 @@ from server.harness import NEW, OLD, Answer, Client, Running
 
 TOOLS = {tool.name: tool for tool in DIALECT.tools}
 # What models read. If it changes on purpose, put the new hash here.
-LISTED = "8f04acff984131b3064e2382a3dd8c9310c26d42da9f395bf2b32e3a36ab405a"
+LISTED = "3061e853abe79e5f312885e502bcd1b4a00fb33067673b1247d65556c1ff5264"
 _numbers = iter(range(10_000))
 
 
@@ -232,6 +232,21 @@ def test_a_long_text_is_recalled_as_an_excerpt_and_read_whole(agent: Agent) -> N
     assert "text" not in found and found["chars"] == len(text)
     assert "saffron violin" in found["excerpt"] and len(found["excerpt"]) <= 2_100
     assert agent.read(id=identity)["memory"]["text"] == text
+
+
+def test_a_very_long_text_is_read_in_parts(agent: Agent) -> None:
+    text = "".join(f"line {number} é猫👩\n" for number in range(30_000))
+    assert len(text) > 400_000
+    stored = agent.remember(text=text)["id"]
+    parts, start = [], 0
+    while start < len(text):
+        memory = agent.read(id=stored, start=start)["memory"]
+        assert memory["chars"] == len(text) and len(memory["text"]) <= 200_000
+        parts.append(memory["text"])
+        start += len(memory["text"])
+    assert "".join(parts) == text
+    assert agent.read(id=stored, start=len(text))["memory"]["text"] == ""
+    assert "start" in agent.error("read", id=stored, start=-1)
 
 
 def test_long_texts_do_not_close_the_way_to_the_context(agent: Agent) -> None:

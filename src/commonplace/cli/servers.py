@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from commonplace.cli.options import AsJson, Data, Embedding, Space, library
-from commonplace.cli.terminal import visible
+from commonplace.cli.terminal import emit, one_line, say
 
 if TYPE_CHECKING:
     from commonplace.storage.sqlite import Store
@@ -115,17 +114,12 @@ def list_calls(
         if as_json:
             row = {name: getattr(call, name) for name in engine.Call.__slots__}
             row["at"] = iso(call.at)
-            sys.stdout.write(json.dumps(row, ensure_ascii=False) + "\n")
+            emit(row)
         else:
             outcome = "ok" if call.success else call.error
             who = f"{call.caller or '-'} {call.address}".strip()
-            sys.stdout.write(
-                visible(
-                    f"{call.num:>6}  {iso(call.at)}  {call.dialect}.{call.tool}  {who}"
-                    f"  {call.milliseconds} ms  {outcome}"
-                )
-                + "\n"
-            )
+            told = f"{call.dialect}.{call.tool}  {who}  {call.milliseconds} ms  {outcome}"
+            say(f"{call.num:>6}  {iso(call.at)}  {one_line(told, 400)}")
     if not calls:
         raise typer.Exit(1)
 
@@ -148,12 +142,12 @@ def verify_chain(
     if as_json:
         faults = [{"row": fault.num, "what": fault.what} for fault in verdict.faults]
         told = {"rows": verdict.rows, "head": verdict.head, "faults": faults}
-        sys.stdout.write(json.dumps(told) + "\n")
+        emit(told)
     else:
         for fault in verdict.faults:
-            sys.stdout.write(f"row {fault.num}: {fault.what}\n")
+            say(f"row {fault.num}: {fault.what}")
         state = "broken" if verdict.faults else "whole"
-        sys.stdout.write(f"{verdict.rows} rows, chain {state}, head {verdict.head or '-'}\n")
+        say(f"{verdict.rows} rows, chain {state}, head {verdict.head or '-'}")
     if verdict.faults:
         raise typer.Exit(6)
 

@@ -43,10 +43,26 @@ class _Patient(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start to wait."""
         super().connection_made(transport)
-        self.loop.call_later(HEAD_SECONDS, self._wait_no_longer)
+        self._timer: asyncio.TimerHandle | None = None
+        self._watch()
+
+    def data_received(self, data: bytes) -> None:
+        """Go on waiting until the head of the first request, or of a further one, is there."""
+        super().data_received(data)
+        self._watch()
+
+    def _watch(self) -> None:
+        if self._serving() and self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        elif not self._serving() and self._timer is None:
+            self._timer = self.loop.call_later(HEAD_SECONDS, self._wait_no_longer)
+
+    def _serving(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
 
     def _wait_no_longer(self) -> None:
-        if self.cycle is None and not self.transport.is_closing():
+        if not self._serving() and not self.transport.is_closing():
             self.transport.close()
 
 

@@ -11,6 +11,7 @@ from commonplace.errors import InvalidInput
 from commonplace.text import prose
 from commonplace.text.snippets import snippet
 
+PART_CHARS = 200_000  # what `read` gives of a text at once
 WHOLE_CHARS = 2_000  # a longer text is recalled as an excerpt; `read` has all of it
 RECENT = 8
 PINNED = 20
@@ -59,11 +60,15 @@ def recall(
     return answer
 
 
-def read(call: Call, *, id: str, history: bool, as_of: str | None = None) -> Any:
-    """One memory, whole, with its links."""
+def read(call: Call, *, id: str, start: int, history: bool, as_of: str | None = None) -> Any:
+    """One memory, whole, with its links; a very long text in parts."""
     memory = call.memory.get(id, as_of=as_of)
+    shown = presented(memory)
+    if start or len(memory.text) > PART_CHARS:
+        shown["text"] = memory.text[start : start + PART_CHARS]
+        shown["chars"] = len(memory.text)
     answer: dict[str, Any] = {
-        "memory": presented(memory),
+        "memory": shown,
         "links": [shown_link(link) for link in call.memory.links.of(memory.id, as_of=as_of)],
     }
     if history:
@@ -72,7 +77,7 @@ def read(call: Call, *, id: str, history: bool, as_of: str | None = None) -> Any
                 "since": iso(version.since),
                 "until": iso(version.until),
                 "operation": version.operation,
-                **presented(version.memory),
+                **presented(version.memory, ""),
             }
             for version in call.memory.history.versions(id)
         ]
@@ -302,10 +307,14 @@ TOOLS = (
     Tool(
         name="read",
         title="Read",
-        description="Read one memory whole, with its links, now or as_of a time.",
+        description="Read one memory with its links, now or as_of a time; a text longer than"
+        " 200000 chars in parts, by start.",
         scope="read",
         handler=read,
-        input=_takes(["id"], id=_TEXT, as_of=_TEXT, history=_FLAG),
+        input=_takes(
+            ["id"], id=_TEXT, as_of=_TEXT, history=_FLAG,
+            start={"type": "integer", "minimum": 0, "default": 0},
+        ),
         output=_gives("memory", "links"),
     ),
     Tool(
