@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from operator import itemgetter
 from typing import Any, Literal
 
 from commonplace.storage.tables import Row
@@ -52,7 +53,7 @@ class Origin:
 
     def dump(self) -> str:
         """The stored form."""
-        if self == NOBODY:
+        if self is NOBODY or self == NOBODY:
             return "{}"
         return json.dumps(self.as_dict(), ensure_ascii=False, separators=(",", ":"))
 
@@ -66,6 +67,11 @@ class Origin:
 
 
 NOBODY = Origin()
+
+_MEMORY = itemgetter(
+    "id", "kind", "title", "text", "tags", "importance", "confidence", "credit", "state", "pinned",
+    "occurred_at", "created_at", "updated_at", "ref", "attrs", "origin", "trust", "seq", "num",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,27 +102,31 @@ class Memory:
     @classmethod
     def of(cls, row: Row) -> Memory:
         """From a verified row."""
-        occurred = row["occurred_at"]
+        (
+            identity, kind, title, text, tags, importance, confidence, credit, state, pinned,
+            occurred, created, updated, ref, attrs, origin, trust, version, num,
+        ) = _MEMORY(row)  # fmt: skip
+        created_at = moment(created)
         return cls(
-            id=row["id"],
-            kind=row["kind"],
-            title=row["title"],
-            text=row["text"],
-            tags=tuple(json.loads(row["tags"])) if row["tags"] != "[]" else (),
-            importance=row["importance"],
-            confidence=row["confidence"],
-            credit=row["credit"],
-            state=row["state"],
-            pinned=bool(row["pinned"]),
-            occurred_at=None if occurred is None else moment(occurred),
-            created_at=moment(row["created_at"]),
-            updated_at=moment(row["updated_at"]),
-            ref=row["ref"],
-            attrs=json.loads(row["attrs"]) if row["attrs"] != "{}" else {},
-            origin=Origin.load(row["origin"]),
-            trust=row["trust"],
-            version=row["seq"],
-            num=row["num"],
+            identity,
+            kind,
+            title,
+            text,
+            () if tags == "[]" else tuple(json.loads(tags)),
+            importance,
+            confidence,
+            credit,
+            state,
+            bool(pinned),
+            None if occurred is None else moment(occurred),
+            created_at,
+            created_at if updated == created else moment(updated),
+            ref,
+            {} if attrs == "{}" else json.loads(attrs),
+            NOBODY if origin == "{}" else Origin.load(origin),
+            trust,
+            version,
+            num,
         )
 
     def as_dict(self) -> dict[str, Any]:
