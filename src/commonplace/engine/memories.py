@@ -5,20 +5,20 @@ from __future__ import annotations
 import json
 import struct
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from commonplace.engine import checks
 from commonplace.engine.filters import Filters, origin_labels, trust_labels
-from commonplace.engine.model import LIVE_STATES, TRUSTS, Memory, Origin, Usage, moment
+from commonplace.engine.model import LIVE_STATES, NOBODY, TRUSTS, Memory, Origin, Usage, moment
 from commonplace.engine.opened import OpenSpace, read_counter
 from commonplace.errors import Conflict, InvalidInput, NotFound
 from commonplace.storage import derived
-from commonplace.storage.sqlite import Unit, begin_all, new_id, now
+from commonplace.storage.sqlite import Unit, begin_all, new_id, new_ids, now
 from commonplace.storage.tables import MEMORIES, MESSAGES, Row
-from commonplace.text.analysis import analyse
 from commonplace.text.fold import fold, trigrams
 from commonplace.text.passages import Span, split
 
@@ -65,9 +65,9 @@ class Prepared:
     values: dict[str, Any]
     terms: bytes
     folded: str
-    spans: list[Span]
-    labels: list[str]
-    vectors: list[bytes] | None = None
+    spans: Sequence[Span]
+    labels: Sequence[str]
+    vectors: Sequence[bytes] | None = None
     lead: str = ""
     """What goes before each passage when it is embedded: its title, its speaker."""
     named: bool = False
@@ -80,31 +80,26 @@ class Prepared:
         return [self.lead + text[span.start : span.stop] for span in self.spans]
 
 
-def prepare(draft: Draft, origin: Origin, speaker: str = "") -> Prepared:
-    """Check a draft and analyse it; raises InvalidInput before anything is written."""
+def prepare(
+    draft: Draft, origin: Origin, speaker: str = "", *, fresh: str | None = None
+) -> Prepared:
+    """Check a draft and analyse it; raises InvalidInput before anything is written.
+
+    `fresh` is the id for a draft that brings none.
+    """
     if not isinstance(draft, Draft):
         raise InvalidInput("What is stored are drafts.", hint="Use Draft.", field="drafts")
-    whence = checks.origin(draft.origin or origin)
-    tags = checks.tags(draft.tags)
+    whence = draft.origin or origin
+    if whence is not NOBODY:
+        whence = checks.origin(whence)
     values: dict[str, Any] = {
-        "id": _identity(draft.id),
-        "kind": checks.kind(draft.kind),
-        "title": checks.optional(draft.title, "title", max_chars=checks.TITLE_CHARS),
+        "id": fresh if draft.id is None and fresh else _identity(draft.id),
         "text": checks.text(draft.text),
-        "tags": json.dumps(tags, ensure_ascii=False, separators=(",", ":")) if tags else "[]",
-        "importance": checks.share(draft.importance, "importance"),
-        "confidence": checks.share(draft.confidence, "confidence"),
-        "credit": checks.share(draft.credit, "credit"),
-        "state": checks.one_of(draft.state, "state", STATES),
-        "pinned": int(_flag(draft.pinned, "pinned")),
-        "occurred_at": checks.when(draft.occurred_at, "occurred_at"),
-        "created_at": checks.when(draft.created_at, "created_at"),
-        "ref": None if draft.ref is None else checks.text(
-            draft.ref, "ref", max_chars=checks.REF_CHARS),
-        "attrs": checks.attrs(draft.attrs),
         "origin": whence.dump(),
-        "trust": checks.one_of(draft.trust, "trust", TRUSTS),
-    }  # fmt: skip
+    }
+    for name, usual, stored, check in _FIELDS:
+        value = getattr(draft, name)
+        values[name] = stored if value is usual else check(value)
     prepared = analysed(values, speaker)
     prepared.named = draft.id is not None or draft.ref is not None
     if draft.vectors is not None:
@@ -114,30 +109,62 @@ def prepare(draft: Draft, origin: Origin, speaker: str = "") -> Prepared:
                 hint="Give one for each, or none.",
                 field="vectors",
             )
-        prepared.vectors = list(draft.vectors)
+        prepared.vectors = draft.vectors
     return prepared
+
+
+def _dump_tags(tags: Sequence[str]) -> str:
+    return json.dumps(tags, ensure_ascii=False, separators=(",", ":"))
+
+
+def _flag(value: object, name: str) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidInput(f"{name} must be true or false.", field=name)
+    return value
+
+
+def _field(name: str, check: Callable[[Any], Any]) -> tuple[str, Any, Any, Callable[[Any], Any]]:
+    """(name, its usual value, that as it is stored, the check that any other value needs)."""
+    usual = getattr(Draft(text="-"), name)
+    return name, usual, check(usual), check
+
+
+_FIELDS = (
+    _field("kind", checks.kind),
+    _field("title", partial(checks.optional, field="title", max_chars=checks.TITLE_CHARS)),
+    _field("tags", lambda tags: _dump_tags(checks.tags(tags))),
+    _field("importance", partial(checks.share, field="importance")),
+    _field("confidence", partial(checks.share, field="confidence")),
+    _field("credit", partial(checks.share, field="credit")),
+    _field("state", partial(checks.one_of, field="state", choices=STATES)),
+    _field("pinned", lambda pinned: int(_flag(pinned, "pinned"))),
+    _field("occurred_at", partial(checks.when, field="occurred_at")),
+    _field("created_at", partial(checks.when, field="created_at")),
+    _field("ref", lambda ref: None if ref is None else checks.text(
+        ref, "ref", max_chars=checks.REF_CHARS)),
+    _field("attrs", checks.attrs),
+    _field("trust", partial(checks.one_of, field="trust", choices=TRUSTS)),
+)  # fmt: skip
 
 
 def analysed(values: dict[str, Any], speaker: str = "") -> Prepared:
     """What finds a memory, computed from its values."""
-    title, text = values["title"], values["text"]
-    tags = json.loads(values["tags"]) if values["tags"] != "[]" else []
-    whole = "\n".join([part for part in (title, text, *tags) if part])
+    title, whole = values["title"], values["text"]
+    spans, labels = split(whole), list[str]()
+    if title:
+        whole = f"{title}\n{whole}" if whole else title
+    if values["tags"] != "[]":
+        tags = json.loads(values["tags"])
+        whole = "\n".join([part for part in (whole, *tags) if part])
+        labels += [f"tag:{tag}" for tag in tags]
+    if values["origin"] != "{}":
+        labels += origin_labels(Origin.load(values["origin"]))
+    labels += trust_labels(values["trust"])
     said = f"{speaker}: {whole}" if speaker else whole
     if values["occurred_at"] is not None:
         said = f"{_day(values['occurred_at'])} {said}"
-    spans = split(text)
-    origin = Origin.load(values["origin"])
     lead = (f"{title}\n" if title else "") + (f"{speaker}: " if speaker else "")
-    return Prepared(
-        values=values,
-        terms=derived.pack_terms(analyse(said)),
-        folded=fold(whole),
-        spans=spans,
-        labels=[*[f"tag:{tag}" for tag in tags], *origin_labels(origin),
-                *trust_labels(values["trust"])],
-        lead=lead,
-    )  # fmt: skip
+    return Prepared(values, derived.pack_text(said), fold(whole), spans, labels, None, lead)
 
 
 def _day(at: int) -> str:
@@ -208,14 +235,7 @@ def write_derived(
             raise InvalidInput(
                 f"A packed vector must have {size} bytes.", hint="Use pack().", field="vectors"
             )
-    derived.write_entries(
-        connection,
-        space.name,
-        [
-            derived.Entry(num, item.terms, _passages(item, model), item.labels, item.folded)
-            for num, item in zip(nums, prepared, strict=True)
-        ],
-    )
+    derived.write_entries(connection, space.name, nums, prepared, model)
     if embedder is not None:
         waiting = [num for num, item in zip(nums, prepared, strict=True) if item.vectors is None]
         for num in waiting:
@@ -223,15 +243,6 @@ def write_derived(
         if waiting:
             space.has_work = True
             space.wake()
-
-
-def _passages(item: Prepared, model: int | None) -> list[derived.Passage]:
-    if model is None or item.vectors is None:
-        return [derived.Passage(span, None, None) for span in item.spans]
-    return [
-        derived.Passage(span, model, vector)
-        for span, vector in zip(item.spans, item.vectors, strict=True)
-    ]
 
 
 def enqueue_embedding(connection: apsw.Connection, space: str, num: int) -> None:
@@ -248,8 +259,13 @@ def remember(space: OpenSpace, drafts: Sequence[Draft], origin: Origin) -> list[
     """Store drafts together: all of them, or none."""
     if not drafts:
         return []
+    origin = NOBODY if origin == NOBODY else origin
     with space.store.announced():
-        prepared = [prepare(draft, origin) for draft in drafts]
+        fresh = new_ids(len(drafts))
+        prepared = [
+            prepare(draft, origin, fresh=identity)
+            for draft, identity in zip(drafts, fresh, strict=True)
+        ]
         embed_now(space, prepared)
     item = (space, prepared)
     rows = space.store.together("remember", origin.as_dict(), _remember_all, item)
@@ -582,9 +598,3 @@ def _identity(value: object) -> str:
         raise InvalidInput(
             "id must be a UUID.", hint="Leave it out, and use ref for an id of yours.", field="id"
         ) from None
-
-
-def _flag(value: object, name: str) -> bool:
-    if not isinstance(value, bool):
-        raise InvalidInput(f"{name} must be true or false.", field=name)
-    return value

@@ -7,40 +7,107 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import apsw
 
-from commonplace.text.analysis import ANALYSIS_VERSION
+from commonplace.text.analysis import (
+    ANALYSIS_VERSION,
+    DETECTION_WORDS,
+    Reader,
+    analyse,
+    ascii_chunks,
+    read_english,
+    reader,
+)
 from commonplace.text.passages import Span
 
 _KNOWN_TERMS = 200_000
+_KNOWN_CHUNKS = 65_536
+_CODE = 8  # bytes
 
-_terms: dict[str, bytes] = {}
 _TIMES = [bytes((times,)) for times in range(256)]
 
 
-def _code(term: str) -> bytes:
+class _Codes(dict[str, bytes]):
     """64 bits of a term's BLAKE2b, the same on every machine."""
-    code = _terms.get(term)
-    if code is None:
-        code = blake2b(term.encode(), digest_size=8).digest()
-        if len(_terms) >= _KNOWN_TERMS:
-            _terms.clear()
-        _terms[term] = code
-    return code
+
+    def __missing__(self, term: str) -> bytes:
+        if len(self) >= _KNOWN_TERMS:
+            self.clear()
+        code = self[term] = blake2b(term.encode(), digest_size=8).digest()
+        return code
+
+
+class _ChunkCodes(dict[str, bytes]):
+    """The codes of a chunk's terms, one after the other."""
+
+    def __init__(self, read: Reader) -> None:
+        self._read = read
+
+    def __missing__(self, chunk: str) -> bytes:
+        if len(self) >= _KNOWN_CHUNKS:
+            self.clear()
+        codes = self[chunk] = b"".join([_codes[term] for term in self._read(chunk)])
+        return codes
+
+
+class _EnglishCodes(dict[str, Any]):
+    """The same in an English text, where only a function word has no bytes at all."""
+
+    def __missing__(self, chunk: str) -> bytes | tuple[()]:
+        if len(self) >= _KNOWN_CHUNKS:
+            self.clear()
+        terms, shows_it = read_english(chunk)
+        codes = b"".join([_codes[term] for term in terms])
+        found = self[chunk] = codes if codes or shows_it else ()
+        return found
+
+
+_codes = _Codes()
+_chunk_codes = cache(_ChunkCodes)
+_english_codes = _EnglishCodes()
 
 
 def term_number(term: str) -> int:
     """The number under which a term's postings are found."""
-    return int.from_bytes(_code(term), "little")
+    return int.from_bytes(_codes[term], "little")
 
 
 def pack_terms(terms: Iterable[str]) -> bytes:
     """Distinct terms with how often each occurs, in the order of their first occurrence."""
-    codes = [_terms.get(term) or _code(term) for term in terms]
+    return _pack([_codes[term] for term in terms])
+
+
+def pack_text(text: str) -> bytes:
+    """The packed terms of a text: those of `analyse`, with one look-up for each plain word."""
+    if text.isascii():
+        codes: list[bytes] = list(filter(None, _codes_of(text)))
+        joined = b"".join(codes)
+        if len(joined) > _CODE * len(codes):  # chunks of several terms
+            codes = [joined[at : at + _CODE] for at in range(0, len(joined), _CODE)]
+        if codes:
+            return _pack(codes)
+    return pack_terms(analyse(text))
+
+
+def _codes_of(text: str) -> list[Any]:
+    """The codes of each chunk of an ASCII text."""
+    chunks = ascii_chunks(text)
+    if len(chunks) <= DETECTION_WORDS:
+        try:
+            codes = list(map(_english_codes.__getitem__, chunks))
+            if b"" in codes:
+                return codes
+        except KeyError:
+            pass  # a word of another language
+    return list(map(_chunk_codes(reader(text, chunks)).__getitem__, chunks))
+
+
+def _pack(codes: Sequence[bytes]) -> bytes:
     if len(set(codes)) == len(codes):  # the usual case for a short text
         return b"\x01".join([*codes, b""])
     counts = Counter(codes)
@@ -75,44 +142,74 @@ class Passage(NamedTuple):
     vector: bytes | None
 
 
-class Entry(NamedTuple):
+class Findable(Protocol):
     """All that is derived from one memory."""
 
-    memory: int
     terms: bytes
-    passages: Sequence[Passage]
-    labels: Sequence[str]
     folded: str
+    spans: Sequence[Span]
+    labels: Sequence[str]
+    vectors: Sequence[bytes] | None
 
 
-def write_entries(connection: apsw.Connection, space: str, entries: Sequence[Entry]) -> None:
-    """Store what is derived from new memories, a table at a time."""
+def write_entries(
+    connection: apsw.Connection,
+    space: str,
+    nums: Sequence[int],
+    entries: Sequence[Findable],
+    model: int | None,
+) -> None:
+    """Store what is derived from new memories, a table at a time; vectors are of the model."""
+    # Rows are made as they are stored, so that they need not be kept.
     connection.executemany(
         "INSERT INTO lexemes (memory, space, analysis, terms, sum) VALUES (?, ?, ?, ?, ?)",
-        [
-            (e.memory, space, ANALYSIS_VERSION, e.terms, terms_sum(e.memory, e.terms))
-            for e in entries
-        ],
+        (
+            (num, space, ANALYSIS_VERSION, e.terms, terms_sum(num, e.terms))
+            for num, e in zip(nums, entries, strict=True)
+        ),
     )
     connection.executemany(
         "INSERT INTO passages (memory, ordinal, space, start, stop, model, vector, sum)"
         " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        [row for e in entries for row in _passage_rows(space, e.memory, e.passages)],
+        _new_passages(space, nums, entries, model),
     )
-    labels = [(space, label, e.memory) for e in entries for label in e.labels]
+    labels = [
+        (space, label, num)
+        for num, e in zip(nums, entries, strict=True)
+        if e.labels
+        for label in e.labels
+    ]
     if labels:
         connection.executemany(
             "INSERT INTO labels (space, label, memory) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
             labels,
         )
     connection.executemany(
-        "INSERT INTO grams (rowid, body) VALUES (?, ?)", [(e.memory, e.folded) for e in entries]
+        "INSERT INTO grams (rowid, body) VALUES (?, ?)",
+        zip(nums, [e.folded for e in entries], strict=True),
     )
 
 
-def _passage_rows(
-    space: str, memory: int, passages: Sequence[Passage]
-) -> list[tuple[int, int, str, int, int, int | None, bytes | None, int]]:
+_PassageRow = tuple[int, int, str, int, int, int | None, bytes | None, int]
+
+
+def _new_passages(
+    space: str, nums: Sequence[int], entries: Sequence[Findable], model: int | None
+) -> Iterator[_PassageRow]:
+    for num, entry in zip(nums, entries, strict=True):
+        vectors = None if model is None else entry.vectors
+        for ordinal, span in enumerate(entry.spans):
+            start, stop = span.start, span.stop
+            if vectors is None:
+                code = passage_sum(num, ordinal, start, stop, None, None)
+                yield num, ordinal, space, start, stop, None, None, code
+            else:
+                vector = vectors[ordinal]
+                code = passage_sum(num, ordinal, start, stop, model, vector)
+                yield num, ordinal, space, start, stop, model, vector, code
+
+
+def _passage_rows(space: str, memory: int, passages: Sequence[Passage]) -> list[_PassageRow]:
     return [
         (
             memory, ordinal, space, p.span.start, p.span.stop, p.model, p.vector,

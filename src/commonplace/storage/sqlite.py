@@ -602,11 +602,23 @@ def begin_all(units: Sequence[Unit], nums: Sequence[int]) -> None:
 
 def new_id() -> str:
     """A random UUID (version 4)."""
-    digits = bytearray(os.urandom(16))
-    digits[6] = digits[6] & 0x0F | 0x40
-    digits[8] = digits[8] & 0x3F | 0x80
-    text = digits.hex()
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+    return new_ids(1)[0]
+
+
+def new_ids(count: int) -> list[str]:
+    """Random UUIDs (version 4), of one look at the system's randomness."""
+    digits = os.urandom(16 * count).hex()
+    found = []
+    for at in range(0, len(digits), 32):
+        a, b, c, d = at + 8, at + 12, at + 16, at + 20
+        found.append(
+            f"{digits[at:a]}-{digits[a:b]}-4{digits[b + 1 : c]}"
+            f"-{_VARIANT[digits[c]]}{digits[c + 1 : d]}-{digits[d : at + 32]}"
+        )
+    return found
+
+
+_VARIANT = {f"{digit:x}": "89ab"[digit % 4] for digit in range(16)}
 
 
 def write_head(connection: apsw.Connection, space: str, seq: int, num: int) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, Protocol
 
 import apsw
@@ -62,12 +63,13 @@ class Table:
         self.name = name
         self.columns = columns
         self.fields = ("num", *columns, "seq")
-        names = ", ".join(("num", "space", *columns, "seq", "hash"))
+        names = ", ".join(("space", "num", *columns, "seq", "hash"))
         marks = ", ".join("?" * (len(columns) + 4))
         self._select = f"SELECT num, {', '.join(columns)}, seq, hash FROM {name} WHERE space = ? "
         self._insert = f"INSERT INTO {name} ({names}) VALUES ({marks})"
         settings = ", ".join(f"{column} = ?" for column in (*columns, "seq", "hash"))
         self._update = f"UPDATE {name} SET {settings} WHERE space = ? AND num = ?"
+        self._content = itemgetter(*columns)
         self._delete = f"DELETE FROM {name} WHERE space = ? AND num = ?"
 
     def hash(self, space: str, values: Sequence[Any]) -> bytes:
@@ -120,19 +122,25 @@ class Table:
         """A new row, numbered, hashed and stamped with the unit's operation."""
         return self._put(unit, [unit.next_num(), *(values[c] for c in self.columns), unit.seq])
 
-    def insert_many(self, items: Sequence[tuple[Writing, Mapping[str, Any]]]) -> list[Row]:
-        """New rows, as `insert` makes them, in one statement; each of its own unit."""
-        rows, stored = [], []
-        for unit, item in items:
-            values = [unit.next_num(), *[item[column] for column in self.columns], unit.seq]
-            stored.append((values[0], unit.space, *values[1:], self.hash(unit.space, values)))
-            rows.append(dict(zip(self.fields, values, strict=True)))
-        items[0][0].connection.executemany(self._insert, stored)
-        return rows
+    def insert_many(self, items: Sequence[tuple[Writing, Row]]) -> list[Row]:
+        """New rows, as `insert` makes them, in one statement; each of its own unit.
+
+        What is given becomes the rows: it gets their numbers and operations.
+        """
+        items[0][0].connection.executemany(self._insert, map(self._stamped, items))
+        return [row for _, row in items]
+
+    def _stamped(self, item: tuple[Writing, Row]) -> tuple[Any, ...]:
+        """A row to insert, made when its turn comes, so that it need not be kept."""
+        unit, row = item
+        num = row["num"] = unit.next_num()
+        seq = row["seq"] = unit.seq
+        values = (unit.space, num, *self._content(row), seq)
+        return (*values, digest(self.name, *values))
 
     def _put(self, unit: Writing, values: list[Any]) -> Row:
         hashed = self.hash(unit.space, values)
-        unit.connection.execute(self._insert, (values[0], unit.space, *values[1:], hashed))
+        unit.connection.execute(self._insert, (unit.space, *values, hashed))
         return dict(zip(self.fields, values, strict=True))
 
     def replace(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache, lru_cache, partial
+from functools import cache
 from itertools import chain, pairwise
 from typing import Literal
 from unicodedata import category, combining, decimal, is_normalized, normalize
@@ -27,7 +27,7 @@ PREFIX_MARK = "ˑ"
 
 _LONGEST_WHOLE = 64
 _MOST_PARTS = 6
-_DETECTION_WORDS = 200
+DETECTION_WORDS = 200
 _MEMO_SIZE = 32_768
 
 # --- where words are ---------------------------------------------------------------------------
@@ -57,7 +57,11 @@ def _marks() -> str:
 # Everything is bounded: a run without a space is cut up, never scanned twice.
 _LETTER = f"[^\\W_{_HAN}{_KANA}{_HANGUL}{_UNSPACED}]"
 _SHAPE = r"{word}(?:(?:_{{1,4}}|[{joints}]|(?<=\d),(?=\d{{3}})){word}){{0,8}}(?:\+\+|\#(?!\w))?"
+_LONGEST_WORD = 64
 _ASCII_WORDS = re.compile(_SHAPE.format(word="[A-Za-z0-9]{1,64}", joints=".'@-"), re.ASCII)
+# Without any of these, the chunks of an ASCII text are its runs of letters and digits.
+_JOINT = re.compile(r"[_.'@,+#-](?:(?=[\w+])|(?<=#))", re.ASCII).search
+_GAPS = str.maketrans({chr(c): " " for c in range(128) if not chr(c).isalnum()})
 # Whatever joins words in a chunk is ASCII once the chunk is in one spelling.
 _PIECES = re.compile(r"[^\x00-/:-@\[-`{-\x7f\s⁄]+").findall
 _FIRST_UNSPACED = "\u0e00"
@@ -209,6 +213,9 @@ def _words_in(chunk: str) -> tuple[list[str], str]:
 
 
 def _read(language: str, dropped: frozenset[str], chunk: str) -> tuple[str, ...]:
+    if chunk.isascii() and chunk.isalpha() and (chunk[1:].islower() or chunk.isupper()):
+        word = chunk.lower()  # plain, as most are
+        return () if word in dropped else _stems(language, word)
     words, whole = _words_in(chunk)
     tokens = [t for w in words if w and _bare(w) not in dropped for t in _stems(language, w)]
     if whole:
@@ -243,12 +250,13 @@ _ENOUGH_VOTES = 2
 _KOREAN_NOUN_AND_PARTICLE = 3
 _JAPANESE = ("han", "kana")
 
-_Reader = Callable[[str], tuple[str, ...]]
+Reader = Callable[[str], tuple[str, ...]]
 # What is left out: function words; those and question words; nothing.
 _Leaving = Literal["stop words", "question words", "nothing"]
 _LEAVING_LESS_AND_LESS: tuple[_Leaving, ...] = ("question words", "stop words", "nothing")
 
 
+@cache
 def _dropped(language: str, leaving: _Leaving) -> frozenset[str]:
     if leaving == "nothing":
         return frozenset()
@@ -259,12 +267,32 @@ def _dropped(language: str, leaving: _Leaving) -> frozenset[str]:
     return frozenset(_bare(word) for words in lists for word in words)
 
 
+class _Memo(dict[str, tuple[str, ...]]):
+    """Chunk to tokens, remembered: texts repeat their words.
+
+    When it is full, it starts anew but still asks the former one, so that what is in use stays.
+    """
+
+    def __init__(self, size: int, stems: str, dropped: frozenset[str]) -> None:
+        self._size, self._stems, self._dropped = size, stems, dropped
+        self._former: dict[str, tuple[str, ...]] = {}
+
+    def __missing__(self, chunk: str) -> tuple[str, ...]:
+        tokens = self._former.get(chunk)
+        if tokens is None:
+            tokens = _read(self._stems, self._dropped, chunk)
+        if len(self) >= self._size:
+            self._former = dict(self)
+            self.clear()
+        self[chunk] = tokens
+        return tokens
+
+
 @cache
-def _reader(language: str, stems: str, leaving: _Leaving) -> _Reader:
-    """Chunk to tokens, remembered: texts repeat their words."""
+def _reader(language: str, stems: str, leaving: _Leaving) -> Reader:
     often = stems == "english" and leaving == "stop words"
-    memo = lru_cache(maxsize=_MEMO_SIZE if often else _MEMO_SIZE // 8)
-    return memo(partial(_read, stems, _dropped(language, leaving)))
+    size = _MEMO_SIZE if often else _MEMO_SIZE // 8
+    return _Memo(size, stems, _dropped(language, leaving)).__getitem__
 
 
 def _languages(text: str, chunks: list[str]) -> tuple[str, str]:
@@ -273,13 +301,18 @@ def _languages(text: str, chunks: list[str]) -> tuple[str, str]:
     English unless another language clearly shows. One sign is enough for stems where no
     English word speaks against it, but not for leaving out: its texts may have kept them.
     """
-    chunks = chunks[:_DETECTION_WORDS]
-    words = set(map(str.lower, chunks))
+    chunks = chunks[:DETECTION_WORDS]
+    small = list(map(str.lower, chunks))
+    ascii_only = text.isascii()
+    if ascii_only and _ANY_GIVEAWAY.isdisjoint(small):
+        is_english = not STOP_WORDS["english"].isdisjoint(small)
+        return "english", "english" if is_english else _language_by_ending(small)
+    words = set(small)
     hints = words & _ANY_GIVEAWAY
-    signs = set() if text.isascii() else set(_SIGNED.findall(text[: 8 * _DETECTION_WORDS].lower()))
+    signs = set() if ascii_only else set(_SIGNED.findall(text[: 8 * DETECTION_WORDS].lower()))
     if not (hints or signs):
         is_english = not words.isdisjoint(STOP_WORDS["english"])
-        return "english", "english" if is_english else _language_by_ending(chunks)
+        return "english", "english" if is_english else _language_by_ending(small)
     best, votes, letters = "english", 0, 0
     for language, own in _GIVEAWAYS.items():
         known = len(signs.intersection(_SIGNATURES[language]))
@@ -292,9 +325,9 @@ def _languages(text: str, chunks: list[str]) -> tuple[str, str]:
     return "english", "english" if against else best
 
 
-def _language_by_ending(chunks: Iterable[str]) -> str:
+def _language_by_ending(words: Iterable[str]) -> str:
     """For texts too short to hold a function word."""
-    for word in map(str.lower, chunks):
+    for word in words:
         if word.endswith(_ANY_ENDING):
             return next(_ENDINGS[ending] for ending in _ANY_ENDING if word.endswith(ending))
     return "english"
@@ -343,14 +376,42 @@ def _is_emoji(chunk: str) -> bool:
     return chunk[0] >= _FIRST_UNSPACED and not chunk[0].isalnum()
 
 
+def ascii_chunks(text: str) -> list[str]:
+    """The chunks of an ASCII text: what `_ASCII_WORDS` finds, without it where nothing joins."""
+    if not _JOINT(text):
+        chunks = text.translate(_GAPS).split()
+        if not chunks or max(map(len, chunks)) <= _LONGEST_WORD:
+            return chunks
+    return _ASCII_WORDS.findall(text)
+
+
+def reader(text: str, chunks: list[str]) -> Reader:
+    """What gives the tokens to index each chunk of the text by; one for each pair of languages."""
+    return _reader(*_languages(text, chunks), "stop words")
+
+
+def read_english(chunk: str) -> tuple[tuple[str, ...], bool]:
+    """(tokens of a chunk of an English text, whether it shows that the text is English).
+
+    An ASCII text of up to 200 chunks is English if one shows it and none is of another language,
+    for which a KeyError is raised: `reader` then has to look at all of them.
+    """
+    small = chunk.lower()
+    if small in _ANY_GIVEAWAY:
+        raise KeyError(chunk)
+    tokens = _read("english", _dropped("english", "stop words"), chunk)
+    return tokens, small in STOP_WORDS["english"]
+
+
 def _tokens(text: str, leaving: _Leaving) -> list[str]:
-    ascii_only = text.isascii()
-    if not ascii_only and not is_normalized("NFKC", text):
-        text = normalize("NFKC", text)
-    chunks = (_ASCII_WORDS if ascii_only else _words()).findall(text)
-    read = _reader(*_languages(text, chunks), leaving)
-    if ascii_only:
+    if text.isascii():
+        chunks = ascii_chunks(text)
+        read = _reader(*_languages(text, chunks), leaving)
         return list(chain.from_iterable(map(read, chunks)))
+    if not is_normalized("NFKC", text):
+        text = normalize("NFKC", text)
+    chunks = _words().findall(text)
+    read = _reader(*_languages(text, chunks), leaving)
     asked = leaving == "question words"
     tokens: list[str] = []
     seen: set[str] = set()
@@ -383,7 +444,7 @@ def token_spans(text: str) -> Iterator[tuple[int, int, tuple[str, ...]]]:
     """Where each stretch of the text lies and the tokens it gives, nothing left out."""
     shape = _ASCII_WORDS if text.isascii() else _words()
     chunks = [match.span() for match in shape.finditer(text)]
-    first = [text[start:stop] for start, stop in chunks[:_DETECTION_WORDS]]
+    first = [text[start:stop] for start, stop in chunks[:DETECTION_WORDS]]
     read = _reader(*_languages(text, first), "nothing")
     for start, stop in chunks:
         chunk = text[start:stop]

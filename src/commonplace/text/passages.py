@@ -19,6 +19,7 @@ _SENTENCE = re.compile(r"""[.!?…]["'”’)\]»]{0,3}\s+|[。！？．｡]["'�
 _HANGUL = re.compile("[\uac00-\ud7a3]")
 _MOST_PER_CHARACTER = 3
 _LETTERS = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_DIGITS = b"0123456789"
 _SPACES = b" \t\n\v\f\r"
 _LETTER_BY_DIGIT = re.compile("[A-Za-z][0-9]|[0-9][A-Za-z]")
 
@@ -40,7 +41,7 @@ def split(text: str, *, budget: int = 240, overlap: int = 24) -> list[Span]:
     length = len(text)
     if length * _MOST_PER_CHARACTER <= budget:
         return [Span(0, length)]
-    if length <= budget and not _HANGUL.search(text):
+    if length <= budget and (text.isascii() or not _HANGUL.search(text)):
         return [Span(0, length)]
     if length <= 3 * budget and text.isascii() and _at_most(text) <= budget:
         return [Span(0, length)]
@@ -84,9 +85,9 @@ def split(text: str, *, budget: int = 240, overlap: int = 24) -> list[Span]:
 
 def _at_most(text: str) -> float:
     """More wordpieces than an ASCII text can be estimated at, found at a glance."""
-    if _LETTER_BY_DIGIT.search(text):
-        return float("inf")
     raw = text.encode()
+    if len(raw.translate(None, _DIGITS)) < len(raw) and _LETTER_BY_DIGIT.search(text):
+        return float("inf")
     signs = len(raw.translate(None, _LETTERS + _SPACES))
     words = len(raw) - len(raw.translate(None, _SPACES)) + signs + 1
     letters = len(raw) - len(raw.translate(None, _LETTERS))
