@@ -260,15 +260,15 @@ def remember(space: OpenSpace, drafts: Sequence[Draft], origin: Origin) -> list[
     if not drafts:
         return []
     origin = NOBODY if origin == NOBODY else origin
-    with space.store.announced():
+    with space.store.announced() as coming:
         fresh = new_ids(len(drafts))
         prepared = [
             prepare(draft, origin, fresh=identity)
             for draft, identity in zip(drafts, fresh, strict=True)
         ]
         embed_now(space, prepared)
-    item = (space, prepared)
-    rows = space.store.together("remember", origin.as_dict(), _remember_all, item)
+        item = (space, prepared)
+        rows = space.store.together("remember", origin.as_dict(), _remember_all, item, coming)
     return [Memory.of(row) for row in rows]
 
 

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import apsw
 
@@ -199,10 +199,20 @@ class _Batch:
     """The unit that must commit if nobody else comes."""
     settled: threading.Event = field(default_factory=threading.Event)
     error: CommonplaceError | None = None
+    jobs: list[_Job] = field(default_factory=list)
+    """Those whose threads sleep until it is settled."""
 
     def settle(self, error: CommonplaceError | None) -> None:
         self.error = error
         self.settled.set()
+        for job in self.jobs:
+            job.rouse()
+
+
+def _silent() -> threading.Lock:
+    bell = threading.Lock()
+    bell.acquire()
+    return bell
 
 
 @dataclass(eq=False)
@@ -213,7 +223,8 @@ class _Job:
     origin: Mapping[str, Any]
     write: Callable[[Sequence[tuple[Unit, Any]]], list[Any]]
     item: Any
-    wake: threading.Event = field(default_factory=threading.Event)
+    bell: threading.Lock = field(default_factory=_silent)
+    """Held until its thread is to look around; an Event would cost several times as much."""
     batch: _Batch | None = None
     result: Any = None
     error: BaseException | None = None
@@ -221,6 +232,11 @@ class _Job:
     @property
     def ran(self) -> bool:
         return self.batch is not None or self.error is not None
+
+    def rouse(self) -> None:
+        """Wake the thread that waits for it."""
+        with contextlib.suppress(RuntimeError):  # it has been woken already
+            self.bell.release()
 
 
 def _of_a_job(error: BaseException) -> Exception:
@@ -230,6 +246,28 @@ def _of_a_job(error: BaseException) -> Exception:
     if isinstance(error, Exception):
         return error
     return StorageUnavailable("The shared write was interrupted.", hint="Try again.")
+
+
+class Announcement:
+    """Around the preparation of a write: commits may wait for it a moment."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+        self._coming = False
+
+    def __enter__(self) -> Self:
+        self._coming = True
+        self._writer.expect()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.arrive()
+
+    def arrive(self) -> None:
+        """The write is there, or will not come."""
+        if self._coming:
+            self._coming = False
+            self._writer.expect_less()
 
 
 class Writer:
@@ -245,20 +283,24 @@ class Writer:
         self._coming = 0
         self._batch: _Batch | None = None
         self._jobs: deque[_Job] = deque()
+        self._patient: _Job | None = None
         self._shut = False
         self._held_since = 0.0
         self._released_at = 0.0
 
-    @contextlib.contextmanager
-    def announced(self) -> Iterator[None]:
-        """Tell the others that a write is being prepared: it may be worth waiting for."""
+    def expect(self) -> None:
+        """A write is being prepared: it may be worth waiting for."""
         with self._count:
             self._coming += 1
-        try:
-            yield
-        finally:
-            with self._count:
-                self._coming -= 1
+
+    def expect_less(self) -> None:
+        """One that was expected is there; the last tells whoever waits for them."""
+        with self._count:
+            self._coming -= 1
+            last = not self._coming
+        patient = self._patient
+        if last and patient is not None:
+            patient.rouse()
 
     @contextlib.contextmanager
     def unit(self) -> Iterator[apsw.Connection]:
@@ -294,9 +336,11 @@ class Writer:
             self._release()
         self._await(batch, me)
 
-    def together(self, job: _Job) -> Any:
+    def together(self, job: _Job, coming: Announcement | None = None) -> Any:
         """Carry out a job, with those of other threads if they wait; durable on return."""
         self._jobs.append(job)
+        if coming is not None:
+            coming.arrive()
         while not job.ran:
             if self._turn.acquire(blocking=False):
                 try:
@@ -305,9 +349,8 @@ class Writer:
                 finally:
                     self._release()
             else:
-                # Looks again by itself: the one who was to be woken may have been interrupted.
-                job.wake.wait(BATCH_SECONDS)
-                job.wake.clear()
+                # Looks again by itself: the one who was to wake it may have been interrupted.
+                job.bell.acquire(timeout=BATCH_SECONDS)
         if job.error is not None:
             raise job.error
         assert job.batch is not None
@@ -318,13 +361,11 @@ class Writer:
         """Give the turn back, and wake one whose job nobody has carried out yet."""
         self._turn.release()
         with contextlib.suppress(IndexError):
-            self._jobs[0].wake.set()
+            self._jobs[0].rouse()
 
     def _run_jobs(self, me: _Job) -> None:
         """Carry out every job that waits or is about to, in one go where they are of one sort."""
-        patience = time.monotonic() + COMING_SECONDS
-        while self._coming > 0 and time.monotonic() < patience:
-            time.sleep(COMING_SECONDS / 10)
+        self._wait_for_coming(me)
         try:
             self._begin()
         except (apsw.Error, CommonplaceError) as error:
@@ -339,8 +380,17 @@ class Writer:
                 self._run(self._batch, jobs)
             finally:
                 for job in jobs:
-                    job.wake.set()
+                    if job.error is not None:  # the others sleep on until the commit
+                        job.rouse()
         self._pass_on(None)
+
+    def _wait_for_coming(self, me: _Job) -> None:
+        """Give those who have announced themselves a moment to come."""
+        until = time.monotonic() + COMING_SECONDS
+        self._patient = me
+        while self._coming > 0 and (patience := until - time.monotonic()) > 0:
+            me.bell.acquire(timeout=patience)
+        self._patient = None
 
     def _run(self, batch: _Batch, jobs: Sequence[_Job]) -> None:
         """Carry out jobs of one sort together; if that fails, each alone."""
@@ -371,6 +421,7 @@ class Writer:
             for job, result in zip(jobs, results, strict=True):
                 job.result = result
                 job.batch = batch
+            batch.jobs += jobs
             batch.units += len(jobs)
 
     def head(self) -> tuple[int, int]:
@@ -454,7 +505,7 @@ class Writer:
 
     def _await(self, batch: _Batch, me: object | None) -> None:
         patience = COMING_SECONDS if batch.keeper is me else BATCH_SECONDS
-        while not batch.settled.wait(patience):
+        while not (batch.settled.is_set() or batch.settled.wait(patience)):
             patience = BATCH_SECONDS
             # Nobody came, or the one who was to commit was interrupted: do it ourselves.
             if self._turn.acquire(blocking=False):
@@ -565,14 +616,16 @@ class Unit:
         self.connection.execute("RELEASE part")
 
     def _record(self) -> None:
-        self.connection.execute(_INSERT_OPERATION, self.begin())
+        self.connection.execute(_INSERT_OPERATION, self.begin(new_id()))
 
-    def begin(self) -> tuple[Any, ...]:
+    def begin(self, identity: str) -> tuple[Any, ...]:
         """Take the next place in the order; the operation's row, for whoever writes it."""
         seq, self._num = self._writer.head()
         self._seq = seq + 1
-        self.id, self.at = new_id(), now()
-        origin = json.dumps(dict(self.origin), ensure_ascii=False, separators=(",", ":"))
+        self.id, self.at = identity, now()
+        origin = "{}"
+        if self.origin:
+            origin = json.dumps(dict(self.origin), ensure_ascii=False, separators=(",", ":"))
         values = (self._seq, self.space, self.id, self.at, self.name, origin, self.undoes)
         return (*values, digest(*values))
 
@@ -594,8 +647,8 @@ class Unit:
 def begin_all(units: Sequence[Unit], nums: Sequence[int]) -> None:
     """Record the operations of units in one statement, each with room for so many rows."""
     rows = []
-    for unit, count in zip(units, nums, strict=True):
-        rows.append(unit.begin())
+    for unit, count, identity in zip(units, nums, new_ids(len(units)), strict=True):
+        rows.append(unit.begin(identity))
         unit.reserve(count)
     units[0].connection.executemany(_INSERT_OPERATION, rows)
 
@@ -843,9 +896,9 @@ class Store:
         """The unit in which this thread has begun to write, if it is still open."""
         return self._scope.unit
 
-    def announced(self) -> contextlib.AbstractContextManager[None]:
+    def announced(self) -> Announcement:
         """Around the preparation of a write, so that commits may wait for it a moment."""
-        return self._writer.announced()
+        return Announcement(self._writer)
 
     def together(
         self,
@@ -853,16 +906,19 @@ class Store:
         origin: Mapping[str, Any],
         write: Callable[[Sequence[tuple[Unit, T]]], list[R]],
         item: T,
+        coming: Announcement | None = None,
     ) -> R:
         """Write an item as a unit of its own; `write` may be given those of other threads too.
 
-        Inside an open unit it is a part of that.
+        Inside an open unit it is a part of that. `coming` announced it.
         """
         if self._scope.stack is None and self._scope.unit is None:
             if self._closed:
                 raise StorageUnavailable("The store is closed.", hint="Open it again.")
-            result: R = self._writer.together(_Job(name, origin, write, item))
+            result: R = self._writer.together(_Job(name, origin, write, item), coming)
             return result
+        if coming is not None:
+            coming.arrive()
         with self.write(name, origin) as unit:
             return write([(unit, item)])[0]
 
