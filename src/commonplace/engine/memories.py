@@ -150,7 +150,8 @@ _FIELDS = (
 def analysed(values: dict[str, Any], speaker: str = "") -> Prepared:
     """What finds a memory, computed from its values."""
     title, whole = values["title"], values["text"]
-    spans, labels = split(whole), list[str]()
+    spans = split(whole)
+    labels = trust_labels(values["trust"])
     if title:
         whole = f"{title}\n{whole}" if whole else title
     if values["tags"] != "[]":
@@ -159,7 +160,6 @@ def analysed(values: dict[str, Any], speaker: str = "") -> Prepared:
         labels += [f"tag:{tag}" for tag in tags]
     if values["origin"] != "{}":
         labels += origin_labels(Origin.load(values["origin"]))
-    labels += trust_labels(values["trust"])
     said = f"{speaker}: {whole}" if speaker else whole
     if values["occurred_at"] is not None:
         said = f"{_day(values['occurred_at'])} {said}"
@@ -190,11 +190,12 @@ def embed_now(space: OpenSpace, prepared: Sequence[Prepared]) -> None:
 
 def put(space: OpenSpace, unit: Unit, prepared: Sequence[Prepared]) -> list[Row]:
     """Insert prepared memories with all that finds them."""
-    return _put_all(space, [(unit, item) for item in prepared])
+    return _put_all(space, [unit] * len(prepared), prepared)
 
 
-def _put_all(space: OpenSpace, items: Sequence[tuple[Unit, Prepared]]) -> list[Row]:
-    for unit, item in items:
+def _put_all(space: OpenSpace, units: Sequence[Unit], prepared: Sequence[Prepared]) -> list[Row]:
+    """Insert memories, each in its own unit."""
+    for unit, item in zip(units, prepared, strict=True):
         seq, values = unit.seq, item.values  # the operation comes first, so that its time is known
         if values["created_at"] is None:
             values["created_at"] = unit.at
@@ -202,9 +203,8 @@ def _put_all(space: OpenSpace, items: Sequence[tuple[Unit, Prepared]]) -> list[R
         if item.named:
             _check_free(unit, values)
         assert seq
-    rows = MEMORIES.insert_many([(unit, item.values) for unit, item in items])
-    prepared = [item for _, item in items]
-    write_derived(space, items[0][0].connection, [row["num"] for row in rows], prepared)
+    rows = MEMORIES.insert_many(units, [item.values for item in prepared])
+    write_derived(space, units[0].connection, [row["num"] for row in rows], prepared)
     return rows
 
 
@@ -279,8 +279,11 @@ def _remember_all(
     if len(wanted) > 1:
         begin_all([unit for unit, _ in wanted], [len(prepared) for _, (_, prepared) in wanted])
     space = wanted[0][1][0]
-    items = [(unit, item) for unit, (_, prepared) in wanted for item in prepared]
-    rows = iter(_put_all(space, items))
+    if len(wanted) == 1:
+        unit, (_, prepared) = wanted[0]
+        return [put(space, unit, prepared)]
+    units = [unit for unit, (_, prepared) in wanted for _ in prepared]
+    rows = iter(_put_all(space, units, [item for _, (_, prepared) in wanted for item in prepared]))
     return [[next(rows) for _ in prepared] for _, (_, prepared) in wanted]
 
 

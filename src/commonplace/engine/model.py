@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from operator import itemgetter
 from typing import Any, Literal
 
@@ -22,6 +23,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 
+@lru_cache(maxsize=256)  # what was stored together has one time
 def moment(at: int) -> datetime:
     """UTC microseconds as a moment."""
     return _EPOCH + timedelta(microseconds=at)

@@ -122,17 +122,16 @@ class Table:
         """A new row, numbered, hashed and stamped with the unit's operation."""
         return self._put(unit, [unit.next_num(), *(values[c] for c in self.columns), unit.seq])
 
-    def insert_many(self, items: Sequence[tuple[Writing, Row]]) -> list[Row]:
+    def insert_many(self, units: Sequence[Writing], rows: list[Row]) -> list[Row]:
         """New rows, as `insert` makes them, in one statement; each of its own unit.
 
         What is given becomes the rows: it gets their numbers and operations.
         """
-        items[0][0].connection.executemany(self._insert, map(self._stamped, items))
-        return [row for _, row in items]
+        # Stamped when their turn comes, so that nothing of it need be kept.
+        units[0].connection.executemany(self._insert, map(self._stamped, units, rows))
+        return rows
 
-    def _stamped(self, item: tuple[Writing, Row]) -> tuple[Any, ...]:
-        """A row to insert, made when its turn comes, so that it need not be kept."""
-        unit, row = item
+    def _stamped(self, unit: Writing, row: Row) -> tuple[Any, ...]:
         num = row["num"] = unit.next_num()
         seq = row["seq"] = unit.seq
         values = (unit.space, num, *self._content(row), seq)

@@ -215,7 +215,9 @@ def _words_in(chunk: str) -> tuple[list[str], str]:
 def _read(language: str, dropped: frozenset[str], chunk: str) -> tuple[str, ...]:
     if chunk.isascii() and chunk.isalpha() and (chunk[1:].islower() or chunk.isupper()):
         word = chunk.lower()  # plain, as most are
-        return () if word in dropped else _stems(language, word)
+        if word in dropped:
+            return ()
+        return (_stem(language, word),) if language == "english" else _stems(language, word)
     words, whole = _words_in(chunk)
     tokens = [t for w in words if w and _bare(w) not in dropped for t in _stems(language, w)]
     if whole:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from commonplace.text.clusters import cut_at_or_before
@@ -39,12 +40,8 @@ def split(text: str, *, budget: int = 240, overlap: int = 24) -> list[Span]:
     between words. Neighbours share about `overlap` wordpieces unless a paragraph parts them.
     """
     length = len(text)
-    if length * _MOST_PER_CHARACTER <= budget:
-        return [Span(0, length)]
-    if length <= budget and (text.isascii() or not _HANGUL.search(text)):
-        return [Span(0, length)]
-    if length <= 3 * budget and text.isascii() and _at_most(text) <= budget:
-        return [Span(0, length)]
+    if length <= 3 * budget and _fits(text, budget):
+        return [_whole(length)]
     # Imported here: most memories are shorter, and a process that stores only such needs no numpy.
     from commonplace.text.wordpieces import spent_before, word_starts
 
@@ -81,6 +78,19 @@ def split(text: str, *, budget: int = 240, overlap: int = 24) -> list[Span]:
         start = stop if ends_paragraph else _shared_start(spent, words, start, stop, overlap)
     spans.append(Span(start, length))
     return spans
+
+
+@lru_cache(maxsize=1024)
+def _whole(length: int) -> Span:
+    return Span(0, length)
+
+
+def _fits(text: str, budget: int) -> bool:
+    """Whether a text is seen at a glance to be one passage."""
+    if text.isascii():
+        return len(text) <= budget or _at_most(text) <= budget
+    most = _MOST_PER_CHARACTER if _HANGUL.search(text) else 1
+    return len(text) * most <= budget
 
 
 def _at_most(text: str) -> float:
