@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from commonplace.engine import checks
@@ -92,14 +93,13 @@ def prepare(
     whence = draft.origin or origin
     if whence is not NOBODY:
         whence = checks.origin(whence)
-    values: dict[str, Any] = {
-        "id": fresh if draft.id is None and fresh else _identity(draft.id),
-        "text": checks.text(draft.text),
-        "origin": whence.dump(),
-    }
-    for name, usual, stored, check in _FIELDS:
-        value = getattr(draft, name)
-        values[name] = stored if value is usual else check(value)
+    values = _USUAL.copy()
+    values["id"] = fresh if draft.id is None and fresh else _identity(draft.id)
+    values["text"] = checks.text(draft.text)
+    values["origin"] = whence.dump()
+    for value, (name, usual, check) in zip(_values(draft), _FIELDS, strict=True):
+        if value is not usual:
+            values[name] = check(value)
     prepared = analysed(values, speaker)
     prepared.named = draft.id is not None or draft.ref is not None
     if draft.vectors is not None:
@@ -123,10 +123,9 @@ def _flag(value: object, name: str) -> bool:
     return value
 
 
-def _field(name: str, check: Callable[[Any], Any]) -> tuple[str, Any, Any, Callable[[Any], Any]]:
-    """(name, its usual value, that as it is stored, the check that any other value needs)."""
-    usual = getattr(Draft(text="-"), name)
-    return name, usual, check(usual), check
+def _field(name: str, check: Callable[[Any], Any]) -> tuple[str, Any, Callable[[Any], Any]]:
+    """(name, its usual value, the check that gives the stored form of any other)."""
+    return name, getattr(Draft(text="-"), name), check
 
 
 _FIELDS = (
@@ -145,6 +144,13 @@ _FIELDS = (
     _field("attrs", checks.attrs),
     _field("trust", partial(checks.one_of, field="trust", choices=TRUSTS)),
 )  # fmt: skip
+
+
+_values = attrgetter(*[name for name, *_ in _FIELDS])
+_USUAL: dict[str, Any] = {
+    **dict.fromkeys(("id", "text", "origin")),
+    **{name: check(usual) for name, usual, check in _FIELDS},
+}
 
 
 def analysed(values: dict[str, Any], speaker: str = "") -> Prepared:

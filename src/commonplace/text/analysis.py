@@ -379,12 +379,12 @@ def _is_emoji(chunk: str) -> bool:
 
 
 def ascii_chunks(text: str) -> list[str]:
-    """The chunks of an ASCII text: what `_ASCII_WORDS` finds, without it where nothing joins."""
-    if not _JOINT(text):
-        chunks = text.translate(_GAPS).split()
-        if not chunks or max(map(len, chunks)) <= _LONGEST_WORD:
-            return chunks
-    return _ASCII_WORDS.findall(text)
+    """The chunks of an ASCII text."""
+    if _JOINT(text):
+        return _ASCII_WORDS.findall(text)
+    chunks = text.translate(_GAPS).split()  # the same in half the time
+    too_long = chunks and max(map(len, chunks)) > _LONGEST_WORD
+    return _ASCII_WORDS.findall(text) if too_long else chunks
 
 
 def reader(text: str, chunks: list[str]) -> Reader:

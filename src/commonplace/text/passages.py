@@ -96,12 +96,12 @@ def _fits(text: str, budget: int) -> bool:
 def _at_most(text: str) -> float:
     """More wordpieces than an ASCII text can be estimated at, found at a glance."""
     raw = text.encode()
-    if len(raw.translate(None, _DIGITS)) < len(raw) and _LETTER_BY_DIGIT.search(text):
+    others = raw.translate(None, _LETTERS)
+    rest = others.translate(None, _SPACES)
+    if len(rest.translate(None, _DIGITS)) < len(rest) and _LETTER_BY_DIGIT.search(text):
         return float("inf")
-    signs = len(raw.translate(None, _LETTERS + _SPACES))
-    words = len(raw) - len(raw.translate(None, _SPACES)) + signs + 1
-    letters = len(raw) - len(raw.translate(None, _LETTERS))
-    return 0.7 * words + letters / 2.5 + signs
+    words = len(others) + 1
+    return 0.7 * words + (len(raw) - len(others)) / 2.5 + len(rest)
 
 
 def _shared_start(
