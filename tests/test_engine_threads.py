@@ -174,3 +174,25 @@ def test_an_interrupt_reaches_only_the_thread_it_was_sent_to(memory: Commonplace
     assert [type(error) for error in told] == [StorageUnavailable]
     memory.remember("goes on")
     assert texts(memory.browse()) == ["goes on", "first"]
+
+
+def test_nobody_is_waited_for_who_has_left(memory: Commonplace) -> None:
+    def work() -> None:
+        for number in range(5):
+            memory.remember(f"number {number}")
+
+    threads = [threading.Thread(target=work) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    with memory.lease() as space:
+        writer = space.store._writer
+        assert (writer._coming, writer._returning) == (0, 0)
+        gone, here = (_Job("gone", {}, lambda _: [], None) for _ in range(2))
+        writer._leave(gone)  # it was interrupted before the commit
+        writer._expect_back([gone, here])
+        assert writer._returning == 1
+        writer._leave(here)
+        assert writer._returning == 0
+    assert memory.browse()[1] == 80

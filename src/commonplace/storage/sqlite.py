@@ -225,6 +225,9 @@ class _Job:
     item: Any
     bell: threading.Lock = field(default_factory=_silent)
     """Held until its thread is to look around; an Event would cost several times as much."""
+    returning: bool = False
+    """Its thread was woken with what it wanted, and may soon come with another."""
+    left: bool = False
     batch: _Batch | None = None
     result: Any = None
     error: BaseException | None = None
@@ -281,6 +284,7 @@ class Writer:
         self._count = threading.Lock()
         self._waiting = 0
         self._coming = 0
+        self._returning = 0
         self._batch: _Batch | None = None
         self._jobs: deque[_Job] = deque()
         self._patient: _Job | None = None
@@ -297,10 +301,12 @@ class Writer:
         """One that was expected is there; the last tells whoever waits for them."""
         with self._count:
             self._coming -= 1
-            last = not self._coming
-        patient = self._patient
-        if last and patient is not None:
+            last = self._nobody_to_wait_for()
+        if last and (patient := self._patient) is not None:
             patient.rouse()
+
+    def _nobody_to_wait_for(self) -> bool:
+        return not (self._coming or self._returning)
 
     @contextlib.contextmanager
     def unit(self) -> Iterator[apsw.Connection]:
@@ -341,6 +347,30 @@ class Writer:
         self._jobs.append(job)
         if coming is not None:
             coming.arrive()
+        try:
+            return self._carried_out(job)
+        finally:
+            self._leave(job)
+
+    def _leave(self, job: _Job) -> None:
+        with self._count:
+            job.left = True
+            self._returning -= job.returning
+            last = job.returning and self._nobody_to_wait_for()
+        if last and (patient := self._patient) is not None:
+            patient.rouse()
+
+    def _expect_back(self, jobs: Sequence[_Job]) -> None:
+        """Threads that are about to be woken may come with another write at once.
+
+        Whoever begins while they do would have to fight them for the interpreter at every row.
+        """
+        with self._count:
+            for job in jobs:
+                job.returning = not job.left
+                self._returning += job.returning
+
+    def _carried_out(self, job: _Job) -> Any:
         while not job.ran:
             if self._turn.acquire(blocking=False):
                 try:
@@ -388,7 +418,7 @@ class Writer:
         """Give those who have announced themselves a moment to come."""
         until = time.monotonic() + COMING_SECONDS
         self._patient = me
-        while self._coming > 0 and (patience := until - time.monotonic()) > 0:
+        while not self._nobody_to_wait_for() and (patience := until - time.monotonic()) > 0:
             me.bell.acquire(timeout=patience)
         self._patient = None
 
@@ -500,6 +530,8 @@ class Writer:
             batch.settle(StorageUnavailable("The commit was interrupted."))
             raise
         else:
+            if len(batch.jobs) > 1:
+                self._expect_back(batch.jobs)
             batch.settle(None)
         self._released_at = time.monotonic()
 
