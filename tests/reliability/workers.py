@@ -305,7 +305,15 @@ def begins_deferred(patch: Patch) -> None:
 
 def acknowledges_before_commit(patch: Patch) -> None:
     """A unit returns although the shared commit is still to come."""
+    real = sqlite.Writer._run
+
+    def run(self: sqlite.Writer, batch: Any, jobs: Any) -> None:
+        real(self, batch, jobs)
+        for job in jobs:
+            job.rouse()  # a thread sleeps until the commit unless it is woken
+
     patch(sqlite.Writer, "_await", lambda *_: None)
+    patch(sqlite.Writer, "_run", run)
 
 
 def commits_behind_the_callers_back(patch: Patch) -> None:
