@@ -125,6 +125,7 @@ def use_everything(place: Commonplace) -> None:
     place.browse(order="importance")
     place.find_text("harbour")
     place.similarity("a harbour", "a port")
+    place.alike(first.id)
     place.settle(timeout=1)
     place.backlog()
     with place.unit("several"):
@@ -143,6 +144,10 @@ def use_everything(place: Commonplace) -> None:
     place.links.traverse(first.id)
     place.links.components()
     place.links.remove(link.id)
+
+    place.chains.extend("topic:port", "Moor in the north.", kind="decision", tags=["topic:port"])
+    place.chains.extend("topic:port", "Moor in the south.", kind="decision", tags=["topic:port"])
+    place.chains.number("log_", "A calm night.")
 
     fact = place.facts.add("Ada", "lives in", "London", memory=first.id)
     place.facts.query("Ada")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 from commonplace.embedding.provider import Embedder, open_embedder
 from commonplace.engine import (
     artifacts,
+    chains,
     checks,
     clusters,
     conversations,
@@ -90,6 +91,7 @@ class Commonplace:
         self.facts = Facts(self)
         self.clusters = Clusters(self)
         self.artifacts = Artifacts(self)
+        self.chains = Chains(self)
         self.conversations = Conversations(self)
         self.events = Events(self)
         self.history = History(self)
@@ -310,6 +312,23 @@ class Commonplace:
         with self.lease() as space:
             return recall.similarity(space, text, others)
 
+    def alike(
+        self,
+        *identities: str,
+        limit: int = 3,
+        least: float = 0.7,
+        filters: Filters | None = None,
+        **conditions: Any,
+    ) -> list[tuple[str, str, float]]:
+        """(memory, one of those most like it, calibrated likeness), each pair once."""
+        from commonplace.engine import likeness
+
+        with self.lease() as space:
+            return likeness.alike(
+                space, identities, _filters(filters, conditions),
+                limit=checks.limit(limit), least=checks.share(least, "least"),
+            )  # fmt: skip
+
     def settle(
         self,
         progress: Callable[[int, int], None] | None = None,
@@ -442,6 +461,32 @@ class Links(_Part):
         """Groups of linked memories, largest first."""
         with self._lease() as space:
             return graph.components(space, kinds=kinds, as_of=_moment_or_none(as_of))
+
+
+class Chains(_Part):
+    """Memories that follow one another."""
+
+    def extend(
+        self,
+        tag: str,
+        text: str,
+        *,
+        reason: str = "",
+        origin: Origin | None = None,
+        **details: Any,
+    ) -> tuple[Memory, Memory | None]:
+        """Store a memory behind the last of its kind and tag; it, and what it supersedes."""
+        with self._lease() as space:
+            draft = _draft(text=text, **details)
+            return chains.extend(space, draft, tag, origin or self._whole.origin, reason)
+
+    def number(
+        self, prefix: str, text: str, *, origin: Origin | None = None, **details: Any
+    ) -> Memory:
+        """Store a memory whose ref is the prefix and the next number."""
+        with self._lease() as space:
+            draft = _draft(text=text, **details)
+            return chains.number(space, draft, prefix, origin or self._whole.origin)
 
 
 class Facts(_Part):
