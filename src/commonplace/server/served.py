@@ -42,6 +42,24 @@ class Served:
 
 DIALECTS: dict[str, Served] = {
     "commonplace": Served("commonplace.dialects.commonplace", ("/mcp/commonplace",)),
+    "mama": Served(
+        "commonplace.dialects.mama",
+        ("/mcp/mama",),
+        (
+            RestPath("/api/health", public=True),
+            RestPath("/api/checkpoint/…"),
+            RestPath("/checkpoints"),
+            RestPath("/api/checkpoints"),
+            RestPath("/api/mama/…"),
+            RestPath("/api/search"),
+            RestPath("/api/save"),
+            RestPath("/api/update"),
+            RestPath("/api/memory/…"),
+            RestPath("/graph"),
+            RestPath("/graph/…"),
+            RestPath("/api/graph"),
+        ),
+    ),
 }
 
 

@@ -123,6 +123,7 @@ def _file(path: Path) -> dict[str, Any]:
 
 def _environment(environ: Mapping[str, str], known: Mapping[str, Any]) -> dict[str, str]:
     found = {name: environ.get(f"COMMONPLACE_{name.upper()}") for name in known}
+    found["port"] = found.get("port") or environ.get("MAMA_SERVER_PORT")
     return {name: value for name, value in found.items() if value}
 
 

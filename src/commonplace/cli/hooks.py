@@ -1,0 +1,69 @@
+"""Commands that an agent's hooks run: they say something useful, or nothing, and never fail."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from commonplace.cli.options import Data, Embedding, Space, memory
+from commonplace.errors import CommonplaceError, NotFound
+
+INPUT_BYTES = 1_048_576
+STARTS = ("SessionStart", "before_agent_start")
+
+hook = typer.Typer(help="What the hooks of agents run: they read an event on standard input.")
+
+
+@hook.callback()
+def _hooks() -> None:
+    """Keep the group a group while it has one command."""
+
+
+@hook.command("recall")
+def recall(
+    data: Data = None,
+    space: Space = "default",
+    embedding: Embedding = "builtin",
+    start: Annotated[
+        bool, typer.Option("--start", help="Add the latest checkpoint, as at a session's start.")
+    ] = False,
+    tokens: Annotated[int, typer.Option(min=100, max=20_000, help="Room for the block.")] = 1_000,
+) -> None:
+    """Print what is remembered about a prompt; nothing when nothing is relevant.
+
+    The prompt comes on standard input: as text, or as the JSON of a hook's event (`prompt`,
+    `hook_event_name`). Whatever happens, the exit code is 0, so that the agent goes on.
+    """
+    from commonplace.dialects.mama import recalling
+
+    prompt, starts = _event(sys.stdin.buffer.read(INPUT_BYTES))
+    try:
+        with memory(data, space, embedding) as opened:
+            found = recalling.recall(opened, prompt, start=start or starts, tokens=tokens)
+    except NotFound:
+        return  # nothing was ever stored
+    except CommonplaceError as error:
+        sys.stderr.write(f"commonplace: nothing was recalled: {error}\n")
+        return
+    if found.block:
+        sys.stdout.write(found.block + "\n")
+
+
+def _event(given: bytes) -> tuple[str, bool]:
+    """(the prompt, whether a session starts) of what a hook was given."""
+    text = given.decode("utf-8", "replace").replace("\0", "")
+    try:
+        event: Any = json.loads(text)
+    except (ValueError, RecursionError):
+        return text, False
+    if not isinstance(event, dict):
+        return event if isinstance(event, str) else text, False
+    prompt = event.get("prompt")
+    asked = prompt if isinstance(prompt, str) else ""
+    return asked.encode("utf-8", "replace").decode(), event.get("hook_event_name") in STARTS
+
+
+GROUPS = {"hook": hook}

@@ -1,0 +1,71 @@
+"""A checkpoint: where a session stands, as a memory with a number."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from commonplace.engine.model import LIVE_STATES, Memory, microseconds
+
+KIND = "checkpoint"
+PREFIX = "checkpoint_"
+_NEXT = "\nNext steps: "
+_NUMBERED = re.compile(r"checkpoint_([0-9]{1,18})")
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """The fields of a checkpoint."""
+
+    summary: str
+    next_steps: str = ""
+    open_files: Sequence[str] = ()
+
+    @property
+    def text(self) -> str:
+        """As it is stored, searched and embedded."""
+        return self.summary + (_NEXT + self.next_steps if self.next_steps else "")
+
+    @property
+    def attrs(self) -> dict[str, Any]:
+        """What is needed to read the fields back."""
+        return {"summary_chars": len(self.summary), "open_files": list(self.open_files)}
+
+
+def read(memory: Memory) -> Checkpoint:
+    """A memory as a checkpoint; one that another contract stored is a summary of its whole text."""
+    chars, files = memory.attrs.get("summary_chars"), memory.attrs.get("open_files")
+    known = [str(file) for file in files] if isinstance(files, list) else []
+    if isinstance(chars, int) and memory.text.startswith(_NEXT, chars):
+        return Checkpoint(memory.text[:chars], memory.text[chars + len(_NEXT) :], known)
+    return Checkpoint(memory.text, "", known)
+
+
+def number(memory: Memory) -> int:
+    """Its number; for one that another contract stored, the number of its row."""
+    numbered = _NUMBERED.fullmatch(memory.ref or "")
+    return int(numbered[1]) if numbered else memory.num
+
+
+def identity(memory: Memory) -> str:
+    """The id that search shows."""
+    return memory.ref if memory.ref and _NUMBERED.fullmatch(memory.ref) else memory.id
+
+
+def shown(memory: Memory, *, per_second: int) -> dict[str, Any]:
+    """A checkpoint as it is loaded; times in so many parts of a second."""
+    checkpoint = read(memory)
+    return {
+        "id": number(memory),
+        "summary": checkpoint.summary,
+        "next_steps": checkpoint.next_steps,
+        "open_files": list(checkpoint.open_files),
+        "timestamp": microseconds(memory.created_at) * per_second // 1_000_000,
+    }
+
+
+def status(memory: Memory) -> str:
+    """active or archived."""
+    return "active" if memory.state in LIVE_STATES else "archived"

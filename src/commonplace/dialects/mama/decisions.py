@@ -1,0 +1,132 @@
+"""A decision: how its fields stand in a memory's text, its id, and what its reasoning refers to.
+
+The text is what is searched and embedded, with its labels; topic and lengths are kept beside it,
+so that each field is read back verbatim. Outcome and topic are also tags, for other readers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from commonplace.engine.checks import TAG_CHARS
+from commonplace.engine.model import Memory
+
+KIND = "decision"
+STATES = ("active", "dying", "superseded")
+"""A decision that was superseded is still shown: it tells how the thinking went."""
+
+OUTCOMES = {"SUCCESS": "SUCCESS", "FAILED": "FAILED", "FAILURE": "FAILED", "PARTIAL": "PARTIAL"}
+TOPIC_TAG, OUTCOME_TAG = "topic:", "outcome:"
+SLUG_CHARS = 50
+_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+
+_EDGE = re.compile(r"\*{0,2}\b(builds_on|debates|synthesizes)\*{0,2}\s{0,9}:\s{0,9}", re.IGNORECASE)
+_UUID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+_TARGET = re.compile(rf"[\s*`\[]{{0,9}}(?P<id>decision_[A-Za-z0-9_-]{{1,400}}|{_UUID})[`*]{{0,3}}")
+_COMMA = re.compile(r"\s{0,9},")
+REFERENCES = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The fields of a decision."""
+
+    topic: str
+    decision: str
+    reasoning: str
+
+    @property
+    def text(self) -> str:
+        """As it is stored, searched and embedded."""
+        return f"{_head(self.topic)}{self.decision}{_REASONING}{self.reasoning}"
+
+    @property
+    def lengths(self) -> dict[str, Any]:
+        """What is needed to read the fields back."""
+        return {"topic": self.topic, "decision_chars": len(self.decision)}
+
+
+_REASONING = "\nReasoning: "
+
+
+def _head(topic: str) -> str:
+    return f"Topic: {topic}\nDecision: "
+
+
+def topic_of(memory: Memory) -> str | None:
+    """The topic of a decision that was saved under one."""
+    topic, chars = memory.attrs.get("topic"), memory.attrs.get("decision_chars")
+    told = memory.kind == KIND and isinstance(topic, str) and isinstance(chars, int)
+    return str(topic) if told else None
+
+
+def read(memory: Memory) -> Decision:
+    """A memory as a decision; what was not stored as one is a decision of its whole text."""
+    topic = topic_of(memory)
+    if topic is None:
+        return Decision(memory.title or memory.kind, memory.text, "")
+    head, text = _head(topic), memory.text
+    end = len(head) + memory.attrs["decision_chars"]
+    if text.startswith(head) and text.startswith(_REASONING, end):
+        return Decision(topic, text[len(head) : end], text[end + len(_REASONING) :])
+    return Decision(topic, text, "")  # somebody has rewritten it
+
+
+def identity(memory: Memory) -> str:
+    """The id that this contract knows a memory by."""
+    if memory.kind == KIND and memory.ref is not None and memory.ref.startswith("decision_"):
+        return memory.ref
+    return memory.id
+
+
+def new_identity(topic: str) -> str:
+    """decision_<slug>_<milliseconds>_<four of base 36>."""
+    slug = re.sub(r"[^a-z0-9_]", "", re.sub(r"\s+", "_", topic.strip().lower()))[:SLUG_CHARS]
+    salt = "".join(secrets.choice(_DIGITS) for _ in range(4))
+    return f"decision_{slug or 'topic'}_{time.time_ns() // 1_000_000}_{salt}"
+
+
+def topic_tag(topic: str) -> str:
+    """The tag that all decisions of exactly this topic carry."""
+    whole = TOPIC_TAG + topic
+    if len(whole) <= TAG_CHARS:
+        return whole
+    return f"{whole[:60]}…{hashlib.sha256(topic.encode()).hexdigest()[:32]}"
+
+
+def tags(topic: str, outcome: str | None = None) -> list[str]:
+    """The tags of a decision."""
+    return [topic_tag(topic), *([OUTCOME_TAG + outcome.lower()] if outcome else [])]
+
+
+def retagged(before: Iterable[str], outcome: str) -> list[str]:
+    """Tags with another outcome; those that others added stay."""
+    return [
+        *(tag for tag in before if not tag.startswith(OUTCOME_TAG)),
+        OUTCOME_TAG + outcome.lower(),
+    ]
+
+
+def references(reasoning: str) -> list[tuple[str, str]]:
+    """(relation, id) for every reference that a reasoning makes, each once, in their order."""
+    found: dict[tuple[str, str], None] = {}
+    for edge in _EDGE.finditer(reasoning):
+        relation = edge[1].lower()
+        target = _TARGET.match(reasoning, edge.end())
+        while target is not None and len(found) < REFERENCES:
+            found[relation, target["id"].rstrip("-")] = None
+            comma = _COMMA.match(reasoning, target.end()) if relation == "synthesizes" else None
+            target = _TARGET.match(reasoning, comma.end()) if comma else None
+    return list(found)
+
+
+def outcome_of(attrs: Mapping[str, Any]) -> str | None:
+    """The outcome, if one was told."""
+    told = attrs.get("outcome")
+    return told if told in OUTCOMES.values() else None

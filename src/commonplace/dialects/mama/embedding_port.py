@@ -1,0 +1,178 @@
+"""The embedding server of the contract: on loopback, for hooks that embed by themselves."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+
+from commonplace.errors import CommonplaceError
+
+if TYPE_CHECKING:
+    from commonplace.embedding.provider import Embedder
+
+HOST = "127.0.0.1"
+NAMES = ("127.0.0.1", "localhost", "[::1]")
+BODY_BYTES = 1_048_576
+TEXTS = 256
+AT_ONCE = 8
+SECONDS = 30
+
+log = logging.getLogger(__name__)
+
+
+class _Refused(Exception):
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    allow_reuse_address = True
+
+    def __init__(self, port: int, embedder: Embedder | None) -> None:
+        self.embedder = embedder
+        self.loaded = False
+        self.room = threading.Semaphore(AT_ONCE)
+        super().__init__((HOST, port), _Handler)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """One who hung up is nothing to tell of."""
+        del request, client_address
+        log.debug("an embedding request failed", exc_info=True)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+    timeout = SECONDS
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        self._answer({"/health": self._health})
+
+    def do_POST(self) -> None:
+        self._answer({"/embed": self._embed, "/embed/batch": self._batch})
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Texts that are embedded have no place in a log."""
+
+    def version_string(self) -> str:
+        return "commonplace"
+
+    def _answer(self, paths: dict[str, Any]) -> None:
+        with self.server.room:
+            try:
+                self._check_address()
+                path = self.path.partition("?")[0]
+                if path not in paths:
+                    raise _Refused(404, "Not found")
+                status, body = 200, paths[path]()
+            except _Refused as error:
+                status, body = error.status, {"error": str(error)}
+            except CommonplaceError as error:
+                status, body = 500, {"error": error.message}
+            except Exception:
+                log.exception("an embedding request failed")
+                status, body = 500, {"error": "Something went wrong."}
+        content = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(content)))
+        self.send_header("x-content-type-options", "nosniff")
+        if status != 200:
+            self.send_header("connection", "close")  # the body may not have been read
+            self.close_connection = True
+        self.end_headers()
+        self.wfile.write(content)
+
+    def _check_address(self) -> None:
+        port = self.server.server_address[1]
+        if self.headers.get_all("host", []) not in [[f"{name}:{port}"] for name in NAMES]:
+            raise _Refused(421, "This server does not go by that Host.")
+        if "origin" in self.headers or self.headers.get("sec-fetch-site") == "cross-site":
+            raise _Refused(403, "Requests from pages are not accepted.")
+
+    def _health(self) -> dict[str, Any]:
+        embedder = self.server.embedder
+        return {
+            "status": "ok",
+            "modelLoaded": self.server.loaded,
+            "model": embedder.id if embedder else None,
+            "dim": embedder.dimensions if embedder else 0,
+            "chatEnabled": False,
+        }
+
+    def _embed(self) -> dict[str, Any]:
+        text = self._body().get("text")
+        if not isinstance(text, str) or not text:
+            raise _Refused(400, 'Missing or invalid "text" field')
+        (vector,), latency = self._vectors([text])
+        return {"embedding": vector, "dim": len(vector), "latency": latency}
+
+    def _batch(self) -> dict[str, Any]:
+        texts = self._body().get("texts")
+        if not isinstance(texts, list) or not all(isinstance(text, str) and text for text in texts):
+            raise _Refused(400, 'Missing or invalid "texts" array')
+        if len(texts) > TEXTS:
+            raise _Refused(400, f"At most {TEXTS} texts are embedded at once")
+        vectors, latency = self._vectors(texts)
+        return {"embeddings": vectors, "count": len(vectors), "latency": latency}
+
+    def _vectors(self, texts: list[str]) -> tuple[list[list[float]], int]:
+        embedder = self.server.embedder
+        if embedder is None:
+            raise _Refused(503, "There is no embedding provider")
+        begun = time.perf_counter()
+        vectors = embedder.embed(texts).tolist() if texts else []
+        self.server.loaded = True
+        return vectors, round((time.perf_counter() - begun) * 1000)
+
+    def _body(self) -> dict[str, Any]:
+        if self.headers.get("content-type", "").split(";")[0].strip().lower() != "application/json":
+            raise _Refused(415, "The body must be application/json")
+        length = self.headers.get("content-length", "")
+        if not length.isdigit():
+            raise _Refused(411, "Content-Length is missing")
+        if int(length) > BODY_BYTES:
+            raise _Refused(413, f"The body is larger than {BODY_BYTES:,} bytes")
+        try:
+            body = json.loads(self.rfile.read(int(length)))
+        except (ValueError, RecursionError):
+            raise _Refused(400, "Invalid JSON") from None
+        if not isinstance(body, dict):
+            raise _Refused(400, "Invalid JSON")
+        return body
+
+
+@contextlib.contextmanager
+def serving(port: str, embedder: Embedder | None) -> Iterator[int | None]:
+    """Answer on that port while the block runs; None when it cannot be had."""
+    server = _opened(port, embedder)
+    if server is None:
+        yield None
+        return
+    thread = threading.Thread(target=server.serve_forever, name="mama-embedding", daemon=True)
+    thread.start()
+    try:
+        yield server.server_address[1]
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(timeout=5)
+
+
+def _opened(port: str, embedder: Embedder | None) -> _Server | None:
+    if not (port.isascii() and port.isdigit() and int(port) < 65_536):
+        log.warning("MAMA_EMBEDDING_PORT is not a port", extra={"port": port[:20]})
+        return None
+    try:
+        return _Server(int(port), embedder)
+    except OSError as error:  # most likely another process of ours answers there
+        log.warning("the embedding port cannot be used", extra={"port": port, "why": str(error)})
+        return None

@@ -1,0 +1,113 @@
+"""Decisions and what surrounds them, as nodes and edges."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from commonplace.dialects.contract import as_json
+from commonplace.dialects.mama import checkpoints, decisions, presenting, searching
+from commonplace.dialects.mama.presenting import MILLISECONDS, identity
+from commonplace.engine.model import Memory
+
+if TYPE_CHECKING:
+    from commonplace.engine.commonplace import Commonplace
+
+NODES = 1_000
+BYTES = 700_000
+CLUSTERED = 50
+SIMILAR_EACH = 3
+SIMILAR = 0.7
+ALIKE, ALIKE_LEAST = 5, 0.5
+
+
+def drawn(memory: Commonplace, topic: str, cluster: bool) -> dict[str, Any]:
+    """The newest nodes, the edges between them, and on request which are alike."""
+    found, total = _of_topic(memory, topic) if topic else _everything(memory)
+    kept: dict[str, Memory] = {}
+    nodes, size = [], 0
+    for each in found:
+        node = presenting.fields(each, MILLISECONDS)
+        if each.kind != decisions.KIND:
+            node["kind"] = each.kind
+        size += len(as_json(node).encode())
+        if size > BYTES:
+            break
+        kept[each.id] = each
+        nodes.append(node)
+    edges = list(_edges(memory, kept))
+    similar = list(_similar(memory, kept)) if cluster else []
+    meta: dict[str, Any] = {
+        "total_nodes": total,
+        "total_edges": len(edges),
+        "similarity_edges": len(similar),
+        "topics": [topic] if topic else sorted({node["topic"] for node in nodes}),
+    }
+    if len(nodes) < total:
+        meta["shown_nodes"] = len(nodes)
+    return {"nodes": nodes, "edges": edges, "similarityEdges": similar, "meta": meta}
+
+
+def _everything(memory: Commonplace) -> tuple[list[Memory], int]:
+    without = [checkpoints.KIND]
+    _, live = memory.browse(without_kinds=without, limit=1)
+    _, past = memory.browse(kinds=[decisions.KIND], states=["superseded"], limit=1)
+    return searching.recent(memory, limit=NODES, without_kinds=without), live + past
+
+
+def _of_topic(memory: Commonplace, topic: str) -> tuple[list[Memory], int]:
+    chain, total = memory.browse(
+        kinds=[decisions.KIND], tags_all=[decisions.topic_tag(topic)], states=decisions.STATES,
+        limit=NODES,
+    )  # fmt: skip
+    others, _ = memory.browse(without_kinds=[checkpoints.KIND, decisions.KIND], limit=NODES)
+    named = [each for each in others if decisions.read(each).topic == topic]
+    return [*chain, *named], total + len(named)
+
+
+def _edges(memory: Commonplace, kept: dict[str, Memory]) -> Iterator[dict[str, Any]]:
+    for each in kept.values():
+        for link in memory.links.of(each.id, direction="out"):
+            if link.target in kept:
+                yield {
+                    "from": identity(each),
+                    "to": identity(kept[link.target]),
+                    "relationship": link.kind,
+                    "reason": link.reason,
+                }
+
+
+def _similar(memory: Commonplace, kept: dict[str, Memory]) -> Iterator[dict[str, Any]]:
+    newest = [each.id for each in kept.values() if each.kind == decisions.KIND][:CLUSTERED]
+    pairs = memory.alike(
+        *newest, limit=SIMILAR_EACH, least=SIMILAR, kinds=[decisions.KIND],
+        states=decisions.STATES,
+    )  # fmt: skip
+    for one, other, likeness in pairs:
+        if one in kept and other in kept:
+            yield {
+                "from": identity(kept[one]),
+                "to": identity(kept[other]),
+                "relationship": "similar",
+                "similarity": round(likeness, 4),
+            }
+
+
+def similar_to(memory: Commonplace, one: Memory) -> list[dict[str, Any]]:
+    """What is most like one memory, without itself."""
+    decision = decisions.read(one)
+    query = f"{decision.topic} {decision.decision}"[:2_000]
+    found = searching.suggest(
+        memory, query, limit=ALIKE + 1, threshold=ALIKE_LEAST, without_kinds=[checkpoints.KIND]
+    )
+    return [
+        {
+            "id": identity(each.memory),
+            "topic": decisions.read(each.memory).topic,
+            "decision": decisions.read(each.memory).decision,
+            "similarity": round(each.similarity, 4),
+            "outcome": decisions.outcome_of(each.memory.attrs),
+        }
+        for each in found
+        if each.memory.id != one.id
+    ][:ALIKE]

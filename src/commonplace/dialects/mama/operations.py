@@ -1,0 +1,179 @@
+"""What the HTTP routes do, each through the gate like a tool."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from commonplace.dialects.contract import Call, Schema, Scope, Tool, as_json
+from commonplace.dialects.mama import (
+    checkpoints,
+    decisions,
+    exporting,
+    graph,
+    presenting,
+    recalling,
+    saving,
+    searching,
+)
+from commonplace.dialects.mama.presenting import MILLISECONDS
+from commonplace.errors import NotFound
+
+CONFIDENCE = 0.8
+SEARCH_LIMIT, SEARCH_MOST = 10, 20
+SEARCH_LEAST = 0.3
+CHECKPOINTS, CHECKPOINT_BYTES = 1_000, 700_000
+
+
+def save_decision(
+    call: Call, *, topic: str, decision: str, reasoning: str, confidence: float
+) -> Any:
+    """Store a decision."""
+    saved = saving.save_decision(call, topic, decision, reasoning, confidence)
+    return {
+        "success": True,
+        "id": decisions.identity(saved.memory),
+        "message": "Decision saved successfully",
+    }
+
+
+def save_checkpoint(call: Call, *, summary: str, next_steps: str, open_files: Sequence[str]) -> Any:
+    """Store a checkpoint."""
+    memory = saving.save_checkpoint(call, summary, next_steps, open_files)
+    return {
+        "success": True,
+        "id": checkpoints.number(memory),
+        "message": "Checkpoint saved successfully",
+    }
+
+
+def load_checkpoint(call: Call) -> Any:
+    """The latest checkpoint."""
+    memory = searching.latest_checkpoint(call.memory)
+    if memory is None:
+        raise NotFound("No checkpoint found")
+    return {"success": True, "checkpoint": _checkpoint(memory)}
+
+
+def list_checkpoints(call: Call) -> Any:
+    """The checkpoints, newest first; as many as fit into a response."""
+    found, _ = call.memory.browse(
+        kinds=[checkpoints.KIND], states=["active", "dying", "archived"], limit=CHECKPOINTS
+    )
+    shown, size = [], 0
+    for memory in found:
+        each = _checkpoint(memory)
+        size += len(as_json(each).encode())
+        if size > CHECKPOINT_BYTES:
+            break
+        shown.append(each)
+    return {"checkpoints": shown, "count": len(shown)}
+
+
+def _checkpoint(memory: Any) -> dict[str, Any]:
+    shown = checkpoints.shown(memory, per_second=MILLISECONDS)
+    return {**shown, "status": checkpoints.status(memory)}
+
+
+def search_decisions(call: Call, *, query: str, limit: int) -> Any:
+    """Decisions, and other memories in their shape, that fit a query."""
+    found = searching.suggest(
+        call.memory, query, limit=min(limit, SEARCH_MOST), threshold=SEARCH_LEAST,
+        without_kinds=[checkpoints.KIND],
+    )  # fmt: skip
+    results = []
+    for each in found:
+        shown = {
+            **presenting.fields(each.memory, MILLISECONDS),
+            "similarity": round(each.similarity, 4),
+        }
+        if each.related_to is not None:
+            shown["related_to"] = presenting.identity(each.related_to)
+            shown["edge_reason"] = each.reason
+        results.append(shown)
+    return {"query": query, "results": results, "count": len(results)}
+
+
+def export_decisions(call: Call, *, format: str, until: str, offset: int, skip: int) -> Any:
+    """A piece of the export."""
+    return exporting.piece(call.memory, format, until, offset, skip)
+
+
+def draw_graph(call: Call, *, topic: str, cluster: bool) -> Any:
+    """Nodes and edges."""
+    return graph.drawn(call.memory, topic, cluster)
+
+
+def similar_decisions(call: Call, *, id: str) -> Any:
+    """What is like one memory."""
+    similar = graph.similar_to(call.memory, saving.visible(call, id))
+    return {"id": id, "similar": similar, "count": len(similar)}
+
+
+def update_outcome(call: Call, *, id: str, outcome: str, reason: str | None = None) -> Any:
+    """Tell what became of a decision."""
+    identity, told = saving.update_outcome(call, id, outcome, reason)
+    return {"success": True, "id": identity, "outcome": told}
+
+
+def auto_recall(call: Call, *, prompt: str, start: bool, tokens: int) -> Any:
+    """The block that an agent is given before it reads a prompt."""
+    recalled = recalling.recall(call.memory, prompt, start=start, tokens=tokens)
+    return {"success": True, "count": recalled.count, "prependContext": recalled.block}
+
+
+_TEXT: Schema = {"type": "string"}
+
+
+def _operation(name: str, title: str, scope: Scope, handler: Any, /, **properties: Schema) -> Tool:
+    """An operation; what has no default is required."""
+    required = [key for key, schema in properties.items() if not schema.keys() & {"default"}]
+    required = [key for key in required if key not in _OPTIONAL]
+    return Tool(
+        name=name, title=title, description=handler.__doc__ or "", scope=scope, handler=handler,
+        input={"type": "object", "properties": properties, "required": required,
+               "additionalProperties": False},
+    )  # fmt: skip
+
+
+_OPTIONAL = ("reason",)
+
+OPERATIONS = (
+    _operation(
+        "http_save", "Save a decision", "write", save_decision,
+        topic=_TEXT, decision=_TEXT, reasoning=_TEXT,
+        confidence={"type": "number", "minimum": 0, "maximum": 1, "default": CONFIDENCE},
+    ),
+    _operation(
+        "http_save_checkpoint", "Save a checkpoint", "write", save_checkpoint, summary=_TEXT,
+        next_steps={**_TEXT, "default": ""},
+        open_files={"type": "array", "items": {"type": "string"}, "default": []},
+    ),
+    _operation("http_load_checkpoint", "Load the checkpoint", "read", load_checkpoint),
+    _operation("http_checkpoints", "List checkpoints", "read", list_checkpoints),
+    _operation(
+        "http_search", "Search", "read", search_decisions, query=_TEXT,
+        limit={"type": "integer", "minimum": 1, "default": SEARCH_LIMIT},
+    ),
+    _operation(
+        "http_export", "Export", "read", export_decisions,
+        format={"enum": ["csv", "json"], "default": "json"}, until=_TEXT,
+        offset={"type": "integer", "minimum": 0, "default": 0},
+        skip={"type": "integer", "minimum": 0, "default": 0},
+    ),
+    _operation(
+        "http_graph", "Graph", "read", draw_graph, topic={**_TEXT, "default": ""},
+        cluster={"type": "boolean", "default": False},
+    ),
+    _operation("http_similar", "Similar decisions", "read", similar_decisions, id=_TEXT),
+    _operation(
+        "http_update", "Update an outcome", "write", update_outcome,
+        id=_TEXT, outcome=_TEXT, reason=_TEXT,
+    ),
+    _operation(
+        "auto_recall", "Auto-recall", "read", auto_recall, prompt=_TEXT,
+        start={"type": "boolean", "default": True},
+        tokens={"type": "integer", "minimum": 100, "maximum": 20_000,
+                "default": recalling.TOKENS},
+    ),
+)  # fmt: skip

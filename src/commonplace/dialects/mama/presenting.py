@@ -1,0 +1,77 @@
+"""What is found, in this contract's shape; MCP tells time in seconds, HTTP in milliseconds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from commonplace.dialects.mama import checkpoints, decisions
+from commonplace.dialects.mama.searching import Found
+from commonplace.engine.model import Memory, microseconds
+
+SECONDS, MILLISECONDS = 1, 1_000
+KINDS = {"checkpoint": "checkpoint", "*": "decision"}
+"""How a memory of each kind is shown, whichever contract stored it."""
+
+
+def identity(memory: Memory) -> str:
+    """The id of any memory, as this contract shows it."""
+    if memory.kind == checkpoints.KIND:
+        return checkpoints.identity(memory)
+    return decisions.identity(memory)
+
+
+def moment(memory: Memory, per_second: int) -> int:
+    """When it was stored."""
+    return microseconds(memory.created_at) * per_second // 1_000_000
+
+
+def item(memory: Memory, per_second: int) -> dict[str, Any]:
+    """A memory as a search result or in a list of recent ones."""
+    shown_as = KINDS.get(memory.kind, KINDS["*"])
+    if shown_as == "checkpoint":
+        checkpoint = checkpoints.read(memory)
+        return {
+            "id": checkpoints.identity(memory),
+            "summary": checkpoint.summary,
+            "next_steps": checkpoint.next_steps,
+            "created_at": moment(memory, per_second),
+            "_type": shown_as,
+        }
+    shown = {**fields(memory, per_second), "_type": shown_as}
+    if memory.kind != decisions.KIND:
+        shown["kind"] = memory.kind
+    return shown
+
+
+def fields(memory: Memory, per_second: int) -> dict[str, Any]:
+    """The fields of a decision, as results, nodes and exports have them."""
+    decision = decisions.read(memory)
+    shown: dict[str, Any] = {
+        "id": decisions.identity(memory),
+        "topic": decision.topic,
+        "decision": decision.decision,
+        "reasoning": decision.reasoning,
+        "outcome": decisions.outcome_of(memory.attrs),
+        "confidence": memory.confidence,
+        "created_at": moment(memory, per_second),
+    }
+    if reason := memory.attrs.get("failure_reason"):
+        shown["failure_reason"] = reason
+    return shown
+
+
+def result(found: Found, per_second: int) -> dict[str, Any]:
+    """A search result with what ranked it."""
+    shown = {
+        **item(found.memory, per_second),
+        "similarity": round(found.similarity, 4),
+        "recency_score": round(found.recency, 4),
+        "recency_age_days": round(found.age_days, 2),
+        "final_score": round(found.score, 4),
+        "graph_source": found.source,
+        "graph_rank": found.rank,
+    }
+    if found.related_to is not None:
+        shown["related_to"] = identity(found.related_to)
+        shown["edge_reason"] = found.reason
+    return shown

@@ -1,0 +1,160 @@
+"""Saving decisions and checkpoints, and telling what became of a decision."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from commonplace.dialects.contract import Call
+from commonplace.dialects.mama import checkpoints, decisions, searching
+from commonplace.dialects.mama.presenting import identity
+from commonplace.engine.model import LIVE_STATES, Memory
+from commonplace.errors import Conflict, InvalidInput, NotFound
+
+SIMILAR, NEARLY_SAME = 0.7, 0.85
+SIMILAR_SHOWN = 3
+COOLDOWN = timedelta(minutes=5)
+QUERY_CHARS = 2_000
+TRIES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A decision that was saved, and what its author may want to know."""
+
+    memory: Memory
+    similar: list[searching.Found] = field(default_factory=list)
+    advice: dict[str, Any] = field(default_factory=dict)
+
+
+def save_decision(
+    call: Call, topic: str | None, decision: str | None, reasoning: str | None, confidence: float
+) -> Saved:
+    """Store a decision behind the last one of its topic, with the links that it states."""
+    values = {"topic": topic, "decision": decision, "reasoning": reasoning}
+    missing = [name for name, value in values.items() if not (value or "").strip()]
+    if missing:
+        raise InvalidInput(
+            "Decision requires: topic, decision, reasoning.",
+            hint=f"Missing: {', '.join(missing)}.", field=missing[0],
+        )  # fmt: skip
+    stated = decisions.Decision(topic or "", decision or "", reasoning or "")
+    query = f"{stated.topic} {stated.decision}"[:QUERY_CHARS]
+    similar = searching.most_similar(call.memory, query, limit=SIMILAR_SHOWN, least=SIMILAR)
+    tag = decisions.topic_tag(stated.topic)
+    _, earlier = call.memory.browse(
+        kinds=[decisions.KIND], tags_all=[tag], states=decisions.STATES, limit=1
+    )
+    new, old = call.memory.chains.extend(
+        tag, stated.text, kind=decisions.KIND, ref=decisions.new_identity(stated.topic),
+        tags=decisions.tags(stated.topic), confidence=confidence, attrs=stated.lengths,
+        trust="inferred", reason=f"Newer decision on {stated.topic}"[:500],
+    )  # fmt: skip
+    _link(call, new, stated.reasoning)
+    return Saved(new, similar, _advice(new, old, similar, earlier, stated.topic))
+
+
+def _link(call: Call, new: Memory, reasoning: str) -> None:
+    """The links that a reasoning states; what it refers to may not exist, and is then left out."""
+    for relation, target in decisions.references(reasoning):
+        try:
+            other = call.memory.get(target, count=False)
+        except NotFound:
+            continue
+        states = decisions.STATES if other.kind == decisions.KIND else LIVE_STATES
+        if other.id != new.id and other.state in states:
+            call.memory.links.add(
+                new.id, other.id, relation, weight=1.0,
+                reason=f"Auto-detected from reasoning: {relation} reference",
+            )  # fmt: skip
+
+
+def _advice(
+    new: Memory, old: Memory | None, similar: Sequence[searching.Found], earlier: int, topic: str
+) -> dict[str, Any]:
+    advice: dict[str, Any] = {}
+    if similar:
+        best = similar[0]
+        warned_lately = old is not None and datetime.now(UTC) - old.created_at < COOLDOWN
+        if best.similarity >= NEARLY_SAME and not warned_lately:
+            said = decisions.read(best.memory).decision[:50]
+            advice["warning"] = (
+                f'High similarity ({best.similarity:.0%}) with the existing decision "{said}".'
+            )
+        advice["collaboration_hint"] = (
+            "Related decisions exist. Say in the reasoning how this one relates to them:"
+            " builds_on: <id>, debates: <id> or synthesizes: [<id>, <id>]."
+        )
+    if earlier:
+        graph = {"topic": topic, "depth": earlier + 1, "latest": identity(new)}
+        advice["reasoning_graph"] = graph
+    return advice
+
+
+def save_checkpoint(
+    call: Call, summary: str | None, next_steps: str, open_files: Sequence[str]
+) -> Memory:
+    """Store where the session stands, under the next number."""
+    if summary is None or not summary.strip():
+        raise InvalidInput("Checkpoint requires: summary.", field="summary")
+    checkpoint = checkpoints.Checkpoint(summary, next_steps, open_files)
+    return call.memory.chains.number(
+        checkpoints.PREFIX, checkpoint.text, kind=checkpoints.KIND, attrs=checkpoint.attrs,
+        trust="inferred",
+    )  # fmt: skip
+
+
+def update_outcome(call: Call, id: str, outcome: str, reason: str | None) -> tuple[str, str]:
+    """Tell what became of a decision; its id and the outcome as it is stored."""
+    told = decisions.OUTCOMES.get(outcome.strip().upper())
+    if told is None:
+        raise InvalidInput(
+            "outcome must be success, failed or partial.", hint=f"Got {outcome[:60]!r}.",
+            field="outcome",
+        )  # fmt: skip
+    for attempt in range(TRIES):
+        memory = need_decision(call, id)
+        attrs = {**memory.attrs, "outcome": told, "failure_reason": reason}
+        if reason is None:
+            del attrs["failure_reason"]
+        try:
+            call.memory.revise(
+                memory.id, attrs=attrs, tags=decisions.retagged(memory.tags, told),
+                expected_version=memory.version,
+            )  # fmt: skip
+        except Conflict:  # changed since it was read; from now on nobody else writes
+            if attempt == TRIES - 1:
+                raise
+            continue
+        break
+    return identity(memory), told
+
+
+def need_decision(call: Call, id: str) -> Memory:
+    """The decision that an id names; another contract's memory is refused, and it says so."""
+    memory = visible(call, id)
+    if memory.kind != decisions.KIND:
+        stored_by = f", stored by {memory.origin.tool}" if memory.origin.tool else ""
+        raise InvalidInput(
+            f"{id[:80]} is a memory of kind {memory.kind}{stored_by}, not a decision.",
+            hint="Only decisions have an outcome; change it with the tool that stored it.",
+            field="id",
+        )
+    return memory
+
+
+def visible(call: Call, id: str) -> Memory:
+    """A memory of this space that may be shown; otherwise it is as if it did not exist."""
+    missing = NotFound(f"Decision not found: {id[:200]}", field="id")
+    if not id.strip() or len(id) > 500:
+        raise missing
+    try:
+        memory = call.memory.get(id)
+    except NotFound:
+        raise missing from None
+    states = decisions.STATES if memory.kind == decisions.KIND else LIVE_STATES
+    if memory.state not in states:
+        raise missing
+    return memory

@@ -1,0 +1,284 @@
+"""Which decisions answer a query: by meaning and recency, followed by what they are linked with.
+
+Similarities are calibrated, so that the contract's thresholds mean with any model what they meant
+with the original's. Where meaning cannot be had, a word in common counts as the contract says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from commonplace.dialects.mama import checkpoints, decisions
+from commonplace.engine.model import LIVE_STATES, Link, Memory
+from commonplace.text.analysis import analyse, analyse_query
+
+if TYPE_CHECKING:
+    from commonplace.engine.commonplace import Commonplace
+    from commonplace.engine.recall import Hit
+
+LEAST = 0.5
+SHORT_QUERY, LONG_QUERY = 0.7, 0.6  # thresholds below three words, and from three on
+BY_WORDS = 0.75
+ITS_TOPIC = 0.9
+SUPERSEDES = "supersedes"
+CHAIN_RANK, CHAIN_SHARE = 0.8, 0.9
+DAY_SECONDS = 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """What a link hands on, and what either end of it is called."""
+
+    outward: str
+    inward: str
+    rank: float
+    share: float
+
+
+RELATIONS = {
+    "builds_on": Relation("builds_on", "built_on_by", 0.75, 0.9),
+    "refines": Relation("refines", "refined_by", 0.7, 0.85),
+    "synthesizes": Relation("synthesizes", "synthesized_by", 0.7, 0.88),
+    "debates": Relation("debates", "debated_by", 0.65, 0.85),
+    "contradicts": Relation("contradicts", "contradicted_by", 0.6, 0.8),
+}
+EDGES = (SUPERSEDES, *RELATIONS)
+
+
+@dataclass(slots=True)
+class Found:
+    """A memory that was found, with what ranked it."""
+
+    memory: Memory
+    similarity: float
+    recency: float = 0.0
+    age_days: float = 0.0
+    score: float = 0.0
+    source: str = "primary"
+    rank: float = 1.0
+    related_to: Memory | None = None
+    reason: str = ""
+    links: list[Link] = field(default_factory=list)
+
+
+def suggest(
+    memory: Commonplace,
+    query: str,
+    *,
+    limit: int,
+    threshold: float | None = None,
+    kinds: Sequence[str] | None = None,
+    without_kinds: Sequence[str] = (),
+    words: float = 0.0,
+) -> list[Found]:
+    """The best matches, each followed by its relatives, at most `limit` in all.
+
+    `words` is the share of the query's words that a match without a vector must hold.
+    """
+    least = max(LEAST, threshold if threshold is not None else adaptive(query))
+    candidates = [
+        found
+        for found in _candidates(memory, query, limit, kinds, without_kinds, words)
+        if found.similarity >= least
+    ]
+    for found in candidates:
+        _rate(found)
+    candidates.sort(key=_best_first)
+    shown = _expanded(memory, candidates[: limit * 2], limit, kinds, without_kinds)[:limit]
+    for found in shown:
+        memory.get(found.memory.id)  # counts as read
+    return _newest_first_in_chains(shown)
+
+
+def adaptive(query: str) -> float:
+    """Short queries must match better."""
+    return SHORT_QUERY if len(query.split()) < 3 else LONG_QUERY
+
+
+def most_similar(memory: Commonplace, query: str, *, limit: int, least: float) -> list[Found]:
+    """Decisions by similarity alone: neither recency nor relatives."""
+    found = _candidates(memory, query, limit, [decisions.KIND], (), 1.0)
+    near = [each for each in found if each.similarity >= least]
+    return sorted(near, key=lambda each: -each.similarity)[:limit]
+
+
+def _candidates(
+    memory: Commonplace,
+    query: str,
+    limit: int,
+    kinds: Sequence[str] | None,
+    without_kinds: Sequence[str],
+    words: float,
+) -> list[Found]:
+    from commonplace.engine.scoring import Weighting
+
+    plain = Weighting(graph=0.0)
+    most = min(limit * 2, 1_000)
+    hits: list[Hit] = list(
+        memory.recall(
+            query, limit=most, weighting=plain, count=False, kinds=kinds,
+            without_kinds=without_kinds,
+        )
+    )  # fmt: skip
+    if kinds is None or decisions.KIND in kinds:
+        hits += memory.recall(
+            query, limit=most, weighting=plain, count=False, kinds=[decisions.KIND],
+            states=["superseded"],
+        )  # fmt: skip
+    terms = set(analyse_query(query))
+    return [Found(hit.memory, _similarity(hit, query, terms, words)) for hit in hits]
+
+
+def _similarity(hit: Hit, query: str, terms: set[str], words: float) -> float:
+    """Calibrated; by words where there is no vector, or where every word of the query is there."""
+    topic = decisions.read(hit.memory).topic
+    asked_for = ITS_TOPIC if topic.casefold() == query.strip().casefold() else 0.0
+    if hit.why.dense_rank is None:
+        by_words = hit.why.lexical_rank is not None and hit.similarity >= words
+        return max(BY_WORDS if by_words else 0.0, asked_for)
+    every = terms and terms <= set(analyse(f"{hit.memory.title} {hit.memory.text}"))
+    return max(hit.similarity, BY_WORDS if every else 0.0, asked_for)
+
+
+def _rate(found: Found) -> None:
+    from commonplace.engine.ranking import recency_boosted, recency_gauss
+
+    age = datetime.now(UTC) - found.memory.created_at
+    found.age_days = max(0.0, age.total_seconds() / DAY_SECONDS)
+    found.recency = recency_gauss(found.age_days)
+    found.score = recency_boosted(found.similarity, found.age_days)
+
+
+def _best_first(found: Found) -> tuple[float, float, int]:
+    return (-found.score, -found.memory.created_at.timestamp(), -found.memory.num)
+
+
+def _expanded(
+    memory: Commonplace,
+    primaries: Sequence[Found],
+    limit: int,
+    kinds: Sequence[str] | None,
+    without_kinds: Sequence[str],
+) -> list[Found]:
+    """Each primary followed by its relatives; a relative that is a primary keeps its place."""
+    first = {found.memory.id: found for found in primaries}
+    shown: dict[str, Found] = {}
+    for primary in primaries:
+        if len(shown) >= limit:
+            break
+        shown[primary.memory.id] = primary
+        relatives = _relatives(memory, primary, limit)
+        for relative in relatives:
+            other = first.get(relative.memory.id)
+            if other is not None:
+                _relate(primary, other, relative.reason)
+            elif relative.memory.id not in shown and _wanted(relative.memory, kinds, without_kinds):
+                _rate(relative)
+                shown[relative.memory.id] = relative
+    return list(shown.values())
+
+
+def _wanted(memory: Memory, kinds: Sequence[str] | None, without_kinds: Sequence[str]) -> bool:
+    return memory.kind not in without_kinds and (kinds is None or memory.kind in kinds)
+
+
+def _relate(one: Found, other: Found, reason: str) -> None:
+    """Two primaries that are linked: the newer one, which refers to the older, tells of it."""
+    newer, older = sorted((one, other), key=lambda each: _newest_first(each.memory))
+    if newer.related_to is None:
+        newer.related_to, newer.reason = older.memory, reason
+
+
+def _relatives(memory: Commonplace, primary: Found, limit: int) -> list[Found]:
+    """What the primary is linked with: the chain of its topic first, then by stated relations."""
+    primary.links = [link for link in memory.links.of(primary.memory.id) if link.kind in EDGES]
+    chain = _chain(memory, primary, limit)
+    stated = []
+    for kind, relation in RELATIONS.items():
+        for link in primary.links:
+            if link.kind != kind:
+                continue
+            outward = link.source == primary.memory.id
+            other = _visible(memory, link.target if outward else link.source)
+            if other is None:
+                continue
+            name = relation.outward if outward else relation.inward
+            stated.append(
+                Found(other, primary.similarity * relation.share, source=name, rank=relation.rank,
+                      related_to=primary.memory, reason=link.reason)
+            )  # fmt: skip
+    return [*chain, *stated]
+
+
+def _chain(memory: Commonplace, primary: Found, limit: int) -> list[Found]:
+    """The decisions before and after, nearest first."""
+    met = {primary.memory.id}
+    edge = [primary.memory.id]
+    chain: list[Found] = []
+    links = primary.links
+    while edge and len(chain) < limit:
+        here = edge.pop(0)
+        if here != primary.memory.id:
+            links = memory.links.of(here, kinds=[SUPERSEDES])
+        for link in links:
+            end = link.target if link.source == here else link.source
+            if link.kind != SUPERSEDES or end in met:
+                continue
+            met.add(end)
+            edge.append(end)
+            other = _visible(memory, end)
+            if other is not None:
+                chain.append(
+                    Found(other, primary.similarity * CHAIN_SHARE, source="supersedes_chain",
+                          rank=CHAIN_RANK, related_to=primary.memory, reason=link.reason)
+                )  # fmt: skip
+    return chain
+
+
+def _visible(memory: Commonplace, identity: str) -> Memory | None:
+    """A linked memory, if this contract may show it."""
+    found = memory.get(identity, count=False)
+    states = decisions.STATES if found.kind == decisions.KIND else LIVE_STATES
+    return found if found.state in states else None
+
+
+def _newest_first_in_chains(shown: Sequence[Found]) -> list[Found]:
+    """The places that decisions of one topic take are taken by the newest of them first."""
+    ordered = list(shown)
+    topics: dict[str, list[int]] = {}
+    for at, found in enumerate(ordered):
+        if (topic := decisions.topic_of(found.memory)) is not None:
+            topics.setdefault(topic, []).append(at)
+    for places in topics.values():
+        chain = sorted((shown[at] for at in places), key=lambda each: _newest_first(each.memory))
+        for at, found in zip(places, chain, strict=True):
+            ordered[at] = found
+    return ordered
+
+
+def _newest_first(memory: Memory) -> tuple[float, int]:
+    return (-memory.created_at.timestamp(), -memory.num)
+
+
+def recent(
+    memory: Commonplace,
+    *,
+    limit: int,
+    kinds: Sequence[str] | None = None,
+    without_kinds: Sequence[str] = (),
+) -> list[Memory]:
+    """The newest memories, superseded decisions among them."""
+    live, _ = memory.browse(kinds=kinds, without_kinds=without_kinds, limit=limit)
+    past: Iterable[Memory] = ()
+    if kinds is None or decisions.KIND in kinds:
+        past, _ = memory.browse(kinds=[decisions.KIND], states=["superseded"], limit=limit)
+    return sorted([*live, *past], key=_newest_first)[:limit]
+
+
+def latest_checkpoint(memory: Commonplace) -> Memory | None:
+    """The checkpoint to resume from: the newest that is not marked as done."""
+    newest, _ = memory.browse(kinds=[checkpoints.KIND], limit=50)
+    return next((each for each in newest if not each.attrs.get("done")), None)

@@ -1,0 +1,182 @@
+"""The four tools, as MCP lists and calls them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from commonplace.dialects.contract import Call, Schema, Tool, Wire, as_json
+from commonplace.dialects.mama import checkpoints, decisions, presenting, saving, searching
+from commonplace.dialects.mama.presenting import SECONDS
+from commonplace.errors import CommonplaceError
+
+CONFIDENCE = 0.5
+LIMIT, MOST = 10, 100
+TYPES: dict[str, tuple[str, ...] | None] = {
+    "all": None,
+    "decision": (decisions.KIND,),
+    "checkpoint": (checkpoints.KIND,),
+}
+
+
+def succeed(tool: Tool, value: Any) -> Wire:
+    """The bare shape that the contract shows."""
+    del tool
+    return {"content": [{"type": "text", "text": as_json(value)}]}
+
+
+def fail(tool: Tool, error: CommonplaceError) -> Wire:
+    """The contract's shape of a failure."""
+    del tool
+    return {"content": [{"type": "text", "text": f"Error: {error}"}], "isError": True}
+
+
+def save(
+    call: Call,
+    *,
+    type: str,
+    confidence: float,
+    next_steps: str,
+    open_files: Sequence[str],
+    topic: str | None = None,
+    decision: str | None = None,
+    reasoning: str | None = None,
+    summary: str | None = None,
+) -> Any:
+    """Store a decision or a checkpoint."""
+    if type == "checkpoint":
+        memory = saving.save_checkpoint(call, summary, next_steps, open_files)
+        return {
+            "success": True,
+            "id": checkpoints.identity(memory),
+            "type": type,
+            "message": "Checkpoint saved",
+        }
+    saved = saving.save_decision(call, topic, decision, reasoning, confidence)
+    answer = {
+        "success": True,
+        "id": decisions.identity(saved.memory),
+        "type": type,
+        "message": f"Decision saved: {topic}",
+    }
+    if saved.similar:
+        answer["similar_decisions"] = [
+            {
+                "id": decisions.identity(found.memory),
+                "topic": decisions.read(found.memory).topic,
+                "decision": decisions.read(found.memory).decision,
+                "similarity": round(found.similarity, 4),
+                "created_at": presenting.moment(found.memory, SECONDS),
+            }
+            for found in saved.similar
+        ]
+    return {**answer, **saved.advice}
+
+
+def search(call: Call, *, query: str, type: str, limit: float) -> Any:
+    """The best matches, or without a query what is newest."""
+    most = max(1, min(int(limit), MOST))
+    kinds = TYPES[type]
+    if query.strip():
+        found = searching.suggest(call.memory, query, limit=most, kinds=kinds)
+        results = [presenting.result(each, SECONDS) for each in found]
+    else:
+        newest = searching.recent(call.memory, limit=most, kinds=kinds)
+        results = [presenting.item(each, SECONDS) for each in newest]
+    return {"success": True, "count": len(results), "results": results}
+
+
+def update(call: Call, *, id: str, outcome: str, reason: str | None = None) -> Any:
+    """Tell what became of a decision."""
+    identity, _ = saving.update_outcome(call, id, outcome, reason)
+    return {"success": True, "message": f"Updated {identity} -> {outcome.strip().lower()}"}
+
+
+def load_checkpoint(call: Call) -> Any:
+    """Where the last session stood."""
+    memory = searching.latest_checkpoint(call.memory)
+    if memory is None:
+        return {"success": True, "checkpoint": None, "message": "No checkpoint found"}
+    return {"success": True, "checkpoint": checkpoints.shown(memory, per_second=SECONDS)}
+
+
+def _text(description: str, **more: Any) -> Schema:
+    return {"type": "string", "description": description, **more}
+
+
+TOOLS = (
+    Tool(
+        name="save",
+        title="Save",
+        description="Save a decision or a checkpoint. A decision on a topic that has one"
+        " supersedes it; nothing is lost. Refer to others in the reasoning: builds_on: <id>,"
+        " debates: <id>, synthesizes: [<id>, <id>].",
+        scope="write",
+        handler=save,
+        input={
+            "type": "object",
+            "properties": {
+                "type": {"type": "string", "enum": ["decision", "checkpoint"],
+                         "description": "What to save."},
+                "topic": _text("Decision: topic identifier, e.g. 'auth_strategy'."
+                               " Same topic = supersedes previous."),
+                "decision": _text("Decision: the decision made."),
+                "reasoning": _text("Decision: why, with references to other decisions."),
+                "confidence": {"type": "number", "minimum": 0, "maximum": 1,
+                               "default": CONFIDENCE, "description": "Decision: 0.0-1.0."},
+                "summary": _text("Checkpoint: what was done, what is pending."),
+                "next_steps": _text("Checkpoint: instructions for the next session.", default=""),
+                "open_files": {"type": "array", "items": {"type": "string"}, "default": [],
+                               "description": "Checkpoint: relevant file paths."},
+            },
+            "required": ["type"],
+            "additionalProperties": False,
+        },
+    ),
+    Tool(
+        name="search",
+        title="Search",
+        description="Search decisions, checkpoints and whatever else is remembered by meaning;"
+        " without a query, list the newest. Results tell outcomes and how decisions are related.",
+        scope="read",
+        handler=search,
+        input={
+            "type": "object",
+            "properties": {
+                "query": _text("What to look for; empty for the newest items.", default=""),
+                "type": {"type": "string", "enum": list(TYPES), "default": "all",
+                         "description": "What to search."},
+                "limit": {"type": "number", "default": LIMIT,
+                          "description": f"Maximum results, up to {MOST}."},
+            },
+            "additionalProperties": False,
+        },
+    ),
+    Tool(
+        name="update",
+        title="Update outcome",
+        description="Update a decision's outcome after trying it, so that later searches tell"
+        " what worked.",
+        scope="write",
+        handler=update,
+        idempotent=True,
+        input={
+            "type": "object",
+            "properties": {
+                "id": _text("The decision's id."),
+                "outcome": _text("success, failed or partial, in any case."),
+                "reason": _text("Why it succeeded, failed or was partial."),
+            },
+            "required": ["id", "outcome"],
+            "additionalProperties": False,
+        },
+    ),
+    Tool(
+        name="load_checkpoint",
+        title="Load checkpoint",
+        description="Load the latest checkpoint to resume a previous session. Call it first.",
+        scope="read",
+        handler=load_checkpoint,
+        input={"type": "object", "properties": {}, "additionalProperties": False},
+    ),
+)  # fmt: skip
