@@ -37,6 +37,7 @@ OPENERS = {
     "storage/sqlite.py": "the gate itself",
     "engine/backup.py": "copies that are made and checked aside, and swapped while nobody writes",
     "engine/doctor.py": "an empty database in memory, to compare the tables with",
+    "storage/foreign.py": "a temporary copy of another program's database, to read it",
 }
 
 

@@ -18,7 +18,7 @@ RELEVANT = 3
 RECENT = 3
 THRESHOLD = 0.5
 WORDS = 0.5  # of the prompt, where there is no vector
-QUERY_CHARS = 4_000
+ASKED_CHARS = 600
 TOKENS = 1_000
 _WHOSE = {"stated": "stated by the user", "inferred": "inferred by an agent"}
 
@@ -36,14 +36,8 @@ def recall(memory: Commonplace, prompt: str, *, start: bool, tokens: int) -> Rec
 
     Without anything relevant, the start shows the newest decisions instead.
     """
-    items: list[prose.Item] = []
-    asked = prompt.strip()[:QUERY_CHARS]
-    if len(asked) >= SHORTEST_PROMPT:
-        found = searching.suggest(
-            memory, asked, limit=RELEVANT, threshold=THRESHOLD, words=WORDS,
-            without_kinds=[checkpoints.KIND],
-        )  # fmt: skip
-        items = [_item(each.memory, f"{each.similarity:.0%} similar") for each in found]
+    found = _relevant(memory, prompt.strip())
+    items = [_item(each.memory, f"{each.similarity:.0%} similar") for each in found]
     if start:
         newest = () if items else searching.recent(memory, limit=RECENT, kinds=[decisions.KIND])
         checkpoint = searching.latest_checkpoint(memory)
@@ -56,6 +50,27 @@ def recall(memory: Commonplace, prompt: str, *, start: bool, tokens: int) -> Rec
     if not fitted.items:
         return Recalled("", 0)
     return Recalled(prose.envelope(fitted.items, left_out=fitted.left_out), len(fitted.items))
+
+
+def _relevant(memory: Commonplace, prompt: str) -> list[searching.Found]:
+    """What fits the prompt; of a long one, what fits its beginning or its end, where people ask."""
+    if len(prompt) < SHORTEST_PROMPT:
+        return []
+    asked = (
+        [prompt] if len(prompt) <= ASKED_CHARS else [prompt[:ASKED_CHARS], prompt[-ASKED_CHARS:]]
+    )
+    found: dict[str, searching.Found] = {}
+    for query in asked:
+        for each in searching.suggest(
+            memory, query, limit=RELEVANT, threshold=THRESHOLD, words=WORDS,
+            without_kinds=[checkpoints.KIND],
+        ):  # fmt: skip
+            known = found.get(each.memory.id)
+            if known is None or known.score < each.score:
+                found[each.memory.id] = each
+    if len(asked) == 1:
+        return list(found.values())
+    return sorted(found.values(), key=lambda each: -each.score)[:RELEVANT]
 
 
 def _item(memory: Memory, why: str) -> prose.Item:

@@ -136,11 +136,11 @@ def _similarity(hit: Hit, query: str, terms: set[str], words: float) -> float:
     """Calibrated; by words where there is no vector, or where every word of the query is there."""
     topic = decisions.read(hit.memory).topic
     asked_for = ITS_TOPIC if topic.casefold() == query.strip().casefold() else 0.0
+    held = terms & set(analyse(f"{hit.memory.title} {hit.memory.text}"))
     if hit.why.dense_rank is None:
-        by_words = hit.why.lexical_rank is not None and hit.similarity >= words
+        by_words = hit.why.lexical_rank is not None and len(held) >= words * len(terms)
         return max(BY_WORDS if by_words else 0.0, asked_for)
-    every = terms and terms <= set(analyse(f"{hit.memory.title} {hit.memory.text}"))
-    return max(hit.similarity, BY_WORDS if every else 0.0, asked_for)
+    return max(hit.similarity, BY_WORDS if held and held == terms else 0.0, asked_for)
 
 
 def _rate(found: Found) -> None:

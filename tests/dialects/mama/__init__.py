@@ -1,0 +1,1 @@
+"""The MAMA dialect."""
