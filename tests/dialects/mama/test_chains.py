@@ -105,3 +105,20 @@ def test_checkpoints_saved_at_once_have_numbers_of_their_own(wordy: Mama) -> Non
     for thread in threads:
         thread.join()
     assert sorted(ids) == sorted(f"checkpoint_{number}" for number in range(1, 33))
+
+
+def test_two_libraries_on_one_directory_do_not_fork_either(tmp_path: Path) -> None:
+    """As two processes: each has its own connections, and sees the other's writes in the file."""
+    with opened(tmp_path, None) as one, opened(tmp_path, None) as other:
+        errors: list[BaseException] = []
+        plan = [("save", "shared")] * 8
+        threads = [
+            threading.Thread(target=follow, args=(each, plan, number, errors))
+            for number, each in enumerate((one, other, one, other))
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert errors == []
+        assert check_chains(one.memory) == 31
