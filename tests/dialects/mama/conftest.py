@@ -208,17 +208,34 @@ def serving(
 
 
 @pytest.fixture(scope="module")
-def shared_web(tmp_path_factory: pytest.TempPathFactory, builtin_model: Any) -> Iterator[Web]:
-    """A server that the tests of a file share; `web` empties it before each."""
-    with serving(tmp_path_factory.mktemp("web"), Kept(builtin_model)) as web:
+def shared_real_web(tmp_path_factory: pytest.TempPathFactory, builtin_model: Any) -> Iterator[Web]:
+    """A server that the tests of a file share; `real_web` empties it before each."""
+    with serving(tmp_path_factory.mktemp("real-web"), Kept(builtin_model)) as web:
+        yield web
+
+
+@pytest.fixture(scope="module")
+def shared_web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Web]:
+    """The same without a model."""
+    with serving(tmp_path_factory.mktemp("web"), None) as web:
         yield web
 
 
 @pytest.fixture
 def web(shared_web: Web) -> Web:
-    """A server whose memory is empty."""
-    memory = shared_web.memory
+    """A server without a model, whose memory is empty."""
+    return emptied(shared_web)
+
+
+@pytest.fixture
+def real_web(shared_real_web: Web) -> Web:
+    """A server with the built-in model, whose memory is empty."""
+    return emptied(shared_real_web)
+
+
+def emptied(web: Web) -> Web:
+    """The server without what earlier tests stored."""
     states = ("active", "dying", "archived", "superseded", "dead")
-    while found := memory.browse(states=states, limit=1000)[0]:
-        memory.purge(*(each.id for each in found))
-    return shared_web
+    while found := web.memory.browse(states=states, limit=1000)[0]:
+        web.memory.purge(*(each.id for each in found))
+    return web

@@ -157,10 +157,10 @@ def test_a_body_that_is_no_object_is_refused(web: Web) -> None:
 @pytest.mark.parametrize(
     ("path", "name"), [("/api/mama/search", "q"), ("/api/search", "query"), ("/api/search", "q")]
 )
-def test_a_search_answers_as_the_seed_shows(web: Web, path: str, name: str) -> None:
-    identity = save(web)
-    web.post("/api/checkpoint/save", {"summary": "Stateless authentication for the API"})
-    answer = web.get(path, **{name: "authentication approach"}).json()
+def test_a_search_answers_as_the_seed_shows(real_web: Web, path: str, name: str) -> None:
+    identity = save(real_web)
+    real_web.post("/api/checkpoint/save", {"summary": "Stateless authentication for the API"})
+    answer = real_web.get(path, **{name: "authentication approach"}).json()
     assert answer.keys() == {"query", "results", "count"}
     assert (answer["query"], answer["count"]) == ("authentication approach", 1)
     (found,) = answer["results"]
@@ -178,18 +178,18 @@ def test_a_search_needs_a_query(web: Web) -> None:
             assert message == "Missing required parameter: q"
 
 
-def test_a_search_is_limited_to_ten_and_at_most_twenty(web: Web) -> None:
+def test_a_search_is_limited_to_ten_and_at_most_twenty(real_web: Web) -> None:
     stated = [
         decisions.Decision(f"auth_{n}", f"Use JWT in service {n}", "Stateless") for n in range(22)
     ]
-    web.memory.remember_many(
+    real_web.memory.remember_many(
         [Draft(text=each.text, kind="decision", attrs=each.lengths) for each in stated]
     )
     for limit, count in ((None, 10), ("1", 1), ("19", 19), ("20", 20), ("21", 20), ("500", 20)):
         query = {"q": "JWT authentication"} | ({} if limit is None else {"limit": limit})
-        assert web.get("/api/mama/search", **query).json()["count"] == count
+        assert real_web.get("/api/mama/search", **query).json()["count"] == count
     for limit in ("0", "-1", "1.5", "many", "9" * 12):
-        error(web.get("/api/search", q="JWT", limit=limit), 400, "INVALID_REQUEST")
+        error(real_web.get("/api/search", q="JWT", limit=limit), 400, "INVALID_REQUEST")
 
 
 def test_a_search_that_is_too_long_is_refused(web: Web) -> None:
@@ -221,7 +221,10 @@ def test_an_export_of_nothing_is_empty(web: Web) -> None:
 @pytest.mark.parametrize("sign", ["=", "+", "-", "@", "\t", "\r"])
 def test_no_cell_of_a_csv_export_is_a_formula(web: Web, sign: str) -> None:
     save(
-        web, topic=sign + "cmd|' /C calc'!A0", decision=f'{sign}SUM(A1)\n"quoted"', reasoning="a,b"
+        web,
+        topic=sign + "cmd|' /C calc'!A0",
+        decision=f'{sign}SUM(A1)\n"quoted"',
+        reasoning="a,b",
     )
     response = web.get("/api/memory/export", format="csv")
     assert response.headers["content-type"] == "text/csv; charset=utf-8"
@@ -291,20 +294,20 @@ def test_a_topic_keeps_only_its_nodes_and_the_edges_between_them(web: Web) -> No
     assert web.get("/graph", topic="nothing").json()["nodes"] == []
 
 
-def test_clusters_are_pairs_that_are_alike(web: Web) -> None:
-    one = save(web)
-    other = save(web, topic="login", decision="Use JWT tokens for the login")
-    save(web, topic="dinner", decision="Eat pasta", reasoning="The children like it")
+def test_clusters_are_pairs_that_are_alike(real_web: Web) -> None:
+    one = save(real_web)
+    other = save(real_web, topic="login", decision="Use JWT tokens for the login")
+    save(real_web, topic="dinner", decision="Eat pasta", reasoning="The children like it")
     for asked in ("true", "TRUE"):
-        drawn = web.get("/graph", cluster=asked).json()
+        drawn = real_web.get("/graph", cluster=asked).json()
         (edge,) = drawn["similarityEdges"]
         assert {edge["from"], edge["to"]} == {one, other}
         assert edge.keys() == {"from", "to", "relationship", "similarity"}
         assert edge["relationship"] == "similar"
         assert edge["similarity"] > 0.7
         assert drawn["meta"]["similarity_edges"] == 1
-    assert web.get("/graph", cluster="false").json()["similarityEdges"] == []
-    error(web.get("/graph", cluster="perhaps"), 400, "INVALID_REQUEST")
+    assert real_web.get("/graph", cluster="false").json()["similarityEdges"] == []
+    error(real_web.get("/graph", cluster="perhaps"), 400, "INVALID_REQUEST")
 
 
 def test_a_graph_that_is_too_large_shows_its_newest_nodes(web: Web) -> None:
@@ -316,10 +319,10 @@ def test_a_graph_that_is_too_large_shows_its_newest_nodes(web: Web) -> None:
     assert drawn["nodes"][0]["decision"].startswith("3")
 
 
-def test_similar_decisions_answer_as_the_seed_shows(web: Web) -> None:
-    one = save(web)
-    other = save(web, topic="login", decision="Use JWT tokens for the login")
-    answer = web.get("/graph/similar", id=one).json()
+def test_similar_decisions_answer_as_the_seed_shows(real_web: Web) -> None:
+    one = save(real_web)
+    other = save(real_web, topic="login", decision="Use JWT tokens for the login")
+    answer = real_web.get("/graph/similar", id=one).json()
     assert (answer.keys(), answer["id"], answer["count"]) == ({"id", "similar", "count"}, one, 1)
     (similar,) = answer["similar"]
     assert similar.keys() == {"id", "topic", "decision", "similarity", "outcome"}
@@ -327,9 +330,9 @@ def test_similar_decisions_answer_as_the_seed_shows(web: Web) -> None:
     assert similar["similarity"] >= 0.5
 
 
-def test_at_most_five_are_similar(web: Web) -> None:
-    ids = [save(web, topic=f"auth_{n}", decision=f"Use JWT in service {n}") for n in range(8)]
-    answer = web.get("/graph/similar", id=ids[0]).json()
+def test_at_most_five_are_similar(real_web: Web) -> None:
+    ids = [save(real_web, topic=f"auth_{n}", decision=f"Use JWT in service {n}") for n in range(8)]
+    answer = real_web.get("/graph/similar", id=ids[0]).json()
     assert (answer["count"], len(answer["similar"])) == (5, 5)
     assert ids[0] not in {each["id"] for each in answer["similar"]}
 
@@ -458,6 +461,30 @@ def test_too_many_requests_are_refused_in_this_contracts_words(
     assert [each.status_code for each in answers] == [200, 200, 200, 429]
     error(answers[3], 429, "RATE_LIMITED")
     assert int(answers[3].headers["retry-after"]) >= 1
+
+
+def test_what_fails_on_our_side_has_the_code_of_its_route(tmp_path: Path) -> None:
+    identity = {"id": "decision_x", "outcome": "success"}
+    posts = {
+        ("/api/mama/save", "SAVE_FAILED"): DECISION,
+        ("/api/checkpoint/save", "SAVE_FAILED"): {"summary": "s"},
+        ("/graph/update", "UPDATE_FAILED"): identity,
+        ("/api/mama/recall", "SEARCH_FAILED"): {"prompt": "a prompt"},
+    }
+    gets = {
+        "/api/checkpoint/load": "LOAD_FAILED",
+        "/checkpoints": "LOAD_FAILED",
+        "/api/mama/search?q=x": "SEARCH_FAILED",
+        "/graph/similar?id=x": "SEARCH_FAILED",
+        "/graph": "INTERNAL_ERROR",
+        "/api/memory/export": "INTERNAL_ERROR",
+    }
+    with serving(tmp_path, None) as web:
+        web.library.close()
+        for (path, code), body in posts.items():
+            error(web.post(path, body), 500, code)
+        for path, code in gets.items():
+            error(web.client.get(web.url + path), 500, code)
 
 
 def test_mcp_and_http_tell_the_same_story_in_seconds_and_milliseconds(web: Web) -> None:

@@ -137,14 +137,18 @@ def test_of_a_long_prompt_its_beginning_and_its_end_are_heard(mama: Mama) -> Non
     assert recall(mama, log) == ""
 
 
-def test_a_plugin_asks_over_http(web: Web) -> None:
-    web.post("/api/save", {key: SEED_DECISION[key] for key in ("topic", "decision", "reasoning")})
-    web.post("/api/checkpoint/save", {"summary": "Half way."})
-    answer = web.post("/api/mama/recall", {"prompt": PROMPT}).json()
+def test_a_plugin_asks_over_http(real_web: Web) -> None:
+    real_web.post(
+        "/api/save", {key: SEED_DECISION[key] for key in ("topic", "decision", "reasoning")}
+    )
+    real_web.post("/api/checkpoint/save", {"summary": "Half way."})
+    answer = real_web.post("/api/mama/recall", {"prompt": PROMPT}).json()
     assert answer.keys() == {"success", "count", "prependContext"}
     assert (answer["success"], answer["count"]) == (True, 2)
     assert "Half way." in answer["prependContext"]
-    fewer = web.post("/api/mama/recall", {"prompt": PROMPT, "start": False, "tokens": 200}).json()
+    fewer = real_web.post(
+        "/api/mama/recall", {"prompt": PROMPT, "start": False, "tokens": 200}
+    ).json()
     assert fewer["count"] == 1
     for body, code in (
         ({}, "MISSING_FIELDS"), ({"prompt": 5}, "MISSING_FIELDS"),
@@ -152,11 +156,11 @@ def test_a_plugin_asks_over_http(web: Web) -> None:
         ({"prompt": "x", "tokens": 20_001}, "INVALID_REQUEST"),
         ({"prompt": "x", "start": "yes"}, "INVALID_REQUEST"),
     ):  # fmt: skip
-        refused = web.post("/api/mama/recall", body)
+        refused = real_web.post("/api/mama/recall", body)
         assert (refused.status_code, refused.json()["code"]) == (400, code)
     for tokens in (100, 20_000):
         body = {"prompt": PROMPT, "tokens": tokens}
-        assert web.post("/api/mama/recall", body).status_code == 200
+        assert real_web.post("/api/mama/recall", body).status_code == 200
 
 
 def test_the_hook_prints_what_is_relevant_and_nothing_else(

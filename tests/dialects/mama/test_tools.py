@@ -270,6 +270,15 @@ def test_a_query_that_is_too_long_is_an_error(wordy: Mama) -> None:
     assert wordy.failure("search", query="x" * 10_001).startswith("Error: 'query' has 10,001")
 
 
+def test_an_answer_that_is_too_large_is_an_error_that_says_what_to_do(wordy: Mama) -> None:
+    for number in range(2):
+        wordy.memory.remember(f"{number} " + "x" * 700_000, kind="decision")
+    text = wordy.failure("search")
+    assert text.startswith("Error: The answer has 1,")
+    assert text.endswith("Ask for fewer results.")
+    assert wordy.call("search", limit=1)["count"] == 1
+
+
 # update
 
 

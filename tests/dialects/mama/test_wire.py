@@ -68,9 +68,9 @@ async def use_every_tool(client: Client, prefix: str = "") -> None:
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
-def test_every_tool_over_http(web: Web, mode: Any) -> None:
+def test_every_tool_over_http(real_web: Web, mode: Any) -> None:
     async def session() -> None:
-        async with Client(f"{web.url}/mcp/mama", mode=mode) as client:
+        async with Client(f"{real_web.url}/mcp/mama", mode=mode) as client:
             await use_every_tool(client)
             assert client.server_info is not None
             assert client.server_info.name == "mama-server"

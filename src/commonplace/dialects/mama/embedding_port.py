@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -34,7 +35,7 @@ class _Refused(Exception):
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
-    allow_reuse_address = True
+    allow_reuse_address = os.name == "posix"  # elsewhere it lets another take the port over
 
     def __init__(self, port: int, embedder: Embedder | None) -> None:
         self.embedder = embedder

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from commonplace.engine.commonplace import Commonplace
 
 COLUMNS = ("id", "topic", "decision", "reasoning", "outcome", "confidence", "created_at")
-PAGE = 100
+PAGE = 20
 PIECE_CHARS = 150_000
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 

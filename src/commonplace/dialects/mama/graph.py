@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from commonplace.dialects.contract import as_json
@@ -13,7 +13,7 @@ from commonplace.engine.model import Memory
 if TYPE_CHECKING:
     from commonplace.engine.commonplace import Commonplace
 
-NODES = 1_000
+NODES, PAGE = 1_000, 100
 BYTES = 700_000
 CLUSTERED = 50
 SIMILAR_EACH = 3
@@ -23,12 +23,12 @@ ALIKE, ALIKE_LEAST = 5, 0.5
 
 def drawn(memory: Commonplace, topic: str, cluster: bool) -> dict[str, Any]:
     """The newest nodes, the edges between them, and on request which are alike."""
-    found, total = _of_topic(memory, topic) if topic else _everything(memory)
+    found, total = _of_topic(memory, topic) if topic else (_newest(memory), _count(memory))
     kept: dict[str, Memory] = {}
     nodes, size = [], 0
     for each in found:
         node = presenting.fields(each, MILLISECONDS)
-        if each.kind != decisions.KIND:
+        if not _is_decision(each):
             node["kind"] = each.kind
         size += len(as_json(node).encode())
         if size > BYTES:
@@ -48,14 +48,26 @@ def drawn(memory: Commonplace, topic: str, cluster: bool) -> dict[str, Any]:
     return {"nodes": nodes, "edges": edges, "similarityEdges": similar, "meta": meta}
 
 
-def _everything(memory: Commonplace) -> tuple[list[Memory], int]:
-    without = [checkpoints.KIND]
-    _, live = memory.browse(without_kinds=without, limit=1)
+def _newest(memory: Commonplace) -> Iterator[Memory]:
+    """Live memories and superseded decisions, page by page: most callers see but a few."""
+    for offset in range(0, NODES, PAGE):
+        page, _ = memory.browse(
+            without_kinds=[checkpoints.KIND], states=decisions.STATES, limit=PAGE, offset=offset
+        )
+        yield from (each for each in page if each.state != "superseded" or _is_decision(each))
+
+
+def _is_decision(memory: Memory) -> bool:
+    return memory.kind == decisions.KIND
+
+
+def _count(memory: Commonplace) -> int:
+    _, live = memory.browse(without_kinds=[checkpoints.KIND], limit=1)
     _, past = memory.browse(kinds=[decisions.KIND], states=["superseded"], limit=1)
-    return searching.recent(memory, limit=NODES, without_kinds=without), live + past
+    return live + past
 
 
-def _of_topic(memory: Commonplace, topic: str) -> tuple[list[Memory], int]:
+def _of_topic(memory: Commonplace, topic: str) -> tuple[Iterable[Memory], int]:
     chain, total = memory.browse(
         kinds=[decisions.KIND], tags_all=[decisions.topic_tag(topic)], states=decisions.STATES,
         limit=NODES,
@@ -78,7 +90,7 @@ def _edges(memory: Commonplace, kept: dict[str, Memory]) -> Iterator[dict[str, A
 
 
 def _similar(memory: Commonplace, kept: dict[str, Memory]) -> Iterator[dict[str, Any]]:
-    newest = [each.id for each in kept.values() if each.kind == decisions.KIND][:CLUSTERED]
+    newest = [each.id for each in kept.values() if _is_decision(each)][:CLUSTERED]
     pairs = memory.alike(
         *newest, limit=SIMILAR_EACH, least=SIMILAR, kinds=[decisions.KIND],
         states=decisions.STATES,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from commonplace.dialects.contract import Call, Schema, Scope, Tool, as_json
@@ -17,12 +17,13 @@ from commonplace.dialects.mama import (
     searching,
 )
 from commonplace.dialects.mama.presenting import MILLISECONDS
+from commonplace.engine.model import Memory
 from commonplace.errors import NotFound
 
 CONFIDENCE = 0.8
 SEARCH_LIMIT, SEARCH_MOST = 10, 20
 SEARCH_LEAST = 0.3
-CHECKPOINTS, CHECKPOINT_BYTES = 1_000, 700_000
+PAGE, CHECKPOINT_BYTES = 50, 700_000
 
 
 def save_decision(
@@ -57,11 +58,9 @@ def load_checkpoint(call: Call) -> Any:
 
 def list_checkpoints(call: Call) -> Any:
     """The checkpoints, newest first; as many as fit into a response."""
-    found, _ = call.memory.browse(
-        kinds=[checkpoints.KIND], states=["active", "dying", "archived"], limit=CHECKPOINTS
-    )
-    shown, size = [], 0
-    for memory in found:
+    shown: list[dict[str, Any]] = []
+    size = 0
+    for memory in _all_checkpoints(call):
         each = _checkpoint(memory)
         size += len(as_json(each).encode())
         if size > CHECKPOINT_BYTES:
@@ -70,7 +69,18 @@ def list_checkpoints(call: Call) -> Any:
     return {"checkpoints": shown, "count": len(shown)}
 
 
-def _checkpoint(memory: Any) -> dict[str, Any]:
+def _all_checkpoints(call: Call) -> Iterator[Memory]:
+    states = ["active", "dying", "archived"]
+    offset, total = 0, 1
+    while offset < total:
+        page, total = call.memory.browse(
+            kinds=[checkpoints.KIND], states=states, limit=PAGE, offset=offset
+        )
+        yield from page
+        offset += PAGE
+
+
+def _checkpoint(memory: Memory) -> dict[str, Any]:
     shown = checkpoints.shown(memory, per_second=MILLISECONDS)
     return {**shown, "status": checkpoints.status(memory)}
 

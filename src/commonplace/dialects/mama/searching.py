@@ -26,6 +26,7 @@ ITS_TOPIC = 0.9
 SUPERSEDES = "supersedes"
 CHAIN_RANK, CHAIN_SHARE = 0.8, 0.9
 DAY_SECONDS = 86_400
+READ_CHARS = 20_000  # of a memory, when its words are compared with the query's
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +137,7 @@ def _similarity(hit: Hit, query: str, terms: set[str], words: float) -> float:
     """Calibrated; by words where there is no vector, or where every word of the query is there."""
     topic = decisions.read(hit.memory).topic
     asked_for = ITS_TOPIC if topic.casefold() == query.strip().casefold() else 0.0
-    held = terms & set(analyse(f"{hit.memory.title} {hit.memory.text}"))
+    held = terms & set(analyse(f"{hit.memory.title} {hit.memory.text[:READ_CHARS]}"))
     if hit.why.dense_rank is None:
         by_words = hit.why.lexical_rank is not None and len(held) >= words * len(terms)
         return max(BY_WORDS if by_words else 0.0, asked_for)
@@ -280,5 +281,9 @@ def recent(
 
 def latest_checkpoint(memory: Commonplace) -> Memory | None:
     """The checkpoint to resume from: the newest that is not marked as done."""
-    newest, _ = memory.browse(kinds=[checkpoints.KIND], limit=50)
-    return next((each for each in newest if not each.attrs.get("done")), None)
+    for limit in (1, 50):
+        newest, _ = memory.browse(kinds=[checkpoints.KIND], limit=limit)
+        for each in newest:
+            if not each.attrs.get("done"):
+                return each
+    return None
