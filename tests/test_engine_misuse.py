@@ -51,7 +51,7 @@ WRONG: dict[str, Any] = {
     "a function": len,
 }
 
-PARTS = ("links", "facts", "clusters", "artifacts", "conversations", "events", "history")
+PARTS = ("links", "chains", "facts", "clusters", "artifacts", "conversations", "events", "history")
 # What `**name` stands for.
 OPEN_ENDED: dict[str, dict[str, type]] = {
     "remember": {"details": Draft},
@@ -60,6 +60,9 @@ OPEN_ENDED: dict[str, dict[str, type]] = {
     "recall_sessions": {"conditions": Filters},
     "browse": {"conditions": Filters},
     "find_text": {"conditions": Filters},
+    "alike": {"conditions": Filters},
+    "chains.extend": {"details": Draft},
+    "chains.number": {"details": Draft},
 }
 CHANGES: dict[str, dict[str, Any]] = {
     "revise": {f.name: f.type for f in fields(Draft) if f.name not in
@@ -76,6 +79,7 @@ def good(call: str, world: dict[str, str]) -> dict[str, Any]:
     own = {
         "links": {"identity": world["link"], "source": world["one"], "target": world["two"],
                   "kind": "beside"},
+        "chains": {"tag": "topic", "prefix": "log_", "text": "t"},
         "facts": {"identity": world["fact"], "subject": "Ann", "predicate": "likes",
                   "object": "tea"},
         "clusters": {"identity": world["cluster"], "name": "c", "memory": world["one"],

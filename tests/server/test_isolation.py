@@ -255,7 +255,9 @@ def test_no_route_tells_of_another_space(spaces: Spaces, path: str) -> None:
                 )
                 for value in (identity, missing)
             )
-            assert CANARY not in told(foreign)
+            assert CANARY not in told(foreign).replace(
+                identity, ""
+            )  # it was given, and may be echoed
             assert foreign.status == absent.status
             if "$id" in sample + body:
                 assert normal(foreign, identity) == normal(absent, missing)

@@ -477,16 +477,16 @@ class Chains(_Part):
     ) -> tuple[Memory, Memory | None]:
         """Store a memory behind the last of its kind and tag; it, and what it supersedes."""
         with self._lease() as space:
-            draft = _draft(text=text, **details)
-            return chains.extend(space, draft, tag, origin or self._whole.origin, reason)
+            (draft,) = _sound([_draft(text=text, **details)])
+            return chains.extend(space, draft, tag, _by(origin, self._whole.origin), reason)
 
     def number(
         self, prefix: str, text: str, *, origin: Origin | None = None, **details: Any
     ) -> Memory:
         """Store a memory whose ref is the prefix and the next number."""
         with self._lease() as space:
-            draft = _draft(text=text, **details)
-            return chains.number(space, draft, prefix, origin or self._whole.origin)
+            (draft,) = _sound([_draft(text=text, **details)])
+            return chains.number(space, draft, prefix, _by(origin, self._whole.origin))
 
 
 class Facts(_Part):

@@ -21,12 +21,12 @@ def alike(
     """(memory, one like it, calibrated likeness above `least`), each pair once, best first."""
     found: dict[tuple[str, str], float] = {}
     embedder = space.embedder
-    if embedder is None:
-        return []
     with space.view() as (connection, snapshot):
+        asked = [need_row(connection, space.name, identity) for identity in identities]
+        if embedder is None:
+            return []
         mask = filters.mask(snapshot, connection, space.name) & snapshot.embedded
-        for identity in identities:
-            row = need_row(connection, space.name, identity)
+        for row in asked:
             script = dominant_script(row["text"])
             here = np.flatnonzero(snapshot.alive & (snapshot.num == row["num"]))
             passages = np.flatnonzero(np.isin(snapshot.owner, here))

@@ -191,7 +191,7 @@ def serving(
         accounts = Accounts(system, vault, tokens.credentials)
         socket = stack.enter_context(contextlib.closing(bind("127.0.0.1", 0)))
         chosen = Settings(data=path, port=socket.getsockname()[1], **settings)
-        app = application(Parts(chosen, library, system, tokens, accounts))
+        app = application(Parts(chosen, library, system, tokens, accounts, vault))
         server = uvicorn.Server(uvicorn.Config(app, log_config=None, lifespan="on"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [socket]}, daemon=True)
         thread.start()

@@ -22,6 +22,7 @@ from commonplace.engine.model import iso
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound
 
 Handler = Callable[[Request], Awaitable[Response]]
+SCOPES = {operation.name: operation.scope for operation in operations.OPERATIONS}
 METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 
 
@@ -176,7 +177,7 @@ class Paths:
         try:
             first = await piece(0, 0)
         except CommonplaceError as error:
-            return failure(error, "INTERNAL_ERROR")
+            return failure(error, "http_export", "INTERNAL_ERROR")
         name = f"mama-decisions-{at.date().isoformat()}.{format}"
         return StreamingResponse(
             _pieces(format, at, first, piece),
@@ -197,7 +198,7 @@ class Paths:
         try:
             value = await self._rest.perform(request, operation, arguments)
         except CommonplaceError as error:
-            return failure(error, failed, missing)
+            return failure(error, operation, failed, missing)
         return JSONResponse({**value, **(adding() if adding else {})})
 
 
@@ -222,17 +223,22 @@ async def _pieces(
     yield exporting.tail(format)
 
 
-def failure(error: CommonplaceError, failed: str, missing: str = "NOT_FOUND") -> Response:
+def failure(
+    error: CommonplaceError, operation: str, failed: str, missing: str = "NOT_FOUND"
+) -> Response:
     """What went wrong, with the contract's code and status."""
+    headers = {}
     if isinstance(error, InvalidInput):
         status, code = 400, "INVALID_REQUEST"
     elif isinstance(error, NotFound):
         status, code = 404, missing
     elif isinstance(error, NotPermitted):
         status, code = 403, error.code
+        needed = f'Bearer error="insufficient_scope", scope="{SCOPES[operation]}"'
+        headers["www-authenticate"] = needed
     else:
         status, code = 500, failed
-    return JSONResponse(refusal(status, code, str(error), ""), status)
+    return JSONResponse(refusal(status, code, str(error), ""), status, headers)
 
 
 async def _object(request: Request) -> dict[str, Any]:
