@@ -133,20 +133,22 @@ def auto_recall(call: Call, *, prompt: str, start: bool, tokens: int) -> Any:
 
 
 _TEXT: Schema = {"type": "string"}
+_OPTIONAL = ("reason",)
 
 
 def _operation(name: str, title: str, scope: Scope, handler: Any, /, **properties: Schema) -> Tool:
-    """An operation; what has no default is required."""
-    required = [key for key, schema in properties.items() if not schema.keys() & {"default"}]
-    required = [key for key in required if key not in _OPTIONAL]
+    """An operation; what has no default is required, but for what is optional everywhere."""
+    required = [
+        key
+        for key, schema in properties.items()
+        if "default" not in schema and key not in _OPTIONAL
+    ]
     return Tool(
         name=name, title=title, description=handler.__doc__ or "", scope=scope, handler=handler,
         input={"type": "object", "properties": properties, "required": required,
                "additionalProperties": False},
     )  # fmt: skip
 
-
-_OPTIONAL = ("reason",)
 
 OPERATIONS = (
     _operation(
