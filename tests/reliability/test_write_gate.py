@@ -23,6 +23,7 @@ import commonplace
 from commonplace import Commonplace
 from commonplace.engine import commonplace as library
 from commonplace.engine.conversations import Line
+from commonplace.engine.files import File
 from commonplace.errors import CommonplaceError, Conflict, StorageFull, StorageUnavailable
 from commonplace.storage import sqlite
 from commonplace.storage.sqlite import Store, Writer
@@ -125,6 +126,7 @@ def use_everything(place: Commonplace) -> None:
     place.recall("harbour", as_of="2099-01-01T00:00:00Z")
     place.browse(order="importance")
     place.find_text("harbour")
+    place.locate(["harbour"], lambda located: located.credit)
     place.similarity("a harbour", "a port")
     place.alike(first.id)
     place.settle(timeout=1)
@@ -188,6 +190,13 @@ def use_everything(place: Commonplace) -> None:
 
     place.events.record("seen", first.id, {"quote": "a harbour"})
     place.events.all()
+
+    place.files.head()
+    place.files.behind("a-directory", ["note"])
+    (one,) = place.files.rows([first.num])
+    copy = File(one.num, "one.md", 1, 2, 3, b"4", b"5", one.version)
+    place.files.note("a-directory", [copy], gone=[second.num])
+    place.files.known("a-directory")
     place.purge(external.id)
 
 

@@ -19,6 +19,7 @@ from commonplace.engine import (
     conversations,
     events,
     facts,
+    files,
     graph,
     history,
     memories,
@@ -26,6 +27,7 @@ from commonplace.engine import (
     upkeep,
 )
 from commonplace.engine.conversations import Line
+from commonplace.engine.files import Behind, File
 from commonplace.engine.filters import Filters
 from commonplace.engine.library import Library
 from commonplace.engine.memories import Draft
@@ -48,6 +50,7 @@ from commonplace.engine.model import (
 from commonplace.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from commonplace.engine.locating import Located
     from commonplace.engine.recall import Hits, SessionHit, Weighting
 
 _ALL = Filters()
@@ -94,6 +97,7 @@ class Commonplace:
         self.chains = Chains(self)
         self.conversations = Conversations(self)
         self.events = Events(self)
+        self.files = Files(self)
         self.history = History(self)
 
     def lease(self) -> contextlib.AbstractContextManager[Any]:
@@ -303,6 +307,23 @@ class Commonplace:
         with self.lease() as space:
             return memories.find_text(
                 space, needle, _filters(filters, conditions), limit=checks.limit(limit)
+            )
+
+    def locate(
+        self,
+        needles: Sequence[str],
+        score: Callable[[Located], float],
+        *,
+        limit: int = 50,
+        filters: Filters | None = None,
+        **conditions: Any,
+    ) -> tuple[list[tuple[Memory, Located]], int]:
+        """Memories that hold every needle in title, tags or text, best score first; their count."""
+        from commonplace.engine import locating
+
+        with self.lease() as space:
+            return locating.locate(
+                space, needles, _filters(filters, conditions), score, limit=checks.limit(limit)
             )
 
     def similarity(self, text: str, *others: str) -> list[float]:
@@ -799,12 +820,43 @@ class Events(_Part):
         subject: str | None = None,
         limit: int = 100,
         after: int = 0,
+        newest: bool = False,
     ) -> list[Event]:
-        """Events in their order, after a given one."""
+        """Events in their order, after a given one; or the newest first."""
         with self._lease() as space:
             return events.listing(
-                space, kind=kind, subject=subject, limit=checks.limit(limit), after=after
-            )
+                space, kind=kind, subject=subject, limit=checks.limit(limit), after=after,
+                newest=newest,
+            )  # fmt: skip
+
+
+class Files(_Part):
+    """Files that are copies of memories; `root` is the id of their directory."""
+
+    def known(self, root: str) -> list[File]:
+        """How the files were when they last agreed with their memories."""
+        with self._lease() as space:
+            return files.known(space, root)
+
+    def note(self, root: str, noted: Sequence[File], *, gone: Collection[int] = ()) -> None:
+        """Remember how files are now."""
+        with self._lease() as space:
+            files.note(space, root, noted, gone)
+
+    def behind(self, root: str, kinds: Collection[str], *, after: int = 0) -> Behind:
+        """Memories whose files are not of their newest form, among those changed since."""
+        with self._lease() as space:
+            return files.behind(space, root, kinds, after)
+
+    def rows(self, nums: Sequence[int]) -> list[Memory]:
+        """Memories by the numbers that their files are noted with."""
+        with self._lease() as space:
+            return files.rows(space, nums)
+
+    def head(self) -> int:
+        """The newest operation's place in the order of changes."""
+        with self._lease() as space:
+            return files.head(space)
 
 
 def _by(given: Origin | None, usual: Origin) -> Origin:

@@ -42,9 +42,15 @@ def record(
 
 
 def listing(
-    space: OpenSpace, *, kind: str | None, subject: str | None, limit: int, after: int = 0
+    space: OpenSpace,
+    *,
+    kind: str | None,
+    subject: str | None,
+    limit: int,
+    after: int = 0,
+    newest: bool = False,
 ) -> list[Event]:
-    """Events in their order, after a given one."""
+    """Events in their order, after a given one; or the newest first."""
     clause = "AND num > ?"
     values: list[object] = [checks.whole(after, "after")]
     if kind is not None:
@@ -54,7 +60,8 @@ def listing(
         clause += " AND subject = ?"
         values.append(checks.optional(subject, "subject"))
     with space.store.read() as connection:
-        return list(read(connection, space.name, clause + " ORDER BY num LIMIT ?", *values, limit))
+        order = " ORDER BY num DESC LIMIT ?" if newest else " ORDER BY num LIMIT ?"
+        return list(read(connection, space.name, clause + order, *values, limit))
 
 
 def read(connection: apsw.Connection, space: str, clause: str, *params: object) -> list[Event]:

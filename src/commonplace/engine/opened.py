@@ -31,6 +31,9 @@ class OpenSpace:
     wake: Callable[[], None] = field(default=lambda: None)
     pins: int = 0
     has_work: bool = False
+    folded: dict[int, Any] = field(default_factory=dict)
+    """Texts as substring search compares them, kept between searches by `locating`."""
+    folded_chars: int = 0
     _index: SpaceIndex | None = None
     _model: tuple[str, str, int] | None = None
     _reads: dict[int, tuple[int, int]] = field(default_factory=dict)

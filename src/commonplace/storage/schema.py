@@ -197,7 +197,17 @@ CREATE TABLE answers (
 CREATE INDEX answers_at ON answers (space, at);
 """
 
-MIGRATIONS: tuple[str, ...] = (_V1, AUDIT + _ANSWERS)
+# Files that are copies of memories, as they were when row and file last agreed. `root` is the
+# directory's own id; a row whose `sum` does not fit is as if it were not there.
+_FILES = """
+CREATE TABLE files (
+  space TEXT NOT NULL, root TEXT NOT NULL, memory BIGINT NOT NULL, path TEXT NOT NULL,
+  size BIGINT NOT NULL, mtime BIGINT NOT NULL, inode BIGINT NOT NULL, digest BLOB NOT NULL,
+  rendered BLOB NOT NULL, seq BIGINT NOT NULL, sum BLOB NOT NULL, PRIMARY KEY (space, root, memory)
+) WITHOUT ROWID;
+"""
+
+MIGRATIONS: tuple[str, ...] = (_V1, AUDIT + _ANSWERS, _FILES)
 
 
 def version_of(connection: apsw.Connection) -> int:

@@ -1,0 +1,133 @@
+"""Which file is a copy of which memory, and which copies are behind their rows.
+
+A row whose number in the order of changes differs from the one noted with its file is the intent
+to write that file: it commits with the row, whoever changed it, and needs no list of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import astuple, dataclass
+
+from commonplace.engine import checks
+from commonplace.engine.model import Memory
+from commonplace.engine.opened import OpenSpace
+from commonplace.storage.sqlite import read_head
+from commonplace.storage.tables import MEMORIES, digest
+
+NOTED = 1_000  # files noted in one write
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file as it was when it and its memory last agreed."""
+
+    memory: int
+    path: str
+    """Below the directory; empty where a memory has no file on purpose."""
+    size: int
+    mtime: int
+    inode: int
+    digest: bytes
+    """Of what the file holds."""
+    rendered: bytes
+    """Of what the row would be written as, which a person may have laid out otherwise."""
+    seq: int
+    """The form of the row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """What changed in the rows since a moment in their order."""
+
+    head: int
+    memories: list[Memory]
+    """Whose files are to be written."""
+    gone: list[int]
+    """Rows that are no more, by number; their files are to be removed."""
+
+
+def known(space: OpenSpace, root: str) -> list[File]:
+    """Every noted file of a directory; one that rotted is left out, to be compared anew."""
+    checks.text(root, "root", max_chars=checks.NAME_CHARS)
+    found = []
+    with space.store.read() as connection:
+        for *values, kept in connection.execute(
+            "SELECT memory, path, size, mtime, inode, digest, rendered, seq, sum FROM files"
+            " WHERE space = ? AND root = ?",
+            (space.name, root),
+        ):
+            if digest(space.name, root, *values) == kept:
+                found.append(File(*values))
+    return found
+
+
+def note(space: OpenSpace, root: str, files: Sequence[File], gone: Collection[int] = ()) -> None:
+    """Remember how files are now; those of `gone` memories are no more."""
+    checks.text(root, "root", max_chars=checks.NAME_CHARS)
+    for first in range(0, max(len(files), 1), NOTED):
+        part = [astuple(file) for file in files[first : first + NOTED]]
+        with space.store.maintain() as connection:
+            connection.executemany(
+                "INSERT INTO files (space, root, memory, path, size, mtime, inode, digest,"
+                " rendered, seq, sum) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+                " ON CONFLICT (space, root, memory) DO UPDATE SET path = excluded.path,"
+                " size = excluded.size, mtime = excluded.mtime, inode = excluded.inode,"
+                " digest = excluded.digest, rendered = excluded.rendered, seq = excluded.seq,"
+                " sum = excluded.sum",
+                [(space.name, root, *row, digest(space.name, root, *row)) for row in part],
+            )
+            if first == 0:
+                connection.executemany(
+                    "DELETE FROM files WHERE space = ? AND root = ? AND memory = ?",
+                    [(space.name, root, num) for num in gone],
+                )
+
+
+def behind(space: OpenSpace, root: str, kinds: Collection[str], after: int = 0) -> Behind:
+    """Memories of these kinds whose files are not of their newest form."""
+    marks = ", ".join("?" * len(kinds))
+    with space.store.read() as connection:
+        head = read_head(connection, space.name)[0]
+        if head == after:
+            return Behind(head, [], [])
+        nums = [
+            row[0]
+            for row in connection.execute(
+                "SELECT m.num FROM memories m LEFT JOIN files f"
+                " ON f.space = m.space AND f.root = ? AND f.memory = m.num"
+                f" WHERE m.space = ? AND m.seq > ? AND m.kind IN ({marks})"
+                " AND (f.seq IS NULL OR f.seq <> m.seq) ORDER BY m.seq, m.num",
+                (root, space.name, after, *sorted(kinds)),
+            )
+        ]
+        if after:
+            removed = connection.execute(
+                "SELECT DISTINCT t.memory FROM touches t JOIN files f"
+                " ON f.space = t.space AND f.root = ? AND f.memory = t.memory"
+                " WHERE t.space = ? AND t.seq > ? AND NOT EXISTS"
+                " (SELECT 1 FROM memories m WHERE m.space = t.space AND m.num = t.memory)",
+                (root, space.name, after),
+            )
+        else:
+            removed = connection.execute(
+                "SELECT f.memory FROM files f WHERE f.space = ? AND f.root = ? AND NOT EXISTS"
+                " (SELECT 1 FROM memories m WHERE m.space = f.space AND m.num = f.memory)",
+                (space.name, root),
+            )
+        gone = [row[0] for row in removed]
+        rows = MEMORIES.by_nums(connection, space.name, nums)
+        return Behind(head, [Memory.of(rows[num]) for num in nums], gone)
+
+
+def head(space: OpenSpace) -> int:
+    """The newest operation."""
+    with space.store.read() as connection:
+        return read_head(connection, space.name)[0]
+
+
+def rows(space: OpenSpace, nums: Sequence[int]) -> list[Memory]:
+    """Memories by the numbers that files are noted with; those that are no more are left out."""
+    with space.store.read() as connection:
+        found = MEMORIES.by_nums(connection, space.name, nums)
+        return [Memory.of(found[num]) for num in nums if num in found]
