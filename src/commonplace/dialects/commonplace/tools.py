@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from commonplace.dialects.contract import Call, Schema, Told, Tool
+from commonplace.engine import credit
 from commonplace.engine.model import Link, Memory, iso
 from commonplace.errors import InvalidInput
 from commonplace.text import prose
@@ -18,7 +19,6 @@ PINNED = 20
 BRIEFING_TOKENS = 2_000
 TRUSTED = ("stated", "inferred")
 NEVER_RECENT = ("checkpoint", "identity")
-GAIN, LOSS = 0.1, 0.2  # of the way to 1 or to 0 that one judgement moves a credit
 
 
 def remember(call: Call, *, text: str, replaces: str | None = None, **details: Any) -> Any:
@@ -188,14 +188,12 @@ def checkpoint(call: Call, *, done: bool, next: Sequence[str], summary: str | No
 
 def feedback(call: Call, *, ids: Sequence[str], useful: bool, note: str) -> Any:
     """Say whether memories helped; their credit moves."""
-    credits = {}
-    for identity in dict.fromkeys(ids):
-        memory = call.memory.get(identity, count=False)
-        credit = (
-            memory.credit + (1 - memory.credit) * GAIN if useful else memory.credit * (1 - LOSS)
-        )
-        credits[memory.id] = round(call.memory.revise(memory.id, credit=credit).credit, 4)
-        call.memory.events.record("feedback", memory.id, {"useful": useful, "note": note})
+    found = [call.memory.get(identity, count=False).id for identity in ids]
+    signal = "positive_feedback" if useful else "user_correction"
+    judged = credit.judge(call.memory, found, signal, call.circumstances.session)
+    credits = {one.memory.id: round(one.after, 4) for one in judged}
+    for identity in credits:
+        call.memory.events.record("feedback", identity, {"useful": useful, "note": note})
     return {"credits": credits, "operation": call.memory.operation}
 
 

@@ -1,0 +1,54 @@
+"""Telling how the last turn went: the memories that it used gain or lose credit."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated
+
+import typer
+
+from commonplace.cli.options import AsJson, Data, Space, memory
+from commonplace.cli.terminal import visible
+
+credit = typer.Typer(help="Tell how the last turn of an agent went; its memories' credit moves.")
+Session = Annotated[
+    str | None, typer.Option("--session", help="The session; without it, the newest of all.")
+]
+
+
+@credit.command()
+def good(
+    data: Data = None, space: Space = "default", session: Session = None, as_json: AsJson = False
+) -> None:
+    """The answer was good (positive_feedback). Exit code 1 when no turn waits for an outcome."""
+    _judge("positive_feedback", data, space, session, as_json)
+
+
+@credit.command()
+def bad(
+    data: Data = None, space: Space = "default", session: Session = None, as_json: AsJson = False
+) -> None:
+    """The answer was wrong (user_correction). Exit code 1 when no turn waits for an outcome."""
+    _judge("user_correction", data, space, session, as_json)
+
+
+def _judge(signal: str, data: Data, space: Space, session: Session, as_json: bool) -> None:
+    from commonplace.engine.credit import judge_turn
+
+    with memory(data, space) as opened, opened.unit("credit"):
+        judged = judge_turn(opened, signal, session)
+    for one in judged:
+        name = one.memory.ref or one.memory.id
+        told = {"id": name, "before": round(one.before, 4), "after": round(one.after, 4)}
+        text = f"{name}  {one.before:.3f} → {one.after:.3f}"
+        sys.stdout.write(
+            (json.dumps(told, ensure_ascii=False) if as_json else visible(text)) + "\n"
+        )
+    if not judged:
+        if not as_json:
+            sys.stderr.write("no turn waits for an outcome\n")
+        raise typer.Exit(1)
+
+
+GROUPS = {"credit": credit}
