@@ -192,6 +192,9 @@ class Dialect:
     """How it shows a memory of each kind that another dialect stored; `*` for any other."""
     running: Callable[[Setting], AbstractContextManager[None]] | None = None
     """What must run while it is served: watchers, imports."""
+    around: Callable[[Call, Mapping[str, Any]], AbstractContextManager[None]] | None = None
+    """What surrounds each call, given its arguments, outside its unit of work; its end comes
+    after the commit and before the answer."""
 
     def tool(self, name: str) -> Tool | None:
         """The tool of that name."""

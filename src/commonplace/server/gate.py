@@ -7,6 +7,7 @@ it stored and the audit row that tells of it are committed together, or not at a
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -232,8 +233,12 @@ class Gate:
             )
             memory = self._whole.at(caller.space, origin)
             call = Call(memory=memory, caller=caller, circumstances=around, origin=origin)
+            around_it = operation.dialect.around
             try:
-                with memory.unit(tool.name, origin):
+                with (
+                    around_it(call, checked) if around_it else contextlib.nullcontext(),
+                    memory.unit(tool.name, origin),
+                ):
                     wire = operation.dialect.succeed(tool, tool.handler(call, **checked))
                     result = _dump(wire)
                     _check_size(result)
