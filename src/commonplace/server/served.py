@@ -64,6 +64,7 @@ DIALECTS: dict[str, Served] = {
             RestPath("/api/update"),
         ),
     ),
+    "clawbrain": Served("commonplace.dialects.clawbrain", ("/mcp/clawbrain",)),
 }
 
 

@@ -1,0 +1,101 @@
+"""Whether a new fact says otherwise than one that is already known: pure functions of texts."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+ALIKE = 0.6
+SIGNIFICANT = 3  # words that, being the same, make a fact a newer form of another
+
+_WORD = re.compile(r"[\w']+")
+_UPDATE = re.compile(
+    r"\b(now|promoted|changed|upgraded|moved|switched|new|former|formerly|previous|previously"
+    r"|updated|replaced|no longer|instead)\b|\bwas\b.*\bis\b",
+    re.I,
+)
+_NEGATION = re.compile(r"\b(not|never|no|cannot|can't|won't|without)\b", re.I)
+_LITTLE = {
+    "a",
+    "an",
+    "the",
+    "is",
+    "are",
+    "was",
+    "were",
+    "be",
+    "of",
+    "in",
+    "on",
+    "at",
+    "to",
+    "for",
+    "and",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Contradiction:
+    """A fact of another memory that a new one changes, or speaks against."""
+
+    memory_id: str
+    existing_fact: str
+    new_fact: str
+    kind: Literal["update", "conflict"]
+
+
+def facts(text: str) -> list[str]:
+    """The bullet lines of a text; checkboxes are not facts."""
+    lines = (line.strip() for line in text.splitlines())
+    return [
+        line[2:].strip() for line in lines if line.startswith("- ") and not line.startswith("- [")
+    ]
+
+
+def find(new: Sequence[str], known: Sequence[tuple[str, str]]) -> list[Contradiction]:
+    """What the new facts say otherwise than the known ones, given as (memory id, fact)."""
+    rarity = _rarity([_words(fact) for fact in (*new, *(fact for _, fact in known))])
+    vectors = [(identity, fact, _vector(fact, rarity)) for identity, fact in known]
+    found = []
+    for fact in new:
+        own = _vector(fact, rarity)
+        for identity, other, vector in vectors:
+            same = _words(fact) == _words(other)
+            if not same and _cosine(own, vector) >= ALIKE:
+                found.append(Contradiction(identity, other, fact, _kind(other, fact)))
+    return found
+
+
+def _kind(existing: str, new: str) -> Literal["update", "conflict"]:
+    flipped = bool(_NEGATION.search(existing)) != bool(_NEGATION.search(new))
+    significant = [
+        [word for word in _words(fact) if word not in _LITTLE][:SIGNIFICANT]
+        for fact in (existing, new)
+    ]
+    begins_alike = len(significant[1]) == SIGNIFICANT and significant[0] == significant[1]
+    return "update" if _UPDATE.search(new) or flipped or begins_alike else "conflict"
+
+
+def _words(text: str) -> list[str]:
+    return [word.lower() for word in _WORD.findall(text)]
+
+
+def _rarity(documents: Sequence[Sequence[str]]) -> dict[str, float]:
+    holding = Counter(word for words in documents for word in set(words))
+    return {
+        word: math.log((1 + len(documents)) / (1 + count)) + 1 for word, count in holding.items()
+    }
+
+
+def _vector(text: str, rarity: dict[str, float]) -> dict[str, float]:
+    return {word: count * rarity[word] for word, count in Counter(_words(text)).items()}
+
+
+def _cosine(one: dict[str, float], other: dict[str, float]) -> float:
+    product = sum(weight * other.get(word, 0.0) for word, weight in one.items())
+    sizes = math.sqrt(sum(w * w for w in one.values()) * sum(w * w for w in other.values()))
+    return product / sizes if sizes else 0.0

@@ -1,0 +1,344 @@
+"""Who keeps the files: one process for each directory, by a lease, watching while it runs.
+
+A process without the lease leaves its changes in the rows, where the keeper finds them, and waits
+until they are written. When the keeper ends, however it ends, the next one to look takes over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from commonplace.dialects.clawbrain import briefing, lifecycle, places, strategy
+from commonplace.dialects.clawbrain.directory import OWN, Directory
+from commonplace.dialects.clawbrain.mirror import EDITOR, Mirror
+from commonplace.dialects.contract import Call, Setting
+from commonplace.engine.commonplace import Commonplace
+from commonplace.engine.library import Library
+from commonplace.errors import CommonplaceError, NotFound, StorageUnavailable
+from commonplace.storage.system import Watch
+
+SESSION = "local-session"
+SMALL = 1_000  # files that are looked at one by one before every call
+TICK_SECONDS = 0.1
+WAIT_SECONDS = 10.0
+HOUR = 3600.0
+
+log = logging.getLogger(__name__)
+_keepers: WeakKeyDictionary[Library, Keeper] = WeakKeyDictionary()
+
+
+class Kept:
+    """One space's directory, as this process sees it."""
+
+    def __init__(self, memory: Commonplace, path: Path) -> None:
+        self.memory = memory
+        self.directory = Directory(path)
+        self.mirror = Mirror(memory, self.directory)
+        self._lease: int | None = None
+        self._turn = threading.Lock()
+        self._rows = Watch(memory.library.file(memory.name))
+        self._version: object = None
+        self._folders: object = None
+        self._logged = 0.0
+        self.stale = False
+        """Whether MEMORY.md is to be written anew."""
+
+    def left_alone(self) -> list[str]:
+        """The files that cannot be read as memories, and why."""
+        problems = sorted(self.mirror.problems.items())
+        return [f"Left alone '{path}': {why}" for path, (_, why) in problems]
+
+    def hold(self) -> bool:
+        """Whether this process keeps the directory; it does if nobody else did."""
+        if self._lease is not None:
+            return True
+        with self._turn:
+            if self._lease is not None:
+                return True
+            lease = self.directory.lock()
+            if lease is None:
+                return False
+            try:
+                self.mirror.start()
+                self._refresh()
+            except BaseException:
+                os.close(lease)
+                raise
+            self._lease = lease
+            return True
+
+    def _refresh(self) -> None:
+        """What is done at the start of a session."""
+        chosen = strategy.read(self.directory)
+        strategy.apply(self.memory, chosen)
+        lifecycle.note_decay(self.memory)
+        briefing.write(self.memory, self.directory, chosen)
+        self._logged = time.monotonic()
+        self._folders = self._folder_times()
+
+    def release(self) -> None:
+        """Let another process keep it."""
+        with self._turn, self.mirror.lock:
+            if self._lease is not None:
+                os.close(self._lease)
+                self._lease = None
+        self._rows.close()
+
+    def before(self, named: str | None) -> None:
+        """See what a person did: everything in a small directory, in a large one what shows."""
+        if not self.hold():
+            return
+        if self.mirror.files() <= SMALL:
+            self.mirror.sync()
+            return
+        if self._folder_times() != self._folders:
+            self.mirror.sync()
+            self._folders = self._folder_times()
+        elif named:
+            with contextlib.suppress(places.OutOfPlace):
+                self.mirror.look(named)
+
+    def after(self, head: int) -> None:
+        """Wait until the files of what changed since are on disk."""
+        if self.memory.files.head() == head and not self.stale:
+            return
+        if self.hold():
+            self.mirror.push()
+            if self.stale:
+                self.stale = False
+                briefing.write(self.memory, self.directory, strategy.read(self.directory))
+            self._folders = self._folder_times()
+            for version, why in self.mirror.failures.values():
+                if version > head:
+                    raise StorageUnavailable(
+                        f"The memory is stored, but its file could not be written ({why}).",
+                        hint="It will be written as soon as that is possible; do not store it"
+                        " again.",
+                    )
+            return
+        until = time.monotonic() + WAIT_SECONDS
+        while True:
+            root = self.directory.known_identity()
+            behind = self.memory.files.behind(root, places.KINDS, after=head) if root else None
+            if behind is not None and not behind.memories and not behind.gone:
+                return
+            if self.hold():
+                self.after(head)
+                return
+            if time.monotonic() > until:
+                raise StorageUnavailable(
+                    "The memory is stored, but the process that keeps the files has not written"
+                    f" its file within {WAIT_SECONDS:.0f} seconds.",
+                    hint="It will; do not store it again.",
+                )
+            time.sleep(0.02)
+
+    def tick(self, touched: set[str]) -> None:
+        """What a watching thread does: take over edits, write what other processes changed."""
+        if not self.hold():
+            return
+        own = os.fspath(self.directory.path)
+        if any(path.startswith(own) and f"/{OWN}/" not in path for path in touched):
+            self.mirror.sync()
+            strategy.apply(self.memory, strategy.read(self.directory))
+        version = self._rows.version()
+        if version != self._version:
+            self._version = version  # of before: what is committed meanwhile is seen next time
+            self.mirror.push()
+        if time.monotonic() - self._logged > HOUR:
+            self._logged = time.monotonic()
+            lifecycle.note_decay(self.memory)
+
+    def watched(self) -> list[str]:
+        """The folders to watch; nothing outside is ever among them."""
+        if self._lease is None:
+            return []
+        paths = [self.directory.path / folder for folder in ("", *self.mirror.folders)]
+        return [os.fspath(path) for path in paths if path.is_dir() and not path.is_symlink()]
+
+    def _folder_times(self) -> object:
+        root = self.directory.path
+        return [_state(root / folder) for folder in ("", *self.mirror.folders)]
+
+
+def _state(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size
+
+
+class Keeper:
+    """The directories of a server: one for each space, or the one of a stdio server."""
+
+    def __init__(self, setting: Setting) -> None:
+        self._library = setting.library
+        self._environ = setting.environ
+        self._space = setting.space
+        self._kept: dict[str, Kept] = {}
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._again = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="clawbrain-files", daemon=True)
+
+    def start(self) -> None:
+        """Reconcile, and watch from now on."""
+        if self._space is not None:
+            self.at(self._space).hold()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Watch no more, and let others keep the directories."""
+        self._stop.set()
+        self._again.set()
+        self._thread.join(10)
+        for kept in self._kept.values():
+            kept.release()
+
+    def path(self, space: str) -> Path:
+        """The memory directory of a space."""
+        own = self._environ.get("MEMORY_DIR")
+        if self._space is not None and own:
+            return Path(own).expanduser().absolute()
+        return self._library.path / "clawbrain" / space
+
+    def session(self, call: Call) -> str:
+        """The session that a call belongs to."""
+        if self._space is not None:
+            return self._environ.get("SESSION_ID") or SESSION
+        return call.circumstances.session or SESSION
+
+    def at(self, space: str) -> Kept:
+        """The directory of a space."""
+        with self._lock:
+            kept = self._kept.get(space)
+            if kept is None:
+                try:
+                    memory = Commonplace(space=space, origin=EDITOR, library=self._library)
+                    kept = self._kept[space] = Kept(memory, self.path(space))
+                except OSError as error:
+                    raise StorageUnavailable(
+                        f"{self.path(space)} cannot be used: {error.strerror}.",
+                        hint="Choose another directory with MEMORY_DIR.",
+                    ) from error
+                self._again.set()
+            return kept
+
+    def _watch(self) -> None:
+        self._open_known()
+        while not self._stop.is_set():
+            self._again.clear()
+            for kept in list(self._kept.values()):
+                self._tick(kept, set())
+            folders = self._folders()
+            if not folders:
+                self._again.wait(TICK_SECONDS)
+                continue
+            try:
+                self._watch_folders(folders)
+            except (OSError, RuntimeError) as error:  # a folder went while we began to watch
+                log.warning("watching starts again", extra={"why": str(error)})
+                self._stop.wait(TICK_SECONDS)
+
+    def _watch_folders(self, folders: list[str]) -> None:
+        """Watch until there are other folders to watch."""
+        from watchfiles import watch
+
+        for changes in watch(
+            *folders, recursive=False, watch_filter=None, stop_event=self._stop, debounce=60,
+            step=15, rust_timeout=int(TICK_SECONDS * 1000), yield_on_timeout=True,
+            raise_interrupt=False, ignore_permission_denied=True,
+        ):  # fmt: skip
+            touched = {path for _, path in changes}
+            for kept in list(self._kept.values()):
+                self._tick(kept, touched)
+            if self._again.is_set() or self._folders() != folders:
+                return
+
+    def _folders(self) -> list[str]:
+        return [folder for kept in list(self._kept.values()) for folder in kept.watched()]
+
+    def _open_known(self) -> None:
+        """The spaces that have had a directory, when a server of all spaces starts."""
+        if self._space is not None:
+            return
+        spaces = set(self._library.spaces())
+        with contextlib.suppress(OSError):
+            for path in sorted((self._library.path / "clawbrain").iterdir()):
+                if path.name in spaces and not self._stop.is_set():
+                    self._tick(self.at(path.name), set())
+
+    def _tick(self, kept: Kept, touched: set[str]) -> None:
+        try:
+            kept.tick(touched)
+        except (CommonplaceError, OSError) as error:
+            log.warning("files could not be compared", extra={"why": str(error)})
+
+
+@contextlib.contextmanager
+def running(setting: Setting) -> Iterator[None]:
+    """Keep files while the dialect is served."""
+    keeper = Keeper(setting)
+    _keepers[setting.library] = keeper
+    try:
+        keeper.start()
+        yield
+    finally:
+        keeper.stop()
+        del _keepers[setting.library]
+
+
+def kept(call: Call) -> Kept | None:
+    """The directory of the caller's space; None where no files are kept."""
+    keeper = _keepers.get(call.memory.library)
+    return None if keeper is None else keeper.at(call.memory.name)
+
+
+def session(call: Call) -> str:
+    """The session that a call belongs to."""
+    keeper = _keepers.get(call.memory.library)
+    return call.circumstances.session or SESSION if keeper is None else keeper.session(call)
+
+
+@contextlib.contextmanager
+def around(call: Call, arguments: Mapping[str, Any]) -> Iterator[None]:
+    """Before a call see what a person did to the files; after it, wait for its own."""
+    directory = kept(call)
+    if directory is None:
+        yield
+        return
+    try:
+        directory.before(_path(call, arguments.get("id")))
+        head = call.memory.files.head()
+    except OSError as error:
+        raise _refused(error) from error
+    yield
+    try:
+        directory.after(head)
+    except OSError as error:
+        raise _refused(error) from error
+
+
+def _path(call: Call, identity: object) -> str | None:
+    if not isinstance(identity, str) or not identity:
+        return None
+    with contextlib.suppress(CommonplaceError, NotFound):
+        place = places.of_memory(call.memory.get(identity, count=False))
+        return None if place is None else place.path
+    return None
+
+
+def _refused(error: OSError) -> StorageUnavailable:
+    return StorageUnavailable(
+        f"The memory directory cannot be used: {error.strerror or error}.",
+        hint="Look at the directory, its rights and the disk.",
+    )

@@ -1,0 +1,575 @@
+"""Files and rows kept in step, both ways. The row is the truth; a person may edit the file.
+
+What each file was when both last agreed is noted in the store. Whichever side differs from that
+note has changed; when both have, both are kept. Writing is finished from the note as well, so a
+crash between file and row is repaired by doing the same again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import threading
+from collections.abc import Collection
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from commonplace.dialects.clawbrain import documents, places
+from commonplace.dialects.clawbrain.directory import Directory, Scan, Stat
+from commonplace.dialects.clawbrain.documents import Document
+from commonplace.dialects.clawbrain.places import ARCHIVE, KINDS, OutOfPlace, Place
+from commonplace.engine.commonplace import Commonplace
+from commonplace.engine.files import File
+from commonplace.engine.model import LIVE_STATES, Memory, Origin
+from commonplace.errors import CommonplaceError, Conflict, NotFound
+from commonplace.storage.sqlite import now
+
+EDITOR = Origin(client="editor", tool="file")
+PASSES = 4
+ABSENT = Stat(-1, 0, 0)
+
+log = logging.getLogger(__name__)
+
+
+def digest(data: bytes) -> bytes:
+    """By what contents are compared."""
+    return hashlib.sha256(data).digest()
+
+
+def document_of(memory: Memory) -> Document | None:
+    """A memory as a file; None for one that becomes none."""
+    place = places.of_memory(memory)
+    return None if place is None else documents.of_memory(memory, place.id)
+
+
+def path_of(memory: Memory | None) -> str:
+    """Where its file belongs; nothing for one that becomes none, or is no more."""
+    place = None if memory is None else places.of_memory(memory)
+    if memory is None or place is None:
+        return ""
+    if memory.state in LIVE_STATES:
+        return place.path
+    said = memory.attrs.get("archived_as")
+    if isinstance(said, str) and said.startswith(ARCHIVE):
+        with contextlib.suppress(OutOfPlace):
+            places.of_path(said)
+            return said
+    return ARCHIVE + place.path
+
+
+def free_archive_path(place: Place, taken: Collection[str]) -> str:
+    """Where a file goes when it is archived: with the time if an earlier one is there."""
+    path = ARCHIVE + place.path
+    if path not in taken:
+        return path
+    return f"{path.removesuffix('.md')[:200]}-{datetime.now(UTC):%Y%m%dt%H%M%S%f}.md"
+
+
+def archived(memory: Memory, *, path: str, missing: bool = False) -> dict[str, Any]:
+    """The changes that put a memory into the archive: its id is free for another."""
+    attrs = {**memory.attrs, "archived_as": path}
+    if missing:
+        attrs["missing"] = True
+    return {"state": "archived", "ref": None, "attrs": attrs}
+
+
+class Mirror:
+    """One space's memories in one directory, for the process that holds its lease."""
+
+    def __init__(self, memory: Commonplace, directory: Directory) -> None:
+        self.directory = directory
+        self.lock = threading.RLock()
+        self.problems: dict[str, tuple[Stat, str]] = {}
+        """Files that are left alone, and why."""
+        self.failures: dict[int, tuple[int, str]] = {}
+        """Files that could not be written: (form of the row, why)."""
+        self.folders: tuple[str, ...] = ()
+        self._memory = memory
+        self._root = ""
+        self._seen = 0
+        self._files: dict[int, File] = {}
+        self._paths: dict[str, int] = {}
+
+    def start(self) -> None:
+        """Take up where the last process left off: nothing unchanged is read again."""
+        with self.lock:
+            self.directory.ensure()
+            self._root = self.directory.identity()
+            self.directory.tidy()
+            self._files = {file.memory: file for file in self._memory.files.known(self._root)}
+            self._paths = {file.path: num for num, file in self._files.items() if file.path}
+            self._seen = 0
+            self.problems.clear()
+            self.sync()
+
+    def sync(self) -> None:
+        """Take over what was edited, then write what changed in the rows."""
+        with self.lock:
+            if self.directory.known_identity() != self._root:
+                self.start()  # the directory was replaced: nothing in it was deleted by anybody
+                return
+            self.pull()
+            self.push()
+
+    def files(self) -> int:
+        """How many files there are."""
+        return len(self._paths)
+
+    def taken(self) -> set[str]:
+        """Paths that are in use."""
+        return set(self._paths)
+
+    # --- from files to rows ------------------------------------------------------------------
+
+    def pull(self) -> None:
+        """Take over every file that is not as it was noted."""
+        with self.lock:
+            scan = self._scan()
+            self.folders = scan.folders
+            missing = {path: num for path, num in self._paths.items() if path not in scan.files}
+            for path in [path for path in self.problems if path not in scan.files]:
+                del self.problems[path]
+            for path, stat in scan.files.items():
+                num = self._paths.get(path)
+                if num is not None and self._is_noted(num, stat):
+                    continue
+                if path in self.problems and self.problems[path][0] == stat:
+                    continue
+                self._take_over(path, stat, missing)
+            for num in missing.values():
+                self._gone(num)
+
+    def look(self, path: str) -> None:
+        """Take over one file, if it changed; all, if it is not there any more."""
+        with self.lock:
+            num, stat = self._paths.get(path), self.directory.stat(path)
+            if stat is None or num is None:
+                if stat is not None or num is not None:
+                    self.pull()
+            elif not self._is_noted(num, stat):
+                self._take_over(path, stat, {})
+
+    def _scan(self) -> Scan:
+        """Where everything is; looked at twice when something is missing, as it may be moving."""
+        scan = self.directory.scan()
+        if any(path not in scan.files for path in self._paths):
+            return self.directory.scan()
+        return scan
+
+    def _is_noted(self, num: int, stat: Stat) -> bool:
+        file = self._files[num]
+        return (file.size, file.mtime, file.inode) == stat
+
+    def _take_over(self, path: str, stat: Stat, missing: dict[str, int]) -> None:
+        try:
+            place = places.of_path(path)
+            data, stat = self.directory.read(path)
+            num = self._paths.get(path)
+            if num is not None and self._files[num].digest == digest(data):
+                self._note(replace(self._files[num], **stat._asdict()))
+                self.problems.pop(path, None)
+                return
+            document = documents.parse(data)
+            if num is not None:
+                self._edited(path, stat, data, document, num)
+            else:
+                self._added(place, path, stat, data, document, missing)
+            self.problems.pop(path, None)
+        except FileNotFoundError:
+            return  # it went while we looked: the next look sees that
+        except (CommonplaceError, OSError) as error:
+            why = error.message if isinstance(error, CommonplaceError) else str(error.strerror)
+            field = (
+                f"{error.field}: " if isinstance(error, CommonplaceError) and error.field else ""
+            )
+            self.problems[path] = (stat, f"{field}{why}")
+            log.warning("a file is left alone", extra={"file": path, "why": why})
+
+    def _row(self, num: int) -> Memory | None:
+        found = self._memory.files.rows([num])
+        return found[0] if found else None
+
+    def _edited(self, path: str, stat: Stat, data: bytes, document: Document, num: int) -> None:
+        """A file that we know has other content."""
+        file, memory = self._files[num], self._row(num)
+        if memory is None:
+            self._forget(num)
+            self._added(places.of_path(path), path, stat, data, document, {})
+            return
+        own = document_of(memory)
+        rendered = digest(own.render()) if own else b""
+        now_noted = replace(file, **stat._asdict(), digest=digest(data))
+        if rendered == file.rendered:
+            memory = self._revise(memory, document)
+            self._agree(memory, path, stat, data, document)
+        elif own is not None and _same(own, document):
+            self._agree(memory, path, stat, data, document)
+        elif not self._is_own_write(memory, file, data):
+            self._keep_both(memory, document)
+            self._note(now_noted)
+        else:
+            self._note(now_noted)
+
+    def _is_own_write(self, memory: Memory, file: File, data: bytes) -> bool:
+        """Whether the file is a form of the row that we had not noted before a crash."""
+        return any(
+            version.memory.version > file.seq and (own := document_of(version.memory)) is not None
+            and own.render() == data
+            for version in self._memory.history.versions(memory.id)
+        )  # fmt: skip
+
+    def _added(
+        self,
+        place: Place,
+        path: str,
+        stat: Stat,
+        data: bytes,
+        document: Document,
+        missing: dict[str, int],
+    ) -> None:
+        """A file that we do not know: moved here, put here by a person, or by us before a crash."""
+        moved = self._moved_from(stat, document, missing)
+        if moved is not None:
+            old, mover = moved
+            del missing[old]
+            self._moved(mover, place, path, stat, data, document)
+            return
+        if path.startswith(ARCHIVE):
+            return  # not one of ours: what a person archives by hand is no memory
+        memory = self._at(place)
+        if memory is None:
+            former = self._returned(place)
+            if former is not None:
+                self._free(place)
+                attrs = {k: v for k, v in former.attrs.items() if k not in _ARCHIVING}
+                memory = self._memory.revise(
+                    former.id, state="active", ref=place.id, attrs=attrs, origin=EDITOR
+                )
+                memory = self._revise(memory, document)
+            else:
+                memory = self._create(place, document)
+            self._agree(memory, path, stat, data, document)
+            return
+        own = document_of(memory)
+        if own is not None and not _same(own, document):
+            if not self._is_own_write(memory, _NEVER, data):
+                self._keep_both(memory, document)
+            unwritten = File(memory.num, path, *stat, digest(data), b"", 0)
+            self._note(unwritten)
+            self._seen = 0
+        else:
+            self._agree(memory, path, stat, data, document)
+
+    def _moved_from(
+        self, stat: Stat, document: Document, missing: dict[str, int]
+    ) -> tuple[str, Memory] | None:
+        """The file that this one was, by its inode or by the id that it still carries."""
+        for path, num in missing.items():
+            if self._files[num].inode == stat.inode and (memory := self._row(num)) is not None:
+                return path, memory
+        for path, num in missing.items():
+            with contextlib.suppress(OutOfPlace):
+                if places.of_path(path).id == document.id and (memory := self._row(num)):
+                    return path, memory
+        return None
+
+    def _moved(
+        self, memory: Memory, place: Place, path: str, stat: Stat, data: bytes, document: Document
+    ) -> None:
+        attrs = {k: v for k, v in memory.attrs.items() if k not in _ARCHIVING}
+        attrs |= {"category": place.category, "name": place.name}
+        if path.startswith(ARCHIVE):
+            changes = archived(memory, path=path)
+        else:
+            other = self._at(place)
+            if other is not None and other.num != memory.num:
+                self._keep_both(other, document)
+                self._seen = 0
+                return
+            self._free(place)
+            changes = {
+                "state": "active", "ref": place.id, "kind": place.kind, "title": place.name,
+                "attrs": attrs,
+            }  # fmt: skip
+        with self._memory.unit("move file", EDITOR):
+            memory = self._memory.revise(memory.id, origin=EDITOR, **changes)
+            memory = self._revise(memory, document)
+        self._agree(memory, path, stat, data, document)
+
+    def _gone(self, num: int) -> None:
+        """A file that we knew is not there."""
+        file, memory = self._files[num], self._row(num)
+        if memory is None:
+            self._forget(num)
+            return
+        own = document_of(memory)
+        changed = own is None or digest(own.render()) != file.rendered
+        if changed or path_of(memory) != file.path:
+            self._seen = 0  # the row changed too, or we were moving it: it is written again
+            self._note(replace(file, path="", **ABSENT._asdict(), rendered=b"", seq=0))
+            return
+        self._note(replace(file, path="", **ABSENT._asdict(), seq=memory.version))
+        if memory.state in LIVE_STATES:
+            place = places.of_memory(memory)
+            assert place is not None
+            path = free_archive_path(place, self.taken())
+            changes = archived(memory, path=path, missing=True)
+            with self._memory.unit("delete file", EDITOR):
+                self._memory.revise(memory.id, origin=EDITOR, **changes)
+            # What was deleted by hand is found in the archive, as after memory_delete.
+            self._note(replace(self._files[num], rendered=b"", seq=0))
+
+    def _at(self, place: Place) -> Memory | None:
+        """The live memory of a place."""
+        try:
+            found = self._memory.get(place.id, count=False)
+        except NotFound:
+            return None
+        return found if found.state in LIVE_STATES else None
+
+    def _returned(self, place: Place) -> Memory | None:
+        """The memory whose file had gone from this place by hand, and is back."""
+        stem = f"{ARCHIVE}{place.path}".removesuffix(".md")
+        if f"{stem}.md" not in self._paths:
+            return None
+        for path, num in self._paths.items():
+            if path.startswith(stem):
+                memory = self._row(num)
+                if (
+                    memory is not None
+                    and memory.state not in LIVE_STATES
+                    and memory.attrs.get("missing")
+                    and places.of_memory(memory) == place
+                ):
+                    return memory
+        return None
+
+    def _free(self, place: Place) -> None:
+        """Take the id from a memory that was archived by others, and kept it."""
+        with contextlib.suppress(NotFound):
+            former = self._memory.get(place.id, count=False)
+            if former.state not in LIVE_STATES:
+                self._memory.revise(former.id, ref=None, origin=EDITOR)
+
+    def _create(self, place: Place, document: Document) -> Memory:
+        with self._memory.unit("add file", EDITOR):
+            self._free(place)
+            return self._memory.remember(
+                document.content,
+                kind=place.kind,
+                title=place.name,
+                tags=document.tags,
+                pinned=document.pinned,
+                created_at=documents.moment(document.created, "created"),
+                ref=place.id,
+                attrs=_attrs(place, document),
+                origin=EDITOR,
+            )
+
+    def _revise(self, memory: Memory, document: Document) -> Memory:
+        """The memory with what a person wrote; spaces around a text are not a change."""
+        attrs = dict(memory.attrs)
+        if document.updated != documents.updated(memory):
+            attrs["updated"] = document.updated
+        elif document.content != memory.text.strip():
+            attrs["updated"] = documents.stamp(datetime.now(UTC))
+        if document.created != documents.created(memory):
+            attrs["created"] = document.created
+        if list(document.more) != attrs.get("frontmatter", []):
+            attrs["frontmatter"] = list(document.more)
+        changes: dict[str, Any] = {
+            "tags": document.tags, "pinned": document.pinned, "attrs": attrs
+        }  # fmt: skip
+        if document.content != memory.text.strip():
+            changes["text"] = document.content
+        return self._memory.revise(memory.id, origin=EDITOR, **changes)
+
+    def _keep_both(self, memory: Memory, document: Document) -> None:
+        """Both changed: the row stays as it is, what the person wrote becomes one beside it."""
+        place = places.of_memory(memory)
+        assert place is not None
+        with self._memory.unit("keep both", EDITOR):
+            for number in range(1, 1_000):
+                name = f"{place.name[:180].rstrip('-')}-conflict" + (f"-{number}" * (number > 1))
+                beside = places.checked(place.kind, place.category, name)
+                try:
+                    self._memory.get(beside.id, count=False)
+                except NotFound:
+                    break
+            else:
+                raise Conflict("There are too many conflicts.", hint="Resolve some of them.")
+            tags = tuple(dict.fromkeys((*document.tags, "conflict")))
+            self._create(beside, replace(document, tags=tags))
+            said = {"kept": place.id, "beside": beside.id}
+            self._memory.events.record("conflict", memory.id, said, origin=EDITOR)
+        log.warning("a file and its memory both changed; both are kept", extra=said)
+
+    def _agree(
+        self, memory: Memory, path: str, stat: Stat, data: bytes, document: Document
+    ) -> None:
+        """Row and file say the same; the file keeps its layout unless it names another place."""
+        own = document_of(memory)
+        assert own is not None
+        fits = (own.id, own.type, own.category) == (document.id, document.type, document.category)
+        former = self._files.get(memory.num)
+        if former is not None and former.path not in ("", path) and self._as_noted(former):
+            self.directory.remove(former.path)  # it was put back: the copy in the archive goes
+        rendered, seq = (digest(own.render()), memory.version) if fits else (b"", 0)
+        if not fits:
+            self._seen = 0
+        self._note(File(memory.num, path, *stat, digest(data), rendered, seq))
+
+    # --- from rows to files ------------------------------------------------------------------
+
+    def push(self) -> None:
+        """Write every file that is behind its row; on disk when this returns."""
+        with self.lock:
+            for _ in range(PASSES):  # what a person did meanwhile may ask for more
+                if not self._push():
+                    return
+
+    def _push(self) -> bool:
+        after = self._seen
+        behind = self._memory.files.behind(self._root, KINDS, after=after)
+        self._seen = behind.head
+        noted: list[File] = []
+        for memory in behind.memories:
+            try:
+                self._write(memory, noted)
+                self.failures.pop(memory.num, None)
+            except OSError as error:
+                self._seen = min(self._seen, after)  # to be tried again
+                why = str(error.strerror or error)
+                self.failures[memory.num] = (memory.version, f"{path_of(memory)}: {why}")
+                log.warning(
+                    "a file could not be written", extra={"file": path_of(memory), "why": why}
+                )
+        gone = [num for num in behind.gone if num in self._files]
+        for num in gone:
+            self._remove(num)
+        if noted or gone:
+            self._memory.files.note(self._root, noted, gone=gone)
+        return bool(noted or gone) and not self.failures
+
+    def _write(self, memory: Memory, noted: list[File]) -> None:
+        file = self._files.get(memory.num)
+        own, path = document_of(memory), path_of(memory)
+        if own is None:
+            if file is not None and file.path:
+                self._remove(memory.num)
+            self._remember(File(memory.num, "", *ABSENT, b"", b"", memory.version), noted)
+            return
+        data = own.render()
+        rendered = digest(data)
+        absent = file is not None and not file.path and memory.state not in LIVE_STATES
+        if file is not None and file.rendered == rendered and (file.path == path or absent):
+            self._remember(replace(file, seq=memory.version), noted)
+            return
+        if file is not None and file.path and self._was_changed(file):
+            # A person was quicker: what they wrote is taken over first.
+            newer = self._row(memory.num)
+            if newer is not None and newer.version != memory.version:
+                self._write(newer, noted)
+                return
+            file = self._files.get(memory.num)
+        path = self._cleared(memory, path, data)
+        stat = self.directory.write(path, data)
+        if (
+            file is not None
+            and file.path not in ("", path)
+            and self._paths.get(file.path) == memory.num
+            and self._as_noted(file)
+        ):
+            self.directory.remove(file.path)
+        self._remember(File(memory.num, path, *stat, rendered, rendered, memory.version), noted)
+
+    def _was_changed(self, file: File) -> bool:
+        stat = self.directory.stat(file.path)
+        if stat is None or stat == (file.size, file.mtime, file.inode):
+            return False
+        self.problems.pop(file.path, None)
+        self._take_over(file.path, stat, {})
+        if file.path in self.problems:  # not to be read, and not to be lost
+            self.directory.set_aside(file.path)
+            del self.problems[file.path]
+        return True
+
+    def _as_noted(self, file: File) -> bool:
+        return self.directory.stat(file.path) == (file.size, file.mtime, file.inode)
+
+    def _cleared(self, memory: Memory, path: str, data: bytes) -> str:
+        """The path to write to, when nothing of anybody else's is there."""
+        if self._paths.get(path) == memory.num or not self.directory.exists(path):
+            return path
+        if path in self._paths and path_of(self._row(self._paths[path])) != path:
+            return path  # its memory is moving away, in this very pass
+        with contextlib.suppress(OSError):
+            if self.directory.read(path)[0] == data:
+                return path
+        if path.startswith(ARCHIVE):
+            place = places.of_memory(memory)
+            assert place is not None
+            return free_archive_path(place, {path, ARCHIVE + place.path})
+        self.directory.set_aside(path)
+        self.problems.pop(path, None)
+        return path
+
+    def _remove(self, num: int) -> None:
+        """The memory is no more: its file goes, unless a person has changed it since."""
+        file = self._files.pop(num)
+        if file.path and self._paths.get(file.path) == num:
+            del self._paths[file.path]
+            if self._as_noted(file):
+                self.directory.remove(file.path)
+
+    # --- the note of how both were -----------------------------------------------------------
+
+    def _remember(self, file: File, noted: list[File]) -> None:
+        former = self._files.get(file.memory)
+        if former is not None and former.path and self._paths.get(former.path) == file.memory:
+            del self._paths[former.path]
+        self._files[file.memory] = file
+        if file.path:
+            self._paths[file.path] = file.memory
+        noted.append(file)
+
+    def _note(self, file: File) -> None:
+        noted: list[File] = []
+        self._remember(file, noted)
+        self._memory.files.note(self._root, noted)
+
+    def _forget(self, num: int) -> None:
+        file = self._files.pop(num)
+        if self._paths.get(file.path) == num:
+            del self._paths[file.path]
+        self._memory.files.note(self._root, [], gone=[num])
+
+
+_ARCHIVING = ("archived_as", "missing")
+_NEVER = File(0, "", *ABSENT, b"", b"", 0)
+
+
+def _attrs(place: Place, document: Document) -> dict[str, Any]:
+    attrs: dict[str, Any] = {
+        "category": place.category,
+        "name": place.name,
+        "created": document.created,
+        "updated": document.updated,
+        "credited": now(),
+    }
+    if document.more:
+        attrs["frontmatter"] = list(document.more)
+    return attrs
+
+
+def _same(own: Document, other: Document) -> bool:
+    """Whether a file says what a row does; `updated` alone is no difference."""
+    return (
+        own.content.strip() == other.content
+        and own.tags == other.tags
+        and own.pinned == other.pinned
+        and own.created == other.created
+        and own.more == other.more
+    )

@@ -1,0 +1,86 @@
+"""Where a memory lives: its id, its path, and which names may be part of them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from commonplace.engine.model import LIVE_STATES, Memory
+from commonplace.errors import InvalidInput
+
+KINDS = ("entity", "episode")
+CATEGORIES = ("people", "projects", "preferences")
+ARCHIVE = "archive/"
+NAME_CHARS = 200  # a file name has 255 bytes, and ours add an ending
+
+_NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
+_MONTH = re.compile(r"\d{4}-(?:0[1-9]|1[0-2])")
+_FOLDERS = {"entity": "entities", "episode": "episodes"}
+
+
+class OutOfPlace(InvalidInput):
+    """A path at which no memory can live."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What an id and a path both say."""
+
+    kind: str
+    category: str
+    """Of an episode, its month."""
+    name: str
+
+    @property
+    def id(self) -> str:
+        """As the contract writes it."""
+        return f"{self.kind}-{self.category}-{self.name}"
+
+    @property
+    def path(self) -> str:
+        """Below the memory directory."""
+        return f"{_FOLDERS[self.kind]}/{self.category}/{self.name}.md"
+
+
+def checked(kind: str, category: str, name: str) -> Place:
+    """A place of checked parts: nothing in them can lead out of the directory."""
+    if len(name) > NAME_CHARS or not _NAME.fullmatch(name):
+        raise OutOfPlace(
+            f"name must be kebab-case, such as alice-chen, and at most {NAME_CHARS} characters.",
+            hint=f"Got {ascii(name)[:60]}.", field="name",
+        )  # fmt: skip
+    if kind == "entity" and category not in CATEGORIES:
+        raise OutOfPlace(
+            f"category must be one of {', '.join(CATEGORIES)}.",
+            hint=f"Got {ascii(category)[:60]}.", field="category",
+        )  # fmt: skip
+    if kind == "episode" and not _MONTH.fullmatch(category):
+        raise OutOfPlace(
+            "An episode's category is its month, such as 2026-02.",
+            hint=f"Got {ascii(category)[:60]}.", field="category",
+        )  # fmt: skip
+    if kind not in KINDS:
+        raise OutOfPlace("type must be entity or episode.", field="type")
+    return Place(kind, category, name)
+
+
+def of_path(path: str) -> Place:
+    """The place that a path names; that of an archived file is where it came from."""
+    parts = path.removeprefix(ARCHIVE).split("/")
+    kinds = {folder: kind for kind, folder in _FOLDERS.items()}
+    if len(parts) != 3 or parts[0] not in kinds or not parts[2].endswith(".md"):
+        raise OutOfPlace("It lies where no memory can be.")
+    return checked(kinds[parts[0]], parts[1], parts[2].removesuffix(".md"))
+
+
+def of_memory(memory: Memory) -> Place | None:
+    """A memory's place; None for one that another dialect stored."""
+    category, name = memory.attrs.get("category"), memory.attrs.get("name")
+    if memory.kind not in KINDS or not isinstance(category, str) or not isinstance(name, str):
+        return None
+    try:
+        place = checked(memory.kind, category, name)
+    except OutOfPlace:
+        return None
+    # Only one live memory can have an id, and so a path.
+    return place if memory.state not in LIVE_STATES or memory.ref == place.id else None

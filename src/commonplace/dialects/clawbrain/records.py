@@ -1,0 +1,115 @@
+"""Memories of this dialect as its contract knows them: found, scored, stored, archived."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from commonplace.dialects.clawbrain import documents, mirror, places
+from commonplace.dialects.clawbrain.places import KINDS, Place
+from commonplace.engine import credit
+from commonplace.engine.commonplace import Commonplace
+from commonplace.engine.model import LIVE_STATES, Memory
+from commonplace.errors import NotFound
+from commonplace.storage.sqlite import now
+
+PAGE = 1_000
+INITIAL = 0.5
+LIFECYCLE = "lifecycle"
+
+
+def find(memory: Commonplace, identity: str) -> Memory:
+    """Any live memory of the space by its id."""
+    with contextlib.suppress(NotFound):
+        found = memory.get(identity, count=False)
+        if found.state in LIVE_STATES:
+            return found
+    raise NotFound(
+        f"There is no memory {ascii(identity)[1:81]}.", hint="Use memory_search to find it.",
+        field="id",
+    )  # fmt: skip
+
+
+def live(memory: Commonplace, kinds: Iterable[str] = KINDS) -> list[Memory]:
+    """All live memories of this dialect, oldest first."""
+    found: list[Memory] = []
+    total = 1
+    while len(found) < total:
+        page, total = memory.browse(
+            kinds=list(kinds), order="oldest", limit=PAGE, offset=len(found)
+        )
+        if not page:
+            break
+        found += page
+    return [one for one in found if places.of_memory(one) is not None]
+
+
+def identity(memory: Memory) -> str:
+    """The id that this dialect shows: its own, or for another's memory the UUID."""
+    place = places.of_memory(memory)
+    return memory.id if place is None else place.id
+
+
+def attrs(place: Place, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """What a new memory carries."""
+    at = documents.stamp(datetime.now(UTC))
+    return {
+        "category": place.category, "name": place.name, "updated": at, "credited": now(),
+        **(more or {}),
+    }  # fmt: skip
+
+
+def store(
+    memory: Commonplace,
+    place: Place,
+    content: str,
+    *,
+    tags: Iterable[str] = (),
+    score: float = INITIAL,
+    trust: str = "inferred",
+    more: Mapping[str, Any] | None = None,
+    **details: Any,
+) -> Memory:
+    """A new memory at a free place."""
+    with contextlib.suppress(NotFound):
+        former = memory.get(place.id, count=False)
+        if former.state not in LIVE_STATES:  # archived by others, who do not free its id
+            memory.revise(former.id, ref=None)
+    return memory.remember(
+        content, kind=place.kind, title=place.name, tags=list(tags), ref=place.id,
+        credit=score, trust=trust, attrs=attrs(place, more), **details,
+    )  # fmt: skip
+
+
+def archive(memory: Commonplace, one: Memory, taken: set[str]) -> str:
+    """Put a memory out of sight; where its file goes."""
+    place = places.of_memory(one)
+    assert place is not None
+    path = mirror.free_archive_path(place, taken)
+    taken.add(path)
+    memory.revise(one.id, **mirror.archived(one, path=path))
+    return path
+
+
+def rescore(memory: Commonplace, one: Memory, score: float, **changes: Any) -> Memory:
+    """Set a memory's credit, from which it fades anew."""
+    kept = {**one.attrs, "credited": now(), **changes.pop("attrs", {})}
+    return memory.revise(one.id, credit=min(1.0, max(0.0, score)), attrs=kept, **changes)
+
+
+def log(memory: Commonplace, action: str, targets: Iterable[str], details: str) -> None:
+    """Write down what the life cycle did."""
+    memory.events.record(LIFECYCLE, action, {"targets": list(targets), "details": details})
+
+
+def last(memory: Commonplace, action: str) -> str | None:
+    """When the life cycle last did something of the sort."""
+    found = memory.events.all(kind=LIFECYCLE, subject=action, newest=True, limit=1)
+    return documents.stamp(found[0].at) if found else None
+
+
+def score(one: Memory, by: credit.Rule) -> float:
+    """A memory's credit as it stands today."""
+    return credit.credit_of(one, by)
