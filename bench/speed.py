@@ -31,6 +31,7 @@ from bench.corpus import Corpus
 from bench.embedders import DIMENSIONS, ReadyMade
 from bench.report import CACHE, RESULTS, Row, Section, milliseconds, resident, say
 from commonplace import Commonplace, Library
+from commonplace.dialects.clawbrain.tools import seek
 from commonplace.embedding.quantise import quantise, unpack_many
 from commonplace.engine.recall import MEANING_ONLY
 
@@ -363,6 +364,46 @@ def _int8_queries(corpus: Corpus) -> dict[str, tuple[Any, float]]:
     return {query: (matrix[at], float(scales[at])) for at, query in enumerate(corpus.queries)}
 
 
+def clawbrain(plan: Plan) -> Section:
+    """ClawBrain's substring search against the engine's own recall, query by query."""
+    size = min(10_000, plan.largest)
+    corpus = plan.corpus.first(size)
+    place = store_of(size, corpus)
+    say(f"substring search among {size:,}")
+    library = Library(place, embedder=_embedder(corpus))
+    memory = Commonplace(library=library)
+    words = {query: max(query.split(), key=len) for query in corpus.queries}
+    whole, single, engine = [], [], []
+    for query in corpus.queries:  # once before, so that neither pays for loading
+        memory.recall(query)
+        seek(memory, words[query], None, 5)
+    for _, query in itertools.product(range(plan.rounds), corpus.queries):
+        engine.append(_timed(lambda: memory.recall(query, limit=5)))  # noqa: B023
+        whole.append(_timed(lambda: seek(memory, query, None, 5)))  # noqa: B023
+        single.append(_timed(lambda: seek(memory, words[query], None, 5)))  # noqa: B023
+    everything = [_timed(lambda: seek(memory, "th", None, 5)) for _ in range(5)]
+    library.close()
+    floor = statistics.median(engine)
+    judged = size == 10_000
+    rows = [
+        Row(
+            name=f"{size:,}, {name}, p50",
+            measured=milliseconds(statistics.median(taken)),
+            against=f"recall {milliseconds(floor)}",
+            ratio=statistics.median(taken) / floor,
+            target="≤ 2×" if judged and aimed else "",
+            ok=statistics.median(taken) / floor <= 2 if judged and aimed else None,
+            values={"p50": statistics.median(taken), "recall p50": floor},
+        )
+        for name, taken, aimed in (
+            ("a word", single, True),
+            ("several words", whole, True),
+            ("two letters that most memories hold", everything, False),
+        )
+    ]
+    return Section("ClawBrain search", rows, ["the turn that a search writes is not measured"])
+
+
 def vectors(plan: Plan) -> Section:
     """The vector leg alone against sqlite-vec."""
     size = plan.largest
@@ -607,6 +648,7 @@ PARTS: dict[str, Callable[[Plan], Section]] = {
     "store": durable_store,
     "bulk": bulk_import,
     "recall": recall,
+    "clawbrain": clawbrain,
     "vectors": vectors,
     "get": get,
     "spaces": spaces,

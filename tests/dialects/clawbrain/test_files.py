@@ -1,0 +1,321 @@
+"""A person edits, adds, moves and deletes files; nothing leads out; nothing is lost."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from commonplace.dialects.clawbrain import documents
+from commonplace.engine.commonplace import drafts_of
+from conftest import wait_until
+
+from .brain import Brain, Refused, opened
+
+ALICE = "entities/people/alice-chen.md"
+ID = "entity-people-alice-chen"
+
+
+def written(name: str, content: str, *, more: str = "", category: str = "people") -> str:
+    return (
+        f"---\nid: entity-{category}-{name}\ntype: entity\ncategory: {category}\n"
+        f"created: 2026-02-25T10:00:00Z\nupdated: 2026-02-25T10:00:00Z\npinned: false\n{more}"
+        f"---\n\n{content}\n"
+    )
+
+
+def content(brain: Brain, identity: str = ID) -> str:
+    return str(brain.call("memory_retrieve", id=identity)["content"])
+
+
+def test_an_edit_in_place_is_seen_by_the_next_call(brain: Brain) -> None:
+    brain.store(content="She bakes.")
+    path = brain.file(ALICE)
+    text = (
+        path.read_text()
+        .replace("She bakes.", "She reads.")
+        .replace("pinned: false", "pinned: true")
+    )
+    path.write_text(text.replace("tags: []", "tags: [reader, late]"))
+
+    assert brain.call("memory_search", query="reads")["total_matches"] == 1
+    found = brain.call("memory_retrieve", id=ID)
+    assert (found["content"], found["pinned"], found["tags"]) == (
+        "She reads.", True, ["reader", "late"],
+    )  # fmt: skip
+    assert [v.memory.text for v in brain.memory.history.versions(ID)][-1] == "She bakes."
+    assert path.read_text() == text.replace("tags: []", "tags: [reader, late]"), "left as saved"
+
+
+def test_an_edit_is_taken_over_while_nobody_calls(brain: Brain) -> None:
+    brain.store(content="She bakes.")
+    brain.file(ALICE).write_text(brain.file(ALICE).read_text().replace("bakes", "reads"))
+
+    wait_until(lambda: brain.memory.get(ID, count=False).text == "She reads.")
+
+
+def test_a_file_that_is_added_is_a_memory(brain: Brain) -> None:
+    folder = brain.file("entities/people")
+    folder.mkdir(parents=True)
+    (folder / "bob.md").write_text(written("bob", "He sails."))
+
+    found = brain.call("memory_retrieve", id="entity-people-bob")
+
+    assert found["created_at"] == "2026-02-25T10:00:00Z"
+    assert found["credit_score"] == 0.5
+    assert brain.memory.get("entity-people-bob", count=False).trust == "stated"
+
+
+def test_a_file_with_the_marks_of_windows_and_a_list_of_dashes_is_read(brain: Brain) -> None:
+    folder = brain.file("entities/people")
+    folder.mkdir(parents=True)
+    text = written("bob", "He sails.\n\nOften.", more="tags:\n  - sea\n  - 'it''s'\nalias: b\n")
+    (folder / "bob.md").write_bytes(b"\xef\xbb\xbf" + text.replace("\n", "\r\n").encode())
+
+    found = brain.call("memory_retrieve", id="entity-people-bob")
+
+    assert (found["content"], found["tags"]) == ("He sails.\n\nOften.", ["sea", "it's"])
+    brain.call("memory_update", id="entity-people-bob", content="He rests.")
+    kept = (folder / "bob.md").read_text()
+    assert "alias: b\n" in kept, "what others keep in the frontmatter stays"
+    assert 'tags: ["sea", "it\'s"]' in kept
+
+
+def test_a_file_that_is_moved_takes_its_memory_along(brain: Brain) -> None:
+    brain.store(content="She bakes.")
+    brain.call("memory_retrieve", id=ID)
+    brain.file("entities/projects").mkdir()
+    brain.file(ALICE).rename(brain.file("entities/projects/bakery.md"))
+
+    found = brain.call("memory_retrieve", id="entity-projects-bakery")
+
+    assert (found["category"], found["name"], found["access_count"]) == ("projects", "bakery", 2)
+    assert "id: entity-projects-bakery\n" in brain.file("entities/projects/bakery.md").read_text()
+    with pytest.raises(Refused, match="There is no memory"):
+        brain.call("memory_retrieve", id=ID)
+
+
+def test_a_file_that_is_copied_is_another_memory(brain: Brain) -> None:
+    brain.store(content="She bakes.")
+    brain.file("entities/people/copy.md").write_text(brain.file(ALICE).read_text())
+
+    assert brain.call("memory_search", query="bakes")["total_matches"] == 2
+    assert "id: entity-people-copy\n" in brain.file("entities/people/copy.md").read_text()
+
+
+def test_a_file_that_is_deleted_is_archived_and_comes_back(brain: Brain) -> None:
+    brain.store(content="She bakes.")
+    kept = brain.file(ALICE).read_text()
+    first = brain.memory.get(ID, count=False).id
+    brain.file(ALICE).unlink()
+
+    assert brain.call("memory_search", query="bakes")["total_matches"] == 0
+    assert brain.paths() == ["archive/" + ALICE]
+    brain.file(ALICE).write_text(kept.replace("bakes", "bakes again"))
+    assert content(brain) == "She bakes again."
+    assert brain.memory.get(ID, count=False).id == first, "an editor that saves by deleting"
+    assert brain.paths() == [ALICE]
+
+
+def test_files_moved_into_and_out_of_the_archive(brain: Brain) -> None:
+    brain.store(content="She bakes.")
+    brain.file("archive/entities/people").mkdir(parents=True)
+    brain.file(ALICE).rename(brain.file("archive/" + ALICE))
+    assert brain.call("memory_search", query="bakes")["total_matches"] == 0
+    assert brain.memory.browse(states=["archived"])[1] == 1
+
+    brain.file("archive/" + ALICE).rename(brain.file(ALICE))
+    assert content(brain) == "She bakes."
+    brain.call("memory_delete", id=ID)
+    brain.file("archive/" + ALICE).unlink()
+    brain.sync()
+    assert brain.paths() == [], "what is deleted from the archive is not written again"
+
+
+def test_when_both_changed_both_are_kept(brain: Brain, tmp_path: Path) -> None:
+    brain.store(content="She bakes.", tags=["baker"])
+    theirs = brain.file(ALICE).read_text().replace("bakes", "sings")
+    with brain.still():
+        brain.memory.revise(ID, text="She paints.")
+        brain.file(ALICE).write_text(theirs)
+    brain.sync()
+
+    assert content(brain) == "She paints."
+    assert content(brain, ID + "-conflict") == "She sings."
+    assert "She paints." in brain.file(ALICE).read_text()
+    assert "She sings." in brain.file("entities/people/alice-chen-conflict.md").read_text()
+    found = brain.call("memory_search", query="conflict")["results"]
+    assert [each["relevance_score"] for each in found] == [1.0]
+
+
+def test_a_file_deleted_while_its_memory_changed_is_written_again(brain: Brain) -> None:
+    brain.store(content="She bakes.")
+    with brain.still():
+        brain.memory.revise(ID, text="She paints.")
+        brain.file(ALICE).unlink()
+
+    assert content(brain) == "She paints."
+    assert "She paints." in brain.file(ALICE).read_text()
+
+
+UNREADABLE = {
+    "no-frontmatter": "Just notes.",
+    "not-closed": "---\nid: x\n",
+    "no-id": written("x", "y").replace("id: entity-people-x\n", ""),
+    "no-created": written("x", "y").replace("created: 2026-02-25T10:00:00Z\n", ""),
+    "bad-time": written("x", "y").replace("created: 2026", "created: when"),
+    "bad-pinned": written("x", "y").replace("pinned: false", "pinned: perhaps"),
+    "bad-tags": written("x", "y", more="tags: [1, 2]\n"),
+    "empty": written("x", ""),
+    "twice": written("x", "y", more="id: other\n"),
+    "alias": written("x", "y").replace("id: entity-people-x", "id: &a\n  - b"),
+    "endless-tag": written("x", "y", more=f'tags: ["{"t" * 101}"]\n'),
+    "nul": written("x", "a\0b"),
+}
+
+
+def test_what_cannot_be_read_is_left_alone_and_told(brain: Brain) -> None:
+    folder = brain.file("entities/people")
+    folder.mkdir(parents=True)
+    for name, text in UNREADABLE.items():
+        (folder / f"{name}.md").write_text(text)
+    (folder / "bytes.md").write_bytes(b"---\n\xff\n---\n")
+    (folder / "Alice Chen.md").write_text(written("x", "y"))
+    (brain.file("entities") / "places").mkdir()
+    (brain.file("entities/places") / "x.md").write_text(written("x", "y"))
+    before = {path: brain.file(path).read_bytes() for path in brain.paths()}
+
+    details = brain.call("memory_compact")["details"]
+
+    told = [line for line in details if line.startswith("Left alone")]
+    assert len(told) == len(UNREADABLE) + 3 == len(before)
+    assert {path: brain.file(path).read_bytes() for path in brain.paths()} == before
+    assert brain.call("credit_report")["total_memories"] == 0
+    (folder / "no-id.md").write_text(written("no-id", "Mended."))
+    assert content(brain, "entity-people-no-id") == "Mended."
+
+
+def test_a_broken_edit_is_not_overwritten(brain: Brain) -> None:
+    brain.store(content="She bakes.")
+    brain.file(ALICE).write_text("half an edi")
+
+    assert content(brain) == "She bakes."
+    assert brain.file(ALICE).read_text() == "half an edi"
+    brain.call("memory_update", id=ID, content="She paints.")
+    assert "She paints." in brain.file(ALICE).read_text()
+    aside = [p for p in brain.file("entities/people").iterdir() if ".conflict-" in p.name]
+    assert [path.read_text() for path in aside] == ["half an edi"]
+
+
+def test_links_are_not_followed(brain: Brain, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret.md").write_text(written("secret", "A secret canary."))
+    brain.store(content="She bakes.")
+    brain.file("entities/people/secret.md").symlink_to(outside / "secret.md")
+    brain.file("entities/projects").symlink_to(outside)
+    brain.file("archive").symlink_to(outside)
+    brain.file("STRATEGY.md").symlink_to(outside / "secret.md")
+
+    assert brain.call("memory_search", query="canary")["total_matches"] == 0
+    with pytest.raises(Refused, match="could not be written"):
+        brain.store("x", category="projects")
+    with pytest.raises(Refused, match="could not be written"):
+        brain.call("memory_delete", id=ID)
+    assert sorted(path.name for path in outside.iterdir()) == ["secret.md"]
+    brain.file("archive").unlink()
+    brain.sync()
+    assert "archive/" + ALICE in brain.paths(), "it is written as soon as that is possible"
+
+
+def test_a_directory_that_is_gone_is_written_anew(brain: Brain) -> None:
+    import shutil
+
+    brain.store(content="She bakes.")
+    shutil.rmtree(brain.files)
+
+    assert content(brain) == "She bakes."
+    assert brain.paths() == [ALICE]
+
+
+def test_another_directory_gets_its_own_copy(tmp_path: Path) -> None:
+    with opened(tmp_path / "data", tmp_path / "one") as brain:
+        brain.store(content="She bakes.")
+    with opened(tmp_path / "data", tmp_path / "two") as brain:
+        assert brain.paths() == [ALICE]
+        assert content(brain) == "She bakes."
+    with opened(tmp_path / "data") as brain:
+        assert brain.files == tmp_path / "data" / "clawbrain" / "default"
+        assert brain.paths() == [ALICE]
+
+
+def test_what_others_do_to_the_memory_shows_in_the_files(brain: Brain) -> None:
+    brain.store(content="She bakes.")
+    memory = brain.memory.get(ID, count=False)
+
+    brain.memory.revise(memory.id, text="She paints.")
+    wait_until(lambda: "She paints." in brain.file(ALICE).read_text())
+    brain.memory.forget(memory.id)
+    wait_until(lambda: brain.paths() == ["archive/" + ALICE])
+    brain.store(content="Another Alice.")
+    wait_until(lambda: len(brain.paths()) == 2)
+    brain.memory.purge(memory.id)
+    wait_until(lambda: brain.paths() == [ALICE])
+
+
+@pytest.fixture
+def reads() -> Iterator[list[str]]:
+    """Names of Markdown files that this process opens."""
+    seen: list[str] = []
+    watching = [True]
+
+    def hook(event: str, arguments: tuple[object, ...]) -> None:
+        if event == "open" and watching and str(arguments[0]).endswith(".md"):
+            seen.append(str(arguments[0]))
+
+    sys.addaudithook(hook)
+    yield seen
+    watching.clear()
+
+
+def test_a_start_with_ten_thousand_unchanged_files_reads_none_of_them(
+    tmp_path: Path, reads: list[str]
+) -> None:
+    count = 10_000
+    with opened(tmp_path / "data", tmp_path / "memory") as brain, brain.still():
+        rows = [
+            {
+                "text": f"Number {n}.", "kind": "entity", "title": f"n{n}",
+                "ref": f"entity-projects-n{n}",
+                "attrs": {"category": "projects", "name": f"n{n}"},
+            }
+            for n in range(count)
+        ]  # fmt: skip
+        brain.memory.remember_many(drafts_of(rows))
+        real, os.fsync = os.fsync, lambda _: None
+        try:
+            brain.sync()
+        finally:
+            os.fsync = real
+    reads.clear()
+    with opened(tmp_path / "data", tmp_path / "memory") as brain:
+        assert brain.call("memory_search", query="number 7.")["total_matches"] == 1
+        assert [name for name in reads if name not in ("MEMORY.md", "STRATEGY.md")] == []
+        brain.file("entities/projects/n7.md").write_text(
+            written("n7", "Edited.", category="projects")
+        )
+        assert content(brain, "entity-projects-n7") == "Edited."
+        assert [name for name in reads if name.startswith("n")] == ["n7.md"]
+
+
+def test_documents_are_read_as_they_are_written() -> None:
+    document = documents.Document(
+        id="entity-people-x", type="entity", category="people", tags=('a "b", c', "ü"),
+        created="2026-02-25T10:00:00Z", updated="2026-02-26T10:00:00Z", pinned=True,
+        content="---\nid: y\n---\n\n- a\n---", more=("alias: z", "  - deep"),
+    )  # fmt: skip
+
+    assert documents.parse(document.render()) == document
