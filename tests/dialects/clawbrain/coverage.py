@@ -84,6 +84,7 @@ ROWS: list[tuple[str, str, str]] = [
     ("Files", "A start reads no unchanged file", _F + "test_a_start_with_ten_thousand_unchanged_files_reads_none_of_them"),
     ("Files", "Agreement under random edits from both sides", _A + "test_files_and_rows_agree_whatever_is_done_from_both_sides"),
     ("Files", "A crash between file and row", _A + "test_a_process_killed_anywhere_loses_nothing_that_it_acknowledged"),
+    ("Files", "An edit saved in the midst of a write", _A + "test_nothing_that_a_person_saves_while_tools_write_is_lost"),
     ("Files", "Two processes, one lease", _A + "test_two_processes_share_a_directory_and_one_keeps_it"),
     ("Files", "A file that cannot be written is told", _A + "test_a_file_that_cannot_be_written_is_told_and_written_later"),
     ("Others", "Memories of other kinds in this shape", _T + "test_memories_of_other_dialects_are_found_and_read_but_not_changed"),

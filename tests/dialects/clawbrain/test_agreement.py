@@ -9,6 +9,9 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import threading
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import hypothesis.strategies as st
@@ -17,6 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from commonplace.dialects.clawbrain import documents, mirror, places
+from commonplace.dialects.clawbrain.directory import Directory, Stat
 from commonplace.engine.model import LIVE_STATES
 from conftest import wait_until
 
@@ -274,8 +278,8 @@ def check_after_a_kill(root: Path, said: list[str]) -> None:
             assert f"Second {number}." in files[f"n{number}"]
     with opened(root / "data", root / "files") as brain:
         assert disagreements(brain) == []
-        assert not [p for p in brain.files.rglob("*") if p.name.startswith(".tmp-")]
-        assert not [p for p in brain.paths() if "conflict" in p], "nobody else wrote"
+        assert not [p for p in brain.files.rglob("*") if p.name.startswith((".tmp-", ".swap-"))]
+        assert not list(brain.files.rglob("*conflict*")), "nobody else wrote"
         texts = {m.ref: m for m in brain.memory.browse(limit=100)[0]}
         for number in range(3):
             found = texts.get(f"entity-people-n{number}")
@@ -342,8 +346,6 @@ def test_two_processes_share_a_directory_and_one_keeps_it(tmp_path: Path) -> Non
 
 
 def test_many_threads_store_and_every_file_is_there(brain: Brain) -> None:
-    import threading
-
     def work(number: int) -> None:
         for step in range(4):
             brain.store(f"t{number}-{step}", f"Text {number} {step}.")
@@ -356,6 +358,58 @@ def test_many_threads_store_and_every_file_is_there(brain: Brain) -> None:
         thread.join(60)
     assert len(brain.paths()) == 24
     assert disagreements(brain) == []
+
+
+def saved_while_tools_write(brain: Brain, seconds: float) -> tuple[set[str], set[str]]:
+    """(what an editor saved in the midst of updates, all that is or was in any row)."""
+    brain.store("a", "Start.")
+    path, over = brain.file("entities/people/a.md"), threading.Event()
+    saved: set[str] = set()
+
+    def update() -> None:
+        number = 0
+        while not over.is_set():
+            number += 1
+            brain.call("memory_update", id="entity-people-a", content=f"Tool {number}.")
+
+    thread = threading.Thread(target=update)
+    thread.start()
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        document = documents.parse(path.read_bytes())
+        text = f"Person {len(saved)}."
+        beside = path.with_name(".saving")
+        beside.write_bytes(replace(document, content=text).render())
+        beside.replace(path)
+        saved.add(text)
+        # A person who saves again before anybody looked has overwritten it themselves.
+        wait_until(lambda: text not in path.read_text())  # noqa: B023
+    over.set()
+    thread.join(30)
+    brain.sync()
+    rows, _ = brain.memory.browse(states=["active", "archived"], limit=1000)
+    forms = [form.memory.text for row in rows for form in brain.memory.history.versions(row.id)]
+    return saved, set(forms)
+
+
+def test_nothing_that_a_person_saves_while_tools_write_is_lost(brain: Brain) -> None:
+    saved, kept = saved_while_tools_write(brain, 2.0)
+
+    assert len(saved) > 5
+    assert saved <= kept
+    assert disagreements(brain) == []
+
+
+def test_a_write_over_what_was_just_saved_is_detected(
+    brain: Brain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def overwrite(self: Directory, path: str, data: bytes) -> tuple[Stat, str]:
+        time.sleep(0.05)
+        return self.write(path, data), ""
+
+    monkeypatch.setattr(Directory, "swap", overwrite)
+    saved, kept = saved_while_tools_write(brain, 2.0)
+    assert not saved <= kept
 
 
 def test_a_file_that_cannot_be_written_is_told_and_written_later(brain: Brain) -> None:

@@ -7,14 +7,16 @@ read or written. A file is written beside its place, synced, and renamed into it
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
+import functools
 import os
 import secrets
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from commonplace.storage.sqlite import new_id
 
@@ -22,7 +24,8 @@ OWN = ".commonplace"  # the lease and the directory's id
 FILE_BYTES = 4_200_000  # a million characters, and room for the frontmatter
 FOLDERS = ("entities", "episodes", "archive/entities", "archive/episodes")
 SECOND = 1_000_000_000
-_TEMPORARY = ".tmp-"
+_TEMPORARY = ".tmp-"  # being written
+_SWAPPED = ".swap-"  # whole: about to take its place, or just displaced
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _NO_LINK
 
@@ -128,41 +131,75 @@ class Directory:
             return data, _stat_of(os.fstat(descriptor))
 
     def write(self, path: str, data: bytes) -> Stat:
-        """Put a file in its place; it is on disk when this returns."""
+        """Put a file in its place, whatever was there; it is on disk when this returns."""
         *folders, name = path.split("/")
         with self._folder(tuple(folders), create=True) as folder:
-            temporary = f"{_TEMPORARY}{secrets.token_hex(8)}"
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINK
-            descriptor = os.open(temporary, flags, 0o600, dir_fd=folder)
-            try:
-                with os.fdopen(descriptor, "wb") as file:
-                    file.write(data)
-                    file.flush()
-                    # Not now: an edit in the same tick of the clock must have another time.
-                    before = os.fstat(descriptor).st_mtime_ns - SECOND
-                    os.utime(descriptor, ns=(before, before))
-                    os.fsync(descriptor)
-                    found = _stat_of(os.fstat(descriptor))
-                os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
-            except BaseException:
-                with contextlib.suppress(OSError):
-                    os.unlink(temporary, dir_fd=folder)
-                raise
+            beside, found = self._beside(folder, data)
+            os.rename(beside, name, src_dir_fd=folder, dst_dir_fd=folder)
             os.fsync(folder)
             return found
 
+    def swap(self, path: str, data: bytes) -> tuple[Stat, str]:
+        """Put a file in its place, and say where what was there is now: nothing is overwritten.
+
+        Somebody may have saved the file a moment ago; what they wrote is then what was there.
+        """
+        *folders, name = path.split("/")
+        with self._folder(tuple(folders), create=True) as folder:
+            beside, found = self._beside(folder, data)
+            displaced = beside if _exchange(folder, beside, name) else ""
+            if not displaced:
+                former = f"{_SWAPPED}{secrets.token_hex(8)}"
+                with contextlib.suppress(FileNotFoundError):
+                    os.rename(name, former, src_dir_fd=folder, dst_dir_fd=folder)
+                    displaced = former
+                os.rename(beside, name, src_dir_fd=folder, dst_dir_fd=folder)
+            os.fsync(folder)
+            return found, "/".join((*folders, displaced)) if displaced else ""
+
+    def take_away(self, path: str) -> str:
+        """Take a file from its place; where it is now, or nothing if it was not there."""
+        *folders, name = path.split("/")
+        with contextlib.suppress(FileNotFoundError), self._folder(tuple(folders)) as folder:
+            former = f"{_SWAPPED}{secrets.token_hex(8)}"
+            os.rename(name, former, src_dir_fd=folder, dst_dir_fd=folder)
+            os.fsync(folder)
+            return "/".join((*folders, former))
+        return ""
+
+    def _beside(self, folder: int, data: bytes) -> tuple[str, Stat]:
+        """A whole and durable file beside its place."""
+        mark = secrets.token_hex(8)
+        temporary, whole = _TEMPORARY + mark, _SWAPPED + mark
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINK
+        descriptor = os.open(temporary, flags, 0o600, dir_fd=folder)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+                file.flush()
+                # Not now: an edit in the same tick of the clock must have another time.
+                before = os.fstat(descriptor).st_mtime_ns - SECOND
+                os.utime(descriptor, ns=(before, before))
+                os.fsync(descriptor)
+                found = _stat_of(os.fstat(descriptor))
+            os.rename(temporary, whole, src_dir_fd=folder, dst_dir_fd=folder)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary, dir_fd=folder)
+            raise
+        return whole, found
+
     def remove(self, path: str) -> None:
-        """Take a file away, if it is there."""
+        """Delete a file, if it is there."""
         *folders, name = path.split("/")
         with contextlib.suppress(FileNotFoundError), self._folder(tuple(folders)) as folder:
             os.unlink(name, dir_fd=folder)
-            os.fsync(folder)
 
-    def set_aside(self, path: str) -> str:
+    def set_aside(self, path: str, called: str = "") -> str:
         """Rename what is in the way; it keeps its content under a name that is no memory's."""
         *folders, name = path.split("/")
         with self._folder(tuple(folders)) as folder:
-            aside = f"{name}.conflict-{secrets.token_hex(4)}"
+            aside = f"{called or name}.conflict-{secrets.token_hex(4)}"
             os.rename(name, aside, src_dir_fd=folder, dst_dir_fd=folder)
             os.fsync(folder)
         return "/".join((*folders, aside))
@@ -188,14 +225,19 @@ class Directory:
                                 files[f"{top}/{name}/{entry.name}"] = _stat_of(found)
         return Scan(files, tuple(folders))
 
-    def tidy(self) -> None:
-        """Remove what a write that was cut off left behind."""
+    def tidy(self) -> list[str]:
+        """Remove files that were never finished; those that a swap left behind, by path."""
+        left = []
         for path in ("", *self.scan().folders):
             with self._folder(tuple(path.split("/")) if path else ()) as folder:
                 with os.scandir(folder) as found:
-                    left = [entry.name for entry in found if entry.name.startswith(_TEMPORARY)]
-                for name in left:
-                    os.unlink(name, dir_fd=folder)
+                    names = [entry.name for entry in found]
+                for name in names:
+                    if name.startswith(_TEMPORARY):
+                        os.unlink(name, dir_fd=folder)
+                    elif name.startswith(_SWAPPED):
+                        left.append(f"{path}/{name}" if path else name)
+        return left
 
     def identity(self) -> str:
         """The directory's own id, given on first use: another directory is another copy."""
@@ -226,6 +268,28 @@ class Directory:
             os.close(descriptor)
             return None
         return descriptor
+
+
+_RENAME_EXCHANGE = 2
+
+
+@functools.cache
+def _renameat2() -> Any:
+    """The system's call that swaps two names at once, where there is one."""
+    try:
+        call = ctypes.CDLL(None, use_errno=True).renameat2
+    except (AttributeError, OSError):
+        return None
+    call.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint]
+    return call
+
+
+def _exchange(folder: int, one: str, other: str) -> bool:
+    """Swap two files; False if the other is not there, or the system cannot."""
+    call = _renameat2()
+    if call is None:
+        return False
+    return not call(folder, one.encode(), folder, other.encode(), _RENAME_EXCHANGE)
 
 
 def _entries(folder: int) -> list[os.DirEntry[str]]:

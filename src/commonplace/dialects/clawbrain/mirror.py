@@ -97,11 +97,13 @@ class Mirror:
         with self.lock:
             self.directory.ensure()
             self._root = self.directory.identity()
-            self.directory.tidy()
+            left = self.directory.tidy()
             self._files = {file.memory: file for file in self._memory.files.known(self._root)}
             self._paths = {file.path: num for num, file in self._files.items() if file.path}
             self._seen = 0
             self.problems.clear()
+            for path in left:
+                self._put_away(path, None, b"")
             self.sync()
 
     def sync(self) -> None:
@@ -414,8 +416,8 @@ class Mirror:
         assert own is not None
         fits = (own.id, own.type, own.category) == (document.id, document.type, document.category)
         former = self._files.get(memory.num)
-        if former is not None and former.path not in ("", path) and self._as_noted(former):
-            self.directory.remove(former.path)  # it was put back: the copy in the archive goes
+        if former is not None and former.path not in ("", path):
+            self._take_away(former)  # it was put back: the copy in the archive goes
         rendered, seq = (digest(own.render()), memory.version) if fits else (b"", 0)
         if not fits:
             self._seen = 0
@@ -475,14 +477,10 @@ class Mirror:
                 return
             file = self._files.get(memory.num)
         path = self._cleared(memory, path, data)
-        stat = self.directory.write(path, data)
-        if (
-            file is not None
-            and file.path not in ("", path)
-            and self._paths.get(file.path) == memory.num
-            and self._as_noted(file)
-        ):
-            self.directory.remove(file.path)
+        stat, displaced = self.directory.swap(path, data)
+        self._put_away(displaced, self._files.get(self._paths.get(path, -1)), data)
+        if file is not None and file.path != path and self._paths.get(file.path) == memory.num:
+            self._take_away(file)
         self._remember(File(memory.num, path, *stat, rendered, rendered, memory.version), noted)
 
     def _was_changed(self, file: File) -> bool:
@@ -521,8 +519,42 @@ class Mirror:
         file = self._files.pop(num)
         if file.path and self._paths.get(file.path) == num:
             del self._paths[file.path]
-            if self._as_noted(file):
-                self.directory.remove(file.path)
+            self._take_away(file)
+
+    def _take_away(self, file: File) -> None:
+        """Remove a file, unless a person has changed it since."""
+        if self._as_noted(file):
+            self._put_away(self.directory.take_away(file.path), file, b"")
+
+    def _put_away(self, displaced: str, file: File | None, data: bytes) -> None:
+        """Delete what made room, if it is a copy of ours; what a person wrote is kept."""
+        if not displaced:
+            return
+        found = self.directory.stat(displaced)
+        if file is None or found != (file.size, file.mtime, file.inode):
+            try:
+                content, _ = self.directory.read(displaced)
+                mark = digest(content)
+                known = any(mark == noted.digest for noted in self._files.values())
+                if content != data and not known:
+                    self._rescue(displaced, content)
+            except OSError:
+                self.directory.set_aside(displaced, "unknown.md")
+                return
+        self.directory.remove(displaced)
+
+    def _rescue(self, displaced: str, content: bytes) -> None:
+        """Keep what a person saved in the very moment in which its file was written."""
+        try:
+            document = documents.parse(content)
+            memory = self._memory.get(document.id, count=False)
+        except CommonplaceError:
+            self.directory.set_aside(displaced, "unknown.md")
+            return
+        own = document_of(memory)
+        known = own is not None and _same(own, document)
+        if not known and not self._is_own_write(memory, _NEVER, content):
+            self._keep_both(memory, document)
 
     # --- the note of how both were -----------------------------------------------------------
 
