@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 CLIENTS := tests/clients/node_modules/.installed
 LOCOMO ?=
 
-.PHONY: serve test lint unit soak bench clean
+.PHONY: serve test lint unit soak bench docs clean
 
 serve: $(VENV)/.installed
 	$(BIN)/commonplace serve
@@ -48,6 +48,9 @@ soak: $(VENV)/.test
 
 bench: $(VENV)/.bench $(CLIENTS)
 	$(BIN)/python -m bench $(if $(LOCOMO),--locomo $(LOCOMO))
+
+docs: $(VENV)/.test
+	$(BIN)/python tools/write_docs.py
 
 clean:
 	rm -rf $(VENV) tests/clients/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

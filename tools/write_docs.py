@@ -1,0 +1,106 @@
+"""Write the pages that are made from code: docs/coverage.md and docs/dialects.md.
+
+python tools/write_docs.py            writes them
+python tools/write_docs.py --check    says whether they are as they should be
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from importlib import import_module
+from pathlib import Path
+
+from commonplace.server import served
+
+ROOT = Path(__file__).parent.parent
+ABOUT = {
+    "clawbrain": "ClawBrain",
+    "mama": "MAMA",
+    "penfield": "Penfield",
+    "being": "Being Worker",
+    "orchestrator": "Orchestrator with its Memory Palace",
+}
+Row = tuple[str, str, str]
+
+
+def rows_of(dialect: str) -> list[Row]:
+    """(section, line, test or `later: …`) of a dialect's contract."""
+    if str(ROOT / "tests") not in sys.path:
+        sys.path.insert(0, str(ROOT / "tests"))
+    rows: list[Row] = import_module(f"dialects.{dialect}.coverage").ROWS
+    return rows
+
+
+def contracts() -> list[str]:
+    """The dialects that come from somebody else's contract, and are served."""
+    return [name for name in ABOUT if name in served.DIALECTS]
+
+
+def coverage() -> str:
+    """Every contract's lines with the test that shows each."""
+    lines = [
+        "# What each contract says, and the test that shows it",
+        "",
+        "Made by `make docs` from `tests/dialects/*/coverage.py`; a test fails when a row names no",
+        "test, or a tool has no row.",
+    ]
+    for name in contracts():
+        rows = rows_of(name)
+        later = sum(test.startswith("later:") for _, _, test in rows)
+        lines += ["", f"## {ABOUT[name]}", ""]
+        lines.append(f"{len(rows)} lines, of which {later} are for later.")
+        section = ""
+        for where, what, test in rows:
+            if where != section:
+                section = where
+                lines += ["", f"### {where}", "", "| line | test |", "| --- | --- |"]
+            shown = test if test.startswith("later:") else f"`{test.rpartition('/')[2]}`"
+            lines.append(f"| {_cell(what)} | {_cell(shown)} |")
+    return "\n".join(lines) + "\n"
+
+
+def dialects() -> str:
+    """How a memory of each kind is shown in each dialect."""
+    tables = {name: served.load(name).kinds for name in served.DIALECTS}
+    kinds = sorted({kind for table in tables.values() for kind in table if kind != "*"})
+    lines = [
+        "# How dialects show each other's memories",
+        "",
+        "Made by `make docs` from the table that each dialect declares. A dialect finds every live",
+        "memory of the space; one that another dialect stored it shows as the type below, with its",
+        "UUID as its id. It reads it, and does not change it.",
+        "",
+        "| kind | " + " | ".join(tables) + " |",
+        "| --- |" + " --- |" * len(tables),
+    ]
+    for kind in [*kinds, "*"]:
+        shown = "any other" if kind == "*" else f"`{kind}`"
+        cells = [table.get(kind, table.get("*", "as it is")) for table in tables.values()]
+        lines.append(f"| {shown} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    return re.sub(r"\s+", " ", text).replace("|", "\\|")
+
+
+PAGES = {ROOT / "docs" / "coverage.md": coverage, ROOT / "docs" / "dialects.md": dialects}
+
+
+def main(arguments: list[str]) -> int:
+    """Write the pages, or with --check only compare."""
+    stale = 0
+    for path, page in PAGES.items():
+        text = page()
+        if arguments == ["--check"]:
+            if not path.exists() or path.read_text() != text:
+                sys.stderr.write(f"{path.name} is not as the code says; run 'make docs'\n")
+                stale = 1
+        else:
+            path.write_text(text)
+    return stale
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
