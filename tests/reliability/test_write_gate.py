@@ -131,6 +131,8 @@ def use_everything(place: Commonplace) -> None:
     place.alike(first.id)
     place.settle(timeout=1)
     place.backlog()
+    place.tags()
+    place.unembedded(first)
     with place.unit("several"):
         place.remember("In a unit.")
         place.recall("unit")

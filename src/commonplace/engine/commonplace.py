@@ -46,6 +46,7 @@ from commonplace.engine.model import (
     Review,
     Usage,
     Version,
+    moment,
 )
 from commonplace.errors import InvalidInput
 
@@ -368,6 +369,17 @@ class Commonplace:
         """(memories that wait for vectors, age of the oldest wait in seconds)."""
         with self.lease() as space:
             return upkeep.backlog(space)
+
+    def unembedded(self, *found: Memory) -> dict[str, str]:
+        """Which of these memories wait for vectors, by id, with what the last attempt said."""
+        with self.lease() as space:
+            nums = upkeep.waiting(space, [memory.num for memory in found])
+        return {memory.id: nums[memory.num] for memory in found if memory.num in nums}
+
+    def tags(self) -> list[tuple[str, int, datetime]]:
+        """(tag, how many live memories have it, since when), the most used first."""
+        with self.lease() as space:
+            return [(tag, count, moment(at)) for tag, count, at in memories.tags(space)]
 
     def undo(self, operation: str | None = None, *, origin: Origin | None = None) -> Operation:
         """Put back what an operation changed: the newest by default, or the one named."""

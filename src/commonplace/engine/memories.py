@@ -540,6 +540,19 @@ def find_text(
     return found[:limit], len(found)
 
 
+def tags(space: OpenSpace) -> list[tuple[str, int, int]]:
+    """(tag, how many live memories have it, when the first of them was made), most used first."""
+    with space.store.read() as connection:
+        rows = connection.execute(
+            "SELECT substr(l.label, 5), count(*), min(m.created_at) FROM labels l"
+            " JOIN memories m ON m.space = l.space AND m.num = l.memory"
+            " WHERE l.space = ? AND l.label >= 'tag:' AND l.label < 'tag;'"
+            " AND m.state IN (?, ?) GROUP BY l.label ORDER BY 2 DESC, 1",
+            (space.name, *LIVE_STATES),
+        )
+        return [(str(tag), int(count), int(first)) for tag, count, first in rows]
+
+
 def _admits(connection: apsw.Connection, space: str, filters: Filters, memory: Memory) -> bool:
     speaker = "" if filters.speakers is None else speaker_of(connection, space, memory.num)
     return filters.admits(memory, speaker)

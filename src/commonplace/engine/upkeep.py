@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from commonplace.engine import memories
@@ -43,6 +43,22 @@ def last_error(space: OpenSpace) -> str:
             (space.name,),
         ).fetchone()
     return str(row[0]) if row else ""
+
+
+def waiting(space: OpenSpace, nums: Sequence[int]) -> dict[int, str]:
+    """Which of these memories have no vectors yet, each with what the last attempt said."""
+    if space.embedder is None:
+        return dict.fromkeys(nums, "")
+    found: dict[int, str] = {}
+    with space.store.read() as connection:
+        for num in nums:
+            row = connection.execute(
+                "SELECT last_error FROM outbox WHERE space = ? AND kind = 'embed' AND subject = ?",
+                (space.name, str(num)),
+            ).fetchone()
+            if row is not None:
+                found[num] = str(row[0])
+    return found
 
 
 def find_work(space: OpenSpace) -> bool:
