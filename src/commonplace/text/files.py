@@ -1,0 +1,287 @@
+"""The text of an uploaded file.
+
+What a file says it is does not count; what it begins with does. Formats that need a parser are
+read in a process of their own with little memory and little time, so that a bomb harms nobody.
+Run as `python -m commonplace.text.files KIND`, it is that process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from commonplace.errors import InvalidInput
+
+LARGEST = 20 * 1024 * 1024
+MEMBERS = 1_000
+UNPACKED = 50 * 1024 * 1024
+RATIO = 100
+CHARS = 2_000_000
+PAGES = 2_000
+SECONDS = 20
+MEMORY = 1024 * 1024 * 1024
+
+PLAIN = {
+    "txt": "text/plain", "md": "text/markdown", "json": "application/json", "csv": "text/csv",
+    "yaml": "application/yaml", "yml": "application/yaml", "py": "text/x-python",
+    "js": "text/javascript", "ts": "text/typescript",
+}  # fmt: skip
+PARSED = {
+    "pdf": "application/pdf",
+    "docx": "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
+    "epub": "application/epub+zip",
+    "html": "text/html",
+    "htm": "text/html",
+}
+KNOWN = {**PLAIN, **PARSED}
+
+
+class Unreadable(ValueError):
+    """Why a file cannot be read, for the one who sent it."""
+
+
+def extension_of(name: str) -> str:
+    """The extension in small letters, without its dot."""
+    _, dot, extension = name.rpartition(".")
+    return extension.lower() if dot else ""
+
+
+def kind_of(name: str, data: bytes) -> str:
+    """The kind of a file, if its name and its first bytes agree; InvalidInput if they do not."""
+    extension = extension_of(name)
+    if extension not in KNOWN:
+        said = f".{extension}" if extension else "no extension"
+        hint = "Save it as .docx." if extension == "doc" else f"There are: {', '.join(KNOWN)}."
+        raise InvalidInput(f"A file with {said} cannot be read.", hint=hint, field="file")
+    begins = {"pdf": b"%PDF-", "docx": b"PK\x03\x04", "epub": b"PK\x03\x04"}.get(extension)
+    fits = data[:1024].find(begins) >= 0 if extension == "pdf" and begins else (
+        data.startswith(begins) if begins else b"\x00" not in data[:65_536])  # fmt: skip
+    if not fits:
+        raise InvalidInput(f"The file does not begin as .{extension} does.", field="file")
+    return "html" if extension == "htm" else extension
+
+
+def text_of(name: str, data: bytes) -> tuple[str, str]:
+    """(text, media type) of a file; InvalidInput if it cannot be read."""
+    if len(data) > LARGEST:
+        raise InvalidInput(f"The file is larger than {LARGEST:,} bytes.", field="file")
+    kind = kind_of(name, data)
+    text = _aside(kind, data) if kind in PARSED else _decoded(data)
+    text = text.replace("\x00", "").replace("\r\n", "\n").strip()
+    text = text.encode("utf-8", "replace").decode()
+    if not text:
+        raise InvalidInput("The file holds no text.", field="file")
+    if len(text) > CHARS:
+        raise InvalidInput(f"The file holds more than {CHARS:,} characters.", field="file")
+    return text, KNOWN[kind]
+
+
+def _decoded(data: bytes) -> str:
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise InvalidInput(
+            "The file is not UTF-8 text.", hint="Save it as UTF-8.", field="file"
+        ) from None
+
+
+def _aside(kind: str, data: bytes) -> str:
+    """What a process of its own makes of the file."""
+    command = [sys.executable, "-I", "-m", "commonplace.text.files", kind]
+    try:
+        ran = subprocess.run(  # noqa: S603 - our own module, a kind of our own table
+            command, input=data, capture_output=True, timeout=SECONDS + 5, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise InvalidInput("Reading the file takes too long.", field="file") from None
+    try:
+        said = json.loads(ran.stdout)
+    except ValueError:
+        raise InvalidInput("The file cannot be read: it asks for too much.", field="file") from None
+    if "text" not in said:
+        raise InvalidInput(str(said.get("wrong", "The file cannot be read.")), field="file")
+    return str(said["text"])
+
+
+# --- in the process of its own ------------------------------------------------------------------
+
+
+def read_pdf(data: bytes) -> str:
+    """The text of each page."""
+    import logging
+
+    import pypdf
+
+    logging.getLogger("pypdf").setLevel(logging.CRITICAL)
+    reader = pypdf.PdfReader(io.BytesIO(data))
+    if reader.is_encrypted and not reader.decrypt(""):
+        raise Unreadable("The file is encrypted.")
+    if len(reader.pages) > PAGES:
+        raise Unreadable(f"The file has more than {PAGES:,} pages.")
+    return _joined(page.extract_text() for page in reader.pages)
+
+
+def read_docx(data: bytes) -> str:
+    """Paragraphs and the cells of tables, in their order."""
+    import docx
+    from docx.table import Table
+
+    unpacked(data)
+    document = docx.Document(io.BytesIO(data))
+
+    def parts() -> Iterator[str]:
+        for block in document.iter_inner_content():
+            if isinstance(block, Table):
+                for row in block.rows:
+                    yield " | ".join(cell.text for cell in row.cells)
+            else:
+                style = block.style.name if block.style is not None else ""
+                level = style.removeprefix("Heading ") if style else ""
+                mark = "#" * int(level) + " " if level in "123456" and level else ""
+                yield mark + block.text
+
+    return _joined(parts())
+
+
+def read_epub(data: bytes) -> str:
+    """The pages of the book in their reading order."""
+    members = unpacked(data)
+    container = _xml(members.get("META-INF/container.xml", b""))
+    roots = container.xpath("//*[local-name()='rootfile']/@full-path")
+    if not roots or roots[0] not in members:
+        raise Unreadable("The file is no EPUB: it names no package.")
+    package = _xml(members[roots[0]])
+    folder = roots[0].rpartition("/")[0]
+    items = {
+        item.get("id"): item.get("href")
+        for item in package.xpath("//*[local-name()='manifest']/*[local-name()='item']")
+    }
+    order = package.xpath("//*[local-name()='spine']/*[local-name()='itemref']/@idref")
+    pages = (items.get(identity) for identity in order)
+    return _joined(
+        read_html(members[path])
+        for page in pages
+        if page and (path := _inside(folder, page)) in members
+    )
+
+
+def _inside(folder: str, name: str) -> str:
+    from posixpath import join, normpath
+    from urllib.parse import unquote
+
+    return normpath(join(folder, unquote(name.partition("#")[0])))
+
+
+def read_html(data: bytes) -> str:
+    """What a reader of the page sees, headings marked."""
+    import lxml.html
+
+    parser = lxml.html.HTMLParser(encoding="utf-8", no_network=True, huge_tree=False)
+    root = lxml.html.document_fromstring(data, parser=parser) if data.strip() else None
+    if root is None:
+        return ""
+    for element in root.xpath("//script|//style|//noscript|//template|//head|//comment()"):
+        if element.getparent() is not None:
+            element.drop_tree()
+    lines: list[str] = []
+    blocks = "//h1|//h2|//h3|//h4|//h5|//h6|//p|//li|//pre|//blockquote|//td|//th|//dt|//dd|//div"
+    for element in root.xpath(blocks):
+        element.tail = f"\n{element.tail or ''}"
+        if element.tag in ("h1", "h2", "h3", "h4", "h5", "h6"):
+            element.text = f"\n{'#' * int(element.tag[1])} {(element.text or '').lstrip()}"
+        else:
+            element.text = f"\n{element.text or ''}"
+    for line in root.text_content().split("\n"):
+        lines.append(" ".join(line.split()))
+    return "\n".join(line for line in lines if line)
+
+
+READERS: dict[str, Callable[[bytes], str]] = {
+    "pdf": read_pdf,
+    "docx": read_docx,
+    "epub": read_epub,
+    "html": read_html,
+}
+
+
+def _xml(data: bytes) -> Any:
+    """A document that can neither fetch nor expand anything."""
+    from lxml import etree
+
+    parser = etree.XMLParser(
+        resolve_entities=False, no_network=True, load_dtd=False, dtd_validation=False,
+        huge_tree=False,
+    )  # fmt: skip
+    try:
+        return etree.fromstring(data, parser=parser)
+    except etree.XMLSyntaxError:
+        raise Unreadable("The file holds broken XML.") from None
+
+
+def unpacked(data: bytes) -> dict[str, bytes]:
+    """A zip's members, if they are few and small; nothing is written anywhere."""
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        infos = archive.infolist()
+        if len(infos) > MEMBERS:
+            raise Unreadable(f"The file packs more than {MEMBERS:,} others.")
+        members: dict[str, bytes] = {}
+        room = min(UNPACKED, RATIO * max(len(data), 1))
+        for info in infos:
+            if info.is_dir():
+                continue
+            if info.filename in members:
+                raise Unreadable("The file packs the same name twice.")
+            with archive.open(info) as member:  # what the header says of the size may be a lie
+                content = member.read(room + 1)
+            room -= len(content)
+            if room < 0:
+                raise Unreadable("The file unpacks to far more than it is.")
+            members[info.filename] = content
+    return members
+
+
+def _joined(parts: Iterator[str]) -> str:
+    """The parts until there are too many characters; then nothing is kept of them."""
+    found, size = [], 0
+    for part in parts:
+        size += len(part) + 1
+        if size > CHARS:
+            raise Unreadable(f"The file holds more than {CHARS:,} characters.")
+        found.append(part)
+    return "\n".join(found)
+
+
+def _confine() -> None:
+    """Little memory and little time, where the system can enforce it."""
+    with contextlib.suppress(ImportError, ValueError, OSError):
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+
+
+def main(kind: str) -> None:
+    """Read a file from standard input, write its text, or what is wrong, as JSON."""
+    data = sys.stdin.buffer.read(LARGEST + 1)
+    out = sys.stdout
+    _confine()
+    said: dict[str, str]
+    try:
+        said = {"text": READERS[kind](data)}
+    except Unreadable as error:
+        said = {"wrong": str(error)}
+    except Exception:  # whatever a parser raises, the file is at fault
+        said = {"wrong": f"The file is damaged, or no .{kind}."}
+    out.write(json.dumps(said))
+    out.flush()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
