@@ -86,6 +86,8 @@ class Tool:
     destructive: bool = False
     idempotent: bool = False
     open_world: bool = False
+    response_bytes: int | None = None
+    """The most that its answer may have, where that is not the usual."""
 
     def named(self, name: str) -> Tool:
         """The same tool under another name."""
@@ -147,6 +149,16 @@ class Told:
     text: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """Tokens that end, for a key that does not."""
+
+    access_token: str = field(repr=False)
+    refresh_token: str = field(repr=False)
+    expires_in: int
+    tenant: str
+
+
 class Rest(Protocol):
     """How a route of a dialect reaches the memory: through the gate, as whoever was let in."""
 
@@ -157,6 +169,15 @@ class Rest(Protocol):
 
     def caller(self, request: Request) -> Caller:
         """Who was let in."""
+
+    def request_id(self, request: Request) -> str:
+        """What the request is called in the log and in the answer."""
+
+    async def open_session(self, request: Request, operation: str) -> Session:
+        """Tokens for the API key that the request came with, if the operation is permitted."""
+
+    async def renew_session(self, request: Request, operation: str, token: str) -> Session:
+        """New tokens for a refresh token, if the operation is permitted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

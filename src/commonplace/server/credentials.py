@@ -354,6 +354,11 @@ class Credentials:
         self._admit(known)
         return known
 
+    def ended(self, token: str) -> Credential | None:
+        """The credential of a token that may have ended; None if there never was one."""
+        known = self._at(token_digest(token)) if _well_formed(token) else None
+        return None if known is None else known.credential
+
     def alive(self, identity: str, version: tuple[int, int] | None = None) -> Credential:
         """The credential of an id, if it would be let in; otherwise Unauthenticated.
 

@@ -63,6 +63,7 @@ class Entrance:
     public: bool = False
     mcp: bool = False
     uploads: int = 0
+    body: int = 0
     being: str = ""
     """The Being that the path names."""
 
@@ -190,7 +191,7 @@ class Door:
         """The whole body within its limits; None when it was refused."""
         if visit.method in ("GET", "HEAD", "DELETE", "OPTIONS"):
             return b""
-        limit = self._settings.body_bytes
+        limit = max(self._settings.body_bytes, visit.entrance.body)
         kind = visit.header("content-type").split(";")[0].strip().lower()
         if visit.entrance.uploads and kind == "multipart/form-data":
             limit = visit.entrance.uploads

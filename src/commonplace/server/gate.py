@@ -241,7 +241,7 @@ class Gate:
                 ):
                     wire = operation.dialect.succeed(tool, tool.handler(call, **checked))
                     result = _dump(wire)
-                    _check_size(result)
+                    _check_size(result, tool.response_bytes or RESPONSE_BYTES)
                     if not turn.finish():
                         raise TookTooLong("The call took too long and was given up.")
                     if key is not None:
@@ -339,10 +339,10 @@ def _as_error(tool: Tool, error: CommonplaceError) -> Wire:
     return {"error": error.as_dict()}
 
 
-def _check_size(result: str) -> None:
-    if len(result) * 4 > RESPONSE_BYTES and (size := len(result.encode())) > RESPONSE_BYTES:
+def _check_size(result: str, most: int) -> None:
+    if len(result) * 4 > most and (size := len(result.encode())) > most:
         raise TooLarge(
-            f"The answer has {size:,} bytes, more than the {RESPONSE_BYTES:,} of a response.",
+            f"The answer has {size:,} bytes, more than the {most:,} of a response.",
             hint="Ask for fewer results.",
         )
 

@@ -23,7 +23,16 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from commonplace import __version__
-from commonplace.dialects.contract import Call, Caller, Dialect, NotPermitted, Setting, Tool
+from commonplace.dialects.contract import (
+    Call,
+    Caller,
+    Circumstances,
+    Dialect,
+    NotPermitted,
+    Session,
+    Setting,
+    Tool,
+)
 from commonplace.engine.library import Library
 from commonplace.errors import CommonplaceError
 from commonplace.server import served
@@ -34,8 +43,9 @@ from commonplace.server.door import STILL, Door, Entrance
 from commonplace.server.gate import Gate
 from commonplace.server.oauth import OAuth, resources_of
 from commonplace.server.oauth import routes as oauth_routes
-from commonplace.server.observing import Metrics
+from commonplace.server.observing import Metrics, request_id
 from commonplace.server.protocol import ADMITTED, Admitted, Workers, build
+from commonplace.server.sessions import Sessions
 from commonplace.server.settings import Settings
 from commonplace.server.signed import Tokens
 from commonplace.server.vault import Vault
@@ -192,6 +202,7 @@ def application(parts: Parts) -> ASGIApp:
     gate = Gate(parts.library, parts.system, [*dialects.values(), own], metrics.calls)
     workers = Workers(gate, settings.call_seconds)
     streams = Streams(metrics)
+    sessions = Sessions(parts.tokens)
     setting = Setting(library=parts.library, system=parts.system, environ=os.environ)
     servers = {name: build(dialect, gate, workers) for name, dialect in dialects.items()}
 
@@ -244,7 +255,7 @@ def application(parts: Parts) -> ASGIApp:
         *(
             route
             for name in served.DIALECTS
-            for route in served.routes(name, _ThroughGate(workers, dialects[name]))
+            for route in served.routes(name, _ThroughGate(workers, dialects[name], sessions))
         ),
         *(Route(path, endpoint) for path, endpoint in endpoints.items()),
         Route("/mcp/{being_id}", endpoints["/mcp"]),
@@ -264,7 +275,10 @@ def application(parts: Parts) -> ASGIApp:
         for name, where in served.DIALECTS.items():
             for rest in where.rest:
                 if rest.matches(path):
-                    return Entrance(rest.path, dialects[name], rest.public, uploads=rest.uploads)
+                    return Entrance(
+                        rest.path, dialects[name], rest.public,
+                        uploads=rest.uploads, body=rest.body,
+                    )  # fmt: skip
         return (
             Entrance(path, own) if path in ("/health/details", "/metrics") else Entrance("unknown")
         )
@@ -310,9 +324,35 @@ async def _note_use(credentials: Credentials, workers: Workers) -> None:
 class _ThroughGate:
     """How the routes of dialects reach the memory."""
 
-    def __init__(self, workers: Workers, dialect: Dialect) -> None:
+    def __init__(self, workers: Workers, dialect: Dialect, sessions: Sessions) -> None:
         self._workers = workers
         self._dialect = dialect
+        self._sessions = sessions
+
+    def request_id(self, request: Request) -> str:
+        del request
+        return request_id.get()
+
+    async def open_session(self, request: Request, operation: str) -> Session:
+        given = request.headers.get("authorization", "").strip()
+        key = given.rpartition(" ")[2]  # the door has seen that it is one bearer token
+        await self.perform(request, operation)
+        session: Session = await self._workers.run(self._sessions.open, key)
+        return session
+
+    async def renew_session(self, request: Request, operation: str, token: str) -> Session:
+        caller, session = await self._workers.run(self._sessions.renew, token)
+        request.scope[ADMITTED] = Admitted(
+            caller,
+            Circumstances(
+                request=request_id.get(),
+                client=request.headers.get("user-agent", "")[:200],
+                address=request.client.host if request.client else "",
+            ),
+        )
+        await self.perform(request, operation)
+        renewed: Session = session
+        return renewed
 
     def caller(self, request: Request) -> Caller:
         admitted: Admitted = request.scope[ADMITTED]

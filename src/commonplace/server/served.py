@@ -22,6 +22,8 @@ class RestPath:
     """Whether it answers without a credential; it then decides by itself what it tells."""
     uploads: int = 0
     """Bytes of a multipart body that it accepts; 0 for JSON only."""
+    body: int = 0
+    """Bytes of a JSON body that it accepts, where that is more than the settings say."""
 
     def matches(self, path: str) -> bool:
         """Whether a request's path is meant."""
@@ -65,6 +67,17 @@ DIALECTS: dict[str, Served] = {
         ),
     ),
     "clawbrain": Served("commonplace.dialects.clawbrain", ("/mcp/clawbrain",)),
+    "penfield": Served(
+        "commonplace.dialects.penfield",
+        ("/mcp/penfield",),
+        (
+            RestPath("/api/v2/openapi.json", public=True),
+            RestPath("/api/v2/auth/refresh", public=True),
+            RestPath("/api/v2/artifacts", body=16 * 1024 * 1024),
+            RestPath("/api/v2/documents/upload", uploads=21 * 1024 * 1024),
+            RestPath("/api/v2/…"),
+        ),
+    ),
 }
 
 
