@@ -1,0 +1,174 @@
+"""Files under paths. A path is a column of a row, never a name on the disk."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from commonplace.dialects.contract import Call
+from commonplace.dialects.penfield.failures import BadPath, Exists, Nothing, TooBig, stamp
+from commonplace.engine.model import Artifact
+from commonplace.errors import Conflict, NotFound
+
+LARGEST = 10 * 1024 * 1024
+DEPTH = 10
+SEGMENT_CHARS = 128
+_PATH = re.compile(r"(?:/[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}){1,10}")
+_PREFIX = re.compile(r"/|(?:/[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}){1,10}/?")
+_TYPES = {
+    "md": "text/markdown", "txt": "text/plain", "json": "application/json", "html": "text/html",
+    "css": "text/css", "js": "text/javascript", "py": "text/x-python", "svg": "image/svg+xml",
+    "xml": "application/xml", "yaml": "application/yaml", "yml": "application/yaml",
+    "csv": "text/csv",
+}  # fmt: skip
+OTHER = "application/octet-stream"
+
+
+def check_path(path: str) -> str:
+    """The path itself if an artifact can have it, or what is wrong with it."""
+    if _PATH.fullmatch(path) and ".." not in path.split("/"):
+        return path
+    segments = path[1:].split("/")
+    if not path.startswith("/"):
+        wrong = "A path starts with '/'."
+    elif path.endswith("/"):
+        wrong = "A path names a file, not a directory."
+    elif ".." in segments:
+        wrong = "A path has no '..'."
+    elif any(segment.startswith(".") for segment in segments):
+        wrong = "A path has no hidden files: nothing in it starts with '.'."
+    elif len(segments) > DEPTH:
+        wrong = f"A path has at most {DEPTH} levels."
+    elif any(len(segment) > SEGMENT_CHARS for segment in segments):
+        wrong = f"A part of a path has at most {SEGMENT_CHARS} characters."
+    else:
+        wrong = "A path has letters, digits, '-', '_', '.' and '/' only, and no empty part."
+    raise BadPath(wrong, hint="For example /project/notes.md.", field="path")
+
+
+def content_type(path: str) -> str:
+    """The type by the file's extension."""
+    name = path.rpartition("/")[2]
+    _, dot, extension = name.rpartition(".")
+    return _TYPES.get(extension.lower(), OTHER) if dot else OTHER
+
+
+def save(call: Call, path: str, content: str) -> Artifact:
+    """A new artifact; none is ever overwritten."""
+    check_path(path)
+    size = len(content.encode())
+    if size > LARGEST:
+        raise TooBig(
+            f"The content has {size:,} bytes; at most {LARGEST:,} fit.",
+            field="content",
+            details={"field": "content", "max_length": LARGEST, "actual_length": size},
+        )
+    parts = path.split("/")
+    for above in ("/".join(parts[:end]) for end in range(2, len(parts))):
+        if _there(call, above) is not None:
+            raise BadPath(f"{above} is a file, so nothing can be below it.", field="path")
+    if call.memory.artifacts.all(prefix=f"{path}/"):
+        raise BadPath(f"{path} is a directory.", hint="Name a file in it.", field="path")
+    try:
+        return call.memory.artifacts.create(
+            content,
+            path=path,
+            title=parts[-1],
+            media_type=content_type(path),
+            attrs={"size": size},
+        )
+    except Conflict:
+        raise Exists(
+            f"An artifact already exists at {path}",
+            hint="Delete it first, or choose another path.",
+            field="path",
+        ) from None
+
+
+def _there(call: Call, path: str) -> Artifact | None:
+    try:
+        return call.memory.artifacts.get(path)
+    except NotFound:
+        return None
+
+
+def missing(path: str) -> Nothing:
+    """No artifact is there."""
+    return Nothing(f"No artifact at {path}", hint="See list_artifacts.", field="path")
+
+
+def save_artifact(call: Call, *, content: str, path: str) -> dict[str, Any]:
+    """`save_artifact`, POST /artifacts."""
+    made = save(call, path, content)
+    return {
+        "success": True,
+        "message": f"Artifact saved to {path}",
+        "path": path,
+        "artifact_id": made.id,
+        "content_type": made.media_type,
+        "size": len(content.encode()),
+        "storage_path": f"artifacts/{made.id}",
+    }
+
+
+def retrieve_artifact(call: Call, *, path: str) -> dict[str, Any]:
+    """`retrieve_artifact`, GET /artifacts."""
+    check_path(path)
+    try:
+        artifact, version = call.memory.artifacts.read(path)
+    except NotFound:
+        raise missing(path) from None
+    return {
+        "success": True,
+        "content": version.content.decode("utf-8", "replace"),
+        "path": path,
+        "content_type": artifact.media_type,
+        "size": len(version.content),
+    }
+
+
+def list_artifacts(
+    call: Call, *, path_prefix: str = "/", name_pattern: str | None = None
+) -> dict[str, Any]:
+    """`list_artifacts`, GET /artifacts/list: one level of a directory."""
+    if not _PREFIX.fullmatch(path_prefix):
+        check_path(path_prefix.rstrip("/") or path_prefix)
+        raise BadPath("The prefix is not a directory.", field="path_prefix")
+    folder = path_prefix if path_prefix.endswith("/") else f"{path_prefix}/"
+    wanted = (name_pattern or "").casefold()
+    folders: dict[str, None] = {}
+    files = []
+    for artifact in call.memory.artifacts.all(prefix=folder):
+        if artifact.path is None:
+            continue
+        name, deeper, _ = artifact.path[len(folder) :].partition("/")
+        if deeper:
+            folders[name] = None
+        elif wanted in name.casefold():
+            files.append(
+                {
+                    "name": name,
+                    "size": _size(call, artifact),
+                    "content_type": artifact.media_type,
+                    "last_modified": stamp(artifact.updated_at),
+                }
+            )
+    return {"success": True, "path": folder, "folders": sorted(folders), "files": files}
+
+
+def _size(call: Call, artifact: Artifact) -> int:
+    """As it was noted; another contract's artifact is looked at."""
+    noted = artifact.attrs.get("size")
+    if isinstance(noted, int) and artifact.version == 1:
+        return noted
+    return len(call.memory.artifacts.read(artifact.id)[1].content)
+
+
+def delete_artifact(call: Call, *, path: str) -> dict[str, Any]:
+    """`delete_artifact`, DELETE /artifacts."""
+    check_path(path)
+    try:
+        call.memory.artifacts.delete(path)
+    except NotFound:
+        raise missing(path) from None
+    return {"success": True, "message": f"Artifact {path} deleted"}

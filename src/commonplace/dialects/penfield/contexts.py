@@ -1,0 +1,226 @@
+"""Checkpoints: where the work stands, with the memories that belong to it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from commonplace.dialects.contract import Call, as_json
+from commonplace.dialects.penfield import personality
+from commonplace.dialects.penfield.detection import checkpoint_of
+from commonplace.dialects.penfield.failures import Invalid, Nothing, stamp
+from commonplace.dialects.penfield.kinds import PROTECTED, is_context, type_of
+from commonplace.dialects.penfield.memories import (
+    CHECKPOINT_IMPORTANCE,
+    CONTEXT_REF,
+    create,
+    every,
+    name_taken,
+    readable,
+)
+from commonplace.dialects.penfield.searching import hybrid
+from commonplace.engine.filters import Filters
+from commonplace.engine.model import LIVE_STATES, Memory
+from commonplace.errors import CommonplaceError, NotFound
+
+LOOKED_FOR = 200  # characters of the description that related memories are searched with
+RELATED, LEAST = 30, 0.25
+RECENT = 20
+TOP = 10
+AWAKENING = "awakening"
+
+_UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+_BY_ID = re.compile(rf"\bmemory_id:\s*({_UUID})\b", re.IGNORECASE)
+_BY_PHRASE = re.compile(r"""\bmemory:\s*(?:'([^'\n]{1,300})'|"([^"\n]{1,300})")""", re.IGNORECASE)
+_IS_ID = re.compile(_UUID, re.IGNORECASE)
+
+
+def references(description: str) -> tuple[list[str], list[str]]:
+    """(ids, phrases) that a description refers to, each once, in their order."""
+    ids = [found.lower() for found in _BY_ID.findall(description)]
+    phrases = [one or other for one, other in _BY_PHRASE.findall(description)]
+    said = [phrase.strip() for phrase in phrases if phrase.strip()]
+    return list(dict.fromkeys(ids)), list(dict.fromkeys(said))
+
+
+def save_context(call: Call, *, name: str, description: str | None = None) -> dict[str, Any]:
+    """`save_context`: a checkpoint under a name that is not taken."""
+    described = description or ""
+    if not name.strip():
+        raise Invalid("name must say something.", field="name")
+    if find(call, name) is not None:
+        raise name_taken(name)
+    ids, phrases = references(described)
+    resolved: list[str] = []
+    unresolved: list[str] = []
+    for identity in ids:
+        (resolved if _exists(call, identity) else unresolved).append(identity)
+    for phrase in phrases:
+        match = by_phrase(call, phrase)
+        if match is None:
+            unresolved.append(phrase)
+        else:
+            resolved.append(match.id)
+    count = len(ids) + len(phrases)
+    related = _related(call, described[:LOOKED_FOR].strip() or name)
+    attached = list(dict.fromkeys([*resolved, *related]))
+    content = {
+        "checkpoint_name": name,
+        "description": described,
+        "memory_count": len(attached),
+        "memory_ids": attached,
+        "referenced_memories": list(dict.fromkeys(resolved)),
+    }
+    saved = create(
+        call,
+        content=as_json(content),
+        memory_type="checkpoint",
+        importance=CHECKPOINT_IMPORTANCE,
+        tags=["checkpoint", "context", name],
+    )
+    answer: dict[str, Any] = {
+        "success": True,
+        "message": f"Context '{name}' saved",
+        "context_id": saved.id,
+        "memories_included": len(attached),
+        "name": name,
+        "references_extracted": count,
+        "references_resolved": count - len(unresolved),
+    }
+    if unresolved:
+        answer["unresolved_references"] = unresolved
+        answer["hint"] = "Use 'memory_id: UUID' to refer to a memory; that always resolves."
+    return answer
+
+
+def _related(call: Call, query: str) -> list[str]:
+    """What the checkpoint is about; what was stored last, if that cannot be searched."""
+    filters = Filters(without_kinds=PROTECTED)
+    try:
+        results = hybrid(call, query, limit=RELATED, least=LEAST, filters=filters, count=False)
+        return [one.memory.id for one in results.found]
+    except CommonplaceError:
+        recent, _ = call.memory.browse(filters=filters, limit=RECENT)
+        return [memory.id for memory in recent]
+
+
+def _exists(call: Call, identity: str) -> bool:
+    try:
+        return readable(call, identity).state in LIVE_STATES
+    except NotFound:
+        return False
+
+
+def by_phrase(call: Call, phrase: str) -> Memory | None:
+    """The memory that a phrase means: among the best matches, or anywhere, one that holds it."""
+    held = phrase.casefold()
+    filters = Filters(without_kinds=PROTECTED)
+    for one in hybrid(call, phrase, limit=TOP, filters=filters, count=False).found:
+        if held in one.memory.text.casefold():
+            return one.memory
+    found, _ = call.memory.find_text(phrase, limit=1, filters=filters)
+    return found[0] if found else None
+
+
+def find(call: Call, name: str) -> Memory | None:
+    """The live checkpoint of exactly this name."""
+    try:
+        memory = call.memory.get(f"{CONTEXT_REF}{name}", count=False)
+    except NotFound:
+        return None
+    return memory if is_context(memory) and memory.state in LIVE_STATES else None
+
+
+def restore_context(call: Call, *, name: str, limit: int) -> dict[str, Any]:
+    """`restore_context`: a checkpoint by name or id, or the awakening."""
+    if name.strip().lower() == AWAKENING:
+        return {
+            "success": True,
+            "context_id": AWAKENING,
+            "name": AWAKENING,
+            "description": personality.briefing(call),
+            "memories": [],
+            "memories_restored": 0,
+        }
+    context = find(call, name)
+    if context is None and _IS_ID.fullmatch(name):
+        try:
+            context = readable(call, name)
+        except NotFound:
+            context = None
+        if context is not None and not is_context(context):
+            context = None
+    if context is None:
+        raise Nothing(f"Context '{name[:200]}' not found", hint="See list_contexts.", field="name")
+    call.memory.get(context.id)  # counts as read
+    memories: list[dict[str, Any]] = []
+    for identity in attached_to(context):
+        if len(memories) == limit:
+            break
+        try:
+            memory = readable(call, identity)
+        except CommonplaceError:
+            continue  # deleted since
+        if memory.state in LIVE_STATES:
+            memories.append(
+                {
+                    "id": memory.id,
+                    "content": memory.text,
+                    "memory_type": type_of(memory.kind),
+                    "created_at": stamp(memory.created_at),
+                }
+            )
+    return {
+        "success": True,
+        "context_id": context.id,
+        "name": context.attrs["checkpoint_name"],
+        "description": description_of(context),
+        "memories": memories,
+        "memories_restored": len(memories),
+    }
+
+
+def attached_to(context: Memory) -> list[str]:
+    """The ids of its memories."""
+    kept = context.attrs.get("memory_ids")
+    ids = [one for one in kept if isinstance(one, str)] if isinstance(kept, list) else []
+    return [one for one in ids if _IS_ID.fullmatch(one)]
+
+
+def description_of(context: Memory) -> str:
+    """What was said of it."""
+    described = (checkpoint_of(context.text) or {}).get("description")
+    return described if isinstance(described, str) else ""
+
+
+def list_contexts(
+    call: Call,
+    *,
+    limit: int,
+    offset: int,
+    include_descriptions: bool,
+    name_pattern: str | None = None,
+) -> dict[str, Any]:
+    """`list_contexts`: the newest first."""
+    wanted = (name_pattern or "").casefold()
+    found = [
+        memory
+        for memory in every(call, kinds=["checkpoint"])
+        if is_context(memory) and wanted in str(memory.attrs["checkpoint_name"]).casefold()
+    ]
+    contexts = []
+    for memory in found[offset : offset + limit]:
+        shown: dict[str, Any] = {"id": memory.id, "name": memory.attrs["checkpoint_name"]}
+        if include_descriptions:
+            shown["description"] = description_of(memory)
+        shown["memory_count"] = len(attached_to(memory))
+        shown["created"] = stamp(memory.created_at)
+        contexts.append(shown)
+    return {
+        "success": True,
+        "total": len(found),
+        "limit": limit,
+        "offset": offset,
+        "has_more": offset + limit < len(found),
+        "contexts": contexts,
+    }

@@ -1,0 +1,186 @@
+"""Documents: uploaded files, and the memories that their chunks are."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+from commonplace.dialects.contract import Call
+from commonplace.dialects.penfield.chunks import chunked
+from commonplace.dialects.penfield.failures import (
+    Invalid,
+    NoDocument,
+    NotImplementedYet,
+    TooBig,
+    stamp,
+)
+from commonplace.dialects.penfield.kinds import CHUNK
+from commonplace.dialects.penfield.memories import pagination, shown_all
+from commonplace.dialects.penfield.searching import CHUNK_REF
+from commonplace.engine.memories import Draft
+from commonplace.engine.model import LIVE_STATES, Artifact, Memory
+from commonplace.errors import NotFound
+from commonplace.text.files import LARGEST, extension_of, text_of
+
+CHUNK_IMPORTANCE = 0.5
+NAME_CHARS = 255
+
+
+def shown(artifact: Artifact, chunks: list[dict[str, Any]] | None = None) -> dict[str, Any]:
+    """A document as this contract shows it."""
+    about = artifact.attrs["document"]
+    data = {
+        "id": artifact.id,
+        "filename": artifact.title,
+        "file_type": extension_of(artifact.title),
+        "content_type": artifact.media_type,
+        "file_size": about["size"],
+        "content_hash": about["sha256"],
+        "status": "completed",
+        "chunk_count": about["chunks"],
+        "metadata": about.get("metadata") or {},
+        "created_at": stamp(artifact.created_at),
+        "updated_at": stamp(artifact.updated_at),
+    }
+    if chunks is not None:
+        data["chunks"] = chunks
+    return data
+
+
+def safe_name(name: str) -> str:
+    """The last part of a file's name, without what a name cannot show."""
+    last = name.replace("\\", "/").rpartition("/")[2]
+    kept = "".join(sign for sign in last if sign.isprintable()).strip()
+    if not kept or kept in (".", "..") or len(kept) > NAME_CHARS:
+        raise Invalid(f"A file needs a name of 1 to {NAME_CHARS} characters.", field="file")
+    return kept
+
+
+def all_of(call: Call) -> list[Artifact]:
+    """Every document, the newest first."""
+    found = [one for one in call.memory.artifacts.all() if "document" in one.attrs]
+    return sorted(found, key=lambda one: (one.created_at, one.id), reverse=True)
+
+
+def document_of(call: Call, identity: str) -> Artifact:
+    """The document of an id."""
+    try:
+        artifact = call.memory.artifacts.get(identity.lower())
+    except NotFound:
+        artifact = None
+    if artifact is None or "document" not in artifact.attrs or artifact.path is not None:
+        raise NoDocument("Document not found", field="id")
+    return artifact
+
+
+def upload_document(
+    call: Call, *, filename: str, data: str, metadata: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """POST /documents/upload: the file is kept, and each chunk of its text is a memory."""
+    name = safe_name(filename)
+    raw = base64.b64decode(data)
+    if len(raw) > LARGEST:
+        raise TooBig(
+            f"The file has {len(raw):,} bytes; at most {LARGEST:,} fit.",
+            field="file",
+            details={"field": "file", "max_length": LARGEST, "actual_length": len(raw)},
+        )
+    digest = hashlib.sha256(raw).hexdigest()
+    for one in all_of(call):
+        if one.attrs["document"]["sha256"] == digest:
+            again = shown(one)
+            again["metadata"] = {**again["metadata"], "duplicate_upload": True}
+            return again
+    text, media_type = text_of(name, raw)
+    chunks = chunked(text)
+    about = {
+        "size": len(raw),
+        "sha256": digest,
+        "chunks": len(chunks),
+        "metadata": dict(metadata or {}),
+    }
+    artifact = call.memory.artifacts.create(
+        raw, title=name, media_type=media_type, attrs={"document": about}
+    )
+    call.memory.remember_many(
+        [
+            Draft(
+                text=chunk.text,
+                kind=CHUNK,
+                title=name,
+                importance=CHUNK_IMPORTANCE,
+                trust="external",
+                ref=f"{CHUNK_REF}{artifact.id}:{at}",
+                attrs={
+                    "document": artifact.id,
+                    "chunk": at,
+                    "chunks": len(chunks),
+                    "start": chunk.start,
+                    "stop": chunk.stop,
+                    "metadata": {"document_id": artifact.id, "filename": name},
+                },
+            )
+            for at, chunk in enumerate(chunks)
+        ]
+    )
+    return shown(artifact)
+
+
+def chunks_of(call: Call, artifact: Artifact) -> list[Memory]:
+    """The live memories that are its chunks, in their order."""
+    found = []
+    for at in range(artifact.attrs["document"]["chunks"]):
+        try:
+            memory = call.memory.get(f"{CHUNK_REF}{artifact.id}:{at}", count=False)
+        except NotFound:
+            continue
+        if memory.state in LIVE_STATES:
+            found.append(memory)
+    return found
+
+
+def list_documents(call: Call, *, page: int, per_page: int) -> dict[str, Any]:
+    """GET /documents."""
+    found = all_of(call)
+    first = (page - 1) * per_page
+    return {
+        "items": [shown(one) for one in found[first : first + per_page]],
+        "pagination": pagination(page, per_page, len(found)),
+    }
+
+
+def read_document(call: Call, *, id: str, include_chunks: bool) -> dict[str, Any]:
+    """GET /documents/{id}."""
+    artifact = document_of(call, id)
+    if not include_chunks:
+        return shown(artifact)
+    return shown(artifact, shown_all(call, chunks_of(call, artifact)))
+
+
+def download_document(call: Call, *, id: str) -> dict[str, Any]:
+    """GET /documents/{id}/download: the file as it was sent."""
+    artifact = document_of(call, id)
+    _, version = call.memory.artifacts.read(artifact.id)
+    return {
+        "filename": artifact.title,
+        "content_type": artifact.media_type,
+        "data": base64.b64encode(version.content).decode(),
+    }
+
+
+def delete_document(call: Call, *, id: str) -> None:
+    """DELETE /documents/{id}: the file and its chunks."""
+    artifact = document_of(call, id)
+    for memory in chunks_of(call, artifact):
+        for link in call.memory.links.of(memory.id):
+            call.memory.links.remove(link.id)
+        call.memory.revise(memory.id, state="archived", ref=None)
+    call.memory.artifacts.delete(artifact.id)
+
+
+def reprocess_document(call: Call, *, id: str) -> None:
+    """POST /documents/{id}/reprocess, which the contract does not offer yet."""
+    document_of(call, id)
+    raise NotImplementedYet("Reprocessing is not implemented.", hint="Delete it and upload again.")

@@ -1,0 +1,62 @@
+"""Three rankings as one score: words, meaning and links, by weighted reciprocal ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+RRF_K = 60
+RELATED = 0.25  # a likeness below this is that of texts with nothing in common
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """How much each ranking counts; together 1."""
+
+    bm25: float = 0.4
+    vector: float = 0.4
+    graph: float = 0.2
+
+
+RECALL = Weights()
+SEMANTIC = Weights(bm25=0.3, vector=0.6, graph=0.1)
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """Where a memory stands in the first two rankings; None for not at all."""
+
+    bm25: int | None
+    vector: int | None
+    similarity: float
+    importance: float
+
+
+def reciprocal(rank: int | None, k: int = RRF_K) -> float:
+    """1 for the first place, less for each further one, 0 for none."""
+    return 0.0 if rank is None else (k + 1) / (k + rank)
+
+
+def worth(ranks: Ranks, weights: Weights, k: int = RRF_K, *, meaning: bool = True) -> float:
+    """The score by words and meaning; without meaning, words have its weight, too."""
+    if not meaning:
+        return (weights.bm25 + weights.vector) * reciprocal(ranks.bm25, k)
+    near = ranks.vector if ranks.similarity >= RELATED else None
+    return weights.bm25 * reciprocal(ranks.bm25, k) + weights.vector * reciprocal(near, k)
+
+
+def ranked(values: Mapping[str, float]) -> dict[str, int]:
+    """Places by value, the highest first; equal values by name, so that the order is fixed."""
+    order = sorted(values, key=lambda one: (-values[one], one))
+    return {identity: place for place, identity in enumerate(order, start=1)}
+
+
+def final(base: float, graph: int | None, weight: float, importance: float, k: int) -> float:
+    """The score with the links' part, a little higher for what is important; within 0..1."""
+    joined = base + weight * reciprocal(graph, k)
+    return max(0.0, min(1.0, joined * (0.9 + 0.2 * importance)))
+
+
+def check_sum(parts: Sequence[float], tolerance: float = 0.01) -> bool:
+    """Whether weights add up to 1."""
+    return abs(sum(parts) - 1.0) <= tolerance + 1e-9

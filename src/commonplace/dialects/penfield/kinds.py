@@ -1,0 +1,75 @@
+"""The types of memories, and how memories of other contracts look as one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from commonplace.engine.model import Memory
+
+STORED = (
+    "fact", "insight", "conversation", "correction", "reference", "task", "checkpoint",
+    "relationship", "strategy",
+)  # fmt: skip
+PROTECTED = ("identity_core", "personality_trait")
+TYPES = (*STORED, *PROTECTED)
+CHUNK = "document_chunk"
+OWN = frozenset((*TYPES, CHUNK))
+
+DIRECT, UPLOADED = "direct_input", "document_upload"
+
+# What other contracts store, by kind; anything not named here is shown as a fact.
+SHOWN: Mapping[str, str] = {
+    CHUNK: "reference",
+    "note": "fact",
+    "entity": "fact",
+    "decision": "insight",
+    "lesson": "insight",
+    "reflection": "insight",
+    "learning": "insight",
+    "message": "conversation",
+    "episode": "conversation",
+    "scene": "conversation",
+    "diary": "conversation",
+    "preference": "relationship",
+    "identity": "relationship",
+    "procedure": "strategy",
+    "workflow": "strategy",
+    "rule": "strategy",
+    "todo": "task",
+    "goal": "task",
+    "drawer": "reference",
+    "document": "reference",
+    "*": "fact",
+}
+
+
+def type_of(kind: str) -> str:
+    """The type that a memory of any kind is shown as."""
+    return kind if kind in TYPES else SHOWN.get(kind, SHOWN["*"])
+
+
+def of_types(types: Collection[str]) -> dict[str, Any]:
+    """The engine's conditions for memories that are shown as one of these types."""
+    known = {*TYPES, *SHOWN} - {"*"}
+    if SHOWN["*"] in types:
+        return {"without_kinds": sorted(kind for kind in known if type_of(kind) not in types)}
+    return {"kinds": sorted(kind for kind in known if type_of(kind) in types)}
+
+
+def is_context(memory: Memory) -> bool:
+    """Whether it is a checkpoint of this contract; others store checkpoints too."""
+    return memory.kind == "checkpoint" and "checkpoint_name" in memory.attrs
+
+
+def is_own(memory: Memory) -> bool:
+    """Whether this contract may change it."""
+    return memory.kind in OWN and (memory.kind != "checkpoint" or is_context(memory))
+
+
+def source_of(memory: Memory) -> str:
+    """Where its text came from."""
+    if memory.kind == CHUNK:
+        return UPLOADED
+    given = memory.attrs.get("source_type") if memory.kind in TYPES else None
+    return given if isinstance(given, str) else DIRECT

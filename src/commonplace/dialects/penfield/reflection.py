@@ -1,0 +1,284 @@
+"""Looking back: what memories are about, how they hang together, what stands out."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from commonplace.dialects.contract import Call
+from commonplace.dialects.penfield.detection import checkpoint_of
+from commonplace.dialects.penfield.failures import Invalid, stamp
+from commonplace.dialects.penfield.fusion import check_sum
+from commonplace.dialects.penfield.kinds import CHUNK, PROTECTED, is_context, type_of
+from commonplace.dialects.penfield.memories import every, moments, readable
+from commonplace.engine.model import Memory
+from commonplace.text.stopwords import STOP_WORDS
+
+RECENT = 50
+WINDOWS = {"recent": None, "today": 1, "week": 7, "month": 30, "1d": 1, "7d": 7, "30d": 30,
+           "90d": 90}  # fmt: skip
+TOPICS = 10
+OFTEN = 5
+SCALE_HOURS = 168.0
+MOST = 1_000
+_WORD = re.compile(r"[^\W\d_]{4,}")
+_PLAIN = """
+    memory memories using used uses user users like also need want make made still there their
+    would could should about these those
+"""
+_DULL = frozenset().union(_PLAIN.split(), *STOP_WORDS.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Aged:
+    """A memory with what its score is made of."""
+
+    memory: Memory
+    hours: float
+    accesses: int
+    links: int
+
+
+def score(one: Aged, weights: Sequence[float]) -> float:
+    """Recency, access, importance and relationships, by their weights."""
+    from commonplace.engine.ranking import recency_exponential
+
+    parts = (
+        recency_exponential(one.hours, scale_hours=SCALE_HOURS),
+        min(1.0, one.accesses / 10),
+        one.memory.importance,
+        min(1.0, one.links / 5),
+    )
+    return sum(weight * part for weight, part in zip(weights, parts, strict=True))
+
+
+def topics(texts: Iterable[str], *, least: int = 4, most: int = TOPICS) -> list[str]:
+    """The words that occur in most of the texts, the most frequent first."""
+    counts: Counter[str] = Counter()
+    for text in texts:
+        words = {word.lower() for word in _WORD.findall(text[:10_000]) if len(word) >= least}
+        counts.update(words - _DULL)
+    ordered = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
+    return [word for word, _ in ordered[:most]]
+
+
+def clusters(aged: Sequence[Aged]) -> list[dict[str, Any]]:
+    """Groups that stand out: the last day, and each type."""
+    found = []
+    fresh = [one for one in aged if one.hours <= 24]
+    if fresh:
+        found.append(_group("Recent Focus", len(fresh), "Memories of the last 24 hours"))
+    for kind, count in Counter(type_of(one.memory.kind) for one in aged).most_common():
+        if count >= 2:
+            found.append(_group(f"{kind.replace('_', ' ').title()} Cluster", count,
+                                f"{count} memories of type {kind}"))  # fmt: skip
+    return found
+
+
+def patterns(aged: Sequence[Aged]) -> list[dict[str, Any]]:
+    """What recurs: memories that are read often, tags that come again."""
+    found = []
+    often = sum(one.accesses > OFTEN for one in aged)
+    if often:
+        said = f"{often} memories were read more than {OFTEN} times"
+        found.append(_pattern("High Access Frequency", often, said))
+    tags = Counter(tag for one in aged for tag in one.memory.tags)
+    for tag, count in sorted(tags.items(), key=lambda pair: (-pair[1], pair[0]))[:5]:
+        if count >= 3:
+            said = f"{count} memories carry the tag {tag}"
+            found.append(_pattern(f"Recurring Tag: {tag}", count, said))
+    return found
+
+
+def _said(memory: Memory) -> str:
+    """A memory's words; of a checkpoint, those that describe it."""
+    read = checkpoint_of(memory.text) if is_context(memory) else None
+    return memory.text if read is None else f"{memory.title} {read.get('description', '')}"
+
+
+def _pattern(name: str, count: int, description: str) -> dict[str, Any]:
+    return {"pattern": name, "memory_count": count, "description": description}
+
+
+def _group(name: str, count: int, description: str) -> dict[str, Any]:
+    return {"name": name, "memory_count": count, "description": description}
+
+
+def analyse(
+    call: Call,
+    *,
+    time_window: str = "recent",
+    include_documents: bool = False,
+    include_patterns: bool = True,
+    include_relationships: bool = True,
+    include_clusters: bool = True,
+    max_memories: int = RECENT,
+    start_date: str | None = None,
+    end_date: str | None = None,
+    recency_weight: float = 0.4,
+    access_weight: float = 0.3,
+    importance_weight: float = 0.2,
+    relationship_weight: float = 0.1,
+) -> dict[str, Any]:
+    """What reflection says of a window of time; dates override the window."""
+    weights = (recency_weight, access_weight, importance_weight, relationship_weight)
+    if not check_sum(weights):
+        raise Invalid(
+            f"The weights must add up to 1.0, not {sum(weights):g}.",
+            field="recency_weight",
+            details={"sum": sum(weights)},
+        )
+    now = datetime.now(UTC)
+    found = _window(call, time_window, start_date, end_date, include_documents, now)
+    around: Counter[str] = Counter()
+    kinds: Counter[str] = Counter()
+    chosen = {memory.id for memory in found}
+    for link in call.memory.links.of():
+        around.update({link.source, link.target} & chosen)
+        if link.source in chosen or link.target in chosen:
+            kinds[link.kind] += 1
+    aged = []
+    for memory in found:
+        hours = max(0.0, (now - memory.created_at).total_seconds() / 3600)
+        aged.append(Aged(memory, hours, call.memory.usage(memory.id).accesses, around[memory.id]))
+    scored = sorted(
+        ((score(one, weights), one) for one in aged), key=lambda p: (-p[0], p[1].memory.id)
+    )
+    kept = scored[:max_memories]
+    subjects = topics(_said(one.memory) for one in aged)
+    count = len(aged) or 1
+    return {
+        "time_window": time_window,
+        "memories": [
+            {
+                "id": one.memory.id,
+                "content": one.memory.text,
+                "memory_type": type_of(one.memory.kind),
+                "importance": one.memory.importance,
+                "access_count": one.accesses,
+                "created_at": stamp(one.memory.created_at),
+                "age_hours": round(one.hours, 2),
+                "score": round(value, 6),
+            }
+            for value, one in kept
+        ],
+        "active_topics": subjects,
+        "memory_clusters": clusters(aged) if include_clusters else [],
+        "emerging_patterns": patterns(aged) if include_patterns else [],
+        "relationship_insights": [
+            {"type": kind, "count": number, "description": f"{number} {kind} relationships"}
+            for kind, number in kinds.most_common()
+        ] if include_relationships else [],
+        "statistics": {
+            "total_memories_analyzed": len(aged),
+            "memories_returned": len(kept),
+            "average_age_hours": round(sum(one.hours for one in aged) / count, 2),
+            "average_importance": round(sum(one.memory.importance for one in aged) / count, 4),
+            "total_access_count": sum(one.accesses for one in aged),
+            "unique_topics": len(subjects),
+        },
+    }  # fmt: skip
+
+
+def _window(
+    call: Call,
+    window: str,
+    start: str | None,
+    end: str | None,
+    documents: bool,
+    now: datetime,
+) -> list[Memory]:
+    since, until = moments(start, end)
+    conditions: dict[str, Any] = {"without_kinds": PROTECTED if documents else (*PROTECTED, CHUNK)}
+    if since or until:
+        conditions |= {"created_since": since, "created_until": until}
+        return call.memory.browse(limit=MOST, **conditions)[0]
+    days = WINDOWS[window]
+    if days is None:
+        return call.memory.browse(limit=RECENT, **conditions)[0]
+    if window == "today":
+        begun = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    else:
+        begun = now - timedelta(days=days)
+    return call.memory.browse(limit=MOST, created_since=begun, **conditions)[0]
+
+
+def reflect(call: Call, **details: Any) -> dict[str, Any]:
+    """`reflect`."""
+    return {"success": True, **analyse(call, **details)}
+
+
+def summarize(
+    call: Call,
+    *,
+    max_memories: int,
+    include_relationships: bool,
+    memory_ids: Sequence[str] | None = None,
+) -> dict[str, Any]:
+    """POST /analysis/summarize: the given memories, or those of the last 24 hours."""
+    if memory_ids:
+        found = [readable(call, identity) for identity in dict.fromkeys(memory_ids)]
+    else:
+        since = datetime.now(UTC) - timedelta(hours=24)
+        found, _ = call.memory.browse(limit=max_memories, created_since=since,
+                                      without_kinds=PROTECTED)  # fmt: skip
+    found = found[:max_memories]
+    if not found:
+        return {"summary": "No memories found to summarize.", "memory_count": 0, "topics": [],
+                "memory_types": {}, "relationships": []}  # fmt: skip
+    types = Counter(type_of(memory.kind) for memory in found)
+    subjects = topics((_said(memory) for memory in found[:10]), least=6)
+    parts = ", ".join(f"{count} {kind}" for kind, count in types.most_common())
+    about = f" Topics: {', '.join(subjects)}." if subjects else ""
+    chosen = {memory.id for memory in found}
+    links: Counter[str] = Counter()
+    if include_relationships:
+        links.update(
+            link.kind
+            for link in call.memory.links.of()
+            if link.source in chosen and link.target in chosen
+        )
+    return {
+        "summary": f"{len(found)} memories ({parts}).{about}",
+        "memory_count": len(found),
+        "topics": subjects,
+        "memory_types": dict(types),
+        "relationships": [{"type": kind, "count": count} for kind, count in links.most_common()],
+    }
+
+
+def insights(call: Call) -> dict[str, Any]:
+    """GET /analysis/insights."""
+    now = datetime.now(UTC)
+    types: Counter[str] = Counter()
+    created = {"24h": 0, "week": 0, "month": 0}
+    spans = {"24h": 24.0, "week": 168.0, "month": 720.0}
+    total, weight = 0, 0.0
+    for memory in every(call, without_kinds=PROTECTED):
+        types[type_of(memory.kind)] += 1
+        total += 1
+        weight += memory.importance
+        hours = (now - memory.created_at).total_seconds() / 3600
+        for name, most in spans.items():
+            created[name] += hours <= most
+    told = [{"title": "Memory Creation Rate", "value": created["week"],
+             "description": f"{created['week']} memories in the last week"}]  # fmt: skip
+    if types:
+        kind, count = types.most_common(1)[0]
+        told.append({"title": "Most Common Type", "value": count,
+                     "description": f"{count} of {total} memories are of type {kind}"})  # fmt: skip
+    return {
+        "distribution": dict(types),
+        "statistics": {
+            "total_memories": total,
+            "average_importance": round(weight / total, 4) if total else 0.0,
+            "created_last_24h": created["24h"],
+            "created_last_week": created["week"],
+            "created_last_month": created["month"],
+        },
+        "insights": told,
+    }

@@ -1,0 +1,437 @@
+"""Relationships between memories, walking along them, and contradictions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from commonplace.dialects.contract import Call
+from commonplace.dialects.penfield.failures import (
+    Exists,
+    Forbidden,
+    Invalid,
+    Nothing,
+    Related,
+    stamp,
+)
+from commonplace.dialects.penfield.memories import (
+    changeable,
+    lifecycle_of,
+    pagination,
+    readable,
+    shown,
+    succeed,
+)
+from commonplace.engine.model import LIVE_STATES, Link, Memory
+from commonplace.errors import Conflict, NotFound
+
+STRENGTH, CONFIDENCE = 0.5, 0.8
+BIDIRECTIONAL, PAIRED = "BIDIRECTIONAL", "INVERSE_PAIRED"
+DIRECTIONS = ("DIRECTED", BIDIRECTIONAL, PAIRED)
+WAYS = {"OUTBOUND": "out", "INBOUND": "in", "ANY": "any"}
+MOST_PATHS = 1_000
+SHOWN_PATHS = 200
+BULK = 100
+
+
+def shown_link(link: Link) -> dict[str, Any]:
+    """A relationship as this contract shows it."""
+    attrs = link.attrs
+    direction = attrs.get("direction_type")
+    return {
+        "id": link.id,
+        "from_id": link.source,
+        "to_id": link.target,
+        "relationship_type": link.kind,
+        "direction_type": direction if direction in DIRECTIONS else "DIRECTED",
+        "inverse_type": attrs.get("inverse_type"),
+        "strength": link.weight,
+        "confidence": attrs.get("confidence", CONFIDENCE),
+        "evidence": attrs.get("evidence") or {},
+        "traversal_properties": attrs.get("traversal_properties") or {},
+        "created_at": stamp(link.created_at),
+    }
+
+
+def relate(
+    call: Call,
+    *,
+    from_id: str,
+    to_id: str,
+    relationship_type: str,
+    direction_type: str = "DIRECTED",
+    inverse_type: str | None = None,
+    strength: float = STRENGTH,
+    confidence: float = CONFIDENCE,
+    evidence: Mapping[str, Any] | None = None,
+    traversal_properties: Mapping[str, Any] | None = None,
+) -> list[Link]:
+    """Join two memories; with an inverse type there and back."""
+    one, other = live(call, from_id, "from_id"), live(call, to_id, "to_id")
+    if one.id == other.id:
+        raise Invalid("A memory cannot be related to itself.", field="to_id")
+    paired = direction_type == PAIRED
+    if paired and inverse_type is None:
+        raise Invalid("INVERSE_PAIRED needs an inverse_type.", field="inverse_type")
+    if inverse_type is not None and not paired:
+        raise Invalid("inverse_type is for INVERSE_PAIRED only.", field="inverse_type")
+    attrs: dict[str, Any] = {"confidence": confidence, "direction_type": direction_type}
+    if evidence:
+        attrs["evidence"] = dict(evidence)
+    if traversal_properties:
+        attrs["traversal_properties"] = dict(traversal_properties)
+    ways = [(one.id, other.id, relationship_type, inverse_type)]
+    if inverse_type is not None:
+        ways.append((other.id, one.id, inverse_type, relationship_type))
+    made = []
+    for source, target, kind, inverse in ways:
+        more = {**attrs, "inverse_type": inverse} if inverse else attrs
+        try:
+            made.append(call.memory.links.add(source, target, kind, weight=strength, attrs=more))
+        except Conflict:
+            raise Related(
+                f"The relationship '{kind}' between these memories already exists",
+                hint="Change it, or remove it first.",
+                details={"from_id": source, "to_id": target, "relationship_type": kind},
+            ) from None
+    return made
+
+
+def live(call: Call, identity: str, field: str) -> Memory:
+    """A memory that can be linked."""
+    memory = readable(call, identity)
+    if memory.state not in LIVE_STATES:
+        raise Invalid(
+            f"The memory is {lifecycle_of(memory)}; only a live one can be related.",
+            hint="Use the newest of its history.",
+            field=field,
+        )
+    return memory
+
+
+def walk(
+    call: Call,
+    *,
+    start_memory_id: str,
+    max_depth: int,
+    direction: str,
+    include_scores: bool,
+    relationship_types: Sequence[str] | None = None,
+    min_strength: float | None = None,
+    most: int = MOST_PATHS,
+) -> dict[str, Any]:
+    """Simple paths from a memory; a path's score is its strengths' product, halved each step."""
+    start = readable(call, start_memory_id)
+    found = call.memory.links.traverse(
+        start.id,
+        depth=max_depth,
+        direction=WAYS[direction],  # type: ignore[arg-type]
+        kinds=relationship_types or None,
+        weight=min_strength or 0.0,
+        max_paths=most,
+    )
+    paths = [
+        {
+            "nodes": list(path.nodes),
+            "relationships": [shown_link(link) for link in path.links],
+            "total_score": round(path.score, 6) if include_scores else None,
+            "path_metadata": {
+                "depth": path.depth,
+                "start_node": start.id,
+                "direction": direction,
+            },
+        }
+        for path in found.paths
+    ]
+    return {
+        "paths": paths,
+        "visited_chunks": found.visited,
+        "max_depth_reached": max((path.depth for path in found.paths), default=0),
+        "total_paths_found": len(paths),
+        "complete": found.complete,
+    }
+
+
+# --- tools --------------------------------------------------------------------------------------
+
+
+def connect(
+    call: Call, *, from_memory: str, to_memory: str, relationship_type: str, strength: float
+) -> dict[str, Any]:
+    """`connect`: relate two memories."""
+    (link,) = relate(
+        call,
+        from_id=from_memory,
+        to_id=to_memory,
+        relationship_type=relationship_type,
+        strength=strength,
+    )
+    return {"success": True, **shown_link(link)}
+
+
+def explore(
+    call: Call,
+    *,
+    start_memory: str,
+    max_depth: int,
+    relationship_types: Sequence[str] | None = None,
+) -> dict[str, Any]:
+    """`explore`: the paths from a memory, and what stands along them."""
+    walked = walk(
+        call,
+        start_memory_id=start_memory,
+        max_depth=max_depth,
+        direction="ANY",
+        include_scores=True,
+        relationship_types=relationship_types,
+        most=SHOWN_PATHS,
+    )
+    memories = []
+    for identity in walked["visited_chunks"][:100]:
+        memory = call.memory.get(identity, count=False)
+        memories.append(brief(memory))
+    return {"success": True, **walked, "memories": memories}
+
+
+def brief(memory: Memory) -> dict[str, Any]:
+    """A memory in few words."""
+    from commonplace.dialects.penfield.kinds import type_of
+
+    text = memory.text
+    return {
+        "id": memory.id,
+        "content": text if len(text) <= 1_000 else f"{text[:999]}…",
+        "memory_type": type_of(memory.kind),
+        "importance": memory.importance,
+        "created_at": stamp(memory.created_at),
+    }
+
+
+def disconnect(call: Call, *, from_memory: str, to_memory: str) -> dict[str, Any]:
+    """`disconnect`: for callers with the permission; others get the contract's 403."""
+    if not call.caller.scopes & {"delete", "admin"}:
+        raise Forbidden("Forbidden")
+    count = part(call, from_memory, to_memory)
+    return {"success": True, "message": f"{count} relationships removed", "removed": count}
+
+
+def part(call: Call, from_id: str, to_id: str) -> int:
+    """Remove every relationship from one memory to another; how many there were."""
+    one, other = readable(call, from_id), readable(call, to_id)
+    between = [
+        link for link in call.memory.links.of(one.id, direction="out") if link.target == other.id
+    ]
+    if not between:
+        raise Nothing("Relationship not found", hint="Its direction may be the other one.")
+    for link in between:
+        call.memory.links.remove(link.id)
+    return len(between)
+
+
+# --- endpoints ----------------------------------------------------------------------------------
+
+
+def create_relationship(call: Call, **details: Any) -> dict[str, Any]:
+    """POST /relationships."""
+    return shown_link(relate(call, **details)[0])
+
+
+def read_relationship(call: Call, *, id: str) -> dict[str, Any]:
+    """GET /relationships/{id}."""
+    return shown_link(link_of(call, id))
+
+
+def link_of(call: Call, identity: str) -> Link:
+    """The relationship of an id."""
+    try:
+        return call.memory.links.get(identity.lower())
+    except NotFound:
+        raise Nothing("Relationship not found", field="id") from None
+
+
+def list_relationships(
+    call: Call,
+    *,
+    page: int,
+    per_page: int,
+    from_id: str | None = None,
+    to_id: str | None = None,
+    memory_id: str | None = None,
+    relationship_type: str | None = None,
+) -> dict[str, Any]:
+    """GET /relationships: a page of them, oldest first."""
+    wanted = [relationship_type] if relationship_type else None
+    around = memory_id or from_id or to_id
+    try:
+        links = call.memory.links.of(around, kinds=wanted)
+    except NotFound:
+        links = []
+    lowered = {name: value and value.lower() for name, value in
+               (("from", from_id), ("to", to_id), ("any", memory_id))}  # fmt: skip
+    chosen = [
+        link
+        for link in links
+        if lowered["from"] in (None, link.source)
+        and lowered["to"] in (None, link.target)
+        and lowered["any"] in (None, link.source, link.target)
+    ]
+    chosen.sort(key=lambda link: (link.created_at, link.id))
+    first = (page - 1) * per_page
+    return {
+        "items": [shown_link(link) for link in chosen[first : first + per_page]],
+        "pagination": pagination(page, per_page, len(chosen)),
+    }
+
+
+def change_relationship(
+    call: Call,
+    *,
+    id: str,
+    strength: float | None = None,
+    confidence: float | None = None,
+    evidence: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """PATCH /relationships/{id}."""
+    link = link_of(call, id)
+    changes: dict[str, Any] = {}
+    if strength is not None:
+        changes["weight"] = strength
+    attrs = dict(link.attrs)
+    if confidence is not None:
+        attrs["confidence"] = confidence
+    if evidence is not None:
+        attrs["evidence"] = dict(evidence)
+    if attrs != link.attrs:
+        changes["attrs"] = attrs
+    return shown_link(call.memory.links.revise(link.id, **changes) if changes else link)
+
+
+def delete_relationship(call: Call, *, id: str) -> None:
+    """DELETE /relationships/{id}."""
+    call.memory.links.remove(link_of(call, id).id)
+
+
+def delete_between(call: Call, *, from_id: str, to_id: str) -> None:
+    """DELETE /relationships/between."""
+    part(call, from_id, to_id)
+
+
+def create_relationships(
+    call: Call, *, relationships: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """POST /relationships/bulk: all of them, or none."""
+    made = [link for one in relationships for link in relate(call, **one)]
+    return {
+        "created": [shown_link(link) for link in made],
+        "updated": [],
+        "deleted": [],
+        "errors": [],
+    }
+
+
+def traverse(call: Call, **details: Any) -> dict[str, Any]:
+    """POST /relationships/traverse."""
+    return walk(call, **details)
+
+
+# --- contradictions -----------------------------------------------------------------------------
+
+
+def shown_contradiction(link: Link) -> dict[str, Any]:
+    """A contradiction: a relationship that says how it stands."""
+    about = link.attrs.get("contradiction") or {}
+    return {
+        "id": link.id,
+        "source_memory_id": link.source,
+        "target_memory_id": link.target,
+        "contradiction_type": about.get("type", "direct"),
+        "confidence": link.attrs.get("confidence", CONFIDENCE),
+        "metadata": about.get("metadata") or {},
+        "status": about.get("status", "unresolved"),
+        "resolution": about.get("resolution"),
+        "reason": about.get("reason"),
+        "new_memory_id": about.get("new_memory_id"),
+        "created_at": stamp(link.created_at),
+    }
+
+
+def create_contradiction(
+    call: Call,
+    *,
+    source_memory_id: str,
+    target_memory_id: str,
+    contradiction_type: str,
+    confidence: float,
+    metadata: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """POST /memories/contradictions."""
+    about = {"type": contradiction_type, "status": "unresolved", "metadata": dict(metadata or {})}
+    (link,) = relate(
+        call,
+        from_id=source_memory_id,
+        to_id=target_memory_id,
+        relationship_type="contradicts",
+        confidence=confidence,
+    )
+    link = call.memory.links.revise(link.id, attrs={**link.attrs, "contradiction": about})
+    return shown_contradiction(link)
+
+
+def list_contradictions(call: Call, *, id: str) -> dict[str, Any]:
+    """GET /memories/{id}/contradictions."""
+    memory = readable(call, id)
+    links = call.memory.links.of(memory.id, kinds=["contradicts"])
+    return {"items": [shown_contradiction(link) for link in links], "total": len(links)}
+
+
+def resolve_contradiction(
+    call: Call,
+    *,
+    id: str,
+    resolution: str,
+    new_content: str | None = None,
+    reason: str | None = None,
+) -> dict[str, Any]:
+    """POST /memories/contradictions/{id}/resolve."""
+    link = link_of(call, id)
+    if link.kind != "contradicts":
+        raise Nothing("Contradiction not found", field="id")
+    about = dict(link.attrs.get("contradiction") or {"type": "direct"})
+    if about.get("status", "unresolved") != "unresolved":
+        raise Exists(f"The contradiction is {about['status']} already.", field="id")
+    about |= {"resolution": resolution, "reason": reason, "status": "resolved"}
+    if resolution == "keep_both":
+        about["status"] = "accepted"
+    elif resolution == "create_new":
+        if new_content is None:
+            raise Invalid("create_new needs new_content.", field="new_content")
+        both = [changeable(call, link.source), changeable(call, link.target)]
+        _retire(call, both[1])  # first: the new memory must not contradict it, too
+        new, _ = succeed(call, both[0], new_content, "contradicted", reason or "")
+        _put_behind(call, both[1], new)
+        about["new_memory_id"] = new.id
+    else:
+        chosen, other = link.source, link.target
+        if resolution == "choose_memory_2":
+            chosen, other = other, chosen
+        loser = changeable(call, other)
+        _retire(call, loser)
+        _put_behind(call, loser, readable(call, chosen))
+    changed = call.memory.links.revise(link.id, attrs={**link.attrs, "contradiction": about})
+    answer = shown_contradiction(changed)
+    if "new_memory_id" in about:
+        answer["new_memory"] = shown(call, readable(call, about["new_memory_id"]))
+    return answer
+
+
+def _retire(call: Call, memory: Memory) -> None:
+    """Take a memory that was found to be wrong out of the present."""
+    attrs = {**memory.attrs, "lifecycle": "contradicted"}
+    call.memory.revise(memory.id, state="superseded", attrs=attrs)
+
+
+def _put_behind(call: Call, old: Memory, new: Memory) -> None:
+    """Say which memory stands in its place."""
+    there = call.memory.links.of(new.id, direction="out", kinds=["supersedes"])
+    if all(link.target != old.id for link in there):
+        call.memory.links.add(new.id, old.id, "supersedes", weight=1.0)

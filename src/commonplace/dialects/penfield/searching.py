@@ -1,0 +1,502 @@
+"""Searching: hybrid with the contract's weights, by meaning alone, and citations for ChatGPT."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from commonplace.dialects.contract import Call
+from commonplace.dialects.penfield import fusion
+from commonplace.dialects.penfield.failures import Invalid, stamp
+from commonplace.dialects.penfield.fusion import RECALL, SEMANTIC, Ranks, Weights
+from commonplace.dialects.penfield.kinds import CHUNK, UPLOADED, of_types, source_of, type_of
+from commonplace.dialects.penfield.memories import (
+    filters_for,
+    metadata_of,
+    readable,
+    title_of,
+    wanted_tags,
+)
+from commonplace.engine.filters import Filters
+from commonplace.engine.model import Link, Memory, Origin
+from commonplace.errors import NotFound
+from commonplace.text.snippets import snippet
+
+SNIPPET = 200
+CANDIDATES = 100
+MOST_CANDIDATES = 1_000
+GRAPH_PATHS = 200
+CHUNK_REF = "penfield:chunk:"
+
+
+@dataclass(slots=True)
+class Found:
+    """One result on its way to a page."""
+
+    memory: Memory
+    ranks: Ranks
+    base: float
+    graph_value: float = 0.0
+    graph_rank: int | None = None
+    score: float = 0.0
+
+
+@dataclass(slots=True)
+class Results:
+    """What a search found, best first."""
+
+    found: list[Found]
+    bm25_count: int
+    vector_count: int
+    graph_count: int
+    degraded: str
+    seeds: list[str] = field(default_factory=list)
+    edges: dict[str, Link] = field(default_factory=dict)
+
+
+def hybrid(
+    call: Call,
+    query: str,
+    *,
+    limit: int,
+    weights: Weights = RECALL,
+    filters: Filters | None = None,
+    source_types: Sequence[str] | None = None,
+    rrf_k: int = fusion.RRF_K,
+    expand: bool = True,
+    depth: int = 2,
+    seed_limit: int = 10,
+    least: float = 0.0,
+    count: bool = True,
+) -> Results:
+    """The best memories by words, meaning and links."""
+    from commonplace.engine.recall import Weighting
+
+    if not query.strip():
+        raise Invalid("query must say something.", field="query")
+    chosen = filters or Filters()
+    words, meaning = weights.bm25, weights.vector
+    if words + meaning <= 0:  # only links count, but from somewhere they must start
+        words = meaning = 0.5
+    wanted = MOST_CANDIDATES if source_types else max(CANDIDATES, 3 * limit, seed_limit)
+    hits = call.memory.recall(
+        query,
+        limit=min(wanted, MOST_CANDIDATES),
+        filters=chosen,
+        weighting=Weighting(
+            lexical=words, dense=meaning, coverage=0.0, neighbours=0.0, session=0.0,
+            speaker=0.0, graph=0.0, fusion="ranks", rank_k=rrf_k,
+        ),
+        count=False,
+    )  # fmt: skip
+    pool: dict[str, Found] = {}
+    has_meaning = any(hit.why.dense_rank is not None for hit in hits) or not hits.degraded
+    for hit in hits:
+        why = hit.why
+        near = why.dense_rank if why.similarity >= fusion.RELATED else None
+        if why.lexical_rank is None and near is None:
+            continue
+        ranks = Ranks(why.lexical_rank, near, why.similarity, hit.memory.importance)
+        base = fusion.worth(ranks, weights, rrf_k, meaning=has_meaning)
+        pool[hit.memory.id] = Found(hit.memory, ranks, base)
+    results = Results(
+        [],
+        sum(one.ranks.bm25 is not None for one in pool.values()),
+        sum(one.ranks.vector is not None for one in pool.values()),
+        0,
+        hits.degraded,
+    )
+    if expand:
+        _expand(call, pool, results, weights, chosen, depth=depth, seed_limit=seed_limit)
+    graph = fusion.ranked({key: one.graph_value for key, one in pool.items() if one.graph_value})
+    results.graph_count = len(graph)
+    kept = []
+    for key, one in pool.items():
+        one.graph_rank = graph.get(key)
+        one.score = fusion.final(
+            one.base, one.graph_rank, weights.graph, one.memory.importance, rrf_k
+        )
+        if one.score > 0 and one.score >= least and _from(one.memory, source_types):
+            kept.append(one)
+    kept.sort(key=lambda one: (-one.score, -one.memory.importance, one.memory.id))
+    results.found = kept[:limit]
+    if count:
+        for one in results.found:
+            call.memory.get(one.memory.id)  # counts as read
+    return results
+
+
+def _from(memory: Memory, source_types: Sequence[str] | None) -> bool:
+    return not source_types or source_of(memory) in source_types
+
+
+def _expand(
+    call: Call,
+    pool: dict[str, Found],
+    results: Results,
+    weights: Weights,
+    filters: Filters,
+    *,
+    depth: int,
+    seed_limit: int,
+) -> None:
+    """Let the best results lend to what they are linked with, if the search may see it."""
+    scores = {
+        key: one.base or fusion.worth(one.ranks, Weights(0.5, 0.5, 0.0))
+        for key, one in pool.items()
+    }
+    places = fusion.ranked(scores)
+    seeds = sorted(places, key=lambda key: places[key])[:seed_limit]
+    results.seeds = seeds
+    if not weights.graph:
+        return
+    for seed in seeds:
+        walk = call.memory.links.traverse(seed, depth=depth, max_paths=GRAPH_PATHS)
+        for path in walk.paths:
+            end = path.nodes[-1]
+            if end not in pool:
+                memory = call.memory.get(end, count=False)
+                if not filters.admits(memory):
+                    continue
+                pool[end] = Found(memory, Ranks(None, None, 0.0, memory.importance), 0.0)
+            for link in path.links:
+                results.edges[link.id] = link
+            # The engine halves at every step; the contract, from the second on.
+            value = scores[seed] * path.score * 2
+            pool[end].graph_value = max(pool[end].graph_value, value)
+
+
+# --- shapes -------------------------------------------------------------------------------------
+
+
+def item(
+    call: Call, one: Found, query: str, include_neighbors: int, links: Sequence[Link]
+) -> dict[str, Any]:
+    """A result as hybrid search shows it."""
+    memory = one.memory
+    shown = {
+        "id": memory.id,
+        "content": memory.text,
+        "snippet": snippet(memory.text, query, SNIPPET),
+        "score": round(one.score, 6),
+        "score_breakdown": {
+            "final_score": round(one.score, 6),
+            "bm25_score": round(fusion.reciprocal(one.ranks.bm25), 6),
+            "vector_score": round(one.ranks.similarity, 6),
+            "graph_score": round(one.graph_value, 6),
+            "rank_bm25": one.ranks.bm25,
+            "rank_vector": one.ranks.vector,
+        },
+        "metadata": {
+            "memory_type": type_of(memory.kind),
+            "importance": memory.importance,
+            "highlight": snippet(memory.text, query, 80),
+            "graph_context": {
+                "relationships": [
+                    {"to_id": link.target if link.source == memory.id else link.source,
+                     "type": link.kind, "strength": link.weight}
+                    for link in links[:20]
+                ],
+                "relationship_count": len(links),
+            },
+        },
+        "tags": list(memory.tags),
+        "source_type": source_of(memory),
+        "trust": memory.trust,
+        "created_at": stamp(memory.created_at),
+    }  # fmt: skip
+    if memory.kind == CHUNK:
+        shown |= in_context(call, memory, include_neighbors)
+    return shown
+
+
+def in_context(call: Call, memory: Memory, around: int) -> dict[str, Any]:
+    """A chunk of a document with those before and after it."""
+    attrs = memory.attrs
+    document, index, total = attrs.get("document"), attrs.get("chunk"), attrs.get("chunks")
+    if not isinstance(document, str) or not isinstance(index, int) or not isinstance(total, int):
+        return {}
+    text, reached = "", -1
+    for at in range(max(0, index - around), min(total, index + around + 1)):
+        try:
+            one = memory if at == index else call.memory.get(
+                f"{CHUNK_REF}{document}:{at}", count=False)  # fmt: skip
+        except NotFound:
+            continue
+        start, stop = int(one.attrs.get("start", 0)), int(one.attrs.get("stop", 0))
+        if reached < 0 or start >= reached:
+            text += ("\n" if text else "") + one.text
+        else:
+            text += one.text[reached - start :]
+        reached = stop
+    return {"content_with_context": text, "chunk_index": index, "total_chunks": total}
+
+
+def answer(
+    call: Call,
+    query: str,
+    results: Results,
+    weights: Weights,
+    *,
+    include_neighbors: int,
+    expand: bool,
+    began: float,
+) -> dict[str, Any]:
+    """What hybrid search answers."""
+    shown = []
+    for one in results.found:
+        shown.append(item(call, one, query, include_neighbors, call.memory.links.of(one.memory.id)))
+    nodes = list(dict.fromkeys([
+        *results.seeds,
+        *(end for link in results.edges.values() for end in (link.source, link.target)),
+    ]))  # fmt: skip
+    data: dict[str, Any] = {
+        "items": shown,
+        "query": query,
+        "analyzed_query": {
+            "original": query,
+            "search_type": "hybrid",
+            "weights": {
+                "bm25": weights.bm25, "vector": weights.vector, "graph": weights.graph,
+            },
+            "graph_expansion_enabled": expand,
+        },
+        "search_metadata": {
+            "search_method": "weighted_reciprocal_rank_fusion",
+            "results_count": len(shown),
+            "stats": {
+                "search_time_ms": round((time.perf_counter() - began) * 1000, 3),
+                "bm25_count": results.bm25_count,
+                "vector_count": results.vector_count,
+                "graph_count": results.graph_count,
+            },
+            "knowledge_cloud": {
+                "nodes": nodes,
+                "edges": [
+                    {"from_id": link.source, "to_id": link.target, "type": link.kind,
+                     "strength": link.weight}
+                    for link in results.edges.values()
+                ],
+                "stats": {
+                    "seed_count": len(results.seeds),
+                    "cloud_count": len(nodes),
+                    "edge_count": len(results.edges),
+                },
+            },
+        },
+    }  # fmt: skip
+    if results.degraded:
+        data["degraded"] = results.degraded
+    return data
+
+
+def url_of(identity: str, environ: Mapping[str, str] | None = None) -> str:
+    """Where a memory can be cited: under the server's public address, if it has one."""
+    environ = os.environ if environ is None else environ
+    base = environ.get("COMMONPLACE_PUBLIC_URL", "").rstrip("/")
+    return f"{base}/api/v2/memories/{identity}" if base else f"commonplace://memories/{identity}"
+
+
+# --- tools --------------------------------------------------------------------------------------
+
+
+def recall(
+    call: Call,
+    *,
+    query: str,
+    limit: int,
+    source_type: str | None = None,
+    tags: Sequence[str] | None = None,
+    start_date: str | None = None,
+    end_date: str | None = None,
+) -> dict[str, Any]:
+    """`recall`: hybrid search for context."""
+    began = time.perf_counter()
+    seen = filters_for(tags=tags, since=start_date, until=end_date, source=source_type)
+    results = hybrid(call, query, limit=limit, filters=seen)
+    whole = answer(call, query, results, RECALL, include_neighbors=2, expand=True, began=began)
+    del whole["search_metadata"]["knowledge_cloud"]  # for programs, not for a model's context
+    return {"success": True, **whole}
+
+
+def search(call: Call, *, query: str, limit: int) -> dict[str, Any]:
+    """`search`: citations by meaning."""
+    results = hybrid(call, query, limit=limit, weights=SEMANTIC)
+    return {
+        "results": [
+            {
+                "id": one.memory.id,
+                "title": title_of(one.memory),
+                "url": url_of(one.memory.id),
+                "text": snippet(one.memory.text, query, 500),
+            }
+            for one in results.found
+        ]
+    }
+
+
+def fetch(call: Call, *, id: str) -> dict[str, Any]:
+    """`fetch`: one memory as a document that can be cited."""
+    memory = readable(call, id, count=True)
+    usage = call.memory.usage(memory.id)
+    return {
+        "id": memory.id,
+        "title": title_of(memory),
+        "text": memory.text,
+        "url": url_of(memory.id),
+        "metadata": {
+            **metadata_of(memory),
+            "memory_type": type_of(memory.kind),
+            "importance": memory.importance,
+            "confidence": memory.confidence,
+            "tags": list(memory.tags),
+            "source_type": source_of(memory),
+            "trust": memory.trust,
+            "access_count": usage.accesses,
+            "created_at": stamp(memory.created_at),
+            "updated_at": stamp(memory.updated_at),
+        },
+    }
+
+
+# --- endpoints ----------------------------------------------------------------------------------
+
+
+def hybrid_search(
+    call: Call,
+    *,
+    query: str,
+    limit: int,
+    bm25_weight: float,
+    vector_weight: float,
+    graph_weight: float,
+    enable_graph_expansion: bool,
+    graph_max_depth: int,
+    graph_seed_limit: int,
+    rrf_k: int,
+    include_neighbors: int,
+    memory_types: Sequence[str] | None = None,
+    source_types: Sequence[str] | None = None,
+    importance_threshold: float | None = None,
+    min_score_threshold: float | None = None,
+    tags: str | None = None,
+    start_date: str | None = None,
+    end_date: str | None = None,
+) -> dict[str, Any]:
+    """POST /search/hybrid."""
+    began = time.perf_counter()
+    weights = Weights(bm25_weight, vector_weight, graph_weight)
+    parts = (bm25_weight, vector_weight, graph_weight)
+    if not fusion.check_sum(parts):
+        raise Invalid(
+            f"The weights must add up to 1.0, not {sum(parts):g}.",
+            field="bm25_weight",
+            details={"sum": sum(parts)},
+        )
+    only = _source(source_types)
+    seen = filters_for(
+        types=memory_types, tags=tags, importance=importance_threshold, since=start_date,
+        until=end_date, source=only,
+    )  # fmt: skip
+    results = hybrid(
+        call,
+        query,
+        limit=limit,
+        weights=weights,
+        filters=seen,
+        source_types=None if only else source_types,
+        rrf_k=rrf_k,
+        expand=enable_graph_expansion,
+        depth=graph_max_depth,
+        seed_limit=graph_seed_limit,
+        least=min_score_threshold or 0.0,
+    )
+    return answer(
+        call, query, results, weights,
+        include_neighbors=include_neighbors, expand=enable_graph_expansion, began=began,
+    )  # fmt: skip
+
+
+def _source(source_types: Sequence[str] | None) -> str | None:
+    """Documents alone can be told apart before anything is ranked."""
+    return "document" if source_types and set(source_types) == {UPLOADED} else None
+
+
+def vector_search(
+    call: Call,
+    *,
+    query: str,
+    limit: int,
+    include_neighbors: int,
+    filters: Mapping[str, Any] | None = None,
+    tags: str | None = None,
+) -> dict[str, Any]:
+    """POST /search/vector: by meaning alone."""
+    from commonplace.engine.recall import MEANING_ONLY
+
+    if not query.strip():
+        raise Invalid("query must say something.", field="query")
+    began = time.perf_counter()
+    given = filters or {}
+    conditions: dict[str, Any] = (
+        of_types(given["memory_types"]) if given.get("memory_types") else {}
+    )
+    if given.get("user_id"):
+        conditions["origin"] = Origin(user=given["user_id"])
+    hits = call.memory.recall(
+        query, limit=limit, weighting=MEANING_ONLY, tags_any=wanted_tags(tags),
+        importance=given.get("min_importance") or 0.0, **conditions,
+    )  # fmt: skip
+    items = []
+    for hit in hits:
+        memory = hit.memory
+        shown: dict[str, Any] = {
+            "id": memory.id,
+            "content": memory.text,
+            "snippet": snippet(memory.text, query, SNIPPET),
+            "score": round(hit.similarity, 6),
+            "score_breakdown": {"vector_similarity": round(hit.similarity, 6)},
+            "metadata": {
+                "memory_type": type_of(memory.kind),
+                "importance": memory.importance,
+            },
+            "tags": list(memory.tags),
+            "source_type": source_of(memory),
+            "trust": memory.trust,
+            "created_at": stamp(memory.created_at),
+        }
+        if memory.kind == CHUNK:
+            shown |= in_context(call, memory, include_neighbors)
+        items.append(shown)
+    data: dict[str, Any] = {
+        "items": items,
+        "query": query,
+        "search_metadata": {
+            "search_method": "vector",
+            "results_count": len(items),
+            "stats": {"search_time_ms": round((time.perf_counter() - began) * 1000, 3)},
+        },
+    }
+    if hits.degraded:
+        data["degraded"] = hits.degraded
+    return data
+
+
+def search_stats(call: Call) -> dict[str, Any]:
+    """GET /search/stats."""
+    _, total = call.memory.browse(limit=1)
+    newest, _ = call.memory.browse(limit=1, order="updated")
+    documents = sum(1 for one in call.memory.artifacts.all() if "document" in one.attrs)
+    waiting, _ = call.memory.backlog()
+    has_vectors = call.memory.library.embedder is not None
+    covered = (1.0 if not total else max(0.0, 1 - waiting / total)) if has_vectors else 0.0
+    return {
+        "total_memories": total,
+        "total_documents": documents,
+        "total_relationships": len(call.memory.links.of()),
+        "embedding_coverage": round(covered, 4),
+        "last_indexed": stamp(newest[0].updated_at) if newest else None,
+    }
