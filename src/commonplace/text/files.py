@@ -26,6 +26,8 @@ CHARS = 2_000_000
 PAGES = 2_000
 SECONDS = 20
 MEMORY = 1024 * 1024 * 1024
+PATIENCE = SECONDS + 5.0
+COMMAND = (sys.executable, "-I", "-m", "commonplace.text.files")
 
 PLAIN = {
     "txt": "text/plain", "md": "text/markdown", "json": "application/json", "csv": "text/csv",
@@ -93,10 +95,9 @@ def _decoded(data: bytes) -> str:
 
 def _aside(kind: str, data: bytes) -> str:
     """What a process of its own makes of the file."""
-    command = [sys.executable, "-I", "-m", "commonplace.text.files", kind]
     try:
         ran = subprocess.run(  # noqa: S603 - our own module, a kind of our own table
-            command, input=data, capture_output=True, timeout=SECONDS + 5, check=False
+            [*COMMAND, kind], input=data, capture_output=True, timeout=PATIENCE, check=False
         )
     except subprocess.TimeoutExpired:
         raise InvalidInput("Reading the file takes too long.", field="file") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import string
 
@@ -173,7 +174,7 @@ def test_chunks_end_with_sentences_and_share_some_words() -> None:
     found = chunked(text)
     assert len(found) > 3
     assert all(chunk.text.rstrip().endswith(".") for chunk in found)
-    for before, after in zip(found, found[1:], strict=False):
+    for before, after in itertools.pairwise(found):
         assert 0 < before.stop - after.start <= 60
 
 

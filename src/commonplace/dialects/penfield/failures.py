@@ -28,6 +28,8 @@ class Failure(CommonplaceError):
         details: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(message, hint=hint, field=field)
+        if hint and not message.endswith((".", "!", "?")):
+            self.args = (f"{message}. {hint}",)
         self.details = dict(details or {})
 
 

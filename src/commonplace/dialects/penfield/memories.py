@@ -64,7 +64,7 @@ def readable(call: Call, identity: str, *, count: bool = False) -> Memory:
 
 def no_memory() -> NoMemory:
     """The one answer for what does not exist, was deleted, or is another's."""
-    return NoMemory("Memory not found", hint="Search for it; its id may be another.", field="id")
+    return NoMemory("Memory not found", field="id")
 
 
 def changeable(call: Call, identity: str) -> Memory:

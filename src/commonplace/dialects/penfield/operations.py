@@ -94,7 +94,7 @@ _LISTED = {"type": "array"}
 _STRINGS = {"type": "array", "items": _STRING}
 _META = maybe(OBJECT)
 _NOTHING = takes()
-_TAG = {"type": "string", "minLength": 1, "maxLength": 200}
+_TAG = {"type": "string", "pattern": "^[A-Za-z0-9_: -]{1,100}$"}
 
 RELATIONSHIP = gives(
     id=_STRING, from_id=_STRING, to_id=_STRING, relationship_type=_STRING,
