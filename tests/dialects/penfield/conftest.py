@@ -18,6 +18,7 @@ import uvicorn
 
 from commonplace import Commonplace
 from commonplace.dialects.contract import Caller, Circumstances, Scope
+from commonplace.embedding.builtin import BuiltIn
 from commonplace.engine.library import Library
 from commonplace.server import http, served
 from commonplace.server.accounts import Accounts
@@ -28,7 +29,7 @@ from commonplace.server.settings import Settings
 from commonplace.server.signed import Tokens
 from commonplace.server.vault import open_vault
 from commonplace.storage.system import open_system
-from conftest import WordVectors
+from conftest import WordVectors, _Kept
 
 
 class Tools:
@@ -84,6 +85,13 @@ def tools() -> Iterator[Tools]:
 def wordless() -> Iterator[Tools]:
     """The same without any embedder."""
     with quick_folder() as folder, opened(folder / "data", None) as found:
+        yield found
+
+
+@pytest.fixture
+def real_tools(builtin_model: BuiltIn) -> Iterator[Tools]:
+    """The same with the model inside the package."""
+    with quick_folder() as folder, opened(folder / "data", _Kept(builtin_model)) as found:
         yield found
 
 

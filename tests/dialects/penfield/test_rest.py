@@ -797,3 +797,12 @@ def test_an_artifact_has_ten_megabytes_at_most(rest: httpx.Client) -> None:
     assert error["details"]["actual_length"] == most + 1
     huge = {"path": "/huge.txt", "content": "x" * (17 * 1024 * 1024)}
     failure(rest.post("/artifacts", json=huge), 413, "VAL_FIELD_TOO_LONG")
+
+
+def test_a_page_of_the_longest_memories_fits(rest: httpx.Client) -> None:
+    for i in range(100):
+        store(rest, f"{i:05}" + "漢" * 9_995)
+    page = data(rest.get("/memories", params={"per_page": 100}))
+    assert {len(memory["content"]) for memory in page["items"]} == {10_000}
+    found = data(rest.post("/search/hybrid", json={"query": "漢漢", "limit": 100}))
+    assert len(found["items"]) == 100

@@ -784,3 +784,31 @@ def test_artifacts_are_not_searchable(tools: Tools) -> None:
 def test_an_empty_artifact_is_one(tools: Tools) -> None:
     tools("save_artifact", content="", path="/empty.txt")
     assert tools("retrieve_artifact", path="/empty.txt")["content"] == ""
+
+
+def test_a_whole_number_may_be_written_with_a_point(tools: Tools) -> None:
+    store(tools, "harbour one"), store(tools, "harbour two")
+    assert len(tools("recall", query="harbour", limit=1.0)["items"]) == 1
+
+
+def test_in_a_script_that_the_model_has_not_learnt_words_decide(real_tools: Tools) -> None:
+    identity = store(real_tools, "港の灯台は十時に閉まる", importance=0.5)
+    (found,) = real_tools("recall", query="灯台")["items"]
+    assert found["id"] == identity
+    assert found["score"] == pytest.approx(0.8)
+
+
+def test_the_contracts_own_examples_are_found_with_the_real_model(real_tools: Tools) -> None:
+    one = store(real_tools, "Python async uses asyncio for concurrent operations")
+    jwt = store(real_tools, "JWT validation issue: expired tokens pass the gateway")
+    store(real_tools, "The bakery on the corner sells rye bread")
+    for name, key in (("recall", "items"), ("search", "results")):
+        found = real_tools(name, query="async programming patterns")[key]
+        assert [item["id"] for item in found] == [one]
+    saved = real_tools(
+        "save_context",
+        name="API Investigation",
+        description=f"[Session] Found the bug in auth flow. Key discovery in memory_id: {jwt}."
+        " Also see memory: 'JWT validation issue'. Next: test fix.",
+    )
+    assert (saved["references_extracted"], saved["references_resolved"]) == (2, 2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import uuid
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,7 +19,7 @@ from commonplace.dialects.penfield.failures import (
 )
 from commonplace.dialects.penfield.kinds import CHUNK
 from commonplace.dialects.penfield.memories import pagination, shown_all
-from commonplace.dialects.penfield.searching import CHUNK_REF
+from commonplace.dialects.penfield.searching import CHUNK_REF, DOCUMENT_PATH
 from commonplace.engine.memories import Draft
 from commonplace.engine.model import LIVE_STATES, Artifact, Memory
 from commonplace.errors import NotFound
@@ -32,7 +33,7 @@ def shown(artifact: Artifact, chunks: list[dict[str, Any]] | None = None) -> dic
     """A document as this contract shows it."""
     about = artifact.attrs["document"]
     data = {
-        "id": artifact.id,
+        "id": identity_of(artifact),
         "filename": artifact.title,
         "file_type": extension_of(artifact.title),
         "content_type": artifact.media_type,
@@ -49,6 +50,11 @@ def shown(artifact: Artifact, chunks: list[dict[str, Any]] | None = None) -> dic
     return data
 
 
+def identity_of(artifact: Artifact) -> str:
+    """A document's id, which its path ends with."""
+    return (artifact.path or "").removeprefix(DOCUMENT_PATH)
+
+
 def safe_name(name: str) -> str:
     """The last part of a file's name, without what a name cannot show."""
     last = name.replace("\\", "/").rpartition("/")[2]
@@ -60,19 +66,16 @@ def safe_name(name: str) -> str:
 
 def all_of(call: Call) -> list[Artifact]:
     """Every document, the newest first."""
-    found = [one for one in call.memory.artifacts.all() if "document" in one.attrs]
+    found = call.memory.artifacts.all(prefix=DOCUMENT_PATH)
     return sorted(found, key=lambda one: (one.created_at, one.id), reverse=True)
 
 
 def document_of(call: Call, identity: str) -> Artifact:
     """The document of an id."""
     try:
-        artifact = call.memory.artifacts.get(identity.lower())
+        return call.memory.artifacts.get(DOCUMENT_PATH + identity.lower())
     except NotFound:
-        artifact = None
-    if artifact is None or "document" not in artifact.attrs or artifact.path is not None:
-        raise NoDocument("Document not found", field="id")
-    return artifact
+        raise NoDocument("Document not found", field="id") from None
 
 
 def upload_document(
@@ -101,9 +104,8 @@ def upload_document(
         "chunks": len(chunks),
         "metadata": dict(metadata or {}),
     }
-    artifact = call.memory.artifacts.create(
-        raw, title=name, media_type=media_type, attrs={"document": about}
-    )
+    identity = str(uuid.uuid4())
+    # The chunks first: they are analysed and embedded before anything is written.
     call.memory.remember_many(
         [
             Draft(
@@ -112,20 +114,28 @@ def upload_document(
                 title=name,
                 importance=CHUNK_IMPORTANCE,
                 trust="external",
-                ref=f"{CHUNK_REF}{artifact.id}:{at}",
+                ref=f"{CHUNK_REF}{identity}:{at}",
                 attrs={
-                    "document": artifact.id,
+                    "document": identity,
                     "chunk": at,
                     "chunks": len(chunks),
                     "start": chunk.start,
                     "stop": chunk.stop,
-                    "metadata": {"document_id": artifact.id, "filename": name},
+                    "metadata": {"document_id": identity, "filename": name},
                 },
             )
             for at, chunk in enumerate(chunks)
         ]
     )
-    return shown(artifact)
+    return shown(
+        call.memory.artifacts.create(
+            raw,
+            path=DOCUMENT_PATH + identity,
+            title=name,
+            media_type=media_type,
+            attrs={"document": about},
+        )
+    )
 
 
 def chunks_of(call: Call, artifact: Artifact) -> list[Memory]:
@@ -133,7 +143,7 @@ def chunks_of(call: Call, artifact: Artifact) -> list[Memory]:
     found = []
     for at in range(artifact.attrs["document"]["chunks"]):
         try:
-            memory = call.memory.get(f"{CHUNK_REF}{artifact.id}:{at}", count=False)
+            memory = call.memory.get(f"{CHUNK_REF}{identity_of(artifact)}:{at}", count=False)
         except NotFound:
             continue
         if memory.state in LIVE_STATES:

@@ -40,7 +40,7 @@ from commonplace.dialects.penfield.schemas import (
 )
 
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
-LARGE = 48 * 1024 * 1024  # an artifact or a document, as JSON
+LARGE = 48 * 1024 * 1024  # an artifact, a document, or a page of long memories, as JSON
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,7 +205,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     ),
     Endpoint(
         method="GET", path="/memories", does="List memories", scope="read",
-        handler=memories.list_memories, data=_paged(MEMORY),
+        handler=memories.list_memories, data=_paged(MEMORY), large=True,
         input=takes(
             **_PAGE, memory_type=TYPE, user_id={"type": "string", "maxLength": 200},
             importance_threshold=SHARE, date_from=DATE, date_to=DATE,
@@ -306,13 +306,13 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     ),
     Endpoint(
         method="GET", path="/tags/{tag}/memories", does="List the memories of a tag",
-        scope="read", handler=memories.list_tagged, data=_paged(MEMORY),
+        scope="read", handler=memories.list_tagged, data=_paged(MEMORY), large=True,
         input=takes(["tag"], tag=_TAG, **_PAGE),
     ),
     # Search
     Endpoint(
         method="POST", path="/search/hybrid", does="Search by words, meaning and links",
-        scope="read", handler=searching.hybrid_search,
+        scope="read", handler=searching.hybrid_search, large=True,
         data=gives(items={"type": "array", "items": ITEM}, query=_STRING, analyzed_query=OBJECT,
                    search_metadata=OBJECT),
         input=takes(
@@ -330,7 +330,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     ),
     Endpoint(
         method="POST", path="/search/vector", does="Search by meaning", scope="read",
-        handler=searching.vector_search,
+        handler=searching.vector_search, large=True,
         data=gives(items={"type": "array", "items": ITEM}, query=_STRING, search_metadata=OBJECT),
         input=takes(
             ["query"], query=QUERY, limit=whole(1, 100, 20),
@@ -405,7 +405,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     # Analysis
     Endpoint(
         method="POST", path="/analysis/reflect", does="Analyze recent memories", scope="read",
-        handler=reflection.analyse,
+        handler=reflection.analyse, large=True,
         data=gives(time_window=_STRING, memories=_LISTED, active_topics=_STRINGS,
                    memory_clusters=_LISTED, emerging_patterns=_LISTED,
                    relationship_insights=_LISTED, statistics=OBJECT),

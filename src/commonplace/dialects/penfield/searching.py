@@ -30,6 +30,7 @@ CANDIDATES = 100
 MOST_CANDIDATES = 1_000
 GRAPH_PATHS = 200
 CHUNK_REF = "penfield:chunk:"
+DOCUMENT_PATH = "penfield:document:"  # no path that an artifact can be saved under
 
 
 @dataclass(slots=True)
@@ -93,7 +94,8 @@ def hybrid(
         count=False,
     )  # fmt: skip
     pool: dict[str, Found] = {}
-    has_meaning = any(hit.why.dense_rank is not None for hit in hits) or not hits.degraded
+    # Without an embedder, or in a script that it has not learnt, words alone decide.
+    has_meaning = any(hit.why.dense_rank is not None for hit in hits)
     for hit in hits:
         why = hit.why
         near = why.dense_rank if why.similarity >= fusion.RELATED else None
@@ -489,7 +491,7 @@ def search_stats(call: Call) -> dict[str, Any]:
     """GET /search/stats."""
     _, total = call.memory.browse(limit=1)
     newest, _ = call.memory.browse(limit=1, order="updated")
-    documents = sum(1 for one in call.memory.artifacts.all() if "document" in one.attrs)
+    documents = len(call.memory.artifacts.all(prefix=DOCUMENT_PATH))
     waiting, _ = call.memory.backlog()
     has_vectors = call.memory.library.embedder is not None
     covered = (1.0 if not total else max(0.0, 1 - waiting / total)) if has_vectors else 0.0
