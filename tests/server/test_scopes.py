@@ -11,6 +11,7 @@ import pytest
 
 from commonplace.dialects.contract import EVERYTHING, Caller, Scope
 from commonplace.engine.commonplace import Commonplace
+from commonplace.server.credentials import FORMS
 from commonplace.server.gate import Gate
 from server.harness import (
     BOOKKEEPING,
@@ -77,7 +78,8 @@ def holder(server: Running, request: pytest.FixtureRequest) -> Iterator[Holder]:
     }
     scopes = CREDENTIALS[scope]
     # A token always has some scope; one that has none here is for somewhere else.
-    grant: dict[str, Any] = {} if scopes else {"dialects": frozenset({"penfield"})}
+    elsewhere = next(name for name in FORMS if name not in served.DIALECTS)
+    grant: dict[str, Any] = {} if scopes else {"dialects": frozenset({elsewhere})}
     token = server.token(space, scopes or {"read"}, user=scope, **grant)
     caller = Caller(space=space, user=scope, scopes=scopes)
     yield Holder(server, scope, server.client(token), caller, own)
