@@ -380,3 +380,17 @@ def test_a_text_of_two_characters_is_found_too(memory: Commonplace) -> None:
     memory.remember("大阪城")
     assert texts(memory.find_text("東京")) == ["東京タワー"]
     assert texts(memory.find_text("城")) == ["大阪城"]
+
+
+def test_tags_are_counted_over_live_memories(memory: Commonplace) -> None:
+    memory.remember("one", tags=["sea", "port"])
+    memory.remember("two", tags=["sea"])
+    memory.forget(memory.remember("three", tags=["sea", "gone"]).id)
+    assert [(tag, count) for tag, count, _ in memory.tags()] == [("sea", 2), ("port", 1)]
+
+
+def test_what_waits_for_vectors_is_told(memory: Commonplace, vectored: Commonplace) -> None:
+    without = memory.remember("no embedder, no vectors")
+    assert memory.unembedded(without.id) == {without.id: ""}
+    done = vectored.remember("embedded at once")
+    assert vectored.unembedded(done.id) == {}

@@ -132,7 +132,7 @@ def use_everything(place: Commonplace) -> None:
     place.settle(timeout=1)
     place.backlog()
     place.tags()
-    place.unembedded(first)
+    place.unembedded(first.id)
     with place.unit("several"):
         place.remember("In a unit.")
         place.recall("unit")

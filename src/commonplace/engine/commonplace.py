@@ -370,11 +370,10 @@ class Commonplace:
         with self.lease() as space:
             return upkeep.backlog(space)
 
-    def unembedded(self, *found: Memory) -> dict[str, str]:
-        """Which of these memories wait for vectors, by id, with what the last attempt said."""
+    def unembedded(self, *identities: str) -> dict[str, str]:
+        """Which of these memories wait for vectors, with what the last attempt said."""
         with self.lease() as space:
-            nums = upkeep.waiting(space, [memory.num for memory in found])
-        return {memory.id: nums[memory.num] for memory in found if memory.num in nums}
+            return upkeep.waiting(space, identities)
 
     def tags(self) -> list[tuple[str, int, datetime]]:
         """(tag, how many live memories have it, since when), the most used first."""

@@ -45,19 +45,18 @@ def last_error(space: OpenSpace) -> str:
     return str(row[0]) if row else ""
 
 
-def waiting(space: OpenSpace, nums: Sequence[int]) -> dict[int, str]:
+def waiting(space: OpenSpace, identities: Sequence[str]) -> dict[str, str]:
     """Which of these memories have no vectors yet, each with what the last attempt said."""
-    if space.embedder is None:
-        return dict.fromkeys(nums, "")
-    found: dict[int, str] = {}
+    found: dict[str, str] = {}
     with space.store.read() as connection:
-        for num in nums:
+        for identity in identities:
+            num = memories.need_row(connection, space.name, identity)["num"]
             row = connection.execute(
                 "SELECT last_error FROM outbox WHERE space = ? AND kind = 'embed' AND subject = ?",
                 (space.name, str(num)),
             ).fetchone()
-            if row is not None:
-                found[num] = str(row[0])
+            if row is not None or space.embedder is None:
+                found[identity] = str(row[0]) if row else ""
     return found
 
 

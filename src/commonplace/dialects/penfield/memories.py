@@ -97,7 +97,7 @@ def shown_all(
     """Memories as this contract shows them."""
     from commonplace.dialects.penfield.relationships import shown_link
 
-    waiting = call.memory.unembedded(*memories)
+    waiting = call.memory.unembedded(*(memory.id for memory in memories))
     found = []
     for at, memory in enumerate(memories):
         usage = call.memory.usage(memory.id)
