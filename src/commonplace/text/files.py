@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import subprocess
 import sys
 import zipfile
@@ -26,6 +27,7 @@ CHARS = 2_000_000
 PAGES = 2_000
 SECONDS = 20
 MEMORY = 1024 * 1024 * 1024
+KEPT = ("PATH", "SYSTEMROOT")  # of the environment: no secret goes where strangers' files are read
 PATIENCE = SECONDS + 5.0
 COMMAND = (sys.executable, "-I", "-m", "commonplace.text.files")
 
@@ -97,7 +99,12 @@ def _aside(kind: str, data: bytes) -> str:
     """What a process of its own makes of the file."""
     try:
         ran = subprocess.run(  # noqa: S603 - our own module, a kind of our own table
-            [*COMMAND, kind], input=data, capture_output=True, timeout=PATIENCE, check=False
+            [*COMMAND, kind],
+            input=data,
+            capture_output=True,
+            timeout=PATIENCE,
+            check=False,
+            env={name: os.environ[name] for name in KEPT if name in os.environ},
         )
     except subprocess.TimeoutExpired:
         raise InvalidInput("Reading the file takes too long.", field="file") from None
