@@ -17,7 +17,7 @@ from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 
 from commonplace.errors import InvalidInput
 from commonplace.text import files
-from penfield.test_rest import MISSING, data, failure
+from penfield.test_rest import MISSING, data, failure, relate, store
 
 WORDS = "The lighthouse keeper lights the lantern at dusk."
 EVIL = '<?xml version="1.0"?><!DOCTYPE x [<!ENTITY a "lol"><!ENTITY b "&a;&a;&a;&a;&a;">\
@@ -155,11 +155,13 @@ def test_documents_are_listed_read_downloaded_and_deleted(rest: httpx.Client) ->
     assert response.headers["x-content-type-options"] == "nosniff"
     assert response.headers["content-security-policy"] == "sandbox; default-src 'none'"
     failure(rest.post(f"{path}/reprocess"), 501, "NOT_IMPLEMENTED")
+    link = relate(rest, chunk["id"], store(rest, "a note")["id"])["id"]
     assert rest.delete(path).status_code == 204
     for gone in (path, f"{path}/download"):
         failure(rest.get(gone), 404, "RES_DOCUMENT_NOT_FOUND")
     failure(rest.delete(path), 404, "RES_DOCUMENT_NOT_FOUND")
     failure(rest.get(f"/memories/{chunk['id']}"), 404, "RES_MEMORY_NOT_FOUND")
+    failure(rest.get(f"/relationships/{link}"), 404, "RES_NOT_FOUND")
     assert data(rest.post("/search/hybrid", json={"query": "lighthouse"}))["items"] == []
     assert data(upload(rest, "again.html", html), 201)["id"] != made["id"]
     failure(rest.get(f"/documents/{MISSING}"), 404, "RES_DOCUMENT_NOT_FOUND")

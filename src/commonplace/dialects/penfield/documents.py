@@ -183,10 +183,11 @@ def download_document(call: Call, *, id: str) -> dict[str, Any]:
 def delete_document(call: Call, *, id: str) -> None:
     """DELETE /documents/{id}: the file and its chunks."""
     artifact = document_of(call, id)
-    for memory in chunks_of(call, artifact):
-        for link in call.memory.links.of(memory.id):
+    chunks = {memory.id for memory in chunks_of(call, artifact)}
+    for link in call.memory.links.of():
+        if link.source in chunks or link.target in chunks:
             call.memory.links.remove(link.id)
-        call.memory.revise(memory.id, state="archived", ref=None)
+    call.memory.forget(*chunks)
     call.memory.artifacts.delete(artifact.id)
 
 
