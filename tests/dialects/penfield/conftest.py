@@ -24,7 +24,7 @@ from commonplace.server import http, served
 from commonplace.server.accounts import Accounts
 from commonplace.server.credentials import Grant
 from commonplace.server.gate import Gate, Outcome
-from commonplace.server.serving import bind
+from commonplace.server.serving import bind, config
 from commonplace.server.settings import Settings
 from commonplace.server.signed import Tokens
 from commonplace.server.vault import open_vault
@@ -133,9 +133,8 @@ def running(path: Path, **settings: Any) -> Iterator[Server]:
         listening = stack.enter_context(contextlib.closing(bind("127.0.0.1", 0)))
         port = listening.getsockname()[1]
         chosen = Settings(data=library.path, port=port, **settings)
-        parts = http.Parts(chosen, library, system, tokens, accounts)
-        config = uvicorn.Config(http.application(parts), log_config=None, lifespan="on")
-        server = uvicorn.Server(config)
+        parts = http.Parts(chosen, library, system, tokens, accounts, vault)
+        server = uvicorn.Server(config(http.application(parts)))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
         thread.start()
         until = time.monotonic() + 20

@@ -806,3 +806,11 @@ def test_a_page_of_the_longest_memories_fits(rest: httpx.Client) -> None:
     assert {len(memory["content"]) for memory in page["items"]} == {10_000}
     found = data(rest.post("/search/hybrid", json={"query": "漢漢", "limit": 100}))
     assert len(found["items"]) == 100
+
+
+def test_a_retry_with_the_same_key_stores_once(rest: httpx.Client) -> None:
+    headers = {"idempotency-key": "retry-1"}
+    body = {"content": "stored once"}
+    first, again = (rest.post("/memories", json=body, headers=headers) for _ in range(2))
+    assert data(first, 201) == data(again, 201)
+    assert data(rest.get("/memories"))["pagination"]["total"] == 1
