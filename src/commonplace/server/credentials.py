@@ -74,6 +74,7 @@ FORMS: dict[str, tuple[_Form, _Form]] = {
     "mama": _OURS,
     "orchestrator": _OURS,  # beside its signed ones
     "penfield": (_Form("tm_{space}_ak_"), _Form("cpo_")),
+    "server": _OURS,  # its own operations alone, such as /metrics
 }
 _PREFIXES = {
     form.prefix.partition("{")[0]: form for pair in FORMS.values() for form in pair
@@ -615,7 +616,8 @@ def _row(connection: apsw.Connection, identity: str) -> tuple[Any, ...]:
     """The row of an id, or of the only id that begins so."""
     if len(identity) < 4 or not all(sign in "0123456789abcdef-" for sign in identity):
         raise InvalidInput(
-            "An id has at least its first 4 characters.", hint="See 'commonplace token list'."
+            "That is no id: it has 0-9, a-f and '-', and at least its first 4 characters.",
+            hint="See 'commonplace token list'.",
         )
     rows = connection.execute(
         f"{_SELECT} WHERE id >= ? AND id < ? LIMIT 2", (identity, identity + "g")
