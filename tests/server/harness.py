@@ -34,6 +34,7 @@ from commonplace.server.door import Door
 from commonplace.server.gate import Gate
 from commonplace.server.http import Parts
 from commonplace.server.observing import JsonLines, TextLines, quieten
+from commonplace.server.pipes import Pipes
 from commonplace.server.protocol import Admitted, Workers, build
 from commonplace.server.settings import Settings
 
@@ -271,7 +272,9 @@ class Stdio:
             local = Admitted(caller, Circumstances(session="stdio-test"))
             server = build(dialect, gate, workers, local)
             async with stdio_server(anyio.wrap_file(incoming), anyio.wrap_file(outgoing)) as pair:
-                await server.run(*pair, server.create_initialization_options())
+                pipes = Pipes(*pair, seconds)
+                options = server.create_initialization_options()
+                await server.run(pipes.incoming, pipes.outgoing, options)
             workers.close()
 
         with incoming, outgoing:

@@ -216,6 +216,15 @@ def test_recall_is_narrowed_by_each_of_its_conditions(agent: Agent) -> None:
     assert len(found(limit=50)) == 3
 
 
+def test_an_empty_list_is_no_condition(agent: Agent) -> None:
+    stored = agent.remember(text="The kettle whistles")["id"]
+    for field in ("kinds", "tags", "trust"):
+        assert agent.texts("kettle", **{field: []}) == ["The kettle whistles"], field
+    other = agent.remember(text="The tea is ready")["id"]
+    agent.connect(source=stored, target=other, kind="follows")
+    assert len(agent.explore(id=stored, kinds=[])["memories"]) == 2
+
+
 def test_recall_can_say_why(agent: Agent) -> None:
     agent.remember(text="the lantern is in the harbour")
     (plain,) = agent.recall(query="lantern")["memories"]
@@ -232,6 +241,13 @@ def test_a_long_text_is_recalled_as_an_excerpt_and_read_whole(agent: Agent) -> N
     assert "text" not in found and found["chars"] == len(text)
     assert "saffron violin" in found["excerpt"] and len(found["excerpt"]) <= 2_100
     assert agent.read(id=identity)["memory"]["text"] == text
+
+
+def test_null_for_what_may_be_left_out_is_as_if_it_were(agent: Agent) -> None:
+    stored = agent.remember(text="tea at four", kind=None, tags=None, occurred_at=None)["id"]
+    assert agent.read(id=stored, as_of=None, start=None)["memory"]["kind"] == "note"
+    assert agent.texts("tea", since=None, limit=None) == ["tea at four"]
+    assert "text" in agent.error("remember", text=None)
 
 
 def test_a_very_long_text_is_read_in_parts(agent: Agent) -> None:

@@ -169,3 +169,59 @@ def test_what_is_no_message_does_not_end_a_pipe(server: Running) -> None:
         if answer.get("id") == "after":
             break
     assert answer["id"] == "after" and "result" in answer
+
+
+def test_every_line_of_a_pipe_that_asks_is_answered_with_its_id(server: Running) -> None:
+    import json
+
+    pipes = server.stdio(Caller(space="answers"))
+    half = json.dumps(message("remember", {"text": "half \ud83d"}, identity=7))
+    lines: list[tuple[str, int | str | None, int]] = [
+        (half, 7, -32700),
+        ("{", None, -32700),
+        ("[" * 200_000, None, -32700),
+        ('[{"jsonrpc":"2.0","id":2,"method":"ping"}]', None, -32600),
+        ('{"jsonrpc":"2.0","id":"p","method":"tools/call","params":[]}', "p", -32600),
+        ('{"jsonrpc":"2.0","id":9}', 9, -32600),
+    ]
+    for line, identity, code in lines:
+        pipes._to.write("\n" + line + "\n")  # an empty line asks for nothing
+        pipes._to.flush()
+        answer = json.loads(pipes._from.readline())
+        assert answer["id"] == identity and answer["error"]["code"] == code, line[:80]
+        assert "pydantic" not in answer["error"]["message"]
+    assert not server.calls("answers")
+
+
+def test_a_pipe_that_closes_gets_its_answers_first(server: Running) -> None:
+    import json
+
+    pipes = server.stdio(Caller(space="closing"))
+    for number in range(20):
+        pipes.tell(message("remember", {"text": f"line {number}"}, identity=number + 1))
+    pipes._to.close()
+    answers = [json.loads(line) for line in pipes._from]
+    assert {answer["id"] for answer in answers if "result" in answer} == set(range(1, 21))
+
+
+@pytest.mark.parametrize(
+    ("body", "identity"),
+    [
+        ({"jsonrpc": "2.0", "id": 1.5, "method": "ping"}, None),
+        ({"jsonrpc": "2.0", "id": None, "method": "ping"}, None),
+        ({"jsonrpc": "2.0", "id": True, "method": "ping"}, None),
+        ({"jsonrpc": "2.0", "id": "p", "method": "tools/call", "params": []}, "p"),
+        ({"jsonrpc": "2.0", "id": 9}, 9),
+        ({"jsonrpc": "1.0", "id": 3, "method": "ping"}, 3),
+        ([{"jsonrpc": "2.0", "id": 2, "method": "ping"}], None),
+        ("ping", None),
+    ],
+)
+def test_what_is_no_message_is_refused_and_says_why(
+    server: Running, body: object, identity: int | str | None
+) -> None:
+    answer = server.client().request("POST", "/mcp/commonplace", body)
+    assert answer.status == 400
+    told = answer.json
+    assert told["id"] == identity and told["error"]["code"] == -32600
+    assert "validation error" not in told["error"]["message"]

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl
 
+from mcp_types import INVALID_REQUEST
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -26,7 +27,16 @@ from commonplace.server.credentials import Unauthenticated
 from commonplace.server.gate import Gate, not_permitted
 from commonplace.server.oauth import OAuth
 from commonplace.server.observing import Metrics, request_id
-from commonplace.server.protocol import ADMITTED, FORBIDDEN, Admitted, Workers, calls_in
+from commonplace.server.protocol import (
+    ADMITTED,
+    FORBIDDEN,
+    Admitted,
+    Workers,
+    calls_in,
+    identity_of,
+    message_in,
+    wrong_with,
+)
 from commonplace.server.rates import Rates
 from commonplace.server.settings import Settings, is_loopback
 from commonplace.server.signed import Tokens
@@ -183,6 +193,11 @@ class Door:
         admitted = Admitted(caller, visit.circumstances())
         if await self._out_of_scope(visit, admitted, body, receive, send):
             return
+        if visit.entrance.mcp and visit.method == "POST":
+            wrong = wrong_with(visit.message)
+            if wrong:
+                await _no_message(visit, wrong)(visit.scope, receive, send)
+                return
         visit.scope[ADMITTED] = admitted
         app = self._straight.get(visit.scope["path"], self._app)
         await app(visit.scope, _replayed(body, receive), send)
@@ -245,7 +260,8 @@ class Door:
             )
             return None
         if visit.entrance.mcp:
-            visit.calls = calls_in(body)
+            visit.message = message_in(body)
+            visit.calls = calls_in(visit.message)
         if len(visit.calls) > MOST_CALLS:
             await self._turn_away(
                 visit, receive, send, 413, "TOO_LARGE", f"A batch may have {MOST_CALLS} calls."
@@ -379,6 +395,7 @@ class _Visit:
         self.entrance = entrance
         self.method: str = scope["method"]
         self.status = 0
+        self.message: Any = None
         self.calls: list[dict[str, Any]] = []
         self.address = address
         given = self.header("x-request-id")
@@ -433,6 +450,12 @@ def _named(call: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         name if isinstance(name, str) else "",
         arguments if isinstance(arguments, dict) else {},
     )
+
+
+def _no_message(visit: _Visit, wrong: str) -> Response:
+    error = {"code": INVALID_REQUEST, "message": wrong}
+    told = {"jsonrpc": "2.0", "id": identity_of(visit.message), "error": error}
+    return Response(json.dumps(told), 400, media_type="application/json")
 
 
 def _refusal(status: int, code: str, message: str, visit: _Visit) -> Response:

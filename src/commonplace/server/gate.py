@@ -24,6 +24,7 @@ from commonplace.dialects.contract import (
     Circumstances,
     Dialect,
     NotPermitted,
+    Schema,
     Tool,
     Wire,
     as_json,
@@ -100,6 +101,18 @@ class _Operation:
     dialect: Dialect
     tool: Tool
     checker: schema.Checker
+    omissible: frozenset[str]
+    """Arguments that may be left out; many clients send null for those."""
+
+    def without_nulls(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The arguments without those that are null where that can only mean: left out."""
+        if None not in arguments.values():
+            return arguments
+        return {
+            name: value
+            for name, value in arguments.items()
+            if value is not None or name not in self.omissible
+        }
 
 
 @dataclass
@@ -139,7 +152,9 @@ class Gate:
         if (dialect.name, tool.name) in self._table:
             raise ValueError(f"{dialect.name}.{tool.name} is declared twice")
         checker = schema.compile(tool.input)
-        self._table[dialect.name, tool.name] = _Operation(dialect, tool, checker)
+        self._table[dialect.name, tool.name] = _Operation(
+            dialect, tool, checker, _omissible(tool.input)
+        )
 
     def operations(self) -> list[tuple[str, Tool]]:
         """Every operation there is."""
@@ -222,7 +237,7 @@ class Gate:
 
     def _run(self, opened: _Open, arguments: Mapping[str, Any], turn: Turn) -> Outcome:
         operation, caller, around = opened.operation, opened.caller, opened.circumstances
-        checked = operation.checker.check(arguments)
+        checked = operation.checker.check(operation.without_nulls(arguments))
         tool = operation.tool
         key = _key(opened) if around.idempotency_key and tool.scope != "read" else None
         with self._whole.library.lease(caller.space) as space:
@@ -281,6 +296,16 @@ class Gate:
                 milliseconds=int((time.monotonic() - opened.begun) * 1000),
             ),
         )  # fmt: skip
+
+
+def _omissible(taken: Schema) -> frozenset[str]:
+    """The names of arguments that are not required, and of which null is no value."""
+    properties = taken.get("properties", {})
+    return frozenset(
+        name
+        for name, property in properties.items()
+        if name not in taken.get("required", ()) and "null" not in str(property.get("type", "null"))
+    )
 
 
 def not_permitted(tool: Tool) -> NotPermitted:

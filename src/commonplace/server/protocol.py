@@ -28,6 +28,7 @@ ADMITTED = "commonplace.admitted"  # where the door leaves the caller in the ASG
 COMPLETE = {"resultType": "complete"}  # required since 2026-07-28; left out for older clients
 LIST_MILLISECONDS = 300_000
 WORKERS = 64
+UNREADABLE = object()
 
 log = logging.getLogger(__name__)
 
@@ -201,13 +202,50 @@ def _named(name: object, version: object) -> str:
     return f"{name} {version}".strip()[:200] if isinstance(name, str) else ""
 
 
-def calls_in(body: bytes) -> list[dict[str, Any]]:
-    """The tool calls in a JSON-RPC message or batch; none for anything else."""
+def message_in(body: bytes) -> Any:
+    """What a body holds, as far as it is JSON; else `UNREADABLE`, and the SDK says why."""
     try:
-        message = json.loads(body)
+        return json.loads(body)
     except (ValueError, RecursionError):
-        return []
+        return UNREADABLE
+
+
+def calls_in(message: Any) -> list[dict[str, Any]]:
+    """The tool calls in a JSON-RPC message or batch; none for anything else."""
     messages = message if isinstance(message, list) else [message]
     return [
         each for each in messages if isinstance(each, dict) and each.get("method") == "tools/call"
     ]
+
+
+def wrong_with(message: Any) -> str:
+    """What keeps it from being a message of MCP, for people; empty when nothing does.
+
+    The SDK takes a request whose id it cannot use for a notification: it would be accepted, not
+    carried out, and not answered.
+    """
+    if message is UNREADABLE:
+        return ""
+    if isinstance(message, list):
+        return "Send one message at a time; batches are not accepted."
+    if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
+        return "This is not a JSON-RPC 2.0 message."
+    if "method" not in message:
+        answer = "result" in message or "error" in message
+        return "" if answer else "method is missing."
+    identity = message.get("id", "")
+    if isinstance(identity, bool) or not isinstance(identity, int | str):
+        return "id must be a text or a whole number."
+    if not isinstance(message["method"], str):
+        return "method must be a text."
+    if not isinstance(message.get("params", {}), dict | None):
+        return "params must be an object."
+    return ""
+
+
+def identity_of(message: Any) -> int | str | None:
+    """The id that an answer to it carries."""
+    identity = message.get("id") if isinstance(message, dict) else None
+    if isinstance(identity, bool) or not isinstance(identity, int | str):
+        return None
+    return identity.encode(errors="replace").decode() if isinstance(identity, str) else identity

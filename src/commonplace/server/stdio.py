@@ -57,6 +57,7 @@ async def _serve(gate: Gate, caller: Caller, dialect: Dialect) -> bool:
     """Whether the client closed its end; False when a signal asked to stop before."""
     from mcp.server.stdio import stdio_server
 
+    from commonplace.server.pipes import Pipes
     from commonplace.server.protocol import Admitted, Workers, build
 
     workers = Workers(gate, CALL_SECONDS)
@@ -65,7 +66,9 @@ async def _serve(gate: Gate, caller: Caller, dialect: Dialect) -> bool:
 
     async def serve() -> None:
         async with stdio_server() as (incoming, outgoing):
-            await server.run(incoming, outgoing, server.create_initialization_options())
+            pipes = Pipes(incoming, outgoing, CALL_SECONDS)
+            options = server.create_initialization_options()
+            await server.run(pipes.incoming, pipes.outgoing, options)
 
     asked = asyncio.Event()
     if sys.platform != "win32":

@@ -43,10 +43,10 @@ def recall(
     until: str | None = None,
     as_of: str | None = None,
 ) -> Any:
-    """The best matches."""
+    """The best matches; an empty list is no filter, as agents mean it."""
     hits = call.memory.recall(
-        query, limit=limit, kinds=kinds, tags_all=tags, trust=trust, since=since, until=until,
-        as_of=as_of,
+        query, limit=limit, kinds=kinds or None, tags_all=tags, trust=trust or None, since=since,
+        until=until, as_of=as_of,
     )  # fmt: skip
     found = []
     for hit in hits:
@@ -119,7 +119,9 @@ def explore(
     as_of: str | None = None,
 ) -> Any:
     """What is linked to a memory, directly and through others."""
-    walk = call.memory.links.traverse(id, depth=depth, kinds=kinds, max_paths=100, as_of=as_of)
+    walk = call.memory.links.traverse(
+        id, depth=depth, kinds=kinds or None, max_paths=100, as_of=as_of
+    )
     memories = [
         presented(call.memory.get(one, as_of=as_of, count=False), "") for one in walk.visited
     ]
