@@ -7,6 +7,8 @@ from urllib.parse import urlencode
 
 import pytest
 
+from commonplace.engine import audit
+
 from .conftest import CALLBACK, PASSWORD, VERIFIER, World
 
 pytestmark = pytest.mark.anyio
@@ -282,3 +284,33 @@ async def test_a_redirect_keeps_its_own_query(world: World) -> None:
         browser = await world.log_in(client, world.request(client_id, redirect_uri=uri))
         await browser.press("allow")
         assert browser.sent_to.startswith(uri + "&code=")
+
+
+async def test_what_happens_here_is_written_down(world: World) -> None:
+    async with world.client() as client:
+        client_id = (await world.register(client))["client_id"]
+        browser = world.browser(client)
+        await browser.open(f"/oauth/authorize?{urlencode(world.request(client_id))}")
+        await browser.press("login", name="anna", password="not the password")
+        tokens = await world.tokens(client, client_id)
+        refresh = {
+            "grant_type": "refresh_token",
+            "client_id": client_id,
+            "refresh_token": tokens["refresh_token"],
+        }
+        assert (await client.post("/oauth/token", data=refresh)).status_code == 200
+        assert (await client.post("/oauth/token", data=refresh)).status_code == 400
+    rows = [(row.tool, row.success, row.error[:13]) for row in audit.listing(world.store)][::-1]
+    assert rows == [
+        ("register", True, ""),
+        ("log in", False, "wrong name or"),
+        ("log in", True, ""),
+        ("allow", True, ""),
+        ("token", True, ""),
+        ("token", True, ""),
+        ("token", False, "invalid_grant"),
+    ]
+    assert audit.verify(world.store).faults == ()
+    allowed = audit.listing(world.store, tool="allow")[0]
+    assert (allowed.caller, allowed.client) == ("anna", client_id)
+    assert allowed.arguments["scopes"] == ["read", "write"]

@@ -94,7 +94,9 @@ class _Machine:
     async def token(self, request: HttpRequest) -> Response:
         self._oauth.take_exchanging(self._address(request))
         parameters = await forms.read_form(request)
-        tokens = await self._oauth.exchange(parameters, _authorization(request))
+        tokens = await self._oauth.exchange(
+            parameters, _authorization(request), self._address(request)
+        )
         return _json(tokens.body())
 
     async def revoke(self, request: HttpRequest) -> Response:

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import hmac
 import ipaddress
 import logging
 import secrets
+import time
 import unicodedata
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote_plus, urlsplit
 
-from anyio import CapacityLimiter, to_thread
+from anyio import CancelScope, CapacityLimiter, to_thread
 
+from commonplace.dialects.contract import as_json
+from commonplace.engine import audit
 from commonplace.errors import NotFound
 from commonplace.server.accounts import Account, Accounts
 from commonplace.server.credentials import Credentials
@@ -49,6 +53,7 @@ from commonplace.server.oauth.resources import (
     is_being,
 )
 from commonplace.server.oauth.rows import Rows
+from commonplace.server.observing import request_id
 from commonplace.server.rates import Rates
 from commonplace.storage.sqlite import Store
 
@@ -110,6 +115,7 @@ class OAuth:
         fetcher: Fetcher | None = None,
     ) -> None:
         self.issuer = _checked_issuer(issuer)
+        self._store = store
         self.resources = Resources(issuer, resources)
         rows = Rows(vault)
         self.reseal_in = rows.reseal_in
@@ -249,18 +255,20 @@ class OAuth:
     async def log_in(self, name: str, password: str, address: str) -> str | None:
         """The cookie of a new login, or None; OAuthError while there were too many tries."""
         account = unicodedata.normalize("NFC", name[:200])
-        wait = self.lockout.take(account, block_of(address))
-        if wait:
-            log.warning("login locked", extra={"address": address})
-            raise slow_down(wait)
-        found: Account | None = await to_thread.run_sync(
-            partial(self._accounts.verify, name, password), limiter=self._login_workers
-        )
-        if found is None:
-            log.warning("login failed", extra={"address": address})
-            return None
-        self.lockout.succeeded(account, block_of(address))
-        return await self.in_thread(self.logins.begin, found.name)
+        async with self._audited("log in", user=account, address=address) as failed:
+            wait = self.lockout.take(account, block_of(address))
+            if wait:
+                log.warning("login locked", extra={"address": address})
+                raise slow_down(wait)
+            found: Account | None = await to_thread.run_sync(
+                partial(self._accounts.verify, name, password), limiter=self._login_workers
+            )
+            if found is None:
+                log.warning("login failed", extra={"address": address})
+                failed("wrong name or password")
+                return None
+            self.lockout.succeeded(account, block_of(address))
+            return await self.in_thread(self.logins.begin, found.name)
 
     async def account(self, cookie: str) -> Account | None:
         """Who is logged in with a cookie."""
@@ -287,20 +295,21 @@ class OAuth:
             being = ""
         elif not is_being(being):
             raise invalid_request("Say which being: its id, as your list of beings shows it.")
-        code = await self.in_thread(
-            self.families.begin,
-            Allowed(
-                client=request.asked.client,
-                user=account.name,
-                space=space,
-                being=being,
-                audience=request.audience,
-                scopes=allowed,
-                redirect=request.asked.redirect.uri,
-                challenge=request.challenge,
-            ),
+        consent = Allowed(
+            client=request.asked.client,
+            user=account.name,
+            space=space,
+            being=being,
+            audience=request.audience,
+            scopes=allowed,
+            redirect=request.asked.redirect.uri,
+            challenge=request.challenge,
         )
-        log.info("allowed", extra={"client": request.asked.client.id, "user": account.name})
+        async with self._audited(
+            "allow", user=account.name, client=consent.client.id, space=space, being=being,
+            resource=request.audience.url, scopes=list(allowed),
+        ):  # fmt: skip
+            code = await self.in_thread(self.families.begin, consent)
         return self.sent_back(request.asked, {"code": code})
 
     def sent_back(self, asked: Asked, answer: Mapping[str, str]) -> str:
@@ -312,8 +321,16 @@ class OAuth:
 
     # Giving
 
-    async def exchange(self, parameters: Mapping[str, str], authorization: str | None) -> Tokens:
+    async def exchange(
+        self, parameters: Mapping[str, str], authorization: str | None, address: str = ""
+    ) -> Tokens:
         """The tokens that a request at the token endpoint gets."""
+        asked = {name: parameters.get(name, "") for name in ("grant_type", "resource", "scope")}
+        client = parameters.get("client_id", "")
+        async with self._audited("token", client=client, address=address, **asked):
+            return await self._exchange(parameters, authorization)
+
+    async def _exchange(self, parameters: Mapping[str, str], authorization: str | None) -> Tokens:
         client = await self.authenticate(parameters, authorization)
         kind = parameters.get("grant_type")
         if kind is None:
@@ -348,9 +365,10 @@ class OAuth:
 
     async def revoke(self, parameters: Mapping[str, str], authorization: str | None) -> None:
         """End a token of the client that asks; one that is not its own is left alone."""
-        client = await self.authenticate(parameters, authorization)
-        token = _needed(parameters, "token")
-        await self.in_thread(partial(self.families.revoke, token, client=client))
+        async with self._audited("revoke", client=parameters.get("client_id", "")):
+            client = await self.authenticate(parameters, authorization)
+            token = _needed(parameters, "token")
+            await self.in_thread(partial(self.families.revoke, token, client=client))
 
     async def authenticate(self, parameters: Mapping[str, str], authorization: str | None) -> str:
         """The id of the client that asks, once it has proved what it has to."""
@@ -386,9 +404,34 @@ class OAuth:
         described = check_registration(body)
         _take(self._registering, block_of(address))
         _take(self._registering_all, "all")
-        return await self.in_thread(self.clients.register, described)
+        async with self._audited("register", address=address, name=described.name):
+            return await self.in_thread(self.clients.register, described)
 
     # Other
+
+    @contextlib.asynccontextmanager
+    async def _audited(
+        self, what: str, *, user: str = "", client: str = "", address: str = "", **details: Any
+    ) -> AsyncIterator[Callable[[str], None]]:
+        """Write down what the block did, or why it was refused; never a secret of it.
+
+        The block may also say by itself that it failed.
+        """
+        begun, wrong = time.monotonic(), list[str]()
+        try:
+            yield wrong.append
+        except OAuthError as refused:
+            wrong.append(f"{refused.error}: {refused.message}")
+            raise
+        finally:
+            entry = audit.Entry(
+                request=request_id.get(), dialect="oauth", tool=what, caller=_plain(user),
+                client=_plain(client), address=address[:200], success=not wrong,
+                error="".join(wrong)[:1000], arguments=as_json(details), result="{}",
+                milliseconds=int((time.monotonic() - begun) * 1000),
+            )  # fmt: skip
+            with CancelScope(shield=True):
+                await self.in_thread(audit.append, self._store, entry)
 
     async def in_thread(self, call: Callable[..., T], *arguments: Any) -> T:
         """Run what blocks outside the event loop."""
@@ -398,6 +441,11 @@ class OAuth:
     def secure(self) -> bool:
         """Whether cookies can be kept to https."""
         return self.issuer.startswith("https://")
+
+
+def _plain(text: str) -> str:
+    """A name as one line that can be stored and shown."""
+    return ascii(text[:200])[1:-1]
 
 
 def new_cookie() -> str:
