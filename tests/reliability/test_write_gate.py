@@ -127,6 +127,7 @@ def use_everything(place: Commonplace) -> None:
     place.browse(order="importance")
     place.find_text("harbour")
     place.locate(["harbour"], lambda located: located.credit)
+    place.tally("file", kinds=["note"])
     place.similarity("a harbour", "a port")
     place.alike(first.id)
     place.settle(timeout=1)
@@ -157,6 +158,7 @@ def use_everything(place: Commonplace) -> None:
     fact = place.facts.add("Ada", "lives in", "London", memory=first.id)
     place.facts.query("Ada")
     place.facts.timeline("Ada")
+    place.facts.totals()
     place.facts.close("Ada", "lives in", "London")
     place.facts.retract(fact.id)
 
@@ -185,6 +187,7 @@ def use_everything(place: Commonplace) -> None:
         "talk", Line(speaker="Ada", text="Is it open?", session="monday")
     )
     place.conversations.history("talk")
+    place.conversations.find("talk", "harbour")
     place.conversations.of(said[0].memory.id)
     place.conversations.window(said[0].memory.id)
     place.conversations.names()

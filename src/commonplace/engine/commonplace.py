@@ -327,6 +327,11 @@ class Commonplace:
                 space, needles, _filters(filters, conditions), score, limit=checks.limit(limit)
             )
 
+    def tally(self, *names: str, kinds: Sequence[str]) -> dict[tuple[str, ...], int]:
+        """How many live memories of these kinds have the same texts in the named attrs."""
+        with self.lease() as space:
+            return memories.tally(space, names, kinds)
+
     def similarity(self, text: str, *others: str) -> list[float]:
         """Calibrated likeness of texts, 0..1, for contracts that compare one."""
         from commonplace.engine import recall
@@ -586,6 +591,11 @@ class Facts(_Part):
                 limit=checks.limit(limit),
             )  # fmt: skip
 
+    def totals(self) -> facts.Totals:
+        """How many facts there are, about how many things."""
+        with self._lease() as space:
+            return facts.totals(space)
+
     def timeline(self, entity: str | None = None, *, limit: int = 100) -> list[Fact]:
         """Facts by when they began."""
         with self._lease() as space:
@@ -783,6 +793,11 @@ class Conversations(_Part):
                 space, conversation, session=session, limit=checks.limit(limit), before=before,
                 as_of=_moment_or_none(as_of),
             )  # fmt: skip
+
+    def find(self, conversation: str, needle: str, *, limit: int = 50) -> list[Message]:
+        """Lines of a conversation that contain a text as it stands, newest first."""
+        with self._lease() as space:
+            return conversations.find(space, conversation, needle, limit=checks.limit(limit))
 
     def of(self, identity: str, *, as_of: datetime | str | None = None) -> Message:
         """The line that a memory is."""

@@ -14,6 +14,7 @@ from commonplace.engine.model import LIVE_STATES, Memory, Message, Origin
 from commonplace.engine.opened import OpenSpace
 from commonplace.errors import InvalidInput, NotFound
 from commonplace.storage.tables import MEMORIES, MESSAGES, Row
+from commonplace.text.fold import fold
 
 if TYPE_CHECKING:
     import apsw
@@ -182,6 +183,28 @@ def window(
             last,
         )
         return _joined(connection, space.name, rows)
+
+
+def find(space: OpenSpace, conversation: str, needle: str, *, limit: int) -> list[Message]:
+    """Lines of a conversation that contain a text as it stands, newest first."""
+    checks.optional(conversation, "conversation")
+    folded = fold(checks.text(needle, "needle", max_chars=1_000))
+    found: list[Message] = []
+    with space.store.read() as connection:
+        wanted = set(memories.candidates(connection, space.name, folded))
+        places = connection.execute(
+            f"SELECT memory FROM messages WHERE space = ? AND conversation = ? AND {_LIVE}"  # noqa: S608
+            " ORDER BY position DESC",
+            (space.name, conversation),
+        )
+        for num in [row[0] for row in places if row[0] in wanted]:
+            for message in MESSAGES.fetch(connection, space.name, "AND memory = ?", num):
+                line = _joined(connection, space.name, [message])
+                if line and folded in fold(line[0].memory.text):
+                    found += line
+            if len(found) >= limit:
+                break
+    return found
 
 
 def names(space: OpenSpace, *, as_of: int | None) -> list[tuple[str, int]]:

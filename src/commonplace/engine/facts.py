@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from commonplace.engine import checks
@@ -174,6 +175,35 @@ def timeline(space: OpenSpace, entity: str | None, *, limit: int) -> list[Fact]:
         rows = _rows(connection, space.name, name, "any", None)
     rows.sort(key=lambda row: (row["valid_from"] is None, row["valid_from"] or 0, row["num"]))
     return [Fact.of(row) for row in rows[:limit]]
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """How many facts there are, open and ended, about how many things, and of which sorts."""
+
+    entities: int
+    facts: int
+    open: int
+    predicates: tuple[str, ...]
+
+
+def totals(space: OpenSpace) -> Totals:
+    """Counts over all facts."""
+    with space.store.read() as connection:
+        one: Any = connection.execute(
+            "SELECT count(*), count(*) - count(valid_to) FROM facts WHERE space = ?", (space.name,)
+        ).fetchone()
+        names: Any = connection.execute(
+            "SELECT count(*) FROM (SELECT subject_key FROM facts WHERE space = ?1"
+            " UNION SELECT object_key FROM facts WHERE space = ?1)",
+            (space.name,),
+        ).fetchone()
+        verbs = connection.execute(
+            "SELECT min(predicate) FROM facts WHERE space = ? GROUP BY predicate_key"
+            " ORDER BY predicate_key",
+            (space.name,),
+        )
+        return Totals(names[0], one[0], one[1], tuple(row[0] for row in verbs))
 
 
 def _check_period(start: int | None, end: int | None) -> None:

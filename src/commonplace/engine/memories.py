@@ -519,16 +519,37 @@ def browse(
         return [Memory.of(rows[num]) for num in nums if num in rows], len(at)
 
 
+def tally(
+    space: OpenSpace, names: Sequence[str], kinds: Sequence[str]
+) -> dict[tuple[str, ...], int]:
+    """How many live memories of these kinds have the same texts in these attrs."""
+    for name in names:
+        checks.kind(name, "names")
+    for kind in kinds:
+        checks.kind(kind, "kinds")
+    columns = "".join("coalesce(json_extract(attrs, ?), ''), " for _ in names)
+    places = ", ".join(str(at) for at in range(1, len(names) + 1))
+    grouped = f" GROUP BY {places}" if names else ""
+    marks = ", ".join("?" for _ in kinds)
+    with space.store.read() as connection:
+        rows = connection.execute(
+            f"SELECT {columns}count(*) FROM memories WHERE space = ? AND kind IN ({marks})"  # noqa: S608
+            f" AND state IN ('active', 'dying'){grouped}",
+            (*(f"$.{name}" for name in names), space.name, *kinds),
+        )
+        return {tuple(str(value) for value in row[:-1]): int(row[-1]) for row in rows}
+
+
 def find_text(
     space: OpenSpace, needle: str, filters: Filters, *, limit: int
 ) -> tuple[list[Memory], int]:
     """Memories that contain the needle as it stands, newest first, and how many there are."""
     folded = fold(checks.text(needle, "needle", max_chars=1_000))
     with space.store.read() as connection:
-        candidates = _candidates(connection, space.name, folded)
+        numbers = candidates(connection, space.name, folded)
         found = []
-        for first in range(0, len(candidates), 500):
-            part = candidates[first : first + 500]
+        for first in range(0, len(numbers), 500):
+            part = numbers[first : first + 500]
             rows = MEMORIES.by_nums(connection, space.name, part)
             for num in part:
                 if num not in rows:
@@ -558,7 +579,7 @@ def _admits(connection: apsw.Connection, space: str, filters: Filters, memory: M
     return filters.admits(memory, speaker)
 
 
-def _candidates(connection: apsw.Connection, space: str, folded: str) -> list[int]:
+def candidates(connection: apsw.Connection, space: str, folded: str) -> list[int]:
     """Numbers of the memories that may contain the text, newest first."""
     grams = trigrams(folded)
     if not grams:  # shorter than three characters: nothing to look up

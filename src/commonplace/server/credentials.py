@@ -88,8 +88,10 @@ class Unauthenticated(CommonplaceError):
     code = "UNAUTHORIZED"
 
     def __init__(self, reason: str) -> None:
+        given = reason not in ("no token", "missing")
         super().__init__(
-            "The token is not accepted.", hint="Get a new one: 'commonplace token create'."
+            "The token is not accepted." if given else "No token was given.",
+            hint="Get a new one: 'commonplace token create'.",
         )
         self.reason = reason
 

@@ -78,6 +78,7 @@ DIALECTS: dict[str, Served] = {
             RestPath("/api/v2/…"),
         ),
     ),
+    "orchestrator": Served("commonplace.dialects.orchestrator", ("/mcp/v1",)),
 }
 
 

@@ -1,0 +1,53 @@
+"""What a workspace is made of beside what it remembers: agents, conversations, workflows, ….
+
+Each is a memory that is never live, so that no search brings it up, and everything else that holds
+for memories holds for it: versions, undo, backup, export.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from commonplace.engine.model import Memory
+from commonplace.errors import NotFound
+
+if TYPE_CHECKING:
+    from commonplace.engine.commonplace import Commonplace
+
+STATE = "archived"
+PAGE = 1_000
+
+
+def add(
+    memory: Commonplace, kind: str, ref: str | None, name: str, attrs: Mapping[str, Any]
+) -> Memory:
+    """A new record; a ref that is taken is a Conflict."""
+    return memory.remember(name, kind=kind, ref=ref, attrs=attrs, state=STATE, trust="inferred")
+
+
+def find(memory: Commonplace, ref: str, kind: str | None = None) -> Memory | None:
+    """A record by its ref or id."""
+    try:
+        found = memory.get(ref, count=False)
+    except NotFound:
+        return None
+    return found if found.state == STATE and kind in (None, found.kind) else None
+
+
+def change(memory: Commonplace, record: Memory, **attrs: Any) -> Memory:
+    """The record with some of its attrs changed."""
+    return memory.revise(record.id, attrs={**record.attrs, **attrs})
+
+
+def listing(memory: Commonplace, kind: str, *tags: str) -> list[Memory]:
+    """All records of a kind, oldest first."""
+    found: list[Memory] = []
+    while True:
+        page, total = memory.browse(
+            kinds=[kind], states=[STATE], tags_all=tags, order="oldest", limit=PAGE,
+            offset=len(found),
+        )  # fmt: skip
+        found += page
+        if not page or len(found) >= total:
+            return found

@@ -1,0 +1,126 @@
+"""The palace's map, computed from how many drawers lie where: pure functions of counts."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from commonplace.errors import NotFound
+
+MOST = 50
+TOP = 10
+NOT_A_NODE = ("", "general")
+
+
+@dataclass
+class Room:
+    """A room's name, in all wings that have it."""
+
+    name: str
+    wings: set[str] = field(default_factory=set)
+    halls: set[str] = field(default_factory=set)
+    count: int = 0
+
+    def as_dict(self) -> dict[str, Any]:
+        """As a tunnel is shown."""
+        return {
+            "room": self.name,
+            "wings": sorted(self.wings),
+            "halls": sorted(self.halls),
+            "count": self.count,
+        }
+
+
+Counts = Iterable[tuple[tuple[str, str, str], int]]
+"""((wing, room, hall), how many drawers)."""
+
+
+def by_wing(counts: Counts) -> list[dict[str, Any]]:
+    """Wings, those with the most drawers first."""
+    found: dict[str, int] = defaultdict(int)
+    for (wing, _, _), count in counts:
+        found[wing] += count
+    return [{"wing": wing, "count": n} for wing, n in sorted(found.items(), key=_most_first)]
+
+
+def by_room(counts: Counts, wing: str = "") -> list[dict[str, Any]]:
+    """Rooms of one wing or of all, those with the most drawers first."""
+    found: dict[tuple[str, str], int] = defaultdict(int)
+    for (where, room, _), count in counts:
+        if wing in ("", where):
+            found[where, room] += count
+    ordered = sorted(found.items(), key=_most_first)
+    return [{"wing": where, "room": room, "count": n} for (where, room), n in ordered]
+
+
+def _most_first(item: tuple[Any, int]) -> tuple[int, Any]:
+    return -item[1], item[0]
+
+
+def graph(counts: Counts) -> dict[str, Room]:
+    """The rooms that are places of their own, by name."""
+    rooms: dict[str, Room] = {}
+    for (wing, name, hall), count in counts:
+        if name in NOT_A_NODE:
+            continue
+        room = rooms.setdefault(name, Room(name))
+        room.wings.add(wing)
+        room.count += count
+        if hall:
+            room.halls.add(hall)
+    return rooms
+
+
+def traverse(rooms: dict[str, Room], start: str, hops: int) -> list[dict[str, Any]]:
+    """Rooms within so many steps, where a step leads to a room that shares a wing."""
+    if start not in rooms:
+        raise NotFound(f'graph: room "{start}" not found')
+    of_wing: dict[str, list[str]] = defaultdict(list)
+    for room in rooms.values():
+        for wing in room.wings:
+            of_wing[wing].append(room.name)
+    reached: dict[str, tuple[int, set[str]]] = {start: (0, set())}
+    waiting = deque([start])
+    while waiting:
+        here = waiting.popleft()
+        hop = reached[here][0] + 1
+        if hop > hops:
+            continue
+        for wing in rooms[here].wings:
+            for name in of_wing[wing]:
+                if name not in reached:
+                    reached[name] = (hop, set())
+                    waiting.append(name)
+                if reached[name][0] == hop:
+                    reached[name][1].add(wing)
+    ordered = sorted(reached.items(), key=lambda at: (at[1][0], -rooms[at[0]].count, at[0]))
+    return [
+        {**rooms[name].as_dict(), "hop": hop, "connected_via": sorted(via)}
+        for name, (hop, via) in ordered[:MOST]
+    ]
+
+
+def tunnels(rooms: dict[str, Room], *wings: str) -> list[Room]:
+    """Rooms that occur in two wings or more, and in each of the given ones."""
+    wanted = {wing for wing in wings if wing}
+    found = [room for room in rooms.values() if len(room.wings) > 1 and wanted <= room.wings]
+    return sorted(found, key=lambda room: (-room.count, room.name))
+
+
+def stats(rooms: dict[str, Room]) -> dict[str, Any]:
+    """How the rooms hang together."""
+    per_wing: dict[str, int] = defaultdict(int)
+    for room in rooms.values():
+        for wing in room.wings:
+            per_wing[wing] += 1
+    joining = tunnels(rooms)
+    widest = sorted(joining, key=lambda room: (-len(room.wings), -room.count, room.name))
+    return {
+        "total_rooms": len(rooms),
+        "tunnel_rooms": len(joining),
+        "total_edges": sum(len(room.wings) * (len(room.wings) - 1) // 2 for room in joining),
+        "rooms_per_wing": dict(sorted(per_wing.items())),
+        "top_tunnels": [room.as_dict() for room in widest[:TOP]],
+    }

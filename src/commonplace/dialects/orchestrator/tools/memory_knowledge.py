@@ -1,0 +1,140 @@
+"""The knowledge graph: what is true of whom, from when until when."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+from commonplace.dialects.contract import Call
+from commonplace.dialects.orchestrator import drawers
+from commonplace.dialects.orchestrator.answering import Answer, tool
+from commonplace.engine.facts import Role, key
+from commonplace.engine.model import Fact
+from commonplace.errors import InvalidInput, NotFound
+
+MOST_FACTS = 500
+MOST_EVENTS = 100
+ENTITIES = 5_000
+TRIPLES = 50_000
+_ROLES: dict[str, Role] = {"both": "any", "outgoing": "subject", "incoming": "object"}
+
+
+def shown(fact: Fact, direction: str = "") -> dict[str, Any]:
+    """A triple as it is shown; a date that nobody knows is empty."""
+    return {
+        "subject": fact.subject,
+        "predicate": fact.predicate,
+        "object": fact.object,
+        "valid_from": day(fact.valid_from),
+        "valid_to": day(fact.valid_to),
+        "direction": direction,
+        "current": fact.valid_to is None,
+    }
+
+
+def day(at: datetime | None) -> str:
+    """A date, with its time only if it has one."""
+    if at is None:
+        return ""
+    if (at.hour, at.minute, at.second, at.microsecond) == (0, 0, 0, 0):
+        return f"{at:%Y-%m-%d}"
+    return at.isoformat().replace("+00:00", "Z")
+
+
+@tool("read", {"entity": "", "results": [], "count": 0})
+def memory_kg_query(
+    call: Call,
+    *,
+    entity: Annotated[str, "Of whom or what."],
+    as_of: Annotated[str, "Only what was true on this date (YYYY-MM-DD)."] = "",
+    direction: Annotated[str, "outgoing, incoming or both."] = "both",
+) -> Answer:
+    """Query what is known of a person or thing, optionally as of a date."""
+    role = _ROLES.get(direction or "both")
+    if role is None:
+        raise InvalidInput("direction must be outgoing, incoming or both")
+    facts = call.memory.facts.query(entity, role=role, true_at=as_of or None, limit=MOST_FACTS)
+    name = key(entity)
+    results = [
+        shown(fact, "outgoing" if role != "object" and key(fact.subject) == name else "incoming")
+        for fact in facts
+    ]
+    return {"entity": entity, "results": results, "count": len(results)}
+
+
+@tool("write", {"triple_id": "", "info": ""}, idempotent=True)
+def memory_kg_add(
+    call: Call,
+    *,
+    subject: Annotated[str, "Who or what."],
+    predicate: Annotated[str, "The relation, such as works_at."],
+    object: Annotated[str, "To whom or what."],
+    valid_from: Annotated[str, "Since when it is true (YYYY-MM-DD)."] = "",
+    source_closet: Annotated[str, "The drawer that says so."] = "",
+) -> Answer:
+    """Add a fact to the knowledge graph: subject, predicate, object."""
+    facts = call.memory.facts
+    _check_room(call, subject, predicate, object)
+    attrs = {"source_closet": source_closet} if source_closet else None
+    source = drawers.named(call.memory, source_closet) if source_closet else None
+    fact = facts.add(
+        subject, predicate, object, valid_from=valid_from or None, attrs=attrs,
+        memory=source.id if source else None,
+    )  # fmt: skip
+    return {"triple_id": fact.id, "info": "triple added"}
+
+
+def _check_room(call: Call, subject: str, predicate: str, object: str) -> None:
+    """Refuse a triple or an entity too many; one that is there already is none."""
+    facts = call.memory.facts
+    totals = facts.totals()
+    if totals.facts < TRIPLES and totals.entities + 2 <= ENTITIES:
+        return
+    wanted = key(object)
+    known = facts.query(subject, role="subject", predicate=predicate, limit=MOST_FACTS)
+    if any(fact.valid_to is None and key(fact.object) == wanted for fact in known):
+        return
+    if totals.facts >= TRIPLES:
+        raise InvalidInput(f"the workspace has {TRIPLES} triples, the most it may have")
+    new = {key(name) for name in (subject, object) if not facts.query(name, limit=1)}
+    if totals.entities + len(new) > ENTITIES:
+        raise InvalidInput(f"the workspace may have {ENTITIES} entities, and has {totals.entities}")
+
+
+@tool("write", {"info": ""}, idempotent=True)
+def memory_kg_invalidate(
+    call: Call,
+    *,
+    subject: Annotated[str, "Who or what."],
+    predicate: Annotated[str, "The relation."],
+    object: Annotated[str, "To whom or what."],
+    ended: Annotated[str, "Until when it was true (YYYY-MM-DD); today if not given."] = "",
+) -> Answer:
+    """Mark a fact as no longer true. It stays known that it was."""
+    at = ended or f"{datetime.now(UTC):%Y-%m-%d}"
+    if not call.memory.facts.close(subject, predicate, object, ended=at):
+        raise NotFound("no open triple matched, nothing was invalidated")
+    return {"info": "triple invalidated"}
+
+
+@tool("read", {"events": [], "count": 0})
+def memory_kg_timeline(call: Call, *, entity: Annotated[str, "Only of this one."] = "") -> Answer:
+    """List facts by when they began, optionally of one person or thing."""
+    events = [shown(fact) for fact in call.memory.facts.timeline(entity or None, limit=MOST_EVENTS)]
+    return {"events": events, "count": len(events)}
+
+
+@tool(
+    "read",
+    {"entities": 0, "triples": 0, "current_facts": 0, "expired_facts": 0, "relationship_types": []},
+)  # fmt: skip
+def memory_kg_stats(call: Call) -> Answer:
+    """Get statistics of the knowledge graph: entities, triples, current and expired facts."""
+    totals = call.memory.facts.totals()
+    return {
+        "entities": totals.entities,
+        "triples": totals.facts,
+        "current_facts": totals.open,
+        "expired_facts": totals.facts - totals.open,
+        "relationship_types": list(totals.predicates),
+    }
