@@ -85,7 +85,7 @@ def good(call: str, world: dict[str, str]) -> dict[str, Any]:
         "clusters": {"identity": world["cluster"], "name": "c", "memory": world["one"],
                      "*members": [world["two"]]},
         "artifacts": {"name": "/p", "content": "c", "outcome": "approved"},
-        "conversations": {"conversation": "talk", "identity": world["line"],
+        "conversations": {"conversation": "talk", "identity": world["line"], "needle": "tea",
                           "*lines": [Line(speaker="s", text="t")]},
         "events": {"kind": "k"},
         "history": {"identity": world["one"]},
@@ -100,6 +100,7 @@ def good(call: str, world: dict[str, str]) -> dict[str, Any]:
         "identity": world["one"], "text": "t", "drafts": [Draft(text="t")], "trust": "stated",
         "*identities": [world["archived" if method == "restore" else "two"]], "query": "tea",
         "needle": "tea", "*others": ["t"], "space": "elsewhere", "name": "unit",
+        "*names": ["wing"], "kinds": ["note"],
     }  # fmt: skip
 
 

@@ -12,7 +12,17 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from commonplace.cli import INTERRUPTED, access, connect, credit, hooks, memories, servers, stores
+from commonplace.cli import (
+    INTERRUPTED,
+    access,
+    connect,
+    credit,
+    hooks,
+    memories,
+    servers,
+    stores,
+    workspaces,
+)
 from commonplace.cli.terminal import visible
 from commonplace.errors import (
     CommonplaceError,
@@ -113,7 +123,13 @@ def _start(
 
 for command in (*servers.COMMANDS, *connect.COMMANDS, *memories.COMMANDS, *stores.COMMANDS):
     app.command(name=command.__name__.rstrip("_"))(command)
-for name, group in {**servers.GROUPS, **access.GROUPS, **hooks.GROUPS, **credit.GROUPS}.items():
+for name, group in {
+    **servers.GROUPS,
+    **access.GROUPS,
+    **hooks.GROUPS,
+    **credit.GROUPS,
+    **workspaces.GROUPS,
+}.items():
     app.add_typer(group, name=name)
 
 

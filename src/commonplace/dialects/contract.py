@@ -88,6 +88,8 @@ class Tool:
     open_world: bool = False
     response_bytes: int | None = None
     """The most that its answer may have, where that is not the usual."""
+    response_bytes: int = 1_048_576
+    """How large its answer may be."""
 
     def named(self, name: str) -> Tool:
         """The same tool under another name."""

@@ -525,17 +525,16 @@ def tally(
     """How many live memories of these kinds have the same texts in these attrs."""
     for name in names:
         checks.kind(name, "names")
-    for kind in kinds:
-        checks.kind(kind, "kinds")
+    wanted = [checks.kind(kind, "kinds") for kind in checks.listed(kinds, "kinds")]
     columns = "".join("coalesce(json_extract(attrs, ?), ''), " for _ in names)
     places = ", ".join(str(at) for at in range(1, len(names) + 1))
     grouped = f" GROUP BY {places}" if names else ""
-    marks = ", ".join("?" for _ in kinds)
+    marks = ", ".join("?" for _ in wanted)
     with space.store.read() as connection:
         rows = connection.execute(
             f"SELECT {columns}count(*) FROM memories WHERE space = ? AND kind IN ({marks})"  # noqa: S608
             f" AND state IN ('active', 'dying'){grouped}",
-            (*(f"$.{name}" for name in names), space.name, *kinds),
+            (*(f"$.{name}" for name in names), space.name, *wanted),
         )
         return {tuple(str(value) for value in row[:-1]): int(row[-1]) for row in rows}
 

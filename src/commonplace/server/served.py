@@ -78,7 +78,11 @@ DIALECTS: dict[str, Served] = {
             RestPath("/api/v2/…"),
         ),
     ),
-    "orchestrator": Served("commonplace.dialects.orchestrator", ("/mcp/v1",)),
+    "orchestrator": Served(
+        "commonplace.dialects.orchestrator",
+        ("/mcp/v1",),
+        (RestPath("/v1/workspaces"), RestPath("/v1/workspaces/…")),
+    ),
 }
 
 

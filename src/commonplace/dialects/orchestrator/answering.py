@@ -42,6 +42,7 @@ def tool(
     idempotent: bool = False,
     open_world: bool = False,
     lists: bool = True,
+    response_bytes: int = 1_048_576,
 ) -> Callable[[Function], Function]:
     """Make a tool of a function; without `lists`, an operation that only REST routes use."""
 
@@ -77,6 +78,7 @@ def tool(
             destructive=destructive,
             idempotent=idempotent,
             open_world=open_world,
+            response_bytes=response_bytes,
         )
         function.__dict__["tool" if lists else "operation"] = made
         return function
@@ -180,7 +182,8 @@ def _told(tool: Tool, error: CommonplaceError) -> str:
     required = tool.input.get("required", [])
     if error.field in required and error.message.startswith(f"{error.field} is required"):
         return needed(required)
-    return str(error)
+    # The contract's own sentences have no full stop, and nothing is said after them.
+    return str(error) if error.message.endswith(".") else error.message
 
 
 def refuse(status: int, code: str, message: str, request: str) -> dict[str, Any] | str:

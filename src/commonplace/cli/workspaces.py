@@ -1,0 +1,213 @@
+"""Commands about the orchestrator's workspaces: who is in one, and what was said there."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from commonplace.cli import options
+from commonplace.cli.options import AsJson, Data
+from commonplace.cli.terminal import emit, note, one_line, say
+from commonplace.errors import Conflict
+
+workspace = typer.Typer(
+    help="Workspaces of the orchestrator: their people, agents and conversations.",
+    rich_markup_mode=None,
+)
+GROUPS = {"workspace": workspace}
+
+Workspace = Annotated[str, typer.Argument(metavar="WORKSPACE", help="Its id.")]
+Name = Annotated[str, typer.Option("--name", metavar="TEXT", help="What it is called.")]
+
+
+def _show(rows: list[dict[str, Any]], as_json: bool, *columns: str) -> None:
+    for row in rows:
+        if as_json:
+            emit(row)
+        else:
+            say("  ".join(one_line(str(row.get(column, "")), 60) for column in columns))
+    if not rows:
+        raise typer.Exit(1)
+
+
+@workspace.command("create")
+def create_workspace(
+    identity: Workspace,
+    name: Name = "",
+    user: Annotated[str, typer.Option("--user", metavar="ID", help="Its first user.")] = "local",
+    email: Annotated[str, typer.Option("--email", metavar="ADDRESS", help="Their address.")] = "",
+    data: Data = None,
+    as_json: AsJson = False,
+) -> None:
+    """Found a workspace with its first user and agents.
+
+    \b
+      commonplace workspace create acme --user anna --email anna@example.org
+      commonplace token create --dialect orchestrator --space acme --user anna
+    """
+    from commonplace.dialects.orchestrator import records, workspaces
+
+    with options.memory(data, identity, create=True) as memory:
+        if records.find(memory, workspaces.WORKSPACE_REF) is not None:
+            raise Conflict(
+                f"There is a workspace {identity} already.",
+                hint=f"See 'commonplace workspace agents {identity}'.",
+            )
+        with memory.unit("create workspace"):
+            record = workspaces.founded(memory, identity=identity, name=name)
+            workspaces.add_person(memory, user, {"email": email})
+        shown = workspaces.shown(record)
+    if as_json:
+        emit(shown)
+    else:
+        say(f"workspace {identity} is there, with {user} and three agents")
+        note(
+            f"Next: commonplace token create --dialect orchestrator --space {identity}"
+            f" --user {user}"
+        )
+
+
+@workspace.command("list")
+def list_workspaces(data: Data = None, as_json: AsJson = False) -> None:
+    """The workspaces there are."""
+    from commonplace.dialects.orchestrator.tools.workspace import all_workspaces
+    from commonplace.engine.commonplace import Commonplace
+
+    with options.library(data) as library:
+        found = all_workspaces(Commonplace(library=library))
+    _show(found, as_json, "id", "name", "created_at")
+
+
+@workspace.command("add-user")
+def add_user(
+    identity: Workspace,
+    user: Annotated[str, typer.Argument(metavar="USER", help="Their id, as in their token.")],
+    email: Annotated[str, typer.Option("--email", help="Their address.")] = "",
+    nickname: Annotated[str, typer.Option("--nickname", help="What they are called.")] = "",
+    name: Name = "",
+    surname: Annotated[str, typer.Option("--surname", help="Their family's name.")] = "",
+    country_code: Annotated[str, typer.Option("--country-code", help="Such as DE.")] = "",
+    language: Annotated[str, typer.Option("--language", help="Such as en.")] = "",
+    currency: Annotated[str, typer.Option("--currency", help="Such as EUR.")] = "",
+    theme: Annotated[str, typer.Option("--theme", help="light or dark.")] = "",
+    data: Data = None,
+    as_json: AsJson = False,
+) -> None:
+    """Give somebody a profile in a workspace, or change it."""
+    from commonplace.dialects.orchestrator import workspaces
+
+    about = {
+        "email": email, "nickname": nickname, "name": name, "surname": surname,
+        "country_code": country_code, "language": language, "currency": currency, "theme": theme,
+    }  # fmt: skip
+    with options.memory(data, identity) as memory:
+        record = workspaces.add_person(memory, user, about)
+        shown = workspaces.profile(record, preferences=True)
+    _show([shown], as_json, "id", "name", "email")
+
+
+@workspace.command("users")
+def list_users(identity: Workspace, data: Data = None, as_json: AsJson = False) -> None:
+    """Everybody who has a profile in a workspace."""
+    from commonplace.dialects.orchestrator import workspaces
+
+    with options.memory(data, identity) as memory:
+        people = workspaces.people(memory)
+        found = [workspaces.profile(person, preferences=True) for person in people]
+    _show(found, as_json, "id", "name", "email")
+
+
+@workspace.command("add-agent")
+def add_agent(
+    identity: Workspace,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What it is called.")],
+    slug: Annotated[str, typer.Option("--slug", help="Its short name; made of the name.")] = "",
+    role: Annotated[str, typer.Option("--role", metavar="manager|sub-agent")] = "sub-agent",
+    system_prompt: Annotated[str, typer.Option("--system-prompt", help="What it is told.")] = "",
+    model: Annotated[str, typer.Option("--model", help="Its model, if not the usual one.")] = "",
+    data: Data = None,
+    as_json: AsJson = False,
+) -> None:
+    """Give a workspace another agent."""
+    from commonplace.dialects.orchestrator import workspaces
+
+    with options.memory(data, identity) as memory, memory.unit("add agent"):
+        agent = workspaces.add_agent(
+            memory, name, slug=slug, role=role, system_prompt=system_prompt, model=model
+        )
+    _show([agent.as_dict()], as_json, "slug", "role", "name", "id")
+
+
+@workspace.command("agents")
+def list_agents(identity: Workspace, data: Data = None, as_json: AsJson = False) -> None:
+    """The agents of a workspace."""
+    from commonplace.dialects.orchestrator import workspaces
+
+    with options.memory(data, identity) as memory:
+        found = [agent.as_dict() for agent in workspaces.agents(memory)]
+    _show(found, as_json, "slug", "role", "name", "id")
+
+
+@workspace.command("add-conversation")
+def add_conversation(
+    identity: Workspace,
+    title: Annotated[str, typer.Argument(metavar="TITLE", help="What it is about.")],
+    agent: Annotated[str, typer.Option("--agent", metavar="SLUG", help="With one agent.")] = "",
+    data: Data = None,
+    as_json: AsJson = False,
+) -> None:
+    """Begin a conversation in a workspace."""
+    from commonplace.dialects.orchestrator import workspaces
+
+    with options.memory(data, identity) as memory:
+        sort = "agent" if agent else "swarm"
+        record = workspaces.add_conversation(memory, title, type=sort, agent_slug=agent)
+        shown = workspaces.shown_conversation(record, record.created_at)
+    _show([shown], as_json, "id", "title")
+
+
+@workspace.command("conversations")
+def list_conversations(identity: Workspace, data: Data = None, as_json: AsJson = False) -> None:
+    """The conversations of a workspace."""
+    from commonplace.dialects.orchestrator import workspaces
+
+    with options.memory(data, identity) as memory:
+        found = workspaces.conversations(memory)
+    _show(list(found), as_json, "id", "updated_at", "title")
+
+
+@workspace.command("say")
+def say_something(
+    identity: Workspace,
+    conversation: Annotated[str, typer.Argument(metavar="CONVERSATION", help="Its id.")],
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="What is said.")],
+    agent: Annotated[str, typer.Option("--agent", metavar="SLUG", help="Said by an agent.")] = "",
+    data: Data = None,
+    as_json: AsJson = False,
+) -> None:
+    """Add a message to a conversation."""
+    from commonplace.dialects.orchestrator import workspaces
+
+    with options.memory(data, identity) as memory:
+        speaker = workspaces.agent_named(memory, slug=agent).slug if agent else workspaces.USER
+        shown = workspaces.shown_message(workspaces.say(memory, conversation, speaker, text))
+    _show([shown], as_json, "id", "role", "text")
+
+
+@workspace.command("messages")
+def list_messages(
+    identity: Workspace,
+    conversation: Annotated[str, typer.Argument(metavar="CONVERSATION", help="Its id.")],
+    limit: Annotated[int, typer.Option("--limit", help="How many.")] = 50,
+    data: Data = None,
+    as_json: AsJson = False,
+) -> None:
+    """The newest messages of a conversation, the oldest of them first."""
+    from commonplace.dialects.orchestrator import workspaces
+
+    with options.memory(data, identity) as memory:
+        record = workspaces.conversation(memory, conversation)
+        lines = memory.conversations.history(record.id, limit=limit)
+        found = [workspaces.shown_message(line) for line in lines]
+    _show(list(found), as_json, "created_at", "role", "text")
