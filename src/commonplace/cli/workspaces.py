@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from commonplace.cli import options
 from commonplace.cli.options import AsJson, Data
-from commonplace.cli.terminal import emit, note, one_line, say
+from commonplace.cli.terminal import emit, note, one_line, progress, say
 from commonplace.errors import Conflict
 
 workspace = typer.Typer(
@@ -211,3 +212,38 @@ def list_messages(
         lines = memory.conversations.history(record.id, limit=limit)
         found = [workspaces.shown_message(line) for line in lines]
     _show(list(found), as_json, "created_at", "role", "text")
+
+
+@workspace.command("import")
+def import_palace(
+    identity: Workspace,
+    source: Annotated[
+        Path,
+        typer.Argument(metavar="PATH", help="A MemPalace's directory, Chroma file, or export."),
+    ],
+    data: Data = None,
+    as_json: AsJson = False,
+) -> None:
+    """Bring a MemPalace over: drawers, diaries, the knowledge graph, its identity.
+
+    The source is only read. Again, it adds what is new.
+
+    \b
+      commonplace workspace import acme ~/.mempalace/palace
+    """
+    from commonplace.dialects.orchestrator import importing
+
+    with options.memory(data, identity, create=True) as memory, progress("importing") as tell:
+        report = importing.bring(memory, source.expanduser(), tell)
+    if as_json:
+        emit(report.as_dict())
+        return
+    for name, counts in (("drawers", report.drawers), ("triples", report.triples)):
+        say(
+            f"{name}: {counts.found} found, {counts.added} added, {counts.unchanged} unchanged,"
+            f" {len(counts.left_out)} left out"
+        )
+        for problem in counts.left_out[:20]:
+            note(f"  left out: {problem}")
+    if report.identity:
+        say("identity: added")

@@ -1,0 +1,265 @@
+"""A MemPalace brought over: its Chroma store, its knowledge graph, its export."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commonplace.cli import app
+from commonplace.dialects.orchestrator import importing
+from commonplace.errors import InvalidInput, NotFound
+
+from .conftest import Workspace
+
+# Chroma's tables as its own migrations make them, as far as a palace uses them.
+CHROMA = """
+CREATE TABLE collections (id TEXT PRIMARY KEY, name TEXT NOT NULL, dimension INTEGER);
+CREATE TABLE segments (id TEXT PRIMARY KEY, type TEXT, scope TEXT, collection TEXT NOT NULL);
+CREATE TABLE embeddings (
+  id INTEGER PRIMARY KEY, segment_id TEXT NOT NULL, embedding_id TEXT NOT NULL,
+  seq_id BLOB NOT NULL, created_at TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP,
+  UNIQUE (segment_id, embedding_id)
+);
+CREATE TABLE embedding_metadata (
+  id INTEGER REFERENCES embeddings(id), key TEXT NOT NULL, string_value TEXT, int_value INTEGER,
+  float_value REAL, bool_value INTEGER, PRIMARY KEY (id, key)
+);
+CREATE VIRTUAL TABLE embedding_fulltext_search USING fts5(string_value, tokenize='trigram');
+"""
+FIRST = "drawer_wing0_room0_" + "0" * 16
+GRAPH = """
+CREATE TABLE entities (id TEXT PRIMARY KEY, name TEXT NOT NULL, type TEXT DEFAULT 'unknown',
+  properties TEXT DEFAULT '{}', created_at TEXT DEFAULT CURRENT_TIMESTAMP);
+CREATE TABLE triples (id TEXT PRIMARY KEY, subject TEXT NOT NULL, predicate TEXT NOT NULL,
+  object TEXT NOT NULL, valid_from TEXT, valid_to TEXT, confidence REAL DEFAULT 1.0,
+  source_closet TEXT, source_file TEXT, extracted_at TEXT DEFAULT CURRENT_TIMESTAMP);
+"""
+
+
+def put_drawers(file: Path, drawers: list[dict[str, Any]], collection: str) -> None:
+    with sqlite3.connect(file) as store:
+        store.execute("INSERT INTO collections VALUES (?, ?, 384)", (f"c-{collection}", collection))
+        for scope in ("METADATA", "VECTOR"):
+            store.execute(
+                "INSERT INTO segments VALUES (?, '', ?, ?)",
+                (f"{scope}-{collection}", scope, f"c-{collection}"),
+            )
+        for drawer in drawers:
+            row = store.execute(
+                "INSERT INTO embeddings (segment_id, embedding_id, seq_id) VALUES (?, ?, 1)",
+                (f"METADATA-{collection}", drawer["id"]),
+            ).lastrowid
+            about = {"chroma:document": drawer["content"], **drawer["about"]}
+            for name, value in about.items():
+                column = {str: "string", int: "int", float: "float", bool: "bool"}[type(value)]
+                store.execute(
+                    f"INSERT INTO embedding_metadata (id, key, {column}_value) VALUES (?, ?, ?)",
+                    (row, name, value),
+                )
+    store.close()
+
+
+def palace_at(folder: Path, drawers: int = 500) -> list[dict[str, Any]]:
+    """A store as MemPalace leaves it."""
+    folder.mkdir()
+    made: list[dict[str, Any]] = [
+        {
+            "id": f"drawer_wing{n % 7}_room{n % 13}_{n:016x}",
+            "content": f"Drawer number {n}.\n\nIt has a second paragraph, “quoted”.",
+            "about": {
+                "wing": f"wing{n % 7}", "room": f"room{n % 13}", "hall": "hall_facts",
+                "source_file": f"/home/anna/notes/{n}.md", "chunk_index": n, "added_by": "miner",
+                "filed_at": f"2025-03-{n % 28 + 1:02}T10:00:00",
+            },
+        }
+        for n in range(drawers)
+    ]  # fmt: skip
+    made.append(
+        {
+            "id": "diary_wing_claude_1",
+            "content": "SESSION: built the palace.",
+            "about": {"wing": "wing_claude", "room": "diary", "hall": "hall_diary",
+                      "topic": "building", "type": "diary_entry", "agent": "claude",
+                      "filed_at": "2025-04-01T09:30:00.123456"},
+        }
+    )  # fmt: skip
+    with sqlite3.connect(folder / importing.CHROMA) as store:
+        store.executescript(CHROMA)
+    store.close()
+    put_drawers(folder / importing.CHROMA, made, "mempalace_drawers")
+    other = {"id": "closet_1", "content": "an index line", "about": {"wing": "w", "room": "r"}}
+    put_drawers(folder / importing.CHROMA, [other], "mempalace_closets")
+    return made
+
+
+def graph_at(folder: Path) -> None:
+    with sqlite3.connect(folder / importing.GRAPH) as store:
+        store.executescript(GRAPH)
+        for name in ("Max", "Acme", "Globex", "Chess"):
+            store.execute("INSERT INTO entities (id, name) VALUES (?, ?)", (name.lower(), name))
+        store.executemany(
+            "INSERT INTO triples (id, subject, predicate, object, valid_from, valid_to,"
+            " source_closet) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            [
+                ("t1", "max", "works_at", "acme", "2024-01-01", "2024-06-30", None),
+                ("t2", "max", "works_at", "globex", "2024-07-01", None, FIRST),
+                ("t3", "max", "plays", "chess", None, None, None),
+                ("t4", "max", "plays", "chess", "2020", "2021-01-01", None),
+            ],
+        )  # fmt: skip
+    store.close()
+
+
+def counted(drawers: list[dict[str, Any]]) -> Counter[tuple[str, str]]:
+    return Counter((one["about"]["wing"], one["about"]["room"]) for one in drawers)
+
+
+def test_a_store_is_brought_over_whole(workspace: Workspace, tmp_path: Path) -> None:
+    source = palace_at(tmp_path / "palace")
+    graph_at(tmp_path / "palace")
+    (tmp_path / "palace" / "identity.txt").write_text("I am Atlas, Anna's assistant.\n")
+    told: list[tuple[int, int]] = []
+    report = importing.bring(
+        workspace.memory, tmp_path / "palace", lambda done, total: told.append((done, total))
+    )
+    assert (report.drawers.found, report.drawers.added) == (501, 501)
+    assert (report.triples.found, report.triples.added, report.identity) == (4, 4, True)
+    assert told == sorted(told) and told[-1] == (505, 505)
+    status = workspace.value("memory_status")
+    assert status["total_drawers"] == len(source)
+    rooms = {(one["wing"], one["room"]): one["count"] for one in status["rooms"]}
+    assert rooms == counted(source)
+    one = workspace.memory.get(source[3]["id"])
+    assert one.text == source[3]["content"]
+    assert one.created_at.isoformat() == "2025-03-04T10:00:00+00:00"
+    assert one.attrs["mempalace"]["chunk_index"] == 3
+    assert one.attrs["source_file"] == "/home/anna/notes/3.md"
+    (entry,) = workspace.value("memory_diary_read", agent_name="claude")["entries"]
+    assert (entry["content"], entry["hall"]) == ("SESSION: built the palace.", "building")
+    found = workspace.value("memory_search", query="Drawer number 17", wing="wing3")["results"]
+    assert source[17]["id"] in {each["id"] for each in found}
+
+
+def test_again_it_adds_nothing_and_later_only_what_is_new(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    palace_at(tmp_path / "palace", drawers=50)
+    graph_at(tmp_path / "palace")
+    importing.bring(workspace.memory, tmp_path / "palace")
+    workspace.value("memory_delete_drawer", drawer_id=FIRST)
+    again = importing.bring(workspace.memory, tmp_path / "palace")
+    assert (again.drawers.added, again.drawers.unchanged) == (0, 51)
+    assert (again.triples.added, again.triples.unchanged) == (0, 4)
+    assert workspace.value("memory_status")["total_drawers"] == 50  # what was deleted stays so
+    with sqlite3.connect(tmp_path / "palace" / importing.CHROMA) as store:
+        row = store.execute(
+            "INSERT INTO embeddings (segment_id, embedding_id, seq_id) VALUES (?, 'new', 1)",
+            ("METADATA-mempalace_drawers",),
+        ).lastrowid
+        store.execute(
+            "INSERT INTO embedding_metadata (id, key, string_value) VALUES (?, ?, ?)",
+            (row, "chroma:document", "A new drawer without an address."),
+        )
+    store.close()
+    later = importing.bring(workspace.memory, tmp_path / "palace")
+    assert (later.drawers.added, later.drawers.unchanged) == (1, 51)
+    assert workspace.memory.get("new").attrs["wing"] == "unknown"
+
+
+def test_the_knowledge_graph_keeps_its_validity(workspace: Workspace, tmp_path: Path) -> None:
+    palace_at(tmp_path / "palace", drawers=1)
+    graph_at(tmp_path / "palace")
+    importing.bring(workspace.memory, tmp_path / "palace")
+    assert workspace.value("memory_kg_stats") == {
+        "entities": 4, "triples": 4, "current_facts": 2, "expired_facts": 2,
+        "relationship_types": ["plays", "works_at"],
+    }  # fmt: skip
+    then = workspace.value("memory_kg_query", entity="Max", as_of="2024-03-01")["results"]
+    assert {(one["object"], one["current"]) for one in then} == {("Acme", False), ("Chess", True)}
+    globex = workspace.memory.facts.query("Globex")[0]
+    assert globex.memory == workspace.memory.get(FIRST).id
+
+
+def test_what_is_empty_is_left_out_and_told(workspace: Workspace, tmp_path: Path) -> None:
+    folder = tmp_path / "palace"
+    folder.mkdir()
+    with sqlite3.connect(folder / importing.CHROMA) as store:
+        store.executescript(CHROMA)
+    store.close()
+    put_drawers(
+        folder / importing.CHROMA,
+        [{"id": "empty", "content": " ", "about": {"wing": "w"}}],
+        "mempalace_drawers",
+    )
+    report = importing.bring(workspace.memory, folder / importing.CHROMA)
+    assert report.drawers.left_out == ["empty: it is empty"]
+
+
+EXPORT = """# wing0 / room0
+
+## drawer_one
+
+> First line.
+>\x20
+> ## not a heading
+> | Field | Value |
+
+| Field | Value |
+|-------|-------|
+| Source | notes.md |
+| Filed | 2025-03-01T10:00:00 |
+| Added by | miner |
+
+---
+
+## drawer_two
+
+> Second.
+
+| Field | Value |
+|-------|-------|
+| Source | unknown |
+| Filed | unknown |
+| Added by | unknown |
+
+---
+
+"""
+
+
+def test_an_export_is_brought_over(workspace: Workspace, tmp_path: Path) -> None:
+    (tmp_path / "export" / "wing0").mkdir(parents=True)
+    (tmp_path / "export" / "index.md").write_text("# Palace Export\n")
+    (tmp_path / "export" / "wing0" / "room0.md").write_text(EXPORT)
+    report = importing.bring(workspace.memory, tmp_path / "export")
+    assert (report.drawers.found, report.drawers.added) == (2, 2)
+    one = workspace.memory.get("drawer_one")
+    assert one.text == "First line.\n\n## not a heading\n| Field | Value |"
+    assert (one.attrs["wing"], one.attrs["source_file"]) == ("wing0", "notes.md")
+    assert "source_file" not in workspace.memory.get("drawer_two").attrs
+    assert importing.bring(workspace.memory, tmp_path / "export").drawers.unchanged == 2
+
+
+def test_what_is_no_palace_is_refused(workspace: Workspace, tmp_path: Path) -> None:
+    with pytest.raises(NotFound):
+        importing.bring(workspace.memory, tmp_path)
+    with sqlite3.connect(tmp_path / "other.db") as store:
+        store.execute("CREATE TABLE something (x)")
+    store.close()
+    with pytest.raises(InvalidInput):
+        importing.bring(workspace.memory, tmp_path / "other.db")
+
+
+def test_the_command_imports_and_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    palace_at(tmp_path / "palace", drawers=20)
+    command = ["workspace", "import", "acme", str(tmp_path / "palace"), "--data", str(tmp_path)]
+    assert app.run([*command, "--json"]) == 0
+    counts = json.loads(capsys.readouterr().out)["drawers"]
+    assert counts == {"found": 21, "added": 21, "unchanged": 0, "left_out": []}
+    assert app.run(command) == 0
+    assert "21 found, 0 added, 21 unchanged" in capsys.readouterr().out
