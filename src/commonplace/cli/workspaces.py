@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,6 +12,9 @@ from commonplace.cli import options
 from commonplace.cli.options import AsJson, Data
 from commonplace.cli.terminal import emit, note, one_line, progress, say
 from commonplace.errors import Conflict
+
+if TYPE_CHECKING:
+    from commonplace.engine.commonplace import Commonplace
 
 workspace = typer.Typer(
     help="Workspaces of the orchestrator: their people, agents and conversations.",
@@ -247,3 +251,56 @@ def import_palace(
             note(f"  left out: {problem}")
     if report.identity:
         say("identity: added")
+
+
+Execution = Annotated[str, typer.Argument(metavar="EXECUTION", help="Its id.")]
+
+
+@workspace.command("execution")
+def show_execution(
+    identity: Workspace, execution: Execution, data: Data = None, as_json: AsJson = False
+) -> None:
+    """How far a workflow's execution is."""
+    _act_on(identity, execution, data, as_json)
+
+
+@workspace.command("approve")
+def approve(
+    identity: Workspace, execution: Execution, data: Data = None, as_json: AsJson = False
+) -> None:
+    """Let a workflow go on that waits for approval."""
+    from commonplace.dialects.orchestrator import workflows
+
+    _act_on(identity, execution, data, as_json, workflows.approve)
+
+
+@workspace.command("cancel")
+def cancel(
+    identity: Workspace, execution: Execution, data: Data = None, as_json: AsJson = False
+) -> None:
+    """End a workflow's execution."""
+    from commonplace.dialects.orchestrator import workflows
+
+    _act_on(identity, execution, data, as_json, workflows.cancel)
+
+
+def _act_on(
+    identity: str,
+    execution: str,
+    data: Path | None,
+    as_json: bool,
+    act: Callable[[Commonplace, str], None] | None = None,
+) -> None:
+    from commonplace.dialects.orchestrator import workflows
+
+    with options.memory(data, identity) as memory:
+        if act is not None:
+            with memory.unit(f"{act.__name__} workflow"):
+                act(memory, execution)
+        shown = workflows.status(memory, execution)
+    if as_json:
+        emit(shown)
+        return
+    say(f"{shown['status']}  {shown['current_step']} steps over  {shown['error']}".rstrip())
+    for step in shown["steps"]:
+        say(f"  {step['step_index']}  {step['status']}  {step['agent_slug']}  {step['step_name']}")

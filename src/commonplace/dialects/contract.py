@@ -88,6 +88,9 @@ class Tool:
     open_world: bool = False
     response_bytes: int | None = None
     """The most that its answer may have, where that is not the usual."""
+    stepwise: bool = False
+    """It takes long and commits in steps of its own, the audit row with the last; it keeps to
+    its own time, and is not given up."""
     response_bytes: int = 1_048_576
     """How large its answer may be."""
 
@@ -191,6 +194,10 @@ class Setting:
     space: str | None = None
     """The one space of a stdio server; None for all that the library has."""
     environ: Mapping[str, str]
+    perform: Callable[[Caller, Circumstances, str, str, Mapping[str, Any]], Any] | None = None
+    """The gate's own, for agents that are run here: as whom, how, of which dialect, which tool."""
+    prefix: str = ""
+    """What the tools' names begin with."""
 
 
 Refuse = Callable[[int, str, str, str], "dict[str, Any] | str"]

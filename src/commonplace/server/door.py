@@ -47,7 +47,7 @@ DEPTH = 64
 FAILURES_A_MINUTE = 30
 BODY_SECONDS = 30.0  # in which a body must have come
 MOST_CALLS = 100  # in one message: each that is refused is written down
-TOLD = ("x-conversation-id",)  # headers that a dialect's handlers may look at
+HANDED_ON = ("x-conversation-id",)  # headers that contracts go by
 METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 # A string that does not end is one to the end: it is looked at once, not once for each quote in it.
 _MARKS = re.compile(rb'"(?:[^"\\]|\\.)*+"?|[\[\]{}]', re.DOTALL)
@@ -419,7 +419,7 @@ class _Visit:
             session=self.header("mcp-session-id")[:200],
             address=self.address,
             idempotency_key=self.header("idempotency-key"),
-            headers={name: value for name in TOLD if (value := self.header(name)[:500])},
+            headers={name: value for name in HANDED_ON if (value := self.header(name))},
         )
 
     def beings(self) -> list[str]:

@@ -169,6 +169,11 @@ class Gate:
             return False
         return operation.tool.scope in caller.scopes
 
+    def stepwise(self, dialect: str, name: str) -> bool:
+        """Whether an operation keeps to its own time."""
+        operation = self._table.get((dialect, name))
+        return operation is not None and operation.tool.stepwise
+
     def known(self, dialect: str, name: str) -> bool:
         """Whether there is such an operation."""
         return (dialect, name) in self._table
@@ -250,13 +255,13 @@ class Gate:
             try:
                 with (
                     around_it(call, checked) if around_it else contextlib.nullcontext(),
-                    memory.unit(tool.name, origin),
+                    contextlib.nullcontext() if tool.stepwise else memory.unit(tool.name, origin),
                 ):
                     wire = operation.dialect.succeed(tool, tool.handler(call, **checked))
                     result = _dump(wire)
                     _check_size(result, tool.response_bytes or RESPONSE_BYTES)
                     _check_size(result, tool.response_bytes)
-                    if not turn.finish():
+                    if not turn.finish() and not tool.stepwise:
                         raise TookTooLong("The call took too long and was given up.")
                     if key is not None:
                         answers.keep(space.store, key, result)

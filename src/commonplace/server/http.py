@@ -204,6 +204,9 @@ def application(parts: Parts) -> ASGIApp:
     streams = Streams(metrics)
     sessions = Sessions(parts.tokens)
     setting = Setting(library=parts.library, system=parts.system, environ=os.environ)
+    setting = Setting(
+        library=parts.library, system=parts.system, environ=os.environ, perform=gate.perform
+    )
     servers = {name: build(dialect, gate, workers) for name, dialect in dialects.items()}
 
     paths: dict[str, str] = {"/mcp": default.name, "/mcp/": default.name}

@@ -100,12 +100,15 @@ class Workers:
                 tool = dialect.tool(name)
                 settle(Outcome(dialect.fail(tool, late) if tool else {}, late), None)
 
-        timer = loop.call_later(self._seconds, give_up)
+        timer = None
+        if not self._gate.stepwise(dialect.name, name):
+            timer = loop.call_later(self._seconds, give_up)
         try:
             self._pool.submit(work)
             return await answer
         finally:
-            timer.cancel()
+            if timer is not None:
+                timer.cancel()
 
     async def run(self, function: Any, *arguments: Any) -> Any:
         """Something else that blocks."""

@@ -43,7 +43,10 @@ def run(
     library = Library(data, embedder=open_embedder(embedding))
     with contextlib.closing(library), contextlib.closing(open_system(library.path)) as system:
         gate = Gate(library, system, [chosen])
-        setting = Setting(library=library, system=system, space=space, environ=os.environ)
+        setting = Setting(
+            library=library, system=system, space=space, environ=os.environ,
+            perform=gate.perform, prefix=prefix,
+        )  # fmt: skip
         with chosen.running(setting) if chosen.running else contextlib.nullcontext():
             runner = asyncio.Runner()
             ended = runner.run(_serve(gate, caller, chosen))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from commonplace.dialects.contract import Dialect
-from commonplace.dialects.orchestrator import answering, drawers, lifecycle, tools
+from commonplace.dialects.orchestrator import answering, drawers, tools
+from commonplace.dialects.orchestrator.running import running
 
 TOOLS, OPERATIONS = answering.found_in(tools)
 
@@ -21,5 +22,5 @@ DIALECT = Dialect(
     fail=answering.fail,
     refuse=answering.refuse,
     kinds=drawers.KINDS,
-    running=lifecycle.running,
+    running=running,
 )

@@ -41,6 +41,7 @@ def tool(
     destructive: bool = False,
     idempotent: bool = False,
     open_world: bool = False,
+    stepwise: bool = False,
     lists: bool = True,
     response_bytes: int = 1_048_576,
 ) -> Callable[[Function], Function]:
@@ -78,6 +79,7 @@ def tool(
             destructive=destructive,
             idempotent=idempotent,
             open_world=open_world,
+            stepwise=stepwise,
             response_bytes=response_bytes,
         )
         function.__dict__["tool" if lists else "operation"] = made

@@ -20,10 +20,17 @@ PAGE = 1_000
 
 
 def add(
-    memory: Commonplace, kind: str, ref: str | None, name: str, attrs: Mapping[str, Any]
+    memory: Commonplace,
+    kind: str,
+    ref: str | None,
+    name: str,
+    attrs: Mapping[str, Any],
+    *tags: str,
 ) -> Memory:
     """A new record; a ref that is taken is a Conflict."""
-    return memory.remember(name, kind=kind, ref=ref, attrs=attrs, state=STATE, trust="inferred")
+    return memory.remember(
+        name, kind=kind, ref=ref, attrs=attrs, tags=tags, state=STATE, trust="inferred"
+    )
 
 
 def find(memory: Commonplace, ref: str, kind: str | None = None) -> Memory | None:

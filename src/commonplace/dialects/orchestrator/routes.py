@@ -35,6 +35,10 @@ _ROUTES: tuple[tuple[str, str, str, int], ...] = (
     ("POST", _HERE + "/conversations/{conversation_id}/messages", "add_message", 201),
     ("GET", _HERE + "/history", "show_history", 200),
     ("GET", _HERE + "/agents/{agent_slug}/history", "show_history", 200),
+    ("PATCH", _HERE + "/workflows/{workflow_id}", "change_workflow", 200),
+    ("GET", _HERE + "/executions/{execution_id}", "show_execution", 200),
+    ("POST", _HERE + "/executions/{execution_id}/approve", "approve_execution", 200),
+    ("POST", _HERE + "/executions/{execution_id}/cancel", "cancel_execution", 200),
 )
 _NUMBERS = ("limit", "before")
 

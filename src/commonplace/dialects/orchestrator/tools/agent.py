@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from commonplace.dialects.contract import Call
-from commonplace.dialects.orchestrator import workspaces
+from commonplace.dialects.orchestrator import messaging, workspaces
 from commonplace.dialects.orchestrator.answering import Answer, clamped, operation, stamp, tool
 from commonplace.engine import audit
 
@@ -33,6 +33,24 @@ def create_agent_history(
     }
     call.memory.events.record(HISTORY, agent.id, told)
     return {"created": True, "info": "agent history created"}
+
+
+@tool(
+    "write",
+    {"success": False, "agent_slug": "", "response": "", "message_id": "", "error": ""},
+    open_world=True,
+    stepwise=True,
+)
+def send_message_to_agent(
+    call: Call,
+    *,
+    agent_slug: Annotated[str, "Whom to ask."],
+    message: Annotated[str, "What to ask."],
+    conversation_id: Annotated[str, "The conversation it belongs to."] = "",
+) -> Answer:
+    """Send a message to another agent of the workspace and get its response."""
+    conversation = workspaces.conversation_of(call, conversation_id)
+    return messaging.send(call, agent_slug, message.strip(), conversation)
 
 
 @operation("read", {"history": [], "calls": []})

@@ -1,0 +1,127 @@
+"""Who runs an agent: a language model with this server's tools, or whatever is put in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+from weakref import WeakKeyDictionary
+
+from commonplace.dialects.contract import FULL, Caller, Circumstances, Setting
+from commonplace.dialects.orchestrator import workspaces
+from commonplace.errors import CommonplaceError
+from commonplace.platform import agents
+
+if TYPE_CHECKING:
+    from commonplace.dialects.orchestrator.workspaces import Agent
+    from commonplace.engine.library import Library
+
+NAME = "orchestrator"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """What an agent is asked, and as whom it acts."""
+
+    agent: Agent
+    prompt: str
+    space: str
+    user: str
+    seconds: float
+    conversation_id: str = ""
+    key: str = ""
+    """Under which its effects are known, so that a second run repeats none of them."""
+
+
+class Runtime(Protocol):
+    """Runs agents."""
+
+    def converse(self, ask: Ask) -> str:
+        """The agent's answer; a CommonplaceError if there is none. Holds no lock meanwhile."""
+
+
+_runtimes: WeakKeyDictionary[Library, Runtime] = WeakKeyDictionary()
+
+
+def of(library: Library) -> Runtime | None:
+    """Who runs the agents of a library's workspaces; None if nobody does."""
+    return _runtimes.get(library)
+
+
+def put(library: Library, runtime: Runtime | None) -> None:
+    """Let somebody run the agents of a library's workspaces."""
+    if runtime is None:
+        _runtimes.pop(library, None)
+    else:
+        _runtimes[library] = runtime
+
+
+def configured(setting: Setting) -> Runtime | None:
+    """A language model, if the operator has set one."""
+    access = agents.configured(setting.environ)
+    if access is None or setting.perform is None:
+        return None
+    return Modelled(access, setting)
+
+
+class Modelled:
+    """Agents that are a language model, whose tools are this server's own."""
+
+    def __init__(self, access: agents.Access, setting: Setting) -> None:
+        self._access = access
+        self._setting = setting
+
+    def converse(self, ask: Ask) -> str:
+        """The model's answer after as many tool calls as it wanted."""
+        from commonplace.dialects.orchestrator import TOOLS
+
+        calls = _Calls(ask, self._setting)
+        abilities = [
+            agents.Ability(tool.name, tool.description, tool.input, calls.of(tool.name))
+            for tool in TOOLS
+        ]
+        return agents.run(
+            self._access, ask.agent.system_prompt, ask.prompt, abilities,
+            model=ask.agent.model, seconds=ask.seconds,
+        )  # fmt: skip
+
+
+class _Calls:
+    """An agent's calls of tools, each through the gate as its workspace."""
+
+    def __init__(self, ask: Ask, setting: Setting) -> None:
+        self._ask = ask
+        self._setting = setting
+        self._made = 0
+        self._caller = Caller(
+            space=ask.space,
+            user=ask.user,
+            scopes=FULL,
+            credential=f"agent:{ask.agent.slug}",
+            dialects=frozenset({NAME}),
+        )
+
+    def of(self, name: str) -> Any:
+        """What calls one tool."""
+
+        def call(arguments: Mapping[str, Any]) -> str:
+            perform = self._setting.perform
+            assert perform is not None
+            self._made += 1
+            active = self._ask.conversation_id
+            around = Circumstances(
+                client=f"agent:{self._ask.agent.slug}",
+                session=f"{active}:{self._ask.agent.slug}",
+                idempotency_key=f"{self._ask.key}:{self._made}" if self._ask.key else "",
+                headers={workspaces.CONVERSATION_HEADER: active} if active else {},
+            )
+            try:
+                outcome = perform(
+                    self._caller, around, NAME, self._setting.prefix + name, arguments
+                )
+            except CommonplaceError as error:
+                return f"error: {error}"
+            text: str = outcome.wire["content"][0]["text"]
+            return f"error: {text}" if outcome.wire["isError"] else text
+
+        return call

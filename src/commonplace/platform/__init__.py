@@ -1,0 +1,1 @@
+"""What agents do beside remembering: run, and work through steps that outlive the process."""

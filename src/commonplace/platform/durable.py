@@ -1,0 +1,265 @@
+"""Work in steps that goes on after a crash: DBOS, on a file of its own in the data directory.
+
+What is due is a small file in `workflows/due`, so that any process can ask for it without loading
+DBOS; the one process that holds the lock carries it out. DBOS is told ids only, and remembers which
+steps are over; the steps themselves keep what they did in the space, keyed, so that a step which
+was over but not yet known to be so changes nothing when it is taken again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+from commonplace.storage.sqlite import sync_directory
+
+LOOK_SECONDS = 0.2
+LOCK_SECONDS = 2.0
+WAIT_SECONDS = 60.0  # for what was asked for to be stored
+STOP_SECONDS = 10
+NAME = "commonplace"
+
+log = logging.getLogger(__name__)
+
+
+class Work(Protocol):
+    """What is done in steps. Each may be called again, and must then change nothing."""
+
+    def steps(self, space: str, identity: str) -> int | None:
+        """How many steps there are; None if there is no such work."""
+
+    def step(self, space: str, identity: str, index: int) -> bool:
+        """Take a step; whether to go on."""
+
+    def end(self, space: str, identity: str) -> None:
+        """No step is left, or one said not to go on."""
+
+
+class _Stopping(BaseException):
+    """The process stops: the step is not over, and DBOS must not take it for that."""
+
+
+class Durable:
+    """Carries work out in this process while it holds the lock of the data directory."""
+
+    def __init__(self, data: Path, work: Work) -> None:
+        self._folder = data / "workflows"
+        self._due = self._folder / "due"
+        self._work = work
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def ask(self, space: str, identity: str, turn: int = 0) -> None:
+        """Have work carried out, here or by whoever holds the lock; durable on return.
+
+        The same work with the same turn is carried out once.
+        """
+        ask(self._folder.parent, space, identity, turn)
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Carry out what is due until the block is left."""
+        self._thread = threading.Thread(target=self._run, name="commonplace-workflows", daemon=True)
+        self._thread.start()
+        try:
+            yield
+        finally:
+            self._stop.set()
+            self._thread.join(timeout=STOP_SECONDS + 5)
+
+    def _run(self) -> None:
+        with contextlib.ExitStack() as stack:
+            while not self._stop.is_set():
+                if self._folder.exists() and (lock := _locked(self._folder / "lock")) is not None:
+                    stack.callback(lock.close)
+                    break
+                self._stop.wait(LOCK_SECONDS if self._folder.exists() else LOOK_SECONDS)
+            launched = False
+            while not self._stop.is_set():
+                due = self._waiting() if installed() else []
+                if not launched and (due or self._left()):
+                    _launch(self._folder / "dbos.sqlite", self)
+                    stack.callback(_destroy)
+                    launched = True
+                for file in due:
+                    self._begin(file)
+                self._stop.wait(LOOK_SECONDS)
+
+    def _waiting(self) -> list[Path]:
+        if not self._due.exists():
+            return []
+        return sorted(file for file in self._due.iterdir() if file.suffix == ".json")
+
+    def _left(self) -> bool:
+        """Whether there may be work that another process left in the middle."""
+        return installed() and (self._folder / "dbos.sqlite").exists()
+
+    def _begin(self, file: Path) -> None:
+        try:
+            asked = json.loads(file.read_text())
+            space, identity, turn = asked["space"], asked["id"], asked["turn"]
+            begun = file.stat().st_mtime
+        except (OSError, ValueError, KeyError):
+            file.unlink(missing_ok=True)
+            return
+        if self._work.steps(space, identity) is None:
+            if time.time() - begun > WAIT_SECONDS:  # it was asked for, and then not stored
+                file.unlink(missing_ok=True)
+            return
+        _start(f"{space}:{identity}:{turn}", space, identity)
+        file.unlink(missing_ok=True)
+
+    # What DBOS calls
+
+    def steps(self, space: str, identity: str) -> int:
+        """How many steps there are."""
+        return int(self._guarded(lambda: self._work.steps(space, identity) or 0))
+
+    def step(self, space: str, identity: str, index: int) -> bool:
+        """Take one."""
+        return bool(self._guarded(lambda: self._work.step(space, identity, index)))
+
+    def end(self, space: str, identity: str) -> None:
+        """After the last."""
+        self._guarded(lambda: self._work.end(space, identity))
+
+    def _guarded(self, act: Callable[[], Any]) -> Any:
+        if self._stop.is_set():
+            raise _Stopping
+        try:
+            return act()
+        except Exception:
+            if self._stop.is_set():
+                raise _Stopping from None
+            raise
+
+
+def installed() -> bool:
+    """Whether there is something to carry work out with."""
+    return find_spec("dbos") is not None
+
+
+def ask(data: Path, space: str, identity: str, turn: int = 0) -> None:
+    """Have work carried out by whoever holds the lock of a data directory; durable on return."""
+    folder = data / "workflows" / "due"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    file = folder / f"{identity}.{turn}.json"
+    part = file.with_suffix(f".{os.getpid()}.{threading.get_ident()}.part")
+    descriptor = os.open(part, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
+    with open(descriptor, "w") as stream:  # noqa: PTH123
+        stream.write(json.dumps({"space": space, "id": identity, "turn": turn}))
+        stream.flush()
+        os.fsync(stream.fileno())
+    part.replace(file)
+    sync_directory(folder)
+
+
+def _locked(file: Path) -> IO[str] | None:
+    """The file, locked for as long as it is open; None while another process has it."""
+    stream = file.open("w")
+    try:
+        if os.name == "nt":
+            import msvcrt
+
+            msvcrt.locking(stream.fileno(), msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined,unused-ignore]
+        else:
+            import fcntl
+
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        stream.close()
+        return None
+    return stream
+
+
+_here: Durable | None = None  # DBOS knows functions of a process, not objects
+_registered: list[Any] = []
+
+
+def _launch(file: Path, durable: Durable) -> None:
+    """Start DBOS, which goes on with what was left in the middle."""
+    global _here
+    from dbos import DBOS
+    from dbos._serialization import Serializer
+
+    class AsJson(Serializer):
+        """Nothing of DBOS is ever unpickled."""
+
+        def serialize(self, data: Any) -> str:
+            return json.dumps(data, default=str)
+
+        def deserialize(self, serialized_data: str) -> Any:
+            return json.loads(serialized_data)
+
+        def name(self) -> str:
+            return "commonplace_json"
+
+    _here = durable
+    DBOS(
+        config={
+            "name": NAME,
+            "system_database_url": f"sqlite:///{file}",
+            "serializer": AsJson(),
+            # Work of an older release is carried on by a newer one.
+            "application_version": "1",
+            "executor_id": "local",
+            "log_level": "ERROR",
+            "enable_otlp": False,
+        }
+    )
+    _register()
+    DBOS.launch()
+
+
+def _register() -> None:
+    """Tell DBOS once what there is to carry out."""
+    if _registered:
+        return
+    from dbos import DBOS
+
+    @DBOS.step(name="steps")
+    def steps(space: str, identity: str) -> int:
+        assert _here is not None
+        return _here.steps(space, identity)
+
+    @DBOS.step(name="step")
+    def step(space: str, identity: str, index: int) -> bool:
+        assert _here is not None
+        return _here.step(space, identity, index)
+
+    @DBOS.step(name="end")
+    def end(space: str, identity: str) -> None:
+        assert _here is not None
+        _here.end(space, identity)
+
+    @DBOS.workflow(name="carry_out")
+    def carry_out(space: str, identity: str) -> None:
+        for index in range(steps(space, identity)):
+            if not step(space, identity, index):
+                break
+        end(space, identity)
+
+    _registered.append(carry_out)
+
+
+def _start(key: str, space: str, identity: str) -> None:
+    from dbos import DBOS, SetWorkflowID
+
+    with SetWorkflowID(key):
+        DBOS.start_workflow(_registered[0], space, identity)
+
+
+def _destroy() -> None:
+    from dbos import DBOS
+
+    global _here
+    DBOS.destroy(workflow_completion_timeout_sec=STOP_SECONDS)
+    _here = None
