@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 
 from commonplace.dialects.contract import Setting
-from commonplace.dialects.orchestrator import lifecycle, runtimes, workflows
+from commonplace.dialects.orchestrator import lifecycle, pushing, runtimes, workflows
 from commonplace.platform.durable import Durable
 
 
@@ -18,6 +18,11 @@ def running(setting: Setting) -> Iterator[None]:
     durable = Durable(library.path, workflows.Executions(library, manual=manual))
     if runtimes.of(library) is None:
         runtimes.put(library, runtimes.configured(setting))
-    with lifecycle.running(setting), durable.running():
-        yield
-    runtimes.put(library, None)
+    if pushing.of(library) is None:
+        pushing.put(library, pushing.configured(setting.environ))
+    try:
+        with lifecycle.running(setting), durable.running():
+            yield
+    finally:
+        runtimes.put(library, None)
+        pushing.put(library, None)

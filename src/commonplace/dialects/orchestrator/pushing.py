@@ -1,0 +1,215 @@
+"""Notifications to a person's devices: Web Push to browsers that registered, and ntfy.
+
+What a browser registers is an address that we then send to, so it must be a public one over https.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import logging
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+from weakref import WeakKeyDictionary
+
+from commonplace.dialects.orchestrator import records
+from commonplace.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from commonplace.engine.commonplace import Commonplace
+    from commonplace.engine.library import Library
+    from commonplace.engine.model import Memory
+
+KIND = "push_subscription"
+SECONDS = 10.0
+LIVES_SECONDS = 86_400
+PAYLOAD_BYTES = 3_900  # what fits into the 4,096 of an encrypted record
+MOST_SUBSCRIPTIONS = 20
+NOT_CONFIGURED = "push notifications not configured on this server"
+NO_DEVICE = "no device is registered: open the app and allow notifications"
+GONE = (404, 410)
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Pusher:
+    """How notifications are sent, as the operator has set it."""
+
+    vapid_key: str = ""
+    vapid_subject: str = "mailto:admin@localhost"
+    ntfy_url: str = ""
+    ntfy_token: str = ""
+    local: bool = False
+    """Whether a browser may register an address that is not public; for trying it out."""
+
+    def __repr__(self) -> str:
+        return f"Pusher(web push: {bool(self.vapid_key)}, ntfy: {bool(self.ntfy_url)})"
+
+
+_pushers: WeakKeyDictionary[Library, Pusher] = WeakKeyDictionary()
+
+
+def of(library: Library) -> Pusher | None:
+    """How notifications of a library's workspaces are sent; None if they are not."""
+    return _pushers.get(library)
+
+
+def put(library: Library, pusher: Pusher | None) -> None:
+    """Let notifications of a library's workspaces be sent."""
+    if pusher is None:
+        _pushers.pop(library, None)
+    else:
+        _pushers[library] = pusher
+
+
+def configured(environ: Mapping[str, str]) -> Pusher | None:
+    """What the operator has set; None for nothing."""
+    key, ntfy = environ.get("COMMONPLACE_VAPID_KEY", ""), environ.get("COMMONPLACE_NTFY_URL", "")
+    if key and find_spec("pywebpush") is None:
+        log.warning("Web Push needs pywebpush: pip install 'commonplace[push]'")
+        key = ""
+    if not key and not ntfy:
+        return None
+    return Pusher(
+        vapid_key=key,
+        vapid_subject=environ.get("COMMONPLACE_VAPID_SUBJECT") or "mailto:admin@localhost",
+        ntfy_url=ntfy,
+        ntfy_token=environ.get("COMMONPLACE_NTFY_TOKEN", ""),
+        local=environ.get("COMMONPLACE_PUSH_LOCAL") == "1",
+    )
+
+
+# Subscriptions
+
+
+def register(memory: Commonplace, user: str, endpoint: str, keys: Mapping[str, Any]) -> Memory:
+    """Remember a browser of a user's; the same one again is the one already there."""
+    pusher = of(memory.library)
+    if pusher is None or not pusher.vapid_key:
+        raise InvalidInput(NOT_CONFIGURED)
+    check_address(endpoint, local=pusher.local)
+    if not all(isinstance(keys.get(name), str) and keys[name] for name in ("p256dh", "auth")):
+        raise InvalidInput("keys must have p256dh and auth", field="keys")
+    kept = {"p256dh": keys["p256dh"], "auth": keys["auth"]}
+    mine = subscriptions(memory, user)
+    for record in mine:
+        if record.attrs["endpoint"] == endpoint:
+            return records.change(memory, record, keys=kept)
+    if len(mine) >= MOST_SUBSCRIPTIONS:
+        raise InvalidInput(f"a user may register {MOST_SUBSCRIPTIONS} devices")
+    attrs = {"user": user, "endpoint": endpoint, "keys": kept, "gone": False}
+    return records.add(memory, KIND, None, f"a browser of {user}", attrs)
+
+
+def subscriptions(memory: Commonplace, user: str) -> list[Memory]:
+    """The browsers of a user that can still be reached."""
+    return [
+        record
+        for record in records.listing(memory, KIND)
+        if record.attrs["user"] == user and not record.attrs["gone"]
+    ]
+
+
+def forget(memory: Commonplace, user: str, endpoint: str) -> bool:
+    """No longer send to a browser; whether it was known."""
+    found = [each for each in subscriptions(memory, user) if each.attrs["endpoint"] == endpoint]
+    for record in found:
+        records.change(memory, record, gone=True)
+    return bool(found)
+
+
+def check_address(endpoint: str, *, local: bool) -> None:
+    """Refuse an address that is not a public one over https."""
+    parts = urlsplit(endpoint)
+    if parts.scheme != "https" and not (local and parts.scheme == "http"):
+        raise InvalidInput("endpoint must be an https address", field="endpoint")
+    if not parts.hostname or parts.username or len(endpoint) > 2_000:
+        raise InvalidInput("endpoint must be an address of a push service", field="endpoint")
+    if local:
+        return
+    try:
+        found = socket.getaddrinfo(parts.hostname, parts.port or 443, type=socket.SOCK_STREAM)
+    except (OSError, ValueError):
+        raise InvalidInput("endpoint has no address", field="endpoint") from None
+    for *_, where in found:
+        if not ipaddress.ip_address(str(where[0]).split("%")[0]).is_global:
+            raise InvalidInput("endpoint must be a public address", field="endpoint")
+
+
+# Sending
+
+
+def send(memory: Commonplace, user: str, title: str, message: str) -> tuple[bool, str]:
+    """(whether it reached a service, what to say). Holds no lock while it sends."""
+    pusher = of(memory.library)
+    if pusher is None:
+        raise InvalidInput(NOT_CONFIGURED)
+    payload = json.dumps({"title": title, "body": message}, ensure_ascii=False).encode()
+    if len(payload) > PAYLOAD_BYTES:
+        raise InvalidInput(f"title and message exceed {PAYLOAD_BYTES} bytes")
+    browsers = subscriptions(memory, user) if pusher.vapid_key else []
+    if not browsers and not pusher.ntfy_url:
+        return False, NO_DEVICE
+    sent = sum(_to_browser(memory, pusher, record, payload) for record in browsers)
+    sent += bool(pusher.ntfy_url) and _to_ntfy(pusher, title, message)
+    if not sent:
+        return False, "no push service accepted the notification"
+    return True, f"notification sent to {sent} device{'s' if sent > 1 else ''}"
+
+
+def _to_browser(memory: Commonplace, pusher: Pusher, record: Memory, payload: bytes) -> bool:
+    import httpx
+    from py_vapid import Vapid02
+    from pywebpush import WebPusher
+
+    endpoint = record.attrs["endpoint"]
+    try:
+        check_address(endpoint, local=pusher.local)  # it may lead elsewhere by now
+        subscription = {"endpoint": endpoint, "keys": dict(record.attrs["keys"])}
+        encrypted = WebPusher(subscription).encode(payload, content_encoding="aes128gcm")
+        parts = urlsplit(endpoint)
+        claims = {"sub": pusher.vapid_subject, "aud": f"{parts.scheme}://{parts.netloc}"}
+        signed = Vapid02.from_string(pusher.vapid_key).sign(claims)
+        headers = {
+            **signed,
+            "content-encoding": "aes128gcm",
+            "content-type": "application/octet-stream",
+            "ttl": str(LIVES_SECONDS),
+        }
+        answer = httpx.post(endpoint, content=encrypted["body"], headers=headers, timeout=SECONDS)
+    except (httpx.HTTPError, InvalidInput, ValueError) as error:
+        log.warning("a notification was not sent", extra={"why": type(error).__name__})
+        return False
+    if answer.status_code in GONE:
+        records.change(memory, record, gone=True)
+    return answer.is_success
+
+
+def _to_ntfy(pusher: Pusher, title: str, message: str) -> bool:
+    import httpx
+
+    base, _, topic = pusher.ntfy_url.rstrip("/").rpartition("/")
+    headers = {"authorization": f"Bearer {pusher.ntfy_token}"} if pusher.ntfy_token else {}
+    body = {"topic": topic, "title": title, "message": message}
+    try:
+        return httpx.post(base, json=body, headers=headers, timeout=SECONDS).is_success
+    except httpx.HTTPError as error:
+        log.warning("a notification was not sent", extra={"why": type(error).__name__})
+        return False
+
+
+def public_key(pusher: Pusher) -> str:
+    """What a browser needs to subscribe."""
+    import base64
+
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+    from py_vapid import Vapid02
+
+    key = Vapid02.from_string(pusher.vapid_key).public_key
+    point = key.public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
+    return base64.urlsafe_b64encode(point).decode().rstrip("=")

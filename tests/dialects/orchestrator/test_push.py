@@ -1,0 +1,227 @@
+"""Push: Web Push that a device on loopback decrypts, and ntfy."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import http_ece
+import jwt
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from commonplace.dialects.orchestrator import pushing
+from commonplace.errors import InvalidInput, NotFound
+
+from .conftest import Workspace
+
+
+def encoded(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).decode().rstrip("=")
+
+
+def point(key: ec.EllipticCurvePublicKey) -> bytes:
+    return key.public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
+
+
+class Service:
+    """A push service and the device behind it, which can read what arrives."""
+
+    def __init__(self) -> None:
+        self.status = 201
+        self.requests: list[tuple[str, dict[str, str], bytes]] = []
+        self.key = ec.generate_private_key(ec.SECP256R1())
+        self.auth = b"sixteen bytes ok"
+        service = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["content-length"]))
+                headers = {k.lower(): v for k, v in self.headers.items()}
+                service.requests.append((self.path, headers, body))
+                self.send_response(service.status)
+                self.send_header("content-length", "0")
+                self.end_headers()
+
+            def log_message(self, *_: Any) -> None:
+                """Silent."""
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+
+    def subscription(self, name: str = "device") -> dict[str, Any]:
+        keys = {"p256dh": encoded(point(self.key.public_key())), "auth": encoded(self.auth)}
+        return {"endpoint": f"{self.url}/{name}", "keys": keys, "expirationTime": None}
+
+    def read(self, body: bytes) -> dict[str, str]:
+        plain = http_ece.decrypt(
+            body, private_key=self.key, auth_secret=self.auth, version="aes128gcm"
+        )
+        told: dict[str, str] = json.loads(plain)
+        return told
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    made = Service()
+    threading.Thread(target=made.server.serve_forever, daemon=True).start()
+    yield made
+    made.server.shutdown()
+    made.server.server_close()
+
+
+@pytest.fixture
+def vapid() -> ec.EllipticCurvePrivateKey:
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+def private(key: ec.EllipticCurvePrivateKey) -> str:
+    return encoded(key.private_numbers().private_value.to_bytes(32, "big"))
+
+
+@pytest.fixture
+def pushed(workspace: Workspace, vapid: ec.EllipticCurvePrivateKey) -> Workspace:
+    environ = {"COMMONPLACE_VAPID_KEY": private(vapid), "COMMONPLACE_PUSH_LOCAL": "1",
+               "COMMONPLACE_VAPID_SUBJECT": "mailto:ops@example.org"}  # fmt: skip
+    pushing.put(workspace.library, pushing.configured(environ))
+    return workspace
+
+
+def send(workspace: Workspace, **more: str) -> dict[str, Any]:
+    given = {"title": "Hello", "message": "The harbour closes – soon.", **more}
+    return workspace.value("send_push_notification", **given)
+
+
+def test_without_configuration_it_says_so(workspace: Workspace) -> None:
+    assert send(workspace) == {
+        "sent": False, "info": "push notifications not configured on this server",
+    }  # fmt: skip
+    with pytest.raises(NotFound):
+        workspace.do("show_push_key")
+    with pytest.raises(InvalidInput):
+        workspace.do("register_subscription", endpoint="https://example.org", keys={})
+
+
+def test_without_a_device_it_says_what_to_do(pushed: Workspace) -> None:
+    answer = send(pushed)
+    assert answer["sent"] is False
+    assert "open the app" in answer["info"]
+    assert pushed.value("send_push_notification", title="x")["info"] == (
+        "title and message are required"
+    )
+
+
+def test_a_device_can_decrypt_what_it_got(
+    pushed: Workspace, service: Service, vapid: ec.EllipticCurvePrivateKey
+) -> None:
+    assert pushed.do("show_push_key") == {"public_key": encoded(point(vapid.public_key()))}
+    first = pushed.do("register_subscription", **service.subscription())
+    assert pushed.do("register_subscription", **service.subscription()) == first
+    assert send(pushed) == {"sent": True, "info": "notification sent to 1 device"}
+    ((path, headers, body),) = service.requests
+    assert path == "/device"
+    assert service.read(body) == {"title": "Hello", "body": "The harbour closes – soon."}
+    assert b"harbour" not in body
+    assert (headers["content-encoding"], headers["ttl"]) == ("aes128gcm", "86400")
+    scheme, _, rest = headers["authorization"].partition(" ")
+    parts = dict(part.strip().split("=", 1) for part in rest.split(","))
+    claims = jwt.decode(parts["t"], vapid.public_key(), algorithms=["ES256"], audience=service.url)
+    assert scheme == "vapid"
+    assert claims["sub"] == "mailto:ops@example.org"
+    assert parts["k"] == encoded(point(vapid.public_key()))
+
+
+def test_every_device_of_the_user_gets_it_and_nobody_elses(
+    pushed: Workspace, service: Service
+) -> None:
+    for name in ("phone", "laptop"):
+        pushed.do("register_subscription", **service.subscription(name))
+    other = Workspace(pushed.gate, pushed.library, pushed.at("other").caller)
+    other.do("register_subscription", **service.subscription("theirs"))
+    assert send(pushed)["info"] == "notification sent to 2 devices"
+    assert sorted(path for path, _, _ in service.requests) == ["/laptop", "/phone"]
+    forgotten = pushed.do("forget_subscription", endpoint=f"{service.url}/phone")
+    assert forgotten == {"forgotten": True}
+    assert send(pushed)["info"] == "notification sent to 1 device"
+
+
+def test_a_device_that_is_gone_is_not_asked_again(pushed: Workspace, service: Service) -> None:
+    pushed.do("register_subscription", **service.subscription())
+    service.status = 500
+    assert send(pushed)["info"] == "no push service accepted the notification"
+    service.status = 410
+    assert send(pushed)["sent"] is False
+    service.status = 201
+    assert "open the app" in send(pushed)["info"]
+    assert len(service.requests) == 2
+
+
+def test_a_service_that_cannot_be_reached_is_told(pushed: Workspace, service: Service) -> None:
+    gone = {**service.subscription(), "endpoint": "http://127.0.0.1:9/nobody"}
+    pushed.do("register_subscription", **gone)
+    assert send(pushed)["sent"] is False
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    ["http://example.org/x", "https://127.0.0.1/x", "https://localhost/x", "https://10.0.0.1/x",
+     "https://[::1]/x", "https://169.254.169.254/x", "ftp://example.org", "nonsense",
+     "https://user@127.0.0.1/x"],
+)  # fmt: skip
+def test_only_public_addresses_over_https_are_registered(endpoint: str) -> None:
+    with pytest.raises(InvalidInput):
+        pushing.check_address(endpoint, local=False)
+
+
+def test_a_notification_has_a_size(pushed: Workspace, service: Service) -> None:
+    pushed.do("register_subscription", **service.subscription())
+    room = pushing.PAYLOAD_BYTES - len(json.dumps({"title": "t", "body": ""}))
+    assert send(pushed, title="t", message="x" * room)["sent"] is True
+    over = send(pushed, title="t", message="x" * (room + 1))
+    assert over == {"sent": False, "info": "title and message exceed 3900 bytes"}
+    with pytest.raises(InvalidInput):
+        pushed.do("register_subscription", endpoint=f"{service.url}/x", keys={"auth": "x"})
+
+
+def test_ntfy_gets_it_too(workspace: Workspace, service: Service) -> None:
+    environ = {"COMMONPLACE_NTFY_URL": f"{service.url}/harbour", "COMMONPLACE_NTFY_TOKEN": "tk"}
+    pushing.put(workspace.library, pushing.configured(environ))
+    assert send(workspace) == {"sent": True, "info": "notification sent to 1 device"}
+    ((_, headers, body),) = service.requests
+    assert headers["authorization"] == "Bearer tk"
+    assert json.loads(body) == {
+        "topic": "harbour", "title": "Hello", "message": "The harbour closes – soon.",
+    }  # fmt: skip
+    service.status = 403
+    assert send(workspace)["sent"] is False
+
+
+def test_browsers_register_over_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from .conftest import served_at
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    monkeypatch.setenv("COMMONPLACE_VAPID_KEY", private(key))
+    monkeypatch.setenv("COMMONPLACE_PUSH_LOCAL", "1")
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(served_at(tmp_path))
+        service = Service()
+        threading.Thread(target=service.server.serve_forever, daemon=True).start()
+        stack.callback(service.server.server_close)
+        stack.callback(service.server.shutdown)
+        token = server.token()
+        with server.client(token) as client:
+            shown = client.get("/v1/workspaces/acme/push-key").json()
+            assert shown["public_key"] == encoded(point(key.public_key()))
+            path = "/v1/workspaces/acme/push-subscriptions"
+            assert client.post(path, json=service.subscription()).status_code == 201
+            answer = server.call(token, "send_push_notification", {"title": "t", "message": "m"})
+            assert answer.value["sent"] is True
+            forget = {"endpoint": service.subscription()["endpoint"]}
+            assert client.post(f"{path}/forget", json=forget).json() == {"forgotten": True}
