@@ -26,10 +26,11 @@ def add(
     name: str,
     attrs: Mapping[str, Any],
     *tags: str,
+    id: str | None = None,
 ) -> Memory:
     """A new record; a ref that is taken is a Conflict."""
     return memory.remember(
-        name, kind=kind, ref=ref, attrs=attrs, tags=tags, state=STATE, trust="inferred"
+        name, kind=kind, ref=ref, attrs=attrs, tags=tags, id=id, state=STATE, trust="inferred"
     )
 
 

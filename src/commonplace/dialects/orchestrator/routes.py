@@ -17,6 +17,8 @@ _STATUS: Mapping[type[CommonplaceError], int] = {
     InvalidInput: 400, NotFound: 404, Conflict: 409, NotPermitted: 403,
 }  # fmt: skip
 _ROOT = "/v1/workspaces"
+OWN = "current"
+"""What the caller's own workspace can be called, whatever its id."""
 _HERE = _ROOT + "/{workspace}"
 
 # (method, path, operation, status when it went well)
@@ -65,7 +67,7 @@ def _endpoint(
         try:
             arguments = {**await _given(request), **request.path_params}
             workspace = arguments.pop("workspace", None)
-            if workspace is not None and workspace != rest.caller(request).space:
+            if workspace not in (None, OWN, rest.caller(request).space):
                 shown = await rest.perform(request, "show_workspace", {})
                 if workspace != shown["id"]:
                     raise NotFound("There is no such workspace.")
@@ -95,4 +97,7 @@ def _value(name: str, value: str) -> Any:
 
 def _failed(error: CommonplaceError) -> Response:
     found = (status for kind, status in _STATUS.items() if isinstance(error, kind))
-    return JSONResponse({"error": error.as_dict()}, next(found, 503))
+    answer = JSONResponse({"error": error.as_dict()}, next(found, 503))
+    if isinstance(error, NotPermitted):
+        answer.headers["www-authenticate"] = 'Bearer error="insufficient_scope"'
+    return answer

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from commonplace.dialects.contract import Call
@@ -31,6 +32,8 @@ CONVERSATION_HEADER = "x-conversation-id"
 PROFILE = ("email", "nickname", "name", "surname", "country_code")
 PREFERENCES = ("theme", "language", "currency")
 
+_AGENT = ("slug", "name", "role", "system_prompt", "model")
+_NAMES = uuid.UUID("0a1f5c52-8d0b-5c53-9a43-7d1f5a0f2c11")  # of the agents that are always there
 _SLUG = re.compile(r"[a-z0-9](?:[a-z0-9_-]{0,62}[a-z0-9])?")
 _FOUNDERS = (
     ("manager", "Manager", MANAGER, "You coordinate the agents of this workspace and answer."),
@@ -90,13 +93,33 @@ def founded(memory: Commonplace, *, identity: str = "", name: str = "") -> Memor
         if there is None:
             raise
         return there
-    for slug, agent, role, prompt in _FOUNDERS:
-        _add_agent(memory, slug, agent, role, prompt, "")
+    for agent in _founders(memory):
+        attrs = {name: getattr(agent, name) for name in _AGENT}
+        records.add(memory, AGENT, f"agent:{agent.slug}", agent.name, attrs, id=agent.id)
     return record
 
 
+def _founders(memory: Commonplace) -> list[Agent]:
+    """The agents that a workspace begins with; they are there before anything was stored."""
+    now = datetime.now(UTC)
+    return [
+        Agent(str(uuid.uuid5(_NAMES, f"{memory.name}:{slug}")), slug, name, role, prompt, "", now)
+        for slug, name, role, prompt in _FOUNDERS
+    ]
+
+
+def info(memory: Commonplace) -> dict[str, str]:
+    """The workspace; reading it stores nothing."""
+    there = records.find(memory, WORKSPACE_REF, WORKSPACE)
+    if there is not None:
+        return shown(there)
+    oldest, _ = memory.browse(order="oldest", limit=1)
+    since = oldest[0].created_at if oldest else datetime.now(UTC)
+    return {"id": memory.name, "name": memory.name, "created_at": stamp(since)}
+
+
 def shown(record: Memory) -> dict[str, str]:
-    """A workspace."""
+    """A workspace that was founded."""
     return {
         "id": record.attrs["id"],
         "name": record.attrs["name"],
@@ -109,8 +132,10 @@ def shown(record: Memory) -> dict[str, str]:
 
 def agents(memory: Commonplace) -> list[Agent]:
     """All agents, the oldest first."""
-    founded(memory)
-    return [Agent.of(record) for record in records.listing(memory, AGENT)]
+    found = [Agent.of(record) for record in records.listing(memory, AGENT)]
+    if records.find(memory, WORKSPACE_REF, WORKSPACE) is None:
+        return _founders(memory)
+    return found
 
 
 def add_agent(
@@ -147,11 +172,14 @@ def agent_named(memory: Commonplace, identity: str = "", slug: str = "") -> Agen
     """The agent of an id or a slug; it must be of this workspace."""
     if not identity and not slug:
         raise InvalidInput("agent_id or agent_slug is required")
-    founded(memory)
     record = records.find(memory, identity or f"agent:{slug}", AGENT)
-    if record is None:
-        raise NotFound("agent not found")
-    return Agent.of(record)
+    if record is not None:
+        return Agent.of(record)
+    if records.find(memory, WORKSPACE_REF, WORKSPACE) is None:
+        for agent in _founders(memory):
+            if (identity or slug) in (agent.id, agent.slug):
+                return agent
+    raise NotFound("agent not found")
 
 
 def calling_agent(call: Call) -> str:

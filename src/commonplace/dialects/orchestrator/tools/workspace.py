@@ -43,7 +43,7 @@ def get_workspace_info(
     call: Call, *, include_agents: Annotated[bool, "With its agents."] = False
 ) -> Answer:
     """Get the workspace's details and its agents."""
-    info: Answer = dict(workspaces.shown(workspaces.founded(call.memory)))
+    info: Answer = dict(workspaces.info(call.memory))
     if include_agents:
         info["agents"] = [agent.brief() for agent in workspaces.agents(call.memory)]
     return info
@@ -90,7 +90,7 @@ def create_workspace(call: Call, *, id: Name, name: Name = "") -> Answer:
 def list_workspaces(call: Call) -> Answer:
     """The caller's workspace; for an administrator, all there are."""
     if "admin" not in call.caller.scopes:
-        return {"workspaces": [workspaces.shown(workspaces.founded(call.memory))]}
+        return {"workspaces": [workspaces.info(call.memory)]}
     return {"workspaces": all_workspaces(call.memory)}
 
 
@@ -106,7 +106,7 @@ def all_workspaces(memory: Commonplace) -> list[dict[str, str]]:
 @operation("read", {})
 def show_workspace(call: Call) -> Answer:
     """The workspace with its agents."""
-    shown: dict[str, Any] = dict(workspaces.shown(workspaces.founded(call.memory)))
+    shown: dict[str, Any] = dict(workspaces.info(call.memory))
     return {**shown, "agents": [agent.brief() for agent in workspaces.agents(call.memory)]}
 
 
