@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from commonplace.dialects.contract import Call
 from commonplace.dialects.orchestrator import drawers
 from commonplace.dialects.orchestrator.answering import Answer, tool
+from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.facts import Role, key
 from commonplace.engine.model import Fact
 from commonplace.errors import InvalidInput, NotFound
@@ -50,16 +51,23 @@ def memory_kg_query(
     direction: Annotated[str, "outgoing, incoming or both."] = "both",
 ) -> Answer:
     """Query what is known of a person or thing, optionally as of a date."""
-    role = _ROLES.get(direction or "both")
+    results = about(call.memory, entity, as_of, direction or "both")
+    return {"entity": entity, "results": results, "count": len(results)}
+
+
+def about(
+    memory: Commonplace, entity: str, as_of: str = "", direction: str = "both"
+) -> list[dict[str, Any]]:
+    """What is known of a person or thing, the newest first."""
+    role = _ROLES.get(direction)
     if role is None:
         raise InvalidInput("direction must be outgoing, incoming or both")
-    facts = call.memory.facts.query(entity, role=role, true_at=as_of or None, limit=MOST_FACTS)
+    facts = memory.facts.query(entity, role=role, true_at=as_of or None, limit=MOST_FACTS)
     name = key(entity)
-    results = [
+    return [
         shown(fact, "outgoing" if role != "object" and key(fact.subject) == name else "incoming")
         for fact in facts
     ]
-    return {"entity": entity, "results": results, "count": len(results)}
 
 
 @tool("write", {"triple_id": "", "info": ""}, idempotent=True)
