@@ -91,8 +91,6 @@ class Tool:
     stepwise: bool = False
     """It takes long and commits in steps of its own, the audit row with the last; it keeps to
     its own time, and is not given up."""
-    response_bytes: int = 1_048_576
-    """How large its answer may be."""
 
     def named(self, name: str) -> Tool:
         """The same tool under another name."""

@@ -203,7 +203,6 @@ def application(parts: Parts) -> ASGIApp:
     workers = Workers(gate, settings.call_seconds)
     streams = Streams(metrics)
     sessions = Sessions(parts.tokens)
-    setting = Setting(library=parts.library, system=parts.system, environ=os.environ)
     setting = Setting(
         library=parts.library, system=parts.system, environ=os.environ, perform=gate.perform
     )

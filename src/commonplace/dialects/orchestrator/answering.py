@@ -43,7 +43,7 @@ def tool(
     open_world: bool = False,
     stepwise: bool = False,
     lists: bool = True,
-    response_bytes: int = 1_048_576,
+    response_bytes: int | None = None,
 ) -> Callable[[Function], Function]:
     """Make a tool of a function; without `lists`, an operation that only REST routes use."""
 
