@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from commonplace.engine import checks
@@ -198,8 +198,60 @@ def listing(space: OpenSpace, *, as_of: int | None) -> list[Cluster]:
         return [Cluster.of(row) for row in rows]
 
 
-def members(space: OpenSpace, identity: str, *, as_of: int | None) -> list[Memory]:
-    """A cluster's live memories, in the order they were added."""
+def sizes(space: OpenSpace) -> dict[str, dict[str, int]]:
+    """How many memories of each state each cluster has."""
+    found: dict[str, dict[str, int]] = {}
+    with space.store.read() as connection:
+        for cluster, state, count in connection.execute(
+            "SELECT b.cluster, m.state, count(*) FROM members b"
+            " JOIN memories m ON m.space = b.space AND m.id = b.memory"
+            " WHERE b.space = ? GROUP BY b.cluster, m.state",
+            (space.name,),
+        ):
+            found.setdefault(cluster, {})[state] = count
+    return found
+
+
+def homes(space: OpenSpace, memories: Iterable[str]) -> dict[str, list[str]]:
+    """The ids of the clusters that each memory is in."""
+    with space.store.read() as connection:
+        return {
+            memory: [
+                row["cluster"]
+                for row in MEMBERS.fetch(
+                    connection, space.name, "AND memory = ? ORDER BY num", memory
+                )
+            ]
+            for memory in memories
+        }
+
+
+def move(
+    space: OpenSpace, source: str, target: str, memories: Iterable[str], origin: Origin
+) -> int:
+    """Take memories from one cluster into another; all of them if none is named."""
+    with space.write("move between clusters", origin) as unit:
+        from_row = _need(unit.connection, space.name, source)
+        to_row = _need(unit.connection, space.name, target)
+        wanted = set(memories)
+        moved = 0
+        for member in MEMBERS.fetch(unit.connection, space.name, "AND cluster = ?", source):
+            if wanted and member["memory"] not in wanted:
+                continue
+            MEMBERS.remove(unit, member)
+            if _membership(unit, target, member["memory"]) is None:
+                MEMBERS.insert(unit, {"cluster": target, "memory": member["memory"]})
+            moved += 1
+        if moved:
+            _recompute(space, unit, from_row)
+            _recompute(space, unit, to_row)
+        return moved
+
+
+def members(
+    space: OpenSpace, identity: str, *, as_of: int | None, states: Collection[str] = LIVE_STATES
+) -> list[Memory]:
+    """A cluster's memories in some states, in the order they were added."""
     with space.store.read() as connection:
         if as_of is None:
             _need(connection, space.name, identity)
@@ -215,7 +267,7 @@ def members(space: OpenSpace, identity: str, *, as_of: int | None) -> list[Memor
             ids = [row["memory"] for row in then if row["cluster"] == identity]
             by_id = {row["id"]: row for row in rows_as_of(connection, space.name, MEMORIES, seq)}
             found = [by_id[each] for each in ids if each in by_id]
-        return [Memory.of(row) for row in found if row["state"] in LIVE_STATES]
+        return [Memory.of(row) for row in found if row["state"] in states]
 
 
 def of_memory(space: OpenSpace, memory: str) -> list[Cluster]:

@@ -32,6 +32,7 @@ from commonplace.engine.filters import Filters
 from commonplace.engine.library import Library
 from commonplace.engine.memories import Draft
 from commonplace.engine.model import (
+    LIVE_STATES,
     NOBODY,
     Artifact,
     ArtifactVersion,
@@ -51,6 +52,10 @@ from commonplace.engine.model import (
 from commonplace.errors import InvalidInput
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from commonplace.engine.census import Census
     from commonplace.engine.locating import Located
     from commonplace.engine.recall import Hits, SessionHit, Weighting
 
@@ -356,6 +361,46 @@ class Commonplace:
                 limit=checks.limit(limit), least=checks.share(least, "least"),
             )  # fmt: skip
 
+    def census(self, *, filters: Filters | None = None, **conditions: Any) -> Census:
+        """The standing of every memory that passes the filters, without reading its text."""
+        from commonplace.engine import census
+
+        with self.lease() as space:
+            return census.census(space, _filters(filters, conditions))
+
+    def numbered(self, numbers: Iterable[int]) -> list[Memory]:
+        """Memories by the numbers that a census names, in their order."""
+        with self.lease() as space:
+            return memories.numbered(space, [checks.whole(each, "numbers") for each in numbers])
+
+    def usages(self, numbers: Iterable[int]) -> dict[int, Usage]:
+        """How often memories were read, and when last, by their numbers."""
+        with self.lease() as space:
+            return memories.usages(space, [checks.whole(each, "numbers") for each in numbers])
+
+    def used_since(self, moment: datetime | str) -> list[int]:
+        """The numbers of the memories that were read at or after a moment."""
+        with self.lease() as space:
+            return memories.used_since(space, _moment(moment))
+
+    def reactivate(self, *identities: str, times: int = 1) -> None:
+        """Count memories as read so many times more; on disk when this returns."""
+        with self.lease() as space:
+            memories.reactivate(space, identities, checks.limit(times, "times"))
+
+    def likeness(
+        self, numbers: Sequence[int], clusters: Sequence[str] | None = None
+    ) -> NDArray[np.float32]:
+        """Calibrated likeness of memories to each other, or to clusters, as a matrix."""
+        from commonplace.engine import census
+
+        with self.lease() as space:
+            if clusters is None:
+                return census.among(space, [checks.whole(each, "numbers") for each in numbers])
+            return census.to_clusters(
+                space, [checks.whole(each, "numbers") for each in numbers], clusters
+            )
+
     def settle(
         self,
         progress: Callable[[int, int], None] | None = None,
@@ -660,10 +705,34 @@ class Clusters(_Part):
         with self._lease() as space:
             clusters.refresh(space, identity, _by(origin, self._whole.origin))
 
-    def members(self, identity: str, *, as_of: datetime | str | None = None) -> list[Memory]:
-        """A cluster's live memories."""
+    def members(
+        self,
+        identity: str,
+        *,
+        as_of: datetime | str | None = None,
+        states: Collection[str] = LIVE_STATES,
+    ) -> list[Memory]:
+        """A cluster's memories, the live ones or those in other states."""
         with self._lease() as space:
-            return clusters.members(space, identity, as_of=_moment_or_none(as_of))
+            return clusters.members(
+                space, identity, as_of=_moment_or_none(as_of),
+                states=checks.names(states, "states") or set(),
+            )  # fmt: skip
+
+    def sizes(self) -> dict[str, dict[str, int]]:
+        """How many memories of each state each cluster has; none for one that is empty."""
+        with self._lease() as space:
+            return clusters.sizes(space)
+
+    def homes(self, *identities: str) -> dict[str, list[str]]:
+        """The ids of the clusters that each memory is in, by the memory's id."""
+        with self._lease() as space:
+            return clusters.homes(space, identities)
+
+    def move(self, source: str, target: str, *members: str, origin: Origin | None = None) -> int:
+        """Take memories from one cluster into another; all of them if none is named."""
+        with self._lease() as space:
+            return clusters.move(space, source, target, members, _by(origin, self._whole.origin))
 
     def of(self, memory: str) -> list[Cluster]:
         """The clusters a memory is in."""

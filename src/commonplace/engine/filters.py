@@ -35,6 +35,7 @@ class Filters:
     without_kinds: Collection[str] = ()
     tags_any: Collection[str] = ()
     tags_all: Collection[str] = ()
+    tags_none: Collection[str] = ()
     states: Collection[str] = LIVE_STATES
     since: datetime | str | None = None
     until: datetime | str | None = None
@@ -51,8 +52,8 @@ class Filters:
     ids: Collection[str] | None = None
 
     def __post_init__(self) -> None:
-        for field in ("kinds", "without_kinds", "tags_any", "tags_all", "states", "trust",
-                      "speakers", "ids"):  # fmt: skip
+        for field in ("kinds", "without_kinds", "tags_any", "tags_all", "tags_none",
+                      "states", "trust", "speakers", "ids"):  # fmt: skip
             value = getattr(self, field)
             if value is None and field in _OR_NONE:
                 continue
@@ -116,6 +117,9 @@ class Filters:
             mask &= np.isin(snapshot.num, labelled(connection, space, [label]))
         if some:
             mask &= np.isin(snapshot.num, labelled(connection, space, some))
+        if self.tags_none:
+            without = [f"tag:{tag}" for tag in self.tags_none]
+            mask &= ~np.isin(snapshot.num, labelled(connection, space, without))
         if self.trust is not None:
             unwanted = [f"trust:{trust}" for trust in TRUSTS[1:] if trust not in self.trust]
             mask &= ~np.isin(snapshot.num, labelled(connection, space, unwanted))
@@ -143,6 +147,7 @@ class Filters:
             and _within(memory.created_at, self.created_since, self.created_until)
             and tags.issuperset(self.tags_all)
             and (not self.tags_any or not tags.isdisjoint(self.tags_any))
+            and tags.isdisjoint(self.tags_none)
             and all(have.get(part) == value for part, value in wanted.items())
             and (self.trust is None or memory.trust in self.trust)
             and (self.speakers is None or speaker in self.speakers)

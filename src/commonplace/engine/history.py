@@ -29,8 +29,11 @@ if TYPE_CHECKING:
     import apsw
 
 UPKEEP = ("embed",)  # operations that change no content, and so are not for undoing
-IMPORT = "import"  # operations of this name that share a label are undone together
-LABEL = "import:"  # how the `url` in the origin of such an operation begins
+IMPORT = "import"
+PATROL = "patrol"
+# Operations of these names that share a label are undone together.
+GROUPED = (IMPORT, PATROL)
+LABEL = "import:"  # how the `url` in the origin of such an operation begins: with its name
 
 # Row number → (the row before an operation, or None if there was none; its vectors).
 Before = dict[int, tuple[Row | None, bytes | None]]
@@ -159,9 +162,9 @@ def versions(space: OpenSpace, identity: str) -> list[Version]:
 
 
 def label(operation: Operation) -> str | None:
-    """What the operations of one import have in common; None for any other operation."""
-    url = operation.origin.url
-    return url if operation.name == IMPORT and url.startswith(LABEL) else None
+    """What the operations of one import or patrol have in common; None for any other."""
+    url, name = operation.origin.url, operation.name
+    return url if name in GROUPED and url.startswith(f"{name}:") else None
 
 
 def together(connection: apsw.Connection, space: str, operation: Operation) -> list[int]:
@@ -172,7 +175,7 @@ def together(connection: apsw.Connection, space: str, operation: Operation) -> l
     rows = connection.execute(
         "SELECT num FROM operations WHERE space = ? AND name = ?"
         " AND json_extract(origin, '$.url') = ? ORDER BY num",
-        (space, IMPORT, shared),
+        (space, operation.name, shared),
     )
     return [row[0] for row in rows]
 

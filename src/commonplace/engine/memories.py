@@ -333,6 +333,44 @@ def usage(space: OpenSpace, identity: str) -> Usage:
     return Usage(accesses + more, moment(newest) if newest else None)
 
 
+def numbered(space: OpenSpace, nums: Sequence[int]) -> list[Memory]:
+    """Memories by their numbers, in that order; those that are gone are left out."""
+    with space.store.read() as connection:
+        rows = MEMORIES.by_nums(connection, space.name, nums)
+    return [Memory.of(rows[num]) for num in nums if num in rows]
+
+
+def usages(space: OpenSpace, nums: Sequence[int]) -> dict[int, Usage]:
+    """How often memories were read, reads of a moment ago included."""
+    found = {}
+    with space.store.read() as connection:
+        for num in nums:
+            more, last = space.pending_reads(num)
+            accesses, before = read_counter(connection, space.name, num)
+            newest = max(last, before)
+            found[num] = Usage(accesses + more, moment(newest) if newest else None)
+    return found
+
+
+def used_since(space: OpenSpace, at: int) -> list[int]:
+    """The numbers of the memories that were read at or after a moment."""
+    space.write_reads()
+    with space.store.read() as connection:
+        rows = connection.execute(
+            "SELECT memory FROM counters WHERE space = ? AND last_access >= ? ORDER BY memory",
+            (space.name, at),
+        )
+        return [row[0] for row in rows]
+
+
+def reactivate(space: OpenSpace, identities: Iterable[str], times: int) -> None:
+    """Count memories as read, at once: contracts go by it."""
+    with space.store.read() as connection:
+        nums = [need_row(connection, space.name, each)["num"] for each in identities]
+    if nums:
+        space.add_reads(dict.fromkeys(nums, (times, now())))
+
+
 def revise(
     space: OpenSpace,
     identity: str,

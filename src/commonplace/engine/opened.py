@@ -102,7 +102,7 @@ class OpenSpace:
         """Note that memories were read; written within a second."""
         if self.store.open_unit is not None:
             # Their rows may be gone with the unit, and their numbers then be another's.
-            self._add_reads(dict.fromkeys(nums, (1, at)))
+            self.add_reads(dict.fromkeys(nums, (1, at)))
             return
         with self._lock:
             for num in nums:
@@ -125,7 +125,7 @@ class OpenSpace:
         if not reads:
             return
         try:
-            self._add_reads(reads)
+            self.add_reads(reads)
         except BaseException:
             with self._lock:
                 for num, (count, at) in reads.items():
@@ -133,7 +133,8 @@ class OpenSpace:
                     self._reads[num] = (more + count, max(last, at))
             raise
 
-    def _add_reads(self, reads: dict[int, tuple[int, int]]) -> None:
+    def add_reads(self, reads: dict[int, tuple[int, int]]) -> None:
+        """Add to the counters now, in the open unit if there is one."""
         with self.store.maintain() as connection:
             for num, (count, at) in reads.items():
                 accesses, last = read_counter(connection, self.name, num)
