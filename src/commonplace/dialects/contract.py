@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -12,7 +12,7 @@ from commonplace.engine.model import Origin
 from commonplace.errors import CommonplaceError
 
 if TYPE_CHECKING:
-    from starlette.requests import Request
+    from starlette.requests import HTTPConnection
 
     from commonplace.engine.commonplace import Commonplace
     from commonplace.engine.library import Library
@@ -51,14 +51,15 @@ class Caller:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Circumstances:
-    """What is known of one request beside its arguments; only for origin and audit."""
+    """What is known of one request beside its arguments; its headers are never written down."""
 
     request: str = ""
     client: str = ""
     session: str = ""
     address: str = ""
     idempotency_key: str = ""
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Those that a contract goes by, in small letters; they may hold a secret."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +70,8 @@ class Call:
     caller: Caller
     circumstances: Circumstances
     origin: Origin
+    afterwards: list[Callable[[], None]] = field(default_factory=list)
+    """What the gate is to do once the call is stored: to begin what works on it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,11 +169,11 @@ class Rest(Protocol):
     """How a route of a dialect reaches the memory: through the gate, as whoever was let in."""
 
     async def perform(
-        self, request: Request, operation: str, arguments: Mapping[str, Any] | None = None
+        self, request: HTTPConnection, operation: str, arguments: Mapping[str, Any] | None = None
     ) -> Any:
         """The value that the operation's handler gave; raises its CommonplaceError."""
 
-    def caller(self, request: Request) -> Caller:
+    def caller(self, request: HTTPConnection) -> Caller:
         """Who was let in."""
 
     def request_id(self, request: Request) -> str:
@@ -196,10 +199,29 @@ class Setting:
     """The gate's own, for agents that are run here: as whom, how, of which dialect, which tool."""
     prefix: str = ""
     """What the tools' names begin with."""
+    vault: Callable[[], Sealing] | None = None
+    """What seals secrets at rest, opened when it is first asked for."""
+
+
+class Sealing(Protocol):
+    """Seals secrets, each bound to what it is for."""
+
+    def seal(self, value: bytes, *aad: str) -> bytes:
+        """The secret as it may be stored."""
+
+    def open(self, sealed: bytes, *aad: str) -> bytes:
+        """What was sealed as that."""
 
 
 Refuse = Callable[[int, str, str, str], "dict[str, Any] | str"]
 """(status, code, message, request id) to the body of an answer that the door gives itself."""
+
+Identify = Callable[["Commonplace", Caller, Sequence[str]], Caller]
+"""(the caller's space, the caller, the names in the address) to who acts. NotFound for a name that
+is not the caller's; InvalidInput when one is needed and was not given."""
+
+Forbid = Callable[[Caller, Sequence[Mapping[str, Any]]], "str | None"]
+"""(caller, JSON-RPC messages) to why none of them may pass, or None."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,6 +245,12 @@ class Dialect:
     around: Callable[[Call, Mapping[str, Any]], AbstractContextManager[None]] | None = None
     """What surrounds each call, given its arguments, outside its unit of work; its end comes
     after the commit and before the answer."""
+    identify: Identify | None = None
+    """As whom a caller acts, where the address can say so."""
+    forbid: Forbid | None = None
+    """What a caller's scope does not reach, where the contract has an answer of its own to it."""
+    passing: Callable[[Caller], tuple[Tool, ...]] | None = None
+    """Tools that come and go, for this caller now."""
 
     def tool(self, name: str) -> Tool | None:
         """The tool of that name."""

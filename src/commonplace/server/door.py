@@ -13,7 +13,7 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -22,6 +22,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from commonplace.dialects.contract import Caller, Circumstances, Dialect, NotPermitted
+from commonplace.errors import InvalidInput, NotFound
 from commonplace.server.addresses import Addresses, peer
 from commonplace.server.credentials import Unauthenticated
 from commonplace.server.gate import Gate, not_permitted
@@ -30,11 +31,13 @@ from commonplace.server.observing import Metrics, request_id
 from commonplace.server.protocol import (
     ADMITTED,
     FORBIDDEN,
+    SPOKEN,
     Admitted,
     Workers,
     calls_in,
     identity_of,
     message_in,
+    messages_of,
     wrong_with,
 )
 from commonplace.server.rates import Rates
@@ -43,6 +46,7 @@ from commonplace.server.signed import Tokens
 
 VISITED = ("/oauth/authorize",)  # where a person arrives from a client's own site
 STILL = "commonplace.still"  # where a stream finds how to ask again who calls
+HANDED_ON = ("x-llm-api-key",)  # headers that contracts go by
 DEPTH = 64
 FAILURES_A_MINUTE = 30
 BODY_SECONDS = 30.0  # in which a body must have come
@@ -77,6 +81,9 @@ class Entrance:
     body: int = 0
     being: str = ""
     """The Being that the path names."""
+    beings: Dialect | None = None
+    """What is spoken instead to a caller who comes as a Being, or names one."""
+    websocket: bool = False
 
 
 class Door:
@@ -115,10 +122,10 @@ class Door:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
-        if scope["type"] != "http":
-            await send({"type": "websocket.close", "code": 1008})
-            return
         address = peer(scope, self._settings.proxies)
+        if scope["type"] == "websocket":
+            await self._open(_Visit(scope, self._entrance(scope["path"]), address), receive, send)
+            return
         visit = _Visit(scope, self._entrance(scope["path"]), address)
         token = request_id.set(visit.id)
         begun = time.perf_counter()
@@ -183,8 +190,8 @@ class Door:
         caller = await self._caller(visit, receive, send)
         if caller is None:
             return
-        if caller.being and any(named != caller.being for named in visit.beings()):
-            await self._turn_away(visit, receive, send, 404, "NOT_FOUND", "There is nothing here.")
+        caller = await self._as_whom(visit, caller, receive, send)
+        if caller is None:
             return
         if caller.credential:
             wait = self._rates.take(f"credential {caller.credential}")
@@ -200,8 +207,75 @@ class Door:
                 await _no_message(visit, wrong)(visit.scope, receive, send)
                 return
         visit.scope[ADMITTED] = admitted
+        visit.scope[SPOKEN] = visit.entrance.dialect.name if visit.entrance.dialect else ""
         app = self._straight.get(visit.scope["path"], self._app)
         await app(visit.scope, _replayed(body, receive), send)
+
+    async def _as_whom(
+        self, visit: _Visit, caller: Caller, receive: Receive, send: Send
+    ) -> Caller | None:
+        """As whom the caller acts here; None when that was refused, which is then answered."""
+        entrance = visit.entrance
+        if entrance.beings is not None and (visit.beings() or _is_being(caller)):
+            visit.entrance = entrance = replace(entrance, dialect=entrance.beings)
+        dialect = entrance.dialect
+        if not entrance.mcp or dialect is None or dialect.identify is None:
+            return caller
+        try:
+            identify = (self._gate.identify, dialect, caller, visit.beings())
+            found: Caller = await self._workers.run(*identify)
+        except NotFound as error:
+            # A Being of another owner is as if it did not exist, and neither lets anybody in.
+            log.warning("not recognised", extra={"why": error.message, "address": visit.address})
+            unknown = Unauthenticated(error.message)
+            await self._not_recognised(visit, unknown, receive, send)
+            return None
+        except InvalidInput as error:
+            await self._turn_away(visit, receive, send, 400, error.code, str(error))
+            return None
+        return found
+
+    async def _open(self, visit: _Visit, receive: Receive, send: Send) -> None:
+        """Let a WebSocket through to a path that has one, by the same rules as a request."""
+        token = visit.query("token")
+
+        async def close(message: str) -> None:
+            if (await receive())["type"] != "websocket.connect":
+                return
+            self._metrics.refused.labels("websocket").inc()
+            await send({"type": "websocket.accept"})
+            said = json.dumps({"type": "error", "message": message})
+            await send({"type": "websocket.send", "text": said})
+            await send({"type": "websocket.close", "code": 1008})
+
+        refused = self._addresses.refusal(visit.scope["headers"], visited=False)
+        if not visit.entrance.websocket or refused is not None:
+            await receive()
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        if self._rates.take(f"address {visit.address}"):
+            await close("Too many requests.")
+            return
+        given = [v for k, v in visit.scope["headers"] if k == b"authorization"]
+        if not given and token:
+            given = [b"Bearer " + token.encode("latin-1", "replace")]
+        try:
+            if not given and self._open_to(visit):
+                caller = Caller(space="default")
+            else:
+                caller = self._recognised(given, visit)
+        except Unauthenticated as error:
+            wait = self._failures.take(visit.address)
+            log.warning("not recognised", extra={"why": error.reason, "address": visit.address})
+            await close("Too many requests." if wait else "Unauthorized")
+            return
+        visit.scope[ADMITTED] = Admitted(caller, visit.circumstances())
+        await self._app(visit.scope, receive, send)
+
+    def _open_to(self, visit: _Visit) -> bool:
+        """Whether somebody without a token is the person at this machine."""
+        local = self._settings.local and not self._settings.require_token
+        return local and is_loopback(visit.address)
 
     async def _body(self, visit: _Visit, receive: Receive, send: Send) -> bytes | None:
         """The whole body within its limits; None when it was refused."""
@@ -273,8 +347,7 @@ class Door:
     async def _caller(self, visit: _Visit, receive: Receive, send: Send) -> Caller | None:
         """Who calls; None when nobody was recognised, which has then been answered."""
         given = [v for k, v in visit.scope["headers"] if k == b"authorization"]
-        open_here = self._settings.local and not self._settings.require_token
-        if not given and open_here and is_loopback(visit.address):
+        if not given and self._open_to(visit):
             return Caller(space="default")
         try:
             caller = self._recognised(given, visit)
@@ -352,6 +425,12 @@ class Door:
                 self._gate.refuse, admitted.caller, visit.circumstances(), dialect.name, name,
                 arguments, error,
             )  # fmt: skip
+        forbidden = None
+        if dialect.forbid is not None:
+            forbidden = dialect.forbid(admitted.caller, messages_of(visit.message))
+        if forbidden is not None:
+            await self._turn_away(visit, receive, send, 403, "FORBIDDEN", forbidden)
+            return True
         if not refused:
             return False
         self._metrics.refused.labels("scope").inc()
@@ -394,7 +473,7 @@ class _Visit:
     def __init__(self, scope: Scope, entrance: Entrance, address: str) -> None:
         self.scope = scope
         self.entrance = entrance
-        self.method: str = scope["method"]
+        self.method: str = scope.get("method", "GET")
         self.status = 0
         self.message: Any = None
         self.calls: list[dict[str, Any]] = []
@@ -422,13 +501,24 @@ class _Visit:
             headers={name: value for name in HANDED_ON if (value := self.header(name))},
         )
 
+    def query(self, name: str) -> str:
+        """A parameter of the address; empty when it is missing."""
+        return next((value for key, value in self._query() if key == name), "")
+
+    def _query(self) -> list[tuple[str, str]]:
+        return parse_qsl(self.scope["query_string"].decode("latin-1"), keep_blank_values=True)
+
     def beings(self) -> list[str]:
         """Every Being that the address names."""
         if not self.entrance.mcp:
             return []
-        query = parse_qsl(self.scope["query_string"].decode("latin-1"), keep_blank_values=True)
-        asked = [value for name, value in query if name == "being_id"]
+        asked = [value for name, value in self._query() if name == "being_id"]
         return [self.entrance.being, *asked] if self.entrance.being else asked
+
+
+def _is_being(caller: Caller) -> bool:
+    """Whether a credential is a Being's: for one, or for the dialect."""
+    return bool(caller.being) or (caller.dialects is not None and "being" in caller.dialects)
 
 
 def depth(body: bytes) -> int:

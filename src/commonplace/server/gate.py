@@ -13,7 +13,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -140,7 +140,10 @@ class Gate:
         self._system = system
         self._counter = counter
         self._table: dict[tuple[str, str], _Operation] = {}
+        self._passing: dict[str, Dialect] = {}
         for dialect in dialects:
+            if dialect.passing is not None:
+                self._passing[dialect.name] = dialect
             for tool in dialect.tools:
                 self._register(dialect, tool)
             for tool in dialect.operations:
@@ -162,8 +165,25 @@ class Gate:
 
     def permitted(self, caller: Caller, dialect: str, name: str) -> bool:
         """Whether the caller may use an operation; one that does not exist is nobody's."""
-        operation = self._table.get((dialect, name))
+        operation = self._operation(caller, dialect, name)
         return operation is not None and self._allows(caller, operation)
+
+    def _operation(self, caller: Caller, dialect: str, name: str) -> _Operation | None:
+        """From the table, or among the tools of this dialect that come and go."""
+        found = self._table.get((dialect, name))
+        if found is not None or dialect not in self._passing:
+            return found
+        whole = self._passing[dialect]
+        for tool in whole.passing(caller) if whole.passing else ():
+            if tool.name == name:
+                return _Operation(whole, tool, schema.compile(tool.input))
+        return None
+
+    def identify(self, dialect: Dialect, caller: Caller, named: Sequence[str]) -> Caller:
+        """As whom the caller acts at this address; as the dialect's own `identify`."""
+        if dialect.identify is None:
+            return caller
+        return dialect.identify(self._whole.at(caller.space), caller, named)
 
     @staticmethod
     def _allows(caller: Caller, operation: _Operation) -> bool:
@@ -174,7 +194,8 @@ class Gate:
     def stepwise(self, dialect: str, name: str) -> bool:
         """Whether an operation keeps to its own time."""
         operation = self._table.get((dialect, name))
-        return operation is not None and operation.tool.stepwise
+        # Those that come and go wait for something outside, and say how long themselves.
+        return operation.tool.stepwise if operation is not None else dialect in self._passing
 
     def known(self, dialect: str, name: str) -> bool:
         """Whether there is such an operation."""
@@ -182,7 +203,8 @@ class Gate:
 
     def visible(self, caller: Caller, dialect: Dialect) -> list[Tool]:
         """The tools that the caller may use, in their fixed order."""
-        return [tool for tool in dialect.tools if self.permitted(caller, dialect.name, tool.name)]
+        there = (*dialect.tools, *(dialect.passing(caller) if dialect.passing else ()))
+        return [tool for tool in there if self.permitted(caller, dialect.name, tool.name)]
 
     def refuse(
         self,
@@ -214,7 +236,7 @@ class Gate:
         turn: Turn | None = None,
     ) -> Outcome:
         """Run one operation as the caller. Raises NotFound and NotPermitted, and nothing else."""
-        operation = self._table.get((dialect, name))
+        operation = self._operation(caller, dialect, name)
         if operation is None:
             unknown = NotFound(f"There is no tool {name[:80]!r}.", hint="See tools/list.")
             self.refuse(caller, circumstances, dialect, name, arguments, unknown)
@@ -269,6 +291,8 @@ class Gate:
                     self._write_down(opened, space.store, result, None)
             except answers.Answered as earlier:  # the same key, at the same time
                 return self._again(opened, space.store, earlier.result)
+        for begin in call.afterwards:
+            begin()
         return Outcome(wire)
 
     def _again(self, opened: _Open, store: Store, kept: str) -> Outcome:

@@ -17,7 +17,7 @@ from mcp.server.lowlevel import Server
 from mcp.server.sse import SseServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -44,7 +44,7 @@ from commonplace.server.gate import Gate
 from commonplace.server.oauth import OAuth, resources_of
 from commonplace.server.oauth import routes as oauth_routes
 from commonplace.server.observing import Metrics, request_id
-from commonplace.server.protocol import ADMITTED, Admitted, Workers, build
+from commonplace.server.protocol import ADMITTED, SPOKEN, Admitted, Workers, build
 from commonplace.server.sessions import Sessions
 from commonplace.server.settings import Settings
 from commonplace.server.signed import Tokens
@@ -72,13 +72,19 @@ class Parts:
 
 
 class Endpoint:
-    """A dialect at one path: streamable HTTP, and the older handshake on the same path."""
+    """The dialects of one path: streamable HTTP, and the older handshake on the same path.
 
-    def __init__(self, path: str, server: Server[Any], door: Streams) -> None:
+    Which of them answers depends on who calls; the door has decided it.
+    """
+
+    def __init__(self, path: str, servers: Mapping[str, Server[Any]], door: Streams) -> None:
         self.path = path
-        self._server = server
+        self._servers = servers
         self._streams = door
-        self.manager = StreamableHTTPSessionManager(server, stateless=True, json_response=True)
+        self.managers = {
+            name: StreamableHTTPSessionManager(server, stateless=True, json_response=True)
+            for name, server in servers.items()
+        }
         self._older = SseServerTransport(path)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -93,7 +99,7 @@ class Endpoint:
         elif method == "POST" and b"session_id=" in scope["query_string"]:
             await self._older.handle_post_message(scope, receive, send)
         elif method == "POST":
-            await self.manager.asgi_app(scope, receive, send)
+            await self.managers[scope[SPOKEN]].asgi_app(scope, receive, send)
         else:
             await _not_allowed(scope, receive, send)
 
@@ -108,8 +114,9 @@ class Endpoint:
                 await JSONResponse(busy, 503, {"retry-after": "10"})(scope, receive, send)
                 return
             async with self._older.connect_sse(scope, receive, send) as (incoming, outgoing):
-                options = self._server.create_initialization_options()
-                await self._server.run(incoming, outgoing, options)
+                server = self._servers[scope[SPOKEN]]
+                options = server.create_initialization_options()
+                await server.run(incoming, outgoing, options)
             return
         # It was ended from here: the client is told that there is no more, unless it has been.
         with contextlib.suppress(RuntimeError):
@@ -204,15 +211,25 @@ def application(parts: Parts) -> ASGIApp:
     streams = Streams(metrics)
     sessions = Sessions(parts.tokens)
     setting = Setting(
-        library=parts.library, system=parts.system, environ=os.environ, perform=gate.perform
+        library=parts.library,
+        system=parts.system,
+        environ=os.environ,
+        perform=gate.perform,
+        vault=lambda: parts.vault,
     )
     servers = {name: build(dialect, gate, workers) for name, dialect in dialects.items()}
 
+    beings = dialects.get("being")
     paths: dict[str, str] = {"/mcp": default.name, "/mcp/": default.name}
     for name, where in served.DIALECTS.items():
         for path in where.paths:
             paths[path] = paths[f"{path}/"] = name
-    endpoints = {path: Endpoint(path, servers[name], streams) for path, name in paths.items()}
+    open_paths = ("/mcp", "/mcp/")  # where a Being is spoken to as one
+    endpoints = {}
+    for path, name in paths.items():
+        also = {beings.name} if beings is not None and path in open_paths else set()
+        answering = {each: servers[each] for each in {name, *also}}
+        endpoints[path] = Endpoint(path, answering, streams)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -221,7 +238,8 @@ def application(parts: Parts) -> ASGIApp:
                 if dialect.running is not None:
                     stack.enter_context(dialect.running(setting))
             for endpoint in endpoints.values():
-                await stack.enter_async_context(endpoint.manager.run())
+                for manager in endpoint.managers.values():
+                    await stack.enter_async_context(manager.run())
             noting = asyncio.create_task(_note_use(parts.tokens.credentials, workers))
             stack.callback(noting.cancel)
             yield
@@ -268,18 +286,19 @@ def application(parts: Parts) -> ASGIApp:
 
     def entrance(path: str) -> Entrance:
         if path in paths:
-            return Entrance(path, dialects[paths[path]], mcp=True)
+            also = beings if path in open_paths else None
+            return Entrance(path, dialects[paths[path]], mcp=True, beings=also)
         if path in public or path.startswith("/.well-known/"):
             return Entrance(path if path in public else "/.well-known", public=True)
         if path.startswith("/mcp/") and path.count("/") == 2:
             being = path.removeprefix("/mcp/")
-            return Entrance("/mcp/{being_id}", default, mcp=True, being=being)
+            return Entrance("/mcp/{being_id}", beings or default, mcp=True, being=being)
         for name, where in served.DIALECTS.items():
             for rest in where.rest:
                 if rest.matches(path):
                     return Entrance(
-                        rest.path, dialects[name], rest.public,
-                        uploads=rest.uploads, body=rest.body,
+                        rest.path, dialects[name], rest.public, uploads=rest.uploads,
+                        body=rest.body, websocket=rest.websocket,
                     )  # fmt: skip
         return (
             Entrance(path, own) if path in ("/health/details", "/metrics") else Entrance("unknown")
@@ -356,12 +375,12 @@ class _ThroughGate:
         renewed: Session = session
         return renewed
 
-    def caller(self, request: Request) -> Caller:
+    def caller(self, request: HTTPConnection) -> Caller:
         admitted: Admitted = request.scope[ADMITTED]
         return admitted.caller
 
     async def perform(
-        self, request: Request, operation: str, arguments: Mapping[str, Any] | None = None
+        self, request: HTTPConnection, operation: str, arguments: Mapping[str, Any] | None = None
     ) -> Any:
         outcome = await self._workers.outcome(
             request.scope[ADMITTED], self._dialect, operation, arguments or {}

@@ -24,6 +24,7 @@ from commonplace.server.gate import Gate, Outcome, TookTooLong, Turn
 
 FORBIDDEN = -32003
 IDEMPOTENCY_META = "commonplace/idempotency-key"
+SPOKEN = "commonplace.spoken"  # and the name of the dialect that answers
 ADMITTED = "commonplace.admitted"  # where the door leaves the caller in the ASGI scope
 COMPLETE = {"resultType": "complete"}  # required since 2026-07-28; left out for older clients
 LIST_MILLISECONDS = 300_000
@@ -155,6 +156,7 @@ def build(dialect: Dialect, gate: Gate, workers: Workers, local: Admitted | None
             told = "Something went wrong on our side."
             raise MCPError(code=types.INTERNAL_ERROR, message=told) from error
 
+    lasts = 0 if dialect.passing is not None else LIST_MILLISECONDS  # some tools come and go
     server: Server[Any] = Server(
         dialect.server,
         version=dialect.version,
@@ -162,7 +164,7 @@ def build(dialect: Dialect, gate: Gate, workers: Workers, local: Admitted | None
         # None of ours mirrors an argument in a header: such a schema would not compile.
         get_tool_input_schema=lambda _: None,
         # What is listed depends on the caller's scope; it does not change while the server runs.
-        cache_hints={"tools/list": CacheHint(ttl_ms=LIST_MILLISECONDS, scope="private")},
+        cache_hints={"tools/list": CacheHint(ttl_ms=lasts, scope="private")},
     )
     server.add_request_handler("tools/list", types.PaginatedRequestParams, list_tools)
     server.add_request_handler("tools/call", types.CallToolRequestParams, call_tool)
@@ -213,12 +215,15 @@ def message_in(body: bytes) -> Any:
         return UNREADABLE
 
 
+def messages_of(message: Any) -> list[dict[str, Any]]:
+    """The messages of a body, one or a batch; none for anything else."""
+    messages = message if isinstance(message, list) else [message]
+    return [each for each in messages if isinstance(each, dict)]
+
+
 def calls_in(message: Any) -> list[dict[str, Any]]:
     """The tool calls in a JSON-RPC message or batch; none for anything else."""
-    messages = message if isinstance(message, list) else [message]
-    return [
-        each for each in messages if isinstance(each, dict) and each.get("method") == "tools/call"
-    ]
+    return [each for each in messages_of(message) if each.get("method") == "tools/call"]
 
 
 def wrong_with(message: Any) -> str:

@@ -24,6 +24,8 @@ class RestPath:
     """Bytes of a multipart body that it accepts; 0 for JSON only."""
     body: int = 0
     """Bytes of a JSON body that it accepts, where that is more than the settings say."""
+    websocket: bool = False
+    """Whether a WebSocket may be opened below it."""
 
     def matches(self, path: str) -> bool:
         """Whether a request's path is meant."""
@@ -82,6 +84,15 @@ DIALECTS: dict[str, Served] = {
         "commonplace.dialects.orchestrator",
         ("/mcp/v1",),
         (RestPath("/v1/workspaces"), RestPath("/v1/workspaces/…")),
+    ),
+    "being": Served(
+        "commonplace.dialects.being",
+        (),  # at /mcp and /mcp/{being_id}, for who comes as a Being; see http.application
+        (
+            RestPath("/v1/beings"),
+            RestPath("/v1/beings/…", websocket=True),
+            RestPath("/v1/llm-key"),
+        ),
     ),
 }
 

@@ -33,6 +33,7 @@ from commonplace.storage.system import open_system
 DRAIN_SECONDS = 10
 HEADER_BYTES = 65_536
 HEAD_SECONDS = 30.0
+WEBSOCKET_BYTES = 262_144
 
 log = logging.getLogger(__name__)
 
@@ -126,7 +127,9 @@ def config(app: ASGIApp) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         http=_Patient,
-        ws="none",
+        ws="websockets-sansio",
+        ws_max_size=WEBSOCKET_BYTES,
+        ws_ping_interval=None,  # those who speak here have a ping of their own
         log_config=None,
         access_log=False,
         server_header=False,

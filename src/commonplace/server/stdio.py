@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import signal
 import sys
@@ -22,6 +23,7 @@ from commonplace.engine import checks
 from commonplace.engine.library import Library
 from commonplace.server import served
 from commonplace.server.gate import Gate
+from commonplace.server.vault import open_vault
 from commonplace.storage.system import open_system
 
 CALL_SECONDS = 30.0
@@ -35,6 +37,7 @@ def run(
     embedding: str = "builtin",
     read_only: bool = False,
     prefix: str = "",
+    being: str = "",
 ) -> None:
     """Serve until the client closes its end, or an interrupt."""
     chosen = served.load(dialect).prefixed(prefix)
@@ -43,9 +46,10 @@ def run(
     library = Library(data, embedder=open_embedder(embedding))
     with contextlib.closing(library), contextlib.closing(open_system(library.path)) as system:
         gate = Gate(library, system, [chosen])
+        caller = gate.identify(chosen, caller, [being] if being else [])
         setting = Setting(
             library=library, system=system, space=space, environ=os.environ,
-            perform=gate.perform, prefix=prefix,
+            perform=gate.perform, prefix=prefix, vault=functools.cache(lambda: open_vault(system)),
         )  # fmt: skip
         with chosen.running(setting) if chosen.running else contextlib.nullcontext():
             runner = asyncio.Runner()
