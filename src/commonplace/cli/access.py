@@ -281,8 +281,10 @@ def _rotate_master_key(access: _Access) -> None:
     """Seal keys, and vouch for tokens, accounts and connections, by a new master key."""
     from commonplace.server.oauth.rows import Rows
 
-    rows = Rows(access.vault)
-    sealed = (access.tokens.credentials, access.tokens.keys, access.accounts, rows)
+    from commonplace.platform.llm_keys import LlmKeys
+
+    rows, models = Rows(access.vault), LlmKeys(access.store, access.vault)
+    sealed = (access.tokens.credentials, access.tokens.keys, access.accounts, rows, models)
     access.vault.rotate(access.store, [each.reseal_in for each in sealed])
 
 

@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 from commonplace.cli import (
     INTERRUPTED,
     access,
+    beings,
     connect,
     credit,
     hooks,
@@ -123,13 +124,11 @@ def _start(
 
 for command in (*servers.COMMANDS, *connect.COMMANDS, *memories.COMMANDS, *stores.COMMANDS):
     app.command(name=command.__name__.rstrip("_"))(command)
-for name, group in {
-    **servers.GROUPS,
-    **access.GROUPS,
-    **hooks.GROUPS,
-    **credit.GROUPS,
+GROUPS = {
+    **servers.GROUPS, **access.GROUPS, **hooks.GROUPS, **credit.GROUPS, **beings.GROUPS,
     **workspaces.GROUPS,
-}.items():
+}  # fmt: skip
+for name, group in GROUPS.items():
     app.add_typer(group, name=name)
 
 

@@ -75,11 +75,17 @@ def mcp(
     embedding: Embedding = "builtin",
     read_only: Annotated[bool, typer.Option("--read-only", help="Only tools that read.")] = False,
     prefix: Annotated[str, typer.Option(help="What tools' names begin with, such as mama_.")] = "",
+    being: Annotated[
+        str, typer.Option("--being", metavar="ID", help="Which being; needed if there are several.")
+    ] = "",
 ) -> None:
     """Serve one dialect over standard input and output, for a client that starts it."""
     from commonplace.server.stdio import run
 
-    run(dialect, data=data, space=space, embedding=embedding, read_only=read_only, prefix=prefix)
+    run(
+        dialect, data=data, space=space, embedding=embedding, read_only=read_only, prefix=prefix,
+        being=being,
+    )  # fmt: skip
 
 
 audit = typer.Typer(help="Look at the calls that were made, and check that none was changed.")

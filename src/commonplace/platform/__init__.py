@@ -1,1 +1,1 @@
-"""What agents do beside remembering: run, and work through steps that outlive the process."""
+"""What agents do beside remembering: ask a model, run, and work through steps that last."""

@@ -1,0 +1,111 @@
+"""Commands about beings: who there is, and the key to the model that they think with."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from commonplace.cli.options import AsJson, Data, Space, memory
+from commonplace.cli.terminal import bold, emit, note, one_line, say, visible
+
+being = typer.Typer(
+    help="Beings: agents with a memory of their own in your space.", rich_markup_mode=None
+)
+GROUPS = {"being": being}
+
+
+@being.command("create")
+def create_being(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What it is called.")],
+    space: Space = "default",
+    data: Data = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a being with a soul of its own.
+
+    \b
+      commonplace being create Aria
+      commonplace token create --dialect being --being ID
+    """
+    from commonplace.dialects.being import beings
+
+    with memory(data, space, create=True) as opened:
+        made = beings.create(opened, name)
+    if as_json:
+        emit(beings.shown(made))
+    else:
+        say(made.id)
+    note(f"Let an agent be it: commonplace token create --dialect being --being {made.id}")
+
+
+@being.command("list")
+def list_beings(space: Space = "default", data: Data = None, as_json: AsJson = False) -> None:
+    """The beings of a space, oldest first. With --json, one object per line."""
+    from commonplace.dialects.being import beings, sight
+
+    with memory(data, space) as opened:
+        found = sight.beings(opened)
+    for each in found:
+        if as_json:
+            emit(beings.shown(each))
+        else:
+            say(f"{bold(each.id)}  {one_line(each.title, 60)}")
+    if not found:
+        raise typer.Exit(1)
+
+
+@being.command("delete")
+def delete_being(
+    identity: Annotated[str, typer.Argument(metavar="ID", help="The being's id.")],
+    space: Space = "default",
+    data: Data = None,
+    as_json: AsJson = False,
+) -> None:
+    """Put a being and all that is its own out of sight; 'commonplace undo' brings it back."""
+    from commonplace.dialects.being import beings, sight
+
+    with memory(data, space) as opened:
+        found = sight.find(opened, identity)
+        beings.delete(opened, found.id)
+    if as_json:
+        emit(beings.shown(found))
+    else:
+        say(f"{visible(found.title)} is gone; what beings share stays")
+
+
+@being.command("llm-key")
+def keep_key(
+    provider: Annotated[
+        str, typer.Option("--provider", metavar="anthropic|openai", help="Whose key it is.")
+    ] = "anthropic",
+    model: Annotated[str, typer.Option("--model", metavar="NAME", help="The model to ask.")] = "",
+    forget: Annotated[bool, typer.Option("--forget", help="Keep none any longer.")] = False,
+    space: Space = "default",
+    data: Data = None,
+    as_json: AsJson = False,
+) -> None:
+    """Keep the key, read from standard input, that the beings of a space think with.
+
+    It is sealed, used for their patrols alone, and cannot be shown again.
+    """
+    from commonplace.engine.library import default_path
+    from commonplace.platform.llm_keys import LlmKeys
+    from commonplace.server.vault import open_vault
+    from commonplace.storage.system import open_system
+
+    store = open_system(default_path() if data is None else data)
+    try:
+        keys = LlmKeys(store, open_vault(store))
+        if forget:
+            keys.forget(space)
+        else:
+            keys.put(space, sys.stdin.readline().strip(), provider=provider, model=model)
+        about = keys.about(space)
+    finally:
+        store.close()
+    if as_json:
+        emit(about)
+    else:
+        say("a key is kept" if about["configured"] else "no key is kept")

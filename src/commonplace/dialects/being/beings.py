@@ -1,0 +1,107 @@
+"""Beings themselves: made, listed, shown and let go; each with one soul."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from commonplace.dialects.being import sight
+from commonplace.dialects.being.sight import BEING, SOUL
+from commonplace.engine.commonplace import Commonplace
+from commonplace.engine.filters import Filters
+from commonplace.engine.model import LIVE_STATES, Memory, iso
+from commonplace.errors import InvalidInput
+
+NAME_CHARS = 200
+SOUL_FIELDS = ("personality", "voice", "values", "backstory", "inner_world", "examples")
+"""What an agent may change of a soul."""
+SOUL_ALL = (
+    "name", *SOUL_FIELDS, "user_call_name", "partner_type", "model", "preference",
+    "display_name", "locale", "note_frequency",
+)  # fmt: skip
+
+
+def create(memory: Commonplace, name: str, *, trust: str = "stated") -> Memory:
+    """A new being with its soul."""
+    name = name.strip()
+    if not 1 <= len(name) <= NAME_CHARS:
+        raise InvalidInput(
+            f"A being's name has 1 to {NAME_CHARS} characters.", hint="Give another.", field="name"
+        )
+    with memory.unit("create being"):
+        being = memory.remember(name, kind=BEING, title=name, trust=trust, attrs={"sessions": 0})
+        memory.remember(
+            name, kind=SOUL, title=name, ref=soul_ref(being.id), trust=trust,
+            tags=[sight.tag(being.id)], attrs={"name": name, "partner_type": "custom"},
+        )  # fmt: skip
+    return being
+
+
+def delete(memory: Commonplace, identity: str) -> None:
+    """Put a being and all that is its own out of sight; what is shared stays."""
+    being = sight.find(memory, identity)
+    with memory.unit("delete being"):
+        mine = Filters(tags_all=[sight.tag(being.id)], states=sight.ALL_STATES)
+        rows = [row.id for row in sight.every(memory, mine)]
+        for cluster in clusters_of(memory, being.id, leaves_first=True):
+            memory.clusters.delete(cluster)
+        memory.forget(*rows, being.id)
+
+
+def clusters_of(memory: Commonplace, being: str, *, leaves_first: bool = False) -> list[str]:
+    """The ids of a being's clusters."""
+    mine = [each for each in memory.clusters.all() if each.attrs.get("being") == being]
+    if leaves_first:
+        mine.sort(key=lambda each: each.parent is None)
+    return [each.id for each in mine]
+
+
+def shown(being: Memory) -> dict[str, Any]:
+    """A being as REST shows it."""
+    return {
+        "id": being.id,
+        "name": being.title,
+        "patrol_marker": being.attrs.get("patrol_marker"),
+        "created_at": iso(being.created_at),
+        "updated_at": iso(being.updated_at),
+    }
+
+
+def soul_ref(being: str) -> str:
+    """By which the soul of a being is found."""
+    return f"being:{being}:soul"
+
+
+def soul(memory: Commonplace, being: str) -> Memory | None:
+    """The being's soul."""
+    from commonplace.errors import NotFound
+
+    try:
+        found = memory.get(soul_ref(being), count=False)
+    except NotFound:
+        return None
+    return found if found.state in LIVE_STATES else None
+
+
+def change_soul(
+    memory: Commonplace, being: str, changes: Mapping[str, str], *, trust: str = "stated"
+) -> Memory:
+    """The soul with some fields changed; one that was missing is made."""
+    there = soul(memory, being)
+    attrs = {**(there.attrs if there else {"partner_type": "custom"}), **changes}
+    text = "\n".join(str(attrs[each]) for each in SOUL_ALL if attrs.get(each)) or "-"
+    title = str(attrs.get("name") or "")
+    if there is None:
+        return memory.remember(
+            text, kind=SOUL, title=title, ref=soul_ref(being), trust=trust,
+            tags=[sight.tag(being)], attrs=attrs,
+        )  # fmt: skip
+    return memory.revise(there.id, text=text, title=title, attrs=attrs, trust=lower(there, trust))
+
+
+def lower(there: Memory, trust: str) -> str:
+    """The lesser trust: what is mixed of two sources is trusted as the worse of them."""
+    from commonplace.engine.model import TRUSTS
+
+    order = list(TRUSTS)
+    return order[max(order.index(there.trust), order.index(trust))]  # type: ignore[arg-type]

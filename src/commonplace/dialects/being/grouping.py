@@ -1,0 +1,58 @@
+"""How nodes fall into groups: pure functions of likeness."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from commonplace.dialects.being.scenes import Scene
+
+ALIKE = 0.45
+LEAST = 3
+NAME_WORDS = 6
+DIGEST_ACTIONS = 3
+ACTION_CHARS = 200
+
+
+def greedy(likeness: NDArray[np.float32]) -> list[list[int]]:
+    """Groups of three or more that are like their first member; largest first, none shared."""
+    alike = likeness > ALIKE
+    np.fill_diagonal(alike, True)
+    free = np.ones(len(alike), np.bool_)
+    groups: list[list[int]] = []
+    while True:
+        counts = np.where(free, (alike & free[None, :]).sum(axis=1), 0)
+        leader = int(counts.argmax()) if len(counts) else 0
+        if not len(counts) or counts[leader] < LEAST:
+            return groups
+        members = np.flatnonzero(alike[leader] & free)
+        free[members] = False
+        groups.append([int(each) for each in members])
+
+
+def name_of(scenes: Sequence[Scene]) -> str:
+    """The commonest theme, or the first words of the most important action."""
+    themes = Counter(theme for scene in scenes for theme in scene.themes)
+    if themes:
+        theme, count = max(themes.items(), key=lambda each: (each[1], each[0]))
+        if count > 1 or len(scenes) == 1:
+            return theme[:100]
+    best = max(scenes, key=lambda scene: scene.importance)
+    return " ".join(best.action.split()[:NAME_WORDS])[:100]
+
+
+def tops(before: Sequence[Sequence[object]], scenes: Sequence[Scene]) -> list[list[object]]:
+    """The most important actions, as [importance, action], of those before and those new."""
+    every = [[float(str(i)), str(a)] for i, a in before]
+    every += [[scene.importance, scene.action[:ACTION_CHARS]] for scene in scenes]
+    distinct = {str(action): float(str(importance)) for importance, action in reversed(every)}
+    ranked = sorted(distinct.items(), key=lambda each: (-each[1], each[0]))
+    return [[importance, action] for action, importance in ranked[:DIGEST_ACTIONS]]
+
+
+def digest_of(top: Sequence[Sequence[object]]) -> str:
+    """What a cluster is about: its most important actions."""
+    return " / ".join(str(action) for _, action in top)

@@ -1,0 +1,98 @@
+"""What was said: lines of conversation, kept for search."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, date
+from typing import Any
+
+from commonplace.dialects.being import sight
+from commonplace.dialects.being.recalling import capped
+from commonplace.dialects.being.sight import SAID, being_of
+from commonplace.dialects.contract import Call
+from commonplace.engine.commonplace import Commonplace
+from commonplace.engine.conversations import KIND, Line
+from commonplace.engine.filters import Filters
+from commonplace.engine.model import Message
+from commonplace.errors import InvalidInput
+from commonplace.text.prose import neutral
+
+ROLES = ("user", "assistant", "system")
+FOUND, MOST_FOUND = 10, 50
+SHOWN_CHARS = 100
+OVERLAP = 200
+"""How many lines that were kept before may be given again."""
+
+
+def keep(
+    memory: Commonplace, being: str, messages: Sequence[Mapping[str, Any]], *, new: bool = False
+) -> list[Message]:
+    """Store lines; without `new`, those at the beginning that were stored last are known again."""
+    lines = [
+        (str(each["role"]), str(each["content"]), each.get("created_at"))
+        for each in messages
+        if str(each["content"]).strip()
+    ]
+    name = sight.tag(being)
+    if not new and lines:
+        kept = [(line.speaker, line.memory.text) for line in
+                memory.conversations.history(name, limit=OVERLAP)]  # fmt: skip
+        given = [(role, text) for role, text, _ in lines]
+        for count in range(min(len(kept), len(given)), 0, -1):
+            if kept[-count:] == given[:count]:
+                lines = lines[count:]
+                break
+    return memory.conversations.add(
+        name,
+        *(
+            Line(speaker=role, text=text, at=at, trust="external" if role == "system" else
+                 "stated" if role == "user" else "inferred", tags=[sight.tag(being), SAID])
+            for role, text, at in lines
+        ),
+    )  # fmt: skip
+
+
+def search_history(
+    call: Call,
+    *,
+    query: str | None = None,
+    date_from: str | None = None,
+    date_to: str | None = None,
+    limit: float = FOUND,
+) -> str:
+    """Lines that hold a text, or were said within some days, the newest first."""
+    for name, given in (("date_from", date_from), ("date_to", date_to)):
+        if given is not None and not _is_day(given):
+            return f"error: {name} must be a date as YYYY-MM-DD."
+    count = max(1, min(int(limit), MOST_FOUND))
+    filters = Filters(
+        kinds=[KIND], tags_all=[sight.tag(being_of(call)), SAID], since=date_from, until=date_to
+    )
+    if query and query.strip():
+        found, _ = call.memory.find_text(query[:1_000], limit=count, filters=filters)
+    else:
+        found, _ = call.memory.browse(filters=filters, limit=count)
+    if not found:
+        return "No messages were found."
+    blocks = []
+    for memory in found:
+        line = call.memory.conversations.of(memory.id)
+        at = (memory.occurred_at or memory.created_at).astimezone(UTC)
+        text = neutral(memory.text[:SHOWN_CHARS]) + ("…" if len(memory.text) > SHOWN_CHARS else "")
+        blocks.append(f"[{at:%Y/%m/%d %H:%M}] {line.speaker}: {text}")
+    return capped("\n\n".join(blocks))
+
+
+def _is_day(text: str) -> bool:
+    try:
+        return len(text) == 10 and bool(date.fromisoformat(text))
+    except ValueError:
+        return False
+
+
+def add_messages(call: Call, being_id: str, *, messages: list[dict[str, Any]]) -> Any:
+    """REST: lines of a conversation, in their order."""
+    if not messages:
+        raise InvalidInput("messages is empty.", field="messages")
+    kept = keep(call.memory, being_id, messages, new=True)
+    return {"ok": True, "added": len(kept), "ids": [line.memory.id for line in kept]}

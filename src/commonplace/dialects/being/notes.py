@@ -1,0 +1,188 @@
+"""Notes and scenes: what a being jots down between patrols."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from commonplace.dialects.being import scenes, sight
+from commonplace.dialects.being.beings import lower
+from commonplace.dialects.being.scenes import Scene
+from commonplace.dialects.being.sight import NOTE, SCENE, being_of
+from commonplace.dialects.contract import Call
+from commonplace.engine.commonplace import Commonplace
+from commonplace.engine.model import LIVE_STATES, Memory, iso
+from commonplace.errors import InvalidInput, NotFound
+from commonplace.text.prose import neutral
+
+ENOUGH = 10
+"""Scenes that call for a patrol."""
+LISTED = 50
+TYPES = ("note", "someday")
+
+
+def find(memory: Commonplace, being: str, identity: str, *kinds: str) -> Memory | None:
+    """A live row of the being, by its id."""
+    try:
+        found = memory.get(identity, count=False)
+    except (NotFound, InvalidInput):
+        return None
+    mine = sight.is_own(being, found, *(kinds or (NOTE, SCENE)))
+    return found if mine and found.state in LIVE_STATES else None
+
+
+def content_of(note: Memory) -> str:
+    """What a note says; a scene as JSON."""
+    if note.kind == SCENE and "scene" in note.attrs:
+        return json.dumps(note.attrs["scene"], ensure_ascii=False)
+    return note.text
+
+
+def shown(note: Memory) -> dict[str, Any]:
+    """A note as it is listed."""
+    sort = "scene" if note.kind == SCENE else note.attrs.get("type", "note")
+    listed = {
+        "id": note.id, "type": sort, "content": content_of(note),
+        "created_at": iso(note.created_at), "updated_at": iso(note.updated_at),
+    }  # fmt: skip
+    if note.text.startswith(scenes.FAILED):
+        listed["repair_required"] = True
+        listed["repair_instruction"] = (
+            "This scene could not be read. Record it again with update_notes: action=update, its"
+            " id in scene_ids, and the scene in scenes."
+        )
+    return listed
+
+
+def open_notes(memory: Commonplace, being: str, *sorts: str) -> list[Memory]:
+    """Notes that are no scenes, newest first."""
+    found, _ = memory.browse(filters=sight.own(being, NOTE), limit=LISTED)
+    return [note for note in found if note.attrs.get("type", "note") in (sorts or TYPES)]
+
+
+def get_notes(memory: Commonplace, being: str, key: str = "") -> dict[str, Any]:
+    """update_memory: the newest notes and scenes, or one."""
+    if key:
+        found = find(memory, being, key)
+        if found is None:
+            return {"success": False, "message": "The note was not found."}
+        return {"success": True, "message": content_of(found)}
+    newest, _ = memory.browse(filters=sight.own(being, NOTE, SCENE), limit=LISTED)
+    listed = json.dumps([shown(note) for note in newest], ensure_ascii=False)
+    return {"success": True, "message": listed}
+
+
+def add_note(
+    memory: Commonplace, being: str, content: str, trust: str, sort: str = "note"
+) -> Memory:
+    """A note of no particular form."""
+    return memory.remember(
+        content, kind=NOTE, tags=[sight.tag(being)], trust=trust, attrs={"type": sort}
+    )
+
+
+def append_note(memory: Commonplace, being: str, content: str, trust: str) -> dict[str, Any]:
+    """update_memory: a new note."""
+    return {"success": True, "message": f"note {add_note(memory, being, content, trust).id} added."}
+
+
+def update_note(
+    memory: Commonplace, being: str, key: str, content: str, trust: str
+) -> dict[str, Any]:
+    """update_memory: another text; of a scene, what its JSON says if it is one."""
+    there = find(memory, being, key)
+    if there is None:
+        return {"success": False, "message": "The note was not found."}
+    trusted = lower(there, trust)
+    if there.kind == NOTE:
+        memory.revise(there.id, text=content, trust=trusted)
+    elif (scene := scenes.parse(content)) is not None:
+        draft = scenes.draft(being, scene, kind=SCENE, trust=trusted)
+        memory.revise(
+            there.id, text=draft.text, tags=draft.tags, importance=draft.importance,
+            occurred_at=draft.occurred_at, attrs=draft.attrs, trust=trusted,
+        )  # fmt: skip
+    else:
+        memory.revise(there.id, text=content, attrs={}, trust=trusted)
+    return {
+        "success": True,
+        "message": f"note updated. before: {content_of(there)} after: {content}",
+    }
+
+
+def delete_note(memory: Commonplace, being: str, key: str) -> dict[str, Any]:
+    """update_memory: out of sight."""
+    there = find(memory, being, key)
+    if there is None:
+        return {"success": False, "message": "The note was not found."}
+    memory.forget(there.id)
+    return {"success": True, "message": "note deleted."}
+
+
+def waiting(memory: Commonplace, being: str) -> list[Memory]:
+    """Scenes that no patrol has taken yet, oldest first."""
+    return list(sight.every(memory, sight.own(being, SCENE), "oldest"))
+
+
+def update_notes(
+    call: Call,
+    *,
+    action: str = "append",
+    scenes: Sequence[Mapping[str, Any]] = (),
+    notes: Sequence[Any] = (),
+    scene_ids: Sequence[str] = (),
+    note_type_updates: Sequence[Mapping[str, str]] = (),
+) -> str:
+    """Jot down scenes and notes; ten scenes call for a patrol."""
+    from commonplace.dialects.being import running
+
+    being = being_of(call)
+    said = write(call.memory, being, action, scenes, notes, scene_ids, note_type_updates)
+    _, count = call.memory.browse(filters=sight.own(being, SCENE), limit=1)
+    if count >= ENOUGH:
+        call.afterwards.append(lambda: running.of(call.memory.library).patrol_soon(call, being))
+    return said
+
+
+def write(
+    memory: Commonplace,
+    being: str,
+    action: str,
+    told: Sequence[Mapping[str, Any]],
+    notes: Sequence[Any],
+    scene_ids: Sequence[str],
+    types: Sequence[Mapping[str, str]],
+    trust: str = "inferred",
+) -> str:
+    """Store scenes and notes, and say what is open."""
+    if not told and not notes and not types:
+        return "error: at least one of scenes, notes or note_type_updates is required."
+    read = [scenes.from_dict(each) for each in told]
+    if any(scene is None for scene in read):
+        return "error: every scene needs an action that says something; nothing was stored."
+    texts = [_note(each) for each in notes]
+    if not all(text for text, _ in texts):
+        return "error: a note is empty; nothing was stored."
+    if action == "update":
+        gone = [found.id for each in scene_ids if (found := find(memory, being, each))]
+        memory.forget(*gone)
+    drafts = [_scene_draft(being, scene, trust) for scene in read if scene is not None]
+    memory.remember_many(drafts)
+    for text, sort in texts:
+        add_note(memory, being, text, trust, sort)
+    for change in types:
+        if (there := find(memory, being, change["id"], NOTE)) is not None:
+            memory.revise(there.id, attrs={**there.attrs, "type": change["type"]})
+    listed = [f"- [{note.id}] {neutral(note.text)}" for note in open_notes(memory, being, "note")]
+    return "\n".join(["ok: notes updated.", *listed])
+
+
+def _scene_draft(being: str, scene: Scene, trust: str) -> Any:
+    return scenes.draft(being, scene, kind=SCENE, trust=trust)
+
+
+def _note(given: Any) -> tuple[str, str]:
+    if isinstance(given, Mapping):
+        return str(given.get("content", "")).strip(), str(given.get("type", "note"))
+    return str(given).strip(), "note"

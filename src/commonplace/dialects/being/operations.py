@@ -1,0 +1,371 @@
+"""What the REST routes do, each through the gate with its scope."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from commonplace.dialects.being import (
+    beings,
+    bridges,
+    context,
+    history,
+    merging,
+    notes,
+    recalling,
+    records,
+    running,
+    sight,
+    tools,
+)
+from commonplace.dialects.being.scenes import scene_of
+from commonplace.dialects.contract import Call, Schema, Scope, Tool
+from commonplace.engine.model import iso
+from commonplace.errors import InvalidInput, NotFound
+
+_ID: Schema = {"type": "string"}
+_TEXT: Schema = {"type": "string"}
+
+
+def _as(call: Call, being_id: str) -> Call:
+    """The call made as the being that the path names; another's is as if it did not exist."""
+    bound = call.caller.being
+    if bound and bound != being_id.lower():
+        raise NotFound("There is no such being.")
+    found = sight.find(call.memory, being_id)
+    return replace(call, caller=replace(call.caller, being=found.id))
+
+
+def _for_a_being(handler: Callable[..., Any]) -> Callable[..., Any]:
+    def acted(call: Call, *, being_id: str, **arguments: Any) -> Any:
+        made = _as(call, being_id)
+        return handler(made, made.caller.being, **arguments)
+
+    return acted
+
+
+def list_beings(call: Call) -> Any:
+    """The owner's beings; of a token for one being, that one."""
+    found = [beings.shown(each) for each in sight.beings(call.memory)]
+    return [each for each in found if call.caller.being in ("", each["id"])]
+
+
+def create_being(call: Call, *, name: str) -> Any:
+    """A new being."""
+    if call.caller.being:
+        raise NotFound("There is no such being.")
+    return beings.shown(beings.create(call.memory, name))
+
+
+def show_being(call: Call, being: str) -> Any:
+    """One being."""
+    return beings.shown(sight.find(call.memory, being))
+
+
+def delete_being(call: Call, being: str) -> Any:
+    """Let a being go."""
+    beings.delete(call.memory, being)
+    return {}
+
+
+def get_soul(call: Call, being: str) -> Any:
+    """Who a being is."""
+    soul = beings.soul(call.memory, being)
+    if soul is None:
+        raise NotFound("There is no soul.")
+    held = {name: soul.attrs.get(name) for name in beings.SOUL_ALL}
+    thoughts = records.thoughts(call.memory, being) or None
+    return {"being_id": being, **held, "think_md": thoughts, "updated_at": iso(soul.updated_at)}
+
+
+def put_soul(call: Call, being: str, **changes: str) -> Any:
+    """Say who a being is; fields that are not named stay."""
+    if not changes:
+        raise InvalidInput(f"Name a field: {', '.join(beings.SOUL_ALL)}.")
+    beings.change_soul(call.memory, being, changes, trust="stated")
+    return get_soul(call, being)
+
+
+def get_preferences(call: Call, being: str) -> Any:
+    """What a being likes."""
+    return [records.PREFERENCES.shown(each) for each in records.PREFERENCES.all(call.memory, being)]
+
+
+def put_preference(call: Call, being: str, *, key: str, description: str) -> Any:
+    """Put a preference down."""
+    entry = records.PREFERENCES.put(call.memory, being, key, description, "stated")
+    return records.PREFERENCES.shown(entry)
+
+
+def get_relationships(call: Call, being: str) -> Any:
+    """Whom a being knows."""
+    rows = records.RELATIONSHIPS.all(call.memory, being)
+    return [
+        {"id": row.id, "person_name": row.title, "description": row.text,
+         "updated_at": iso(row.updated_at)}
+        for row in rows
+    ]  # fmt: skip
+
+
+def put_relationship(call: Call, being: str, *, id: str, description: str) -> Any:
+    """Another description of somebody."""
+    row = notes.find(call.memory, being, id, sight.RELATIONSHIP)
+    if row is None:
+        raise NotFound("There is no such relationship.")
+    changed = call.memory.revise(row.id, text=description)
+    return {"id": row.id, "person_name": row.title, "description": changed.text}
+
+
+def get_rules(call: Call, being: str) -> Any:
+    """A being's rules."""
+    return [records.rule_shown(rule) for rule in records.rules(call.memory, being)]
+
+
+def put_rule(
+    call: Call,
+    being: str,
+    *,
+    content: str,
+    title: str,
+    category: str = "",
+    id: str | None = None,
+    sort_order: int = records.RULE_ORDER,
+    enabled: bool = True,
+) -> Any:
+    """A new rule, or other words for one."""
+    attrs: Mapping[str, Any] = {"sort_order": sort_order, "enabled": enabled}
+    if id is None:
+        rule = records.add_rule(call.memory, being, category, title, content, "stated", **attrs)
+    else:
+        there = notes.find(call.memory, being, id, sight.RULE)
+        if there is None:
+            raise NotFound("There is no such rule.")
+        kept = {**there.attrs, "category": category, **attrs}
+        rule = call.memory.revise(there.id, text=content, title=title, attrs=kept)
+    return records.rule_shown(rule)
+
+
+def get_notes(call: Call, being: str) -> Any:
+    """A being's notes, the newest first."""
+    newest, _ = call.memory.browse(
+        filters=sight.own(being, sight.NOTE, sight.SCENE), limit=notes.LISTED
+    )
+    return [notes.shown(note) for note in newest]
+
+
+def post_note(call: Call, being: str, *, content: str) -> Any:
+    """A new note."""
+    return notes.shown(notes.add_note(call.memory, being, content, "stated"))
+
+
+def get_context(call: Call, being: str) -> Any:
+    """The context, with more beside it."""
+    return context.rest_context(call, being, [tool.listed() for tool in tools.TOOLS])
+
+
+def recall(call: Call, being: str, **arguments: Any) -> Any:
+    """recall_memory."""
+    del being
+    return {"result": recalling.recall_memory(call, **arguments)}
+
+
+def merge(call: Call, being: str, **arguments: Any) -> Any:
+    """merge_nodes."""
+    del being
+    return {"result": merging.merge_nodes(call, **arguments)}
+
+
+def update(call: Call, being: str, *, target: str, action: str, **rest: Any) -> Any:
+    """update_memory, by the owner."""
+    request = records.Request(
+        call.memory, being, target, rest.get("content") or "", (rest.get("key") or "").strip(),
+        rest.get("location"), (rest.get("to") or "").strip(), "stated",
+    )  # fmt: skip
+    return records.perform(request, action)
+
+
+def conclude(call: Call, being: str, **arguments: Any) -> Any:
+    """update_notes."""
+    del being
+    return {"result": notes.update_notes(call, **arguments)}
+
+
+def search_history(call: Call, being: str, **arguments: Any) -> Any:
+    """search_history; a query is needed."""
+    del being
+    return {"result": history.search_history(call, **arguments)}
+
+
+def search_nodes(
+    call: Call, being: str, *, query: str, limit: float = recalling.FOUND, mode: str = "or"
+) -> Any:
+    """Nodes as data."""
+    del being
+    count = max(1, min(int(limit), recalling.MOST_FOUND))
+    found = recalling.found(call, query, count, mode)
+    nodes = [
+        {"id": node.id, **scene_of(node).as_dict(), "importance": node.importance,
+         "status": node.state}
+        for node in found
+    ]  # fmt: skip
+    return {"nodes": nodes, "count": len(nodes)}
+
+
+def relate(
+    call: Call,
+    being: str,
+    *,
+    entity_name: str,
+    relation_type: str,
+    action: str,
+    content: str | None = None,
+) -> Any:
+    """update_relation, by the owner."""
+    return records.relate(
+        call.memory, being, entity_name, relation_type, action, content or "", "stated"
+    )
+
+
+def trigger(call: Call, being: str, **arguments: Any) -> Any:
+    """trigger_patrol."""
+    del being
+    return running.trigger_patrol(call, **arguments)
+
+
+def _keys(call: Call) -> Any:
+    keys = running.of(call.memory.library).keys()
+    if keys is None:
+        raise InvalidInput("There is nothing here to seal a key with.")
+    return keys
+
+
+def about_key(call: Call) -> Any:
+    """Whether the owner's key is there; never the key."""
+    return _keys(call).about(call.memory.name)
+
+
+def put_key(call: Call, *, provider: str = "anthropic", model: str = "") -> Any:
+    """Keep the key of the header X-LLM-API-Key: what is in a body would be in the audit."""
+    _no_being(call)
+    key = call.circumstances.headers.get(running.HEADER, "")
+    _keys(call).put(call.memory.name, key, provider=provider, model=model)
+    return _keys(call).about(call.memory.name)
+
+
+def delete_key(call: Call) -> Any:
+    """Keep it no longer."""
+    _no_being(call)
+    if not _keys(call).forget(call.memory.name):
+        raise NotFound("There is no key.")
+    return {}
+
+
+def _no_being(call: Call) -> None:
+    """A token for one being does not reach what is its owner's alone."""
+    if call.caller.being:
+        raise NotFound("There is nothing here.")
+
+
+def _without(schema: Schema, *names: str) -> dict[str, Schema]:
+    return {k: v for k, v in schema["properties"].items() if k not in names}
+
+
+def _operation(
+    name: str,
+    scope: Scope,
+    handler: Callable[..., Any],
+    required: tuple[str, ...] = (),
+    stepwise: bool = False,
+    /,
+    **properties: Schema,
+) -> Tool:
+    """An operation on the being that the path names."""
+    taken = tools.takes(("being_id", *required), being_id=_ID, **properties)
+    return Tool(
+        name=name, title=name, description=handler.__doc__ or name, scope=scope,
+        handler=_for_a_being(handler), input=taken, stepwise=stepwise,
+    )  # fmt: skip
+
+
+def _plain(
+    name: str, scope: Scope, handler: Callable[..., Any], schema: Schema, *, stepwise: bool = False
+) -> Tool:
+    return Tool(
+        name=name, title=name, description=handler.__doc__ or name, scope=scope, handler=handler,
+        input=schema, stepwise=stepwise,
+    )  # fmt: skip
+
+
+_SOUL: dict[str, Schema] = dict.fromkeys(beings.SOUL_ALL, _TEXT)
+_WHOLE: Schema = {"type": "integer", "minimum": 0, "maximum": 1_000_000}
+_FLAG: Schema = {"type": "boolean"}
+
+OPERATIONS = (
+    _plain("list_beings", "read", list_beings, tools.takes()),
+    _plain("create_being", "write", create_being, tools.takes(("name",), name=_TEXT)),
+    _operation("show_being", "read", show_being),
+    _operation("delete_being", "delete", delete_being),
+    _operation("get_soul", "read", get_soul),
+    _operation("put_soul", "write", put_soul, **_SOUL),
+    _operation("get_preferences", "read", get_preferences),
+    _operation(
+        "put_preference", "write", put_preference, ("key", "description"), key=_TEXT,
+        description=_TEXT,
+    ),
+    _operation("get_relationships", "read", get_relationships),
+    _operation(
+        "put_relationship", "write", put_relationship, ("id", "description"), id=_TEXT,
+        description=_TEXT,
+    ),
+    _operation("get_rules", "read", get_rules),
+    _operation(
+        "put_rule", "write", put_rule, ("title", "content"), id=_TEXT, title=_TEXT, content=_TEXT,
+        category=_TEXT, sort_order=_WHOLE, enabled=_FLAG,
+    ),
+    _operation("get_notes", "read", get_notes),
+    _operation("post_note", "write", post_note, ("content",), content=_TEXT),
+    _operation("rest_context", "read", get_context),
+    _operation("memory_recall", "read", recall, **_without(tools.RECALL_MEMORY_INPUT)),
+    _operation(
+        "memory_merge", "write", merge, ("node_ids", "summary"), **_without(tools.MERGE_INPUT)
+    ),
+    _operation(
+        "memory_update", "write", update, ("target", "action"), **_without(tools.MEMORY_INPUT)
+    ),
+    _operation("memory_conclude", "write", conclude, **_without(tools.NOTES_INPUT)),
+    _operation(
+        "memory_search_history", "read", search_history, ("query",),
+        **_without(tools.HISTORY_INPUT),
+    ),
+    _operation(
+        "memory_search_nodes", "read", search_nodes, ("query",), **_without(tools.SEARCH_INPUT)
+    ),
+    _operation(
+        "relationships_update", "write", relate, ("entity_name", "relation_type", "action"),
+        **_without(tools.RELATION_INPUT),
+    ),
+    _operation(
+        "patrol_trigger", "write", trigger, ("messages",), True,
+        **_without(tools.PATROL_INPUT),
+    ),
+    _operation(
+        "add_messages", "write", history.add_messages, ("messages",),
+        messages={"type": "array", "items": tools.MESSAGE, "minItems": 1, "maxItems": 1_000},
+    ),
+    _operation("bridge_connect", "write", bridges.may_connect),
+    _operation(
+        "bridge_sense", "write", bridges.take_sense, ("capability_id", "data"),
+        capability_id=_TEXT, data={},
+    ),
+    _operation("list_capabilities", "read", bridges.listed),
+    _operation(
+        "sense_history", "read", bridges.sense_history,
+        limit={"type": "integer", "minimum": 1}, capability_id=_TEXT,
+    ),
+    _plain("about_llm_key", "read", about_key, tools.takes()),
+    _plain("put_llm_key", "write", put_key, tools.takes(
+        provider={"enum": ["anthropic", "openai"], "default": "anthropic"}, model=_TEXT,
+    ), stepwise=True),
+    _plain("delete_llm_key", "delete", delete_key, tools.takes(), stepwise=True),
+)  # fmt: skip

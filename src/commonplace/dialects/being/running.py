@@ -1,0 +1,179 @@
+"""What runs beside the calls: patrols, one at a time for each being, and the keys to models."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from commonplace.dialects.being import notes, sight
+from commonplace.dialects.being.sight import being_of
+from commonplace.dialects.contract import Call, Setting
+from commonplace.engine.commonplace import Commonplace
+from commonplace.engine.library import Library
+from commonplace.errors import CommonplaceError
+from commonplace.platform.turns import Busy, turn
+
+if TYPE_CHECKING:
+    from commonplace.dialects.being.patrol import Report
+
+HEADER = "x-llm-api-key"
+CALL_SECONDS = 25.0
+"""What a patrol that somebody waits for may spend on a model."""
+BACKGROUND_SECONDS = 300.0
+TURN_SECONDS = 10.0
+STOP_SECONDS = 20.0
+
+log = logging.getLogger(__name__)
+
+
+class Runtime:
+    """Patrols of one library."""
+
+    def __init__(self, library: Library, setting: Setting | None = None) -> None:
+        self._path = library.path
+        self._setting = setting
+        self._lock = threading.Lock()
+        self._running: dict[tuple[str, str], threading.Thread] = {}
+        self._stopping = False
+
+    @property
+    def environ(self) -> Mapping[str, str]:
+        """The operator's settings."""
+        return self._setting.environ if self._setting else os.environ
+
+    def keys(self) -> Any:
+        """The owners' keys; None where there is nothing to seal them with."""
+        from commonplace.platform.llm_keys import LlmKeys
+
+        if self._setting is None or self._setting.vault is None:
+            return None
+        return LlmKeys(self._setting.system, self._setting.vault())
+
+    def thinking(self, call: Call, seconds: float) -> Any:
+        """A model to think with: by the key of the header, or the owner's; None without one."""
+        from commonplace.dialects.being.thinking import Thinking
+        from commonplace.platform import llm
+
+        given = call.circumstances.headers.get(HEADER, "").strip()
+        if given:
+            provider = "openai" if given.startswith("sk-") and given[3:6] != "ant" else "anthropic"
+            access: llm.Access | None = llm.Access(given, provider)
+        else:
+            keys = self.keys()
+            access = keys.get(call.memory.name) if keys is not None else None
+        if access is None:
+            return None
+        return Thinking(llm.configured(access, self.environ), seconds)
+
+    def patrol(
+        self,
+        call: Call,
+        being: str,
+        *,
+        messages: Sequence[Mapping[str, Any]] = (),
+        marker_id: str | None = None,
+        seconds: float = CALL_SECONDS,
+        wait: float = TURN_SECONDS,
+    ) -> Report:
+        """A patrol now, or, while another goes on for too long, word of that."""
+        from commonplace.dialects.being import patrol  # with it comes numpy
+
+        memory = call.memory.at(call.memory.name, call.origin)
+        file = self._path / "turns" / f"patrol-{memory.name}-{being}.lock"
+        try:
+            with turn(file, wait):
+                thinking = self.thinking(call, seconds)
+                return patrol.run(
+                    memory, being, thinking=thinking, messages=messages, marker_id=marker_id
+                )
+        except Busy:
+            there = sight.find(memory, being).attrs.get("patrol_marker") or ""
+            return patrol.Report(str(there), status="busy")
+
+    def patrol_soon(self, call: Call, being: str) -> None:
+        """A patrol in the background, unless one is on its way."""
+        name = (call.memory.name, being)
+        with self._lock:
+            if self._stopping or name in self._running:
+                return
+            thread = threading.Thread(
+                target=self._in_background, args=(call, being), name="commonplace-patrol",
+                daemon=True,
+            )  # fmt: skip
+            self._running[name] = thread
+        thread.start()
+
+    def _in_background(self, call: Call, being: str) -> None:
+        name = (call.memory.name, being)
+        try:
+            while not self._stopping:
+                self.patrol(call, being, seconds=BACKGROUND_SECONDS, wait=BACKGROUND_SECONDS)
+                with self._lock:
+                    # Scenes that came while it ran call for another one.
+                    if not self._enough(call.memory, being):
+                        del self._running[name]
+                        return
+        except Exception:
+            log.exception("a patrol failed")
+        with self._lock:
+            self._running.pop(name, None)
+
+    def _enough(self, memory: Commonplace, being: str) -> bool:
+        fit = [n for n in notes.waiting(memory, being) if not n.text.startswith("[PARSE_FAILED]")]
+        return len(fit) >= notes.ENOUGH
+
+    def close(self) -> None:
+        """Begin no more, and wait for what goes on."""
+        self._stopping = True
+        for thread in list(self._running.values()):
+            thread.join(STOP_SECONDS)
+
+    def idle(self) -> bool:
+        """Whether no patrol is on its way."""
+        return not self._running
+
+
+_runtimes: weakref.WeakKeyDictionary[Library, Runtime] = weakref.WeakKeyDictionary()
+_guard = threading.Lock()
+
+
+def of(library: Library) -> Runtime:
+    """The patrols of a library; outside a server, of who uses it now."""
+    with _guard:
+        found = _runtimes.get(library)
+        if found is None:
+            found = _runtimes[library] = Runtime(library)
+        return found
+
+
+@contextlib.contextmanager
+def running(setting: Setting) -> Iterator[None]:
+    """While the dialect is served."""
+    made = Runtime(setting.library, setting)
+    with _guard:
+        _runtimes[setting.library] = made
+    try:
+        yield
+    finally:
+        made.close()
+        with _guard:
+            _runtimes.pop(setting.library, None)
+
+
+def trigger_patrol(
+    call: Call, *, messages: Sequence[Mapping[str, Any]], marker_id: str | None = None
+) -> dict[str, Any]:
+    """A patrol, now."""
+    being = being_of(call)
+    made = of(call.memory.library).patrol(call, being, messages=messages, marker_id=marker_id)
+    if len(made.failed) > len(_ESSENTIAL) and set(_ESSENTIAL) <= set(made.failed):
+        raise CommonplaceError("Patrol failed", hint="The log says why.")
+    return made.as_dict()
+
+
+_ESSENTIAL = ("gather", "count", "fade")

@@ -1,0 +1,126 @@
+"""What a being sees: its own rows, what its owner's beings share, and the owner's other memories.
+
+Every row of a being carries its tag. All filters that keep beings apart are made here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from commonplace.dialects.contract import Call, Caller
+from commonplace.engine.commonplace import Commonplace
+from commonplace.engine.filters import Filters
+from commonplace.engine.model import LIVE_STATES, Memory
+from commonplace.errors import InvalidInput, NotFound
+
+BEING = "being"
+SOUL = "being.soul"
+NODE = "being.node"
+SCENE = "being.scene"
+"""A scene that waits for the next patrol, which makes it a node."""
+NOTE = "being.note"
+PREFERENCE = "being.preference"
+KNOWLEDGE = "being.knowledge"
+RELATIONSHIP = "being.relationship"
+RELATION = "being.relation"
+TOOL = "being.tool"
+MAP = "being.map"
+DIARY = "being.diary"
+RULE = "being.rule"
+PARTY = "being.party"
+THOUGHT = "being.thought"
+KINDS = (
+    BEING, SOUL, NODE, SCENE, NOTE, PREFERENCE, KNOWLEDGE, RELATIONSHIP, RELATION, TOOL, MAP,
+    DIARY, RULE, PARTY, THOUGHT,
+)  # fmt: skip
+SHARED = (KNOWLEDGE, TOOL)
+"""What all beings of an owner have in common."""
+SAID = "being-history"
+"""The tag of lines of conversation, which have a search of their own."""
+ALL_STATES = (*LIVE_STATES, "dead")
+PAGE = 1_000
+
+
+def tag(being: str) -> str:
+    """By which the rows of a being are known."""
+    return f"being:{being}"
+
+
+def own(being: str, *kinds: str, **conditions: Any) -> Filters:
+    """The being's own rows of some kinds; of kinds that are shared, the owner's."""
+    tags = () if set(kinds) <= set(SHARED) else (tag(being),)
+    return Filters(kinds=kinds, tags_all=tags, **conditions)
+
+
+def findable(memory: Commonplace, being: str, **conditions: Any) -> Filters:
+    """What free-text search may find: its nodes and what other agents of the owner stored."""
+    others = [tag(each.id) for each in every(memory, Filters(kinds=[BEING], states=_KNOWN))]
+    others.remove(tag(being))
+    hidden = [kind for kind in KINDS if kind != NODE]
+    return Filters(without_kinds=hidden, tags_none=[*others, SAID], **conditions)
+
+
+_KNOWN = (*LIVE_STATES, "archived")
+
+
+def every(memory: Commonplace, filters: Filters, order: str = "newest") -> Iterator[Memory]:
+    """All that pass, however many."""
+    offset = 0
+    while True:
+        found, count = memory.browse(filters=filters, order=order, limit=PAGE, offset=offset)
+        yield from found
+        offset += len(found)
+        if offset >= count or not found:
+            return
+
+
+def is_own(being: str, memory: Memory, *kinds: str) -> bool:
+    """Whether a row is this being's, of one of the kinds."""
+    shared = memory.kind in SHARED
+    return memory.kind in (kinds or KINDS) and (shared or tag(being) in memory.tags)
+
+
+def beings(memory: Commonplace) -> list[Memory]:
+    """The owner's beings, oldest first."""
+    return list(every(memory, Filters(kinds=[BEING]), "oldest"))
+
+
+def find(memory: Commonplace, identity: str) -> Memory:
+    """A living being of this owner, by its id; another's is as if it did not exist."""
+    try:
+        found = memory.get(identity, count=False)
+    except (NotFound, InvalidInput):
+        raise NotFound("There is no such being.") from None
+    if found.kind != BEING or found.state not in LIVE_STATES or found.id != identity.lower():
+        raise NotFound("There is no such being.")
+    return found
+
+
+def identify(memory: Commonplace, caller: Caller, named: Sequence[str]) -> Caller:
+    """As which being somebody comes: what the address or the token says, or the only one."""
+    from dataclasses import replace
+
+    wanted = {each.lower() for each in (*named, caller.being) if each}
+    if len(wanted) > 1 or "" in named:
+        raise NotFound("There is no such being.")
+    if wanted:
+        return replace(caller, being=find(memory, wanted.pop()).id)
+    there = beings(memory)
+    if len(there) == 1:
+        return replace(caller, being=there[0].id)
+    if not there:
+        raise InvalidInput(
+            "There is no being yet.", hint="Make one: 'commonplace being create NAME'."
+        )
+    raise InvalidInput(
+        f"There are {len(there)} beings: name the being.",
+        hint="Use /mcp/{beingId}, ?being_id=, or --being over stdio.",
+    )
+
+
+def being_of(call: Call) -> str:
+    """The being that a call is made as."""
+    if not call.caller.being:
+        return identify(call.memory, call.caller, []).being
+    return call.caller.being

@@ -1,0 +1,295 @@
+"""Asking a language model: Anthropic, or any OpenAI-compatible endpoint.
+
+An answer is checked against the shape that was asked for; what does not fit is no answer. The
+libraries that speak to models are imported when the first question is asked, and only then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from functools import cache
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from commonplace.embedding.breaker import CircuitBreaker
+from commonplace.errors import CommonplaceError, InvalidInput
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+    from pydantic_ai.messages import ModelResponse
+    from pydantic_ai.models import Model
+
+PROVIDERS = ("anthropic", "openai")
+MODELS = {"anthropic": "claude-sonnet-4-6", "openai": "gpt-5-mini"}
+URLS = {"anthropic": "https://api.anthropic.com", "openai": "https://api.openai.com/v1"}
+CALL_SECONDS = 60.0
+TRIES = 3
+WAIT_SECONDS = 20.0
+"""The longest that a service's wish to be left alone is followed within one question."""
+ANSWER_TOKENS = 4_096
+ANSWER_CHARS = 200_000
+
+log = logging.getLogger(__name__)
+
+
+class ModelUnavailable(CommonplaceError):
+    """The language model did not answer usefully; nothing was changed by it."""
+
+    code = "MODEL_UNAVAILABLE"
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Whom to ask, and with which key."""
+
+    key: str
+    provider: str = "anthropic"
+    model: str = ""
+    url: str = ""
+
+    def __post_init__(self) -> None:
+        if self.provider not in PROVIDERS:
+            raise InvalidInput(
+                f"There is no provider {self.provider!r}.",
+                hint=f"There are: {', '.join(PROVIDERS)}.",
+                field="provider",
+            )
+
+    def __repr__(self) -> str:
+        return f"Access({self.provider}, {self.model or MODELS[self.provider]})"
+
+
+def configured(access: Access, environ: Mapping[str, str] | None = None) -> Access:
+    """With the addresses and models that the operator has set; nobody else can set an address."""
+    environ = os.environ if environ is None else environ
+    provider = access.provider
+    if environ.get("COMMONPLACE_LLM_PROVIDER") in PROVIDERS and not access.model:
+        provider = environ["COMMONPLACE_LLM_PROVIDER"]
+    return replace(
+        access,
+        provider=provider,
+        model=access.model or environ.get("COMMONPLACE_LLM_MODEL") or MODELS[provider],
+        url=environ.get(f"COMMONPLACE_LLM_{provider.upper()}_URL") or URLS[provider],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What a question cost; None where that is not known, which is not nothing."""
+
+    model: str
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cost: Decimal | None = None
+    tries: int = 1
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for an event."""
+        return {
+            "model": self.model,
+            "input_tokens": self.input_tokens,
+            "output_tokens": self.output_tokens,
+            "cost_usd": None if self.cost is None else str(self.cost),
+            "tries": self.tries,
+        }
+
+
+Shape = TypeVar("Shape", bound="BaseModel")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer(Generic[Shape]):
+    """What the model said, in the shape that was asked for."""
+
+    value: Shape
+    spent: Spent
+
+
+@cache
+def _breaker(provider: str, url: str) -> CircuitBreaker:
+    del provider, url
+    return CircuitBreaker()
+
+
+def ask(
+    access: Access,
+    instructions: str,
+    prompt: str,
+    shape: type[Shape],
+    *,
+    seconds: float = CALL_SECONDS,
+) -> Answer[Shape]:
+    """The answer to a question, within some seconds, or ModelUnavailable. Hold no lock meanwhile.
+
+    Refusals to serve now (429, 5xx, no connection) are tried again; so is, once, an answer that
+    does not fit.
+    """
+    access = access if access.url else configured(access)
+    breaker = _breaker(access.provider, access.url)
+    if (wait := breaker.seconds_until_probe()) is not None:
+        raise ModelUnavailable(
+            f"The model failed repeatedly and is left alone for {wait:.0f} s.",
+            hint="Nothing was changed.",
+        )
+    try:
+        answer = asyncio.run(_ask(access, instructions, prompt, shape, seconds))
+    except _Refused as error:
+        breaker.undecided()
+        raise ModelUnavailable(error.why, hint="Nothing was changed.") from error
+    except _Failed as error:
+        breaker.failed()
+        raise ModelUnavailable(error.why, hint="Nothing was changed.") from error
+    except BaseException:
+        breaker.undecided()
+        raise
+    breaker.succeeded()
+    return answer
+
+
+class _Failed(Exception):
+    """The other side did not work."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.why = why
+
+
+class _Refused(_Failed):
+    """The other side works, but not for this question, or not sensibly."""
+
+
+async def _ask(
+    access: Access, instructions: str, prompt: str, shape: type[Shape], seconds: float
+) -> Answer[Shape]:
+    until = time.monotonic() + seconds
+    model, close = _model(access)
+    misfits = 0
+    try:
+        for attempt in range(1, TRIES + 1):
+            try:
+                async with asyncio.timeout(max(0.01, until - time.monotonic())):
+                    response = await _request(model, instructions, prompt, until)
+            except TimeoutError:
+                raise _Failed(f"The model did not answer within {seconds:g} s.") from None
+            except Exception as error:
+                wait = _again(error, attempt)
+                if wait is None or attempt == TRIES or time.monotonic() + wait >= until:
+                    raise _told(error) from error
+                await asyncio.sleep(wait)
+                continue
+            value = _fitting(response.text or "", shape)
+            if value is not None:
+                return Answer(value, _spent(access, response, attempt))
+            misfits += 1
+            if misfits > 1 or attempt == TRIES:
+                break
+        raise _Refused("The model's answer did not have the form that was asked for.")
+    finally:
+        await close()
+
+
+def _model(access: Access) -> tuple[Model, Any]:
+    """The model of a provider, and how to let go of its connections."""
+    try:
+        if access.provider == "anthropic":
+            from anthropic import AsyncAnthropic
+            from pydantic_ai.models.anthropic import AnthropicModel
+            from pydantic_ai.providers.anthropic import AnthropicProvider
+
+            theirs = AsyncAnthropic(api_key=access.key, base_url=access.url, max_retries=0)
+            made: Model = AnthropicModel(
+                access.model, provider=AnthropicProvider(anthropic_client=theirs)
+            )
+            return made, theirs.close
+        from openai import AsyncOpenAI
+        from pydantic_ai.models.openai import OpenAIChatModel
+        from pydantic_ai.providers.openai import OpenAIProvider
+    except ImportError as error:
+        raise _Refused(
+            "No library that speaks to language models is installed"
+            " (pip install 'commonplace[llm]')."
+        ) from error
+    compatible = AsyncOpenAI(api_key=access.key, base_url=access.url, max_retries=0)
+    provider = OpenAIProvider(openai_client=compatible)
+    return OpenAIChatModel(access.model, provider=provider), compatible.close
+
+
+async def _request(model: Model, instructions: str, prompt: str, until: float) -> ModelResponse:
+    from pydantic_ai.direct import model_request
+    from pydantic_ai.messages import ModelRequest, SystemPromptPart, UserPromptPart
+    from pydantic_ai.settings import ModelSettings
+
+    request = ModelRequest(parts=[SystemPromptPart(instructions), UserPromptPart(prompt)])
+    left = max(0.01, until - time.monotonic())
+    settings = ModelSettings(max_tokens=ANSWER_TOKENS, timeout=left)
+    return await model_request(model, [request], model_settings=settings, instrument=False)
+
+
+def _again(error: Exception, attempt: int) -> float | None:
+    """How long to wait before another try; None if there is no sense in one."""
+    status = getattr(error, "status_code", None)
+    if status is None or status in (408, 409, 429) or status >= 500:
+        asked = _retry_after(error)
+        return min(asked, WAIT_SECONDS) if asked is not None else 0.2 * 2**attempt
+    return None
+
+
+def _retry_after(error: BaseException | None) -> float | None:
+    while error is not None:
+        headers = getattr(getattr(error, "response", None), "headers", None)
+        if headers is not None:
+            try:
+                return max(0.0, float(headers.get("retry-after", "")))
+            except ValueError:
+                return None
+        error = error.__cause__
+    return None
+
+
+def _told(error: Exception) -> _Failed:
+    """What went wrong, without a word of what was sent."""
+    status = getattr(error, "status_code", None)
+    log.warning("the model failed", extra={"why": type(error).__name__, "status": status})
+    if status is None:
+        return _Failed("The model cannot be reached, or answered with nonsense.")
+    if status in (408, 429) or status >= 500:
+        return _Failed(f"The model's service answered {status}.")
+    return _Refused(f"The model's service refused the question ({status}).")
+
+
+def _fitting(text: str, shape: type[Shape]) -> Shape | None:
+    """The JSON object in an answer, if it has the shape."""
+    if len(text) > ANSWER_CHARS:
+        return None
+    start = text.find("{")
+    if start < 0:
+        return None
+    try:
+        value, _ = json.JSONDecoder().raw_decode(text, start)
+        return shape.model_validate(value)
+    except (ValueError, RecursionError):  # pydantic's own error is a ValueError
+        return None
+
+
+def _spent(access: Access, response: ModelResponse, tries: int) -> Spent:
+    usage = response.usage
+    known = bool(usage.input_tokens or usage.output_tokens)
+    cost = None
+    if known:
+        try:
+            cost = response.cost().total_price
+        except (LookupError, ValueError, AssertionError):
+            cost = None  # a model with no known price
+    return Spent(
+        access.model,
+        usage.input_tokens if known else None,
+        usage.output_tokens if known else None,
+        cost,
+        tries,
+    )
