@@ -279,9 +279,8 @@ def rotate_key(
 
 def _rotate_master_key(access: _Access) -> None:
     """Seal keys, and vouch for tokens, accounts and connections, by a new master key."""
-    from commonplace.server.oauth.rows import Rows
-
     from commonplace.platform.llm_keys import LlmKeys
+    from commonplace.server.oauth.rows import Rows
 
     rows, models = Rows(access.vault), LlmKeys(access.store, access.vault)
     sealed = (access.tokens.credentials, access.tokens.keys, access.accounts, rows, models)

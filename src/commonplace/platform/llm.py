@@ -30,6 +30,7 @@ MODELS = {"anthropic": "claude-sonnet-4-6", "openai": "gpt-5-mini"}
 URLS = {"anthropic": "https://api.anthropic.com", "openai": "https://api.openai.com/v1"}
 CALL_SECONDS = 60.0
 TRIES = 3
+PAUSE_SECONDS = 0.2
 WAIT_SECONDS = 20.0
 """The longest that a service's wish to be left alone is followed within one question."""
 ANSWER_TOKENS = 4_096
@@ -167,8 +168,8 @@ class _Refused(_Failed):
 async def _ask(
     access: Access, instructions: str, prompt: str, shape: type[Shape], seconds: float
 ) -> Answer[Shape]:
+    model, close = _model(access)  # the first time, importing takes seconds
     until = time.monotonic() + seconds
-    model, close = _model(access)
     misfits = 0
     try:
         for attempt in range(1, TRIES + 1):
@@ -202,7 +203,9 @@ def _model(access: Access) -> tuple[Model, Any]:
             from pydantic_ai.models.anthropic import AnthropicModel
             from pydantic_ai.providers.anthropic import AnthropicProvider
 
-            theirs = AsyncAnthropic(api_key=access.key, base_url=access.url, max_retries=0)
+            theirs = AsyncAnthropic(
+                api_key=access.key, base_url=access.url, max_retries=0, http_client=_client()
+            )
             made: Model = AnthropicModel(
                 access.model, provider=AnthropicProvider(anthropic_client=theirs)
             )
@@ -215,9 +218,25 @@ def _model(access: Access) -> tuple[Model, Any]:
             "No library that speaks to language models is installed"
             " (pip install 'commonplace[llm]')."
         ) from error
-    compatible = AsyncOpenAI(api_key=access.key, base_url=access.url, max_retries=0)
+    compatible = AsyncOpenAI(
+        api_key=access.key, base_url=access.url, max_retries=0, http_client=_client()
+    )
     provider = OpenAIProvider(openai_client=compatible)
     return OpenAIChatModel(access.model, provider=provider), compatible.close
+
+
+def _client() -> Any:
+    import httpx2
+
+    return httpx2.AsyncClient(verify=_trusted(), follow_redirects=False)
+
+
+@cache
+def _trusted() -> Any:
+    """Whom to believe over TLS; loading that takes longer than many an answer."""
+    import ssl
+
+    return ssl.create_default_context()
 
 
 async def _request(model: Model, instructions: str, prompt: str, until: float) -> ModelResponse:
@@ -236,7 +255,7 @@ def _again(error: Exception, attempt: int) -> float | None:
     status = getattr(error, "status_code", None)
     if status is None or status in (408, 409, 429) or status >= 500:
         asked = _retry_after(error)
-        return min(asked, WAIT_SECONDS) if asked is not None else 0.2 * 2**attempt
+        return min(asked, WAIT_SECONDS) if asked is not None else PAUSE_SECONDS * 2**attempt
     return None
 
 

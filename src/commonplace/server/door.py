@@ -387,6 +387,8 @@ class Door:
         receive: Receive,
         send: Send,
     ) -> None:
+        if visit.entrance.beings is not None:  # the contract that this path is documented by
+            visit.entrance = replace(visit.entrance, dialect=visit.entrance.beings)
         dialect = visit.entrance.dialect.name if visit.entrance.dialect else ""
         calls: list[tuple[str, dict[str, Any]]] = []
         if visit.entrance.mcp:

@@ -25,7 +25,6 @@ from commonplace.server.serving import Assembled, assembled, config
 from commonplace.server.settings import Settings
 from commonplace.server.vault import open_vault
 from commonplace.storage.system import open_system
-
 from conftest import WordVectors, wait_until
 
 
@@ -185,3 +184,24 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield Served(made.settings.base_url, made)
         server.should_exit = True
         thread.join(20)
+
+
+@pytest.fixture
+def model(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A model service of our own."""
+    from commonplace.platform import llm
+
+    from .model_server import model_server
+
+    llm._breaker.cache_clear()
+    monkeypatch.setattr(llm, "PAUSE_SECONDS", 0.01)
+    with model_server() as made:
+        yield made
+
+
+@pytest.fixture
+def thinker(tmp_path: Path, model: Any) -> Iterator[Desk]:
+    """A being whose owner has kept a key to the model service."""
+    with open_desk(tmp_path / "data", WordVectors(), model.environ()) as made:
+        running.of(made.library).keys().put("default", "sk-ant-kept-by-owner")
+        yield made

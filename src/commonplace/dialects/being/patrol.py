@@ -21,7 +21,7 @@ from commonplace.dialects.being import beings, grouping, history, notes, records
 from commonplace.dialects.being.recalling import mine
 from commonplace.dialects.being.scenes import Scene, scene_of
 from commonplace.dialects.being.sight import NODE
-from commonplace.dialects.being.thinking import Consolidation, Thinking
+from commonplace.dialects.being.thinking import SHOWN_NODES, Consolidation, Thinking
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.history import PATROL
 from commonplace.engine.model import Cluster, Memory, Origin, iso
@@ -34,6 +34,9 @@ LARGE = 10
 """Active nodes beyond which a cluster is split."""
 LARGE_GROUP = 40
 """Active nodes beyond which a cluster that is no root is split without a model."""
+GROWN = 1.25
+"""How much a cluster must have grown before a model is asked again whether it falls apart."""
+SHOWN_OF_EACH = 20
 SMALL = 2
 ROOMY = 8
 MARKS = 500
@@ -168,10 +171,12 @@ class _Patrol:
         read = [(note, _scene_in(note)) for note in waiting]
         self._mark_unreadable([note for note, scene in read if scene is None])
         told = [(note, scene) for note, scene in read if scene is not None]
-        roots = self._roots()
+        clusters = mine(self.memory, self.being)
+        roots = self._roots(clusters)
         if not told:
             return
-        homes = self._places([note for note, _ in told], roots)
+        subs = [cluster.id for cluster in clusters if not _is_root(cluster)]
+        homes = self._places([note for note, _ in told], subs)
         homeless = [scene for (_, scene), home in zip(told, homes, strict=True) if not home]
         chosen = iter(self._root_names(homeless))
         placed: dict[str, list[tuple[Memory, Scene]]] = {}
@@ -217,9 +222,9 @@ class _Patrol:
                     )
             self.tell("unreadable", notes=[note.id for note in new])
 
-    def _roots(self) -> dict[str, str]:
+    def _roots(self, clusters: Sequence[Cluster]) -> dict[str, str]:
         """The ids of the two halves of a life, made with the first patrol."""
-        there = {c.name: c.id for c in mine(self.memory, self.being) if _is_root(c)}
+        there = {cluster.name: cluster.id for cluster in clusters if _is_root(cluster)}
         if len(there) == len(ROOTS):
             return there
         with self.unit():
@@ -229,9 +234,8 @@ class _Patrol:
                     there[name] = self.memory.clusters.create(name, attrs=attrs).id
         return there
 
-    def _places(self, told: Sequence[Memory], roots: Mapping[str, str]) -> list[str]:
+    def _places(self, told: Sequence[Memory], subs: Sequence[str]) -> list[str]:
         """For each scene the cluster that it is like; nothing where it is like none."""
-        subs = [c.id for c in mine(self.memory, self.being) if c.id not in roots.values()]
         if not subs:
             return [""] * len(told)
         likeness = self.memory.likeness([note.num for note in told], subs)
@@ -363,14 +367,27 @@ class _Patrol:
         dying = self.memory.census(filters=sight.own(self.being, NODE, states=["dying"]))
         fading = [node.id for node in self.memory.numbered(dying.num[:CONSIDERED].tolist())]
         homes = self.memory.clusters.homes(*self.fresh, *fading)
+        batch: list[tuple[str, Memory]] = []
         for cluster in dict.fromkeys(each for held in homes.values() for each in held):
-            nodes = self._shown_first(self.memory.clusters.members(cluster))
+            nodes = self._shown_first(self.memory.clusters.members(cluster))[:SHOWN_OF_EACH]
             if len(nodes) < 2:
                 self._let_go(cluster, [node for node in nodes if node.state == "dying"])
                 continue
-            answer = self.thinking.consolidate([self._described(node) for node in nodes])
-            if answer is not None:
-                self._apply(cluster, answer, {node.id: node for node in nodes})
+            if len(batch) + len(nodes) > SHOWN_NODES:
+                self._consolidate(batch)
+                batch = []
+            batch += [(cluster, node) for node in nodes]
+        self._consolidate(batch)
+
+    def _consolidate(self, batch: Sequence[tuple[str, Memory]]) -> None:
+        """Ask about the nodes of a few clusters at once: each question has its price."""
+        if not batch or self.thinking is None:
+            return
+        shown = [{**self._described(node), "cluster": cluster} for cluster, node in batch]
+        answer = self.thinking.consolidate(shown)
+        if answer is not None:
+            homes = {node.id: cluster for cluster, node in batch}
+            self._apply(answer, {node.id: node for _, node in batch}, homes)
 
     def _shown_first(self, nodes: Sequence[Memory]) -> list[Memory]:
         """Those that it is about, then the most important of the others."""
@@ -400,14 +417,18 @@ class _Patrol:
             self.tell("dead", nodes=dead)
         self.touched.add(cluster)
 
-    def _apply(self, cluster: str, answer: Consolidation, nodes: Mapping[str, Memory]) -> None:
+    def _apply(
+        self, answer: Consolidation, nodes: Mapping[str, Memory], homes: Mapping[str, str]
+    ) -> None:
         """Do what the model says, as far as nothing it was told of has changed meanwhile."""
         with self.unit():
-            merged = []
+            merged: list[dict[str, Any]] = []
             for merge in answer.merges:
                 survivor = nodes[merge.survivor_id]
                 absorbed = [nodes[each] for each in merge.absorbed_ids]
                 if any(node.pinned for node in absorbed):
+                    continue
+                if any(homes[node.id] != homes[survivor.id] for node in absorbed):
                     continue
                 if not all(self._unchanged(node) for node in (survivor, *absorbed)):
                     continue
@@ -417,10 +438,12 @@ class _Patrol:
                 each for each in answer.make_dead
                 if not nodes[each].pinned and self._change(nodes[each], state="dead")
             ]  # fmt: skip
-            self.memory.clusters.refresh(cluster)
-            if merged or dead:
-                self.tell("consolidate", cluster=cluster, merged=merged, dead=dead)
-        self.touched.add(cluster)
+            changed = {homes[each["survivor"]] for each in merged} | {homes[e] for e in dead}
+            for cluster in changed:
+                self.memory.clusters.refresh(cluster)
+            if changed:
+                self.tell("consolidate", merged=merged, dead=dead)
+        self.touched |= changed
 
     def _unchanged(self, node: Memory) -> bool:
         with contextlib.suppress(NotFound):
@@ -466,17 +489,28 @@ class _Patrol:
     def split(self) -> None:
         """❻ A cluster that has grown large falls into the themes that are in it."""
         sizes = self.memory.clusters.sizes()
-        for cluster in mine(self.memory, self.being):
+        every = mine(self.memory, self.being)
+        room = MOST_CLUSTERS - len(every)
+        for cluster in every:
             active = sizes.get(cluster.id, {}).get("active", 0)
-            if cluster.id not in self.touched or active <= LARGE:
+            if cluster.id not in self.touched or active <= LARGE or room <= 0:
                 continue
-            if len(mine(self.memory, self.being)) >= MOST_CLUSTERS:
-                return
+            mechanical = _is_root(cluster) or active > LARGE_GROUP
+            if self.thinking is None and not mechanical:
+                continue
+            if self.thinking is not None and active < GROWN * cluster.attrs.get("asked", 0):
+                continue  # the model has said what it thinks of it
             nodes = self.memory.clusters.members(cluster.id, states=["active"])[-CONSIDERED:]
             parts = self._thought_parts(nodes)
-            if parts is None and (_is_root(cluster) or active > LARGE_GROUP):
+            asked = parts is not None
+            if parts is None and mechanical:
                 parts = self._mechanical_parts(nodes)
-            self._separate(cluster, nodes, parts or [])
+            made = self._separate(cluster, nodes, (parts or [])[:room])
+            room -= made
+            if asked and not made:
+                with self.unit():
+                    attrs = {**cluster.attrs, "asked": active}
+                    self.memory.clusters.revise(cluster.id, attrs=attrs)
 
     def _thought_parts(self, nodes: Sequence[Memory]) -> list[tuple[str, list[Memory]]] | None:
         if self.thinking is None:
@@ -498,14 +532,13 @@ class _Patrol:
 
     def _separate(
         self, cluster: Cluster, nodes: Sequence[Memory], parts: Sequence[tuple[str, list[Memory]]]
-    ) -> None:
-        """New clusters of the parts; of one that is no root, some must stay."""
+    ) -> int:
+        """New clusters of the parts, and how many; of one that is no root, some must stay."""
         parent = cluster.id if _is_root(cluster) else cluster.parent
         staying = len(nodes)
-        room = MOST_CLUSTERS - len(mine(self.memory, self.being))
         made = []
         with self.unit():
-            for name, members in parts[: max(0, room)]:
+            for name, members in parts:
                 if not _is_root(cluster) and staying - len(members) < 2:
                     continue
                 told = [scene_of(node) for node in members]
@@ -520,6 +553,7 @@ class _Patrol:
             if made:
                 self.tell("split", cluster=cluster.id, into=made)
         self.touched |= set(made)
+        return len(made)
 
     def shrink(self) -> None:
         """❼ A cluster that has become small joins one that it is like, or its parent."""

@@ -61,7 +61,8 @@ class Runtime:
 
         given = call.circumstances.headers.get(HEADER, "").strip()
         if given:
-            provider = "openai" if given.startswith("sk-") and given[3:6] != "ant" else "anthropic"
+            anthropic = given.startswith("sk-ant-") or not given.startswith("sk-")
+            provider = "anthropic" if anthropic else "openai"
             access: llm.Access | None = llm.Access(given, provider)
         else:
             keys = self.keys()

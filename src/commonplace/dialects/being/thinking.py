@@ -144,7 +144,8 @@ class Thinking:
             "consolidate",
             "Consolidate these memories. The same or a complementary action: merge. A fresh node"
             " that is similar to an active one survives. A dying node is absorbed by an active"
-            " one; a dying one without a partner is made dead. Never name an id twice."
+            " one; a dying one without a partner is made dead. Merge only within one cluster, and"
+            " never name an id twice."
             ' {"merges": [{"survivor_id", "absorbed_ids": [], "merged_action", "merged_feeling",'
             ' "merged_when": [{"date", "action"}]}], "make_dead": [ids]}.',
             nodes[:SHOWN_NODES],

@@ -1,0 +1,267 @@
+"""The patrol, step by step, without a model."""
+
+from __future__ import annotations
+
+import math
+import threading
+
+import pytest
+
+from commonplace.dialects.being import patrol, records, running, sight
+from commonplace.dialects.being.recalling import mine
+from commonplace.dialects.being.scenes import FAILED, scene_of
+from commonplace.engine.ranking import faded_importance
+
+from .conftest import Desk, scene
+from .lives import nodes
+
+GARDEN = "garden tomato soil spade"
+HARBOUR = "harbour boat rope tide"
+
+
+def patrol_times(desk: Desk, times: int) -> None:
+    for _ in range(times):
+        desk.json("trigger_patrol", messages=[])
+
+
+def test_patrol_answers_with_what_it_counted_and_a_new_marker(desk: Desk) -> None:
+    first = desk.live(scene("one"), scene("two"), scene("three"))
+    assert first["status"] == "ok"
+    assert (first["scenes_created"], first["nodes_created"]) == (3, 3)
+    second = desk.json("trigger_patrol", messages=[], marker_id=first["marker_id"])
+    assert (second["scenes_created"], second["nodes_created"]) == (0, 0)
+    assert second["marker_id"] != first["marker_id"]
+    assert set(second) == {"status", "scenes_created", "nodes_created", "marker_id"}
+
+
+def test_an_unknown_marker_is_accepted(desk: Desk) -> None:
+    assert desk.json("trigger_patrol", messages=[], marker_id="no such")["status"] == "ok"
+
+
+def test_messages_are_required(desk: Desk) -> None:
+    outcome = desk.outcome("trigger_patrol")
+    assert outcome.wire["isError"]
+    assert "messages" in outcome.wire["content"][0]["text"]
+
+
+def test_a_scene_becomes_a_node_with_all_it_told(desk: Desk) -> None:
+    desk.live(scene("Planted tomatoes", setting="behind the house", feeling="calm",
+                    themes=["garden"], importance=0.9))  # fmt: skip
+    (node,) = nodes(desk)
+    told = scene_of(node)
+    assert (told.action, told.setting, told.feeling) == (
+        "Planted tomatoes",
+        "behind the house",
+        "calm",
+    )
+    assert (told.actors, told.when, told.themes) == (("Mika",), ("2026-04-14",), ("garden",))
+    assert (node.importance, node.state) == (0.9, "active")
+    assert node.text == "[2026-04-14] Planted tomatoes / calm"
+
+
+def test_a_scene_that_cannot_be_read_is_marked_once_and_kept(desk: Desk) -> None:
+    desk.text("update_notes", scenes=[scene("one")])
+    (note,) = sight.every(desk.memory, sight.own(desk.being, sight.SCENE))
+    assert desk.memo("notes", "update", key=note.id, content="{not json")["success"]
+    done = desk.json("trigger_patrol", messages=[])
+    assert (done["scenes_created"], done["nodes_created"]) == (1, 0)
+    patrol_times(desk, 2)
+    assert desk.memory.get(note.id, count=False).text == f"{FAILED} {{not json"
+    repaired = '{"action": "told again", "actors": ["Mika"], "when": ["2026-04-15"]}'
+    desk.memo("notes", "update", key=note.id, content=repaired)
+    assert desk.json("trigger_patrol", messages=[])["nodes_created"] == 1
+    assert desk.memory.get(note.id, count=False).text == "[2026-04-15] told again"
+
+
+def test_without_a_model_scenes_that_are_like_none_go_to_business(desk: Desk) -> None:
+    desk.live(scene("one"), scene("two"))
+    roots = {each.name: each.id for each in mine(desk.memory, desk.being)}
+    assert set(roots) == {"Business", "Private"}
+    assert len(desk.memory.clusters.members(roots["Business"])) == 2
+
+
+def test_themes_of_three_or_more_leave_a_root_of_more_than_ten(desk: Desk) -> None:
+    told = [scene(f"{GARDEN} nr{i}", themes=["garden"]) for i in range(6)]
+    told += [
+        scene(f"{HARBOUR} nr{i}", "2019-11-30", themes=["harbour"], importance=0.9)
+        for i in range(5)
+    ]
+    desk.live(*told[:10])
+    assert len(mine(desk.memory, desk.being)) == 2, "ten are not more than ten"
+    desk.live(told[10])
+    subs = [each for each in mine(desk.memory, desk.being) if not each.attrs.get("root")]
+    assert sorted(each.name for each in subs) == ["garden", "harbour"]
+    assert all(each.digest.count(" / ") == 2 for each in subs)
+    (garden,) = [each for each in subs if each.name == "garden"]
+    desk.live(scene(f"{GARDEN} nr99"))
+    assert len(desk.memory.clusters.members(garden.id)) == 7, "the next one finds its cluster"
+
+
+def test_a_cluster_of_two_joins_one_like_it_or_its_parent(desk: Desk) -> None:
+    desk.live(*(scene(f"{GARDEN} nr{i}") for i in range(6)),
+              *(scene(f"{HARBOUR} nr{i}", "2019-11-30") for i in range(5)))  # fmt: skip
+    harbour = next(e for e in mine(desk.memory, desk.being) if "harbour" in e.digest)
+    for node in desk.memory.clusters.members(harbour.id)[2:]:
+        desk.memory.revise(node.id, state="dead")
+    desk.json("trigger_patrol", messages=[])
+    assert harbour.id not in [each.id for each in mine(desk.memory, desk.being)]
+    business = next(e for e in mine(desk.memory, desk.being) if e.name == "Business")
+    held = desk.memory.clusters.members(business.id, states=["active", "dead"])
+    assert len([node for node in held if "harbour" in node.text]) == 5, "all of them moved"
+
+
+def test_importance_fades_until_a_node_is_dying_but_not_a_pinned_one(desk: Desk) -> None:
+    desk.live(scene("soon gone", importance=0.06), scene("pinned", importance=0.06),
+              scene("stays", importance=1.0))  # fmt: skip
+    by_name = {scene_of(node).action: node.id for node in nodes(desk)}
+    desk.memory.revise(by_name["pinned"], pinned=True)
+    lives = math.ceil(30 * math.log(0.06 / 0.05))
+    patrol_times(desk, lives - 2)
+    assert desk.memory.get(by_name["soon gone"], count=False).state == "active"
+    patrol_times(desk, 1)
+    states = {name: desk.memory.get(each, count=False).state for name, each in by_name.items()}
+    assert states == {"soon gone": "dying", "pinned": "active", "stays": "active"}
+
+
+def test_the_formula_is_importance_times_e_to_minus_t_by_30_never_above_importance() -> None:
+    assert faded_importance(0.5, 30, 0) == pytest.approx(0.5 / math.e)
+    assert faded_importance(0.5, 30, 30) == 0.5
+    assert faded_importance(0.5, 1, 99) == 0.5
+
+
+def test_remembering_lets_a_node_live_longer(desk: Desk) -> None:
+    desk.live(scene("twin one", importance=0.06), scene("twin two", importance=0.06))
+    one, two = (node.id for node in nodes(desk))
+    for _ in range(4):
+        desk.text("recall_memory", node_id=one)
+    patrol_times(desk, 6)
+    assert (desk.memory.get(one, count=False).state, desk.memory.get(two, count=False).state) == (
+        "active",
+        "dying",
+    )
+
+
+def test_a_dying_or_dead_node_that_is_remembered_is_revived(desk: Desk) -> None:
+    desk.live(scene("will return", importance=0.06))
+    (node,) = nodes(desk)
+    patrol_times(desk, 8)
+    assert desk.memory.get(node.id, count=False).state == "dying"
+    desk.memory.revise(node.id, state="dead")
+    assert "status: dead" in desk.text("recall_memory", node_id=node.id)
+    assert desk.memory.usage(node.id).accesses == 2, "a dead node counts twice"
+    desk.json("trigger_patrol", messages=[])
+    assert desk.memory.get(node.id, count=False).state == "active"
+    assert node.id in desk.text("search_memory", query="will return")
+    assert desk.memory.usage(node.id).accesses == 5, "and is given two more"
+
+
+def test_ten_scenes_fire_a_patrol_in_the_background_and_nine_do_not(desk: Desk) -> None:
+    desk.text("update_notes", scenes=[scene(f"nr {i}") for i in range(9)], notes=["a note"] * 5)
+    desk.idle()
+    assert not nodes(desk)
+    desk.text("update_notes", scenes=[scene("the tenth")])
+    desk.idle()
+    assert len(nodes(desk)) == 10
+
+
+def test_one_patrol_at_a_time_for_each_being(desk: Desk) -> None:
+    desk.text("update_notes", scenes=[scene(f"nr {i}") for i in range(5)])
+    done: list[dict[str, object]] = []
+    threads = [
+        threading.Thread(target=lambda: done.append(desk.json("trigger_patrol", messages=[])))
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(each["nodes_created"] for each in done) == [0, 0, 0, 5]
+    assert sight.find(desk.memory, desk.being).attrs["sessions"] == 4
+
+
+def test_while_another_process_patrols_the_answer_is_busy(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from commonplace.platform.turns import turn
+
+    monkeypatch.setattr(running, "TURN_SECONDS", 0.1)
+    file = desk.library.path / "turns" / f"patrol-default-{desk.being}.lock"
+    with turn(file):
+        made = running.of(desk.library)
+        call = _call(desk)
+        assert made.patrol(call, desk.being, wait=0.1).status == "busy"
+    assert made.patrol(call, desk.being, wait=0.1).status == "ok"
+
+
+def _call(desk: Desk) -> object:
+    from commonplace.dialects.contract import Call, Circumstances
+    from commonplace.engine.model import NOBODY
+
+    return Call(memory=desk.memory, caller=desk.caller, circumstances=Circumstances(),
+                origin=NOBODY)  # fmt: skip
+
+
+@pytest.mark.parametrize("step", ["gather", "count", "fade", "revive", "split", "shrink"])
+def test_a_step_that_fails_leaves_the_others_running(
+    desk: Desk, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(self: object) -> None:
+        raise RuntimeError("broken on purpose")
+
+    monkeypatch.setattr(patrol._Patrol, step, broken)
+    done = desk.live(scene("one"))
+    assert done["status"] == "ok"
+    events = [each.payload for each in desk.memory.events.all(kind=patrol.EVENT)]
+    assert {"step": step, "failed": "RuntimeError"} in events
+    told = {payload["step"] for payload in events if payload and "failed" not in payload}
+    assert told == {"gather", "count"} - {step}
+
+
+def test_a_whole_patrol_is_undone_at_once(desk: Desk) -> None:
+    told = [scene(f"{GARDEN} nr{i}") for i in range(11)]
+    desk.text("update_notes", scenes=told[:9])
+    desk.idle()
+    before = sight.find(desk.memory, desk.being).attrs
+    desk.json("trigger_patrol", messages=[])
+    assert len(nodes(desk)) == 9
+    desk.memory.undo()
+    assert not nodes(desk)
+    assert len(list(sight.every(desk.memory, sight.own(desk.being, sight.SCENE)))) == 9
+    assert sight.find(desk.memory, desk.being).attrs == before
+    assert not mine(desk.memory, desk.being)
+
+
+def test_what_it_did_is_in_the_life_cycle_log(desk: Desk) -> None:
+    desk.live(scene("soon gone", importance=0.06))
+    (node,) = nodes(desk)
+    patrol_times(desk, 8)
+    events = desk.memory.events.all(kind=patrol.EVENT, subject=desk.being)
+    dying = [each.payload for each in events if each.payload and each.payload["step"] == "dying"]
+    assert [each["nodes"] for each in dying if each] == [[node.id]]
+
+
+def test_patrol_touches_no_other_being_and_no_other_dialects_memories(desk: Desk) -> None:
+    other = desk.other("Brin")
+    other.text("update_notes", scenes=[scene("of another")])
+    foreign = desk.memory.remember("A note of another agent.", importance=0.01)
+    desk.live(scene("mine", importance=0.06))
+    patrol_times(desk, 10)
+    assert desk.memory.get(foreign.id, count=False).version == foreign.version
+    assert not nodes(other)
+    assert sight.find(desk.memory, other.being).attrs["sessions"] == 0
+
+
+def test_scenes_in_a_script_the_model_does_not_know_find_their_cluster_by_words(
+    wordy: Desk,
+) -> None:
+    told = [scene(f"庭でトマトを植えた 第{i}回") for i in range(11)]
+    wordy.live(*told)
+    subs = [each for each in mine(wordy.memory, wordy.being) if not each.attrs.get("root")]
+    assert len(subs) == 1
+    wordy.live(scene("庭でトマトを植えた また"))
+    assert len(wordy.memory.clusters.members(subs[0].id)) == 12
+
+
+def test_the_diary_needs_a_model(desk: Desk) -> None:
+    desk.live(scene("one"))
+    assert not records.diary_entries(desk.memory, desk.being)
