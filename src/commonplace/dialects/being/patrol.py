@@ -34,9 +34,9 @@ LARGE = 10
 """Active nodes beyond which a cluster is split."""
 LARGE_GROUP = 40
 """Active nodes beyond which a cluster that is no root is split without a model."""
-GROWN = 1.25
+GROWN = 1.5
 """How much a cluster must have grown before a model is asked again whether it falls apart."""
-SHOWN_OF_EACH = 20
+SHOWN_OF_EACH = 12
 SMALL = 2
 ROOMY = 8
 MARKS = 500

@@ -43,7 +43,7 @@ class Scene:
             "sensory": list(self.sensory), "feeling": self.feeling,
             "themes": list(self.themes), "importance": self.importance,
         }  # fmt: skip
-        needed = ("action", "actors", "when")
+        needed = ("action", "actors", "when", "importance")
         return {name: value for name, value in whole.items() if value or name in needed}
 
     @property

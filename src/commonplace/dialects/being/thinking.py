@@ -19,7 +19,7 @@ from commonplace.errors import CommonplaceError
 from commonplace.platform import llm
 
 LEAST_IMPORTANT = 0.3
-SHOWN_NODES = 60
+SHOWN_NODES = 80
 SHOWN_CHARS = 400
 MESSAGES_CHARS = 60_000
 _DATA = (

@@ -1,0 +1,221 @@
+"""Bridges over a real WebSocket: acts that come and go, senses for the next context."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import ClientConnection, connect
+
+from conftest import wait_until
+
+from .conftest import Served
+
+ACTS = [
+    {"id": "lamp", "type": "act", "name": "Desk Lamp!", "description": "Light.", "actions": ["on"]},
+    {"id": "eye", "type": "sense", "name": "camera", "data_type": "image"},
+]
+
+
+class Home:
+    """A being with a space of its own, and bridges to it."""
+
+    def __init__(self, served: Served) -> None:
+        self.served = served
+        self.space = f"b{uuid.uuid4().hex[:12]}"
+        self.being = served.being(space=self.space)
+        self.token = served.token(space=self.space)
+
+    @contextlib.contextmanager
+    def socket(
+        self, being: str = "", token: str | None = None, **more: Any
+    ) -> Iterator[ClientConnection]:
+        url = self.served.base.replace("http", "ws")
+        headers = {"authorization": f"Bearer {self.token if token is None else token}"}
+        path = f"/v1/beings/{being or self.being}/bridge/ws"
+        given = {"additional_headers": headers, **more}
+        query = given.pop("query", "")
+        with connect(url + path + query, **given) as opened:
+            yield opened
+
+    @contextlib.contextmanager
+    def bridge(self) -> Iterator[ClientConnection]:
+        with self.socket() as opened:
+            assert hear(opened)["type"] == "connected"
+            say(opened, type="register", bridge_id="home", bridge_name="Home", capabilities=ACTS)
+            assert hear(opened) == {
+                "type": "registered",
+                "bridge_id": "home",
+                "capabilities_count": 2,
+            }
+            yield opened
+
+    def tools(self) -> list[str]:
+        listed = self.served.rpc("/mcp", self.token, "tools/list").json()
+        return [tool["name"] for tool in listed["result"]["tools"]]
+
+    def call(self, tool: str, **arguments: Any) -> Any:
+        answer = self.served.call("/mcp", self.token, tool, **arguments).json()
+        return json.loads(answer["result"]["content"][0]["text"])
+
+
+@pytest.fixture
+def home(served: Served) -> Home:
+    return Home(served)
+
+
+def say(socket: ClientConnection, **message: Any) -> None:
+    socket.send(json.dumps(message))
+
+
+def hear(socket: ClientConnection) -> dict[str, Any]:
+    heard: dict[str, Any] = json.loads(socket.recv(timeout=20))
+    return heard
+
+
+def test_an_act_is_a_tool_while_its_bridge_is_connected(home: Home) -> None:
+    with home.bridge():
+        assert home.tools()[-1] == "act_desk_lamp_"
+        (told,) = home.call("get_context")["capability_tools"]
+        assert told["name"] == "act_desk_lamp_" and "not verified" in told["description"]
+        listed = home.served.request(
+            "GET", f"/v1/beings/{home.being}/capabilities", home.token
+        ).json()
+        assert listed["capabilities"][0]["config"] == {"actions": ["on"]}
+    wait_until(lambda: "act_desk_lamp_" not in home.tools())
+    assert home.call("get_context")["capability_tools"] == []
+
+
+@pytest.mark.parametrize("status", ["completed", "failed"])
+def test_an_act_is_carried_out_and_its_result_comes_back(home: Home, status: str) -> None:
+    with home.bridge() as socket:
+
+        def answer() -> None:
+            asked = hear(socket)
+            assert (asked["type"], asked["capability_id"], asked["action"]) == ("act", "lamp", "on")
+            assert asked["parameters"] == {"level": 3}
+            say(socket, type="act_result", act_id=asked["act_id"], status=status, result={"lit": 1})
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        done = home.call("act_desk_lamp_", action="on", parameters={"level": 3})
+        thread.join()
+    assert (done["status"], done["result"]) == (status, {"lit": 1})
+    assert uuid.UUID(done["act_id"])
+
+
+def test_an_act_that_is_not_answered_is_a_timeout(home: Home) -> None:
+    with home.bridge():
+        assert home.call("act_desk_lamp_", action="on", timeout_ms=50)["status"] == "timeout"
+
+
+def test_a_bridge_that_dies_leaves_its_acts_as_timeouts(home: Home) -> None:
+    with home.bridge() as socket:
+
+        def die() -> None:
+            hear(socket)
+            socket.close()
+
+        thread = threading.Thread(target=die)
+        thread.start()
+        done = home.call("act_desk_lamp_", action="on", timeout_ms=60_000)
+        thread.join()
+    assert done["status"] == "timeout"
+
+
+def test_senses_are_shown_in_the_next_context_once(home: Home) -> None:
+    with home.bridge() as socket:
+        say(socket, type="sense", capability_id="eye", data={"seen": "a cat"})
+        acknowledged = hear(socket)
+        assert acknowledged["type"] == "sense_ack"
+        reader = home.served.token(space=home.space, read_only=True)
+        shown = home.served.call("/mcp", reader, "get_context").json()
+        assert "a cat" in shown["result"]["content"][0]["text"], "a reader sees, and takes nothing"
+        (sense,) = home.call("get_context")["pending_senses"]
+        assert sense["data"] == {"seen": "a cat"} and sense["sense_id"] == acknowledged["sense_id"]
+        assert "pending_senses" not in home.call("get_context")
+        url = f"/v1/beings/{home.being}/sense"
+        posted = home.served.request("POST", url, home.token, {"capability_id": "eye", "data": 1})
+        assert posted.status_code == 201 and posted.json()["processed"] is False
+        unknown = home.served.request("POST", url, home.token, {"capability_id": "no", "data": 1})
+        assert unknown.status_code == 400
+        history = home.served.request("GET", f"{url}/history?limit=1", home.token).json()
+        assert (len(history["history"]), history["total"]) == (1, 2)
+
+
+@pytest.mark.parametrize("message", [
+    {"type": "sense", "capability_id": "eye", "data": 1},
+    {"type": "act_result", "act_id": "x", "status": "completed"},
+    {"type": "nothing"},
+    {"type": "register", "capabilities": "many"},
+    {"type": "register", "capabilities": [{"type": "fly", "name": "x"}]},
+    {"type": "register", "capabilities": [{"type": "act"}]},
+    ["a list"],
+])  # fmt: skip
+def test_a_message_out_of_place_is_an_error_and_the_line_stays_open(
+    home: Home, message: Any
+) -> None:
+    with home.socket() as socket:
+        hear(socket)
+        socket.send(json.dumps(message))
+        assert hear(socket)["type"] == "error"
+        say(socket, type="pong")
+        say(socket, type="register", capabilities=[])
+        assert hear(socket)["type"] == "registered"
+
+
+def test_disconnect_ends_it(home: Home) -> None:
+    with home.bridge() as socket:
+        say(socket, type="disconnect")
+        with pytest.raises(ConnectionClosed):
+            hear(socket)
+
+
+def test_a_token_may_stand_in_the_address(home: Home) -> None:
+    with home.socket(additional_headers={}, query=f"?token={home.token}") as socket:
+        assert hear(socket)["type"] == "connected"
+
+
+def refused(socket: ClientConnection) -> int:
+    assert hear(socket)["type"] == "error"
+    with pytest.raises(ConnectionClosed) as closed:
+        hear(socket)
+    assert closed.value.rcvd is not None
+    return closed.value.rcvd.code
+
+
+def test_who_is_not_let_in_hears_an_error_and_1008(home: Home, served: Served) -> None:
+    with home.socket(token="brt_nonsense") as socket:
+        assert refused(socket) == 1008
+    with home.socket(being=str(uuid.uuid4())) as socket:
+        assert refused(socket) == 1008
+    with home.socket(being=served.being(space=f"{home.space}-x")) as socket:
+        assert refused(socket) == 1008
+    with home.socket(token=served.token(space=home.space, read_only=True)) as socket:
+        assert refused(socket) == 1008
+
+
+def test_a_page_of_another_site_opens_no_socket(home: Home) -> None:
+    with pytest.raises(InvalidStatus), home.socket(origin="https://evil.example"):
+        pass
+
+
+def test_no_other_path_opens_a_socket(home: Home) -> None:
+    url = home.served.base.replace("http", "ws")
+    headers = {"authorization": f"Bearer {home.token}"}
+    for path in ("/mcp", "/v1/llm-key", "/health"):
+        with pytest.raises(InvalidStatus), connect(url + path, additional_headers=headers):
+            pass
+
+
+def test_an_act_of_another_being_is_no_tool(home: Home, served: Served) -> None:
+    other = served.being("Other", home.space)
+    with home.bridge():
+        answer = served.call(f"/mcp/{other}", home.token, "act_desk_lamp_", action="on")
+        assert "error" in answer.json()
