@@ -26,7 +26,7 @@ import numpy as np
 
 import commonplace
 from bench import corpus as corpora
-from bench import embedders, floors
+from bench import embedders, floors, patrol
 from bench.corpus import Corpus
 from bench.embedders import DIMENSIONS, ReadyMade
 from bench.report import CACHE, RESULTS, Row, Section, milliseconds, resident, say
@@ -740,4 +740,5 @@ PARTS: dict[str, Callable[[Plan], Section]] = {
     "get": get,
     "spaces": spaces,
     "start": start,
+    "patrol": patrol.measure,
 }

@@ -33,7 +33,9 @@ def test_a_small_corpus_is_the_beginning_of_a_larger_one() -> None:
     assert np.array_equal(small.vectors, large.vectors[:50])
 
 
-@pytest.mark.parametrize("part", ["store", "bulk", "recall", "clawbrain", "palace", "get", "start"])
+@pytest.mark.parametrize(
+    "part", ["store", "bulk", "recall", "clawbrain", "palace", "get", "start", "patrol"]
+)
 def test_a_part_measures_something_and_its_floor(part: str) -> None:
     section = speed.PARTS[part](TINY)
 

@@ -121,8 +121,8 @@ def test_patrol_needs_messages(at: Any) -> None:
 
 
 def test_messages_are_added_for_search(at: Any) -> None:
-    lines = [{"role": "user", "content": "The boat is red."},
-             {"role": "assistant", "content": "Noted.", "created_at": "2026-01-02T10:00:00Z"}]  # fmt: skip
+    dated = {"role": "assistant", "content": "Noted.", "created_at": "2026-01-02T10:00:00Z"}
+    lines = [{"role": "user", "content": "The boat is red."}, dated]
     assert at.good("POST", "/messages", {"messages": lines}, 201)["added"] == 2
     found = at.good("POST", "/memory/search-history", {"query": "BOAT"})["result"]
     assert "user: The boat is red." in found

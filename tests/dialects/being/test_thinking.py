@@ -242,8 +242,8 @@ def test_a_split_by_the_model_needs_two_nodes_and_names_the_cluster(
     thinker: Desk, model: ModelServer
 ) -> None:
     model.script = scripted
-    thinker.live(*(scene(f"office budget nr{i}") for i in range(6)),
-                 *(scene(f"school exam nr{i}") for i in range(5)), scene("chess clock"))  # fmt: skip
+    told = [f"office budget nr{i}" for i in range(6)] + [f"school exam nr{i}" for i in range(5)]
+    thinker.live(*(scene(each) for each in (*told, "chess clock")))
     subs = {e.name: e.id for e in mine(thinker.memory, thinker.being) if not e.attrs.get("root")}
     assert set(subs) == {"office", "school"}
     assert len(thinker.memory.clusters.members(subs["office"])) == 6
@@ -301,7 +301,7 @@ def test_tokens_and_cost_are_told_and_an_unknown_price_is_not_zero(
 ) -> None:
     model.script = scripted
     thinker.live(scene("one"))
-    told = [each for each in spending(thinker) if each["purpose"] == "classify"][0]
+    told = next(each for each in spending(thinker) if each["purpose"] == "classify")
     assert (told["input_tokens"], told["output_tokens"], told["tries"]) == (1000, 100, 1)
     assert float(told["cost_usd"]) > 0
     running.of(thinker.library).keys().put("default", "sk-ant-kept-by-owner", model="nobody-1")
