@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 CLIENTS := tests/clients/node_modules/.installed
 LOCOMO ?=
 
-.PHONY: serve test lint unit soak bench docs clean
+.PHONY: serve test lint unit soak bench docs cowork clean
 
 serve: $(VENV)/.installed
 	$(BIN)/commonplace serve
@@ -51,6 +51,10 @@ bench: $(VENV)/.bench $(CLIENTS)
 
 docs: $(VENV)/.test
 	$(BIN)/python tools/write_docs.py
+
+# The TypeScript example of the Being contract against a real being; needs node and npm.
+cowork: $(VENV)/.installed
+	$(BIN)/python tools/cowork.py
 
 clean:
 	rm -rf $(VENV) tests/clients/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
