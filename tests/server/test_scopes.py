@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from commonplace.dialects.being import beings
 from commonplace.dialects.contract import EVERYTHING, Caller, Scope
 from commonplace.engine.commonplace import Commonplace
 from commonplace.server.gate import Gate
@@ -74,6 +75,7 @@ def holder(server: Running, request: pytest.FixtureRequest) -> Iterator[Holder]:
         # What routes are asked for: no tool of these tests puts it out of sight.
         "kept": memory.remember("kept", kind="decision").id,
         "checkpoint": memory.remember("half way", kind="checkpoint").id,
+        "being": beings.create(memory, "Aria").id,
     }
     scopes = CREDENTIALS[scope]
     # A token always has some scope; one that has none here is for what needs more than it has.
@@ -129,6 +131,8 @@ def test_streamable_http_lets_through_what_the_scope_allows(holder: Holder, era:
 
 def test_the_older_transport_lets_through_what_the_scope_allows(holder: Holder) -> None:
     for name, where in served.DIALECTS.items():
+        if not where.paths:  # spoken at /mcp, by who comes as a Being
+            continue
         older = holder.server.older(holder.client.token, where.paths[0])
         for tool in served.load(name).tools:
             told = older.call(tool.name, holder.arguments(name, tool.name), identity=7)
@@ -173,21 +177,28 @@ def test_routes_let_through_what_the_scope_allows(holder: Holder) -> None:
         if "operation" not in row:
             continue
         dialect, operation = row["operation"]
-        sample = row.get("sample", path).replace("$id", holder.own["kept"])
-        body = json.loads(json.dumps(row.get("body")).replace("$id", holder.own["kept"]))
+        named = holder.own["being" if dialect == "being" else "kept"]
+        sample = row.get("sample", path).replace("$id", named)
+        body = json.loads(json.dumps(row.get("body")).replace("$id", named))
         answer = holder.client.request(row.get("methods", ["GET"])[0], sample, body)
         if allowed(holder.scope, dialect, operation):
-            assert answer.status < 300, answer.body
+            # What some routes name is not there, and they say so.
+            assert answer.status < 300 or answer.status == row.get("answers"), answer.body
         else:
             assert answer.status == 403
             assert "insufficient_scope" in (answer.header("www-authenticate") or "")
             told = answer.json  # in the shape of its contract
+            if dialect == "being":
+                assert told == {"error": "Read-only token cannot perform this action"}
+                continue
             error = told if told["error"] is True else told["error"]
             assert error["code"] == "FORBIDDEN"
 
 
 def test_nothing_of_a_batch_runs_if_one_of_it_is_refused(holder: Holder) -> None:
     for name, where in served.DIALECTS.items():
+        if not where.paths:
+            continue
         tools = [tool.name for tool in served.load(name).tools]
         batch = [
             message(tool, holder.arguments(name, tool), identity=number)
@@ -306,9 +317,12 @@ BEING, OTHER = "7c9e6679-7425-40de-944b-e07fc1f90ae7", "00000000-7425-40de-944b-
 def test_a_path_that_names_another_being_than_the_token_is_not_there(
     server: Running, address: str, found: bool
 ) -> None:
+    memory = Commonplace(library=server.parts.library, space="beings")
+    if not memory.browse(kinds=["being"])[0]:
+        memory.remember("Aria", kind="being", title="Aria", id=BEING)
     client = server.client(server.token("beings", being=BEING))
-    for method, body in (("POST", message("recall", {"query": "x"})), ("DELETE", None)):
+    for method, body in (("POST", message("recall", {"user_message": "x"})), ("DELETE", None)):
         answer = client.request(method, address, body)
-        assert answer.status == (200 if found else 404), answer.body
+        assert answer.status == (200 if found else 401), answer.body
     if not found:
-        assert answer.json["error"]["code"] == "NOT_FOUND"
+        assert answer.json == {"error": "Unauthorized"}

@@ -216,7 +216,8 @@ class Door:
     ) -> Caller | None:
         """As whom the caller acts here; None when that was refused, which is then answered."""
         entrance = visit.entrance
-        if entrance.beings is not None and (visit.beings() or _is_being(caller)):
+        named = bool(visit.beings()) and caller.dialects is None
+        if entrance.beings is not None and (named or _is_being(caller)):
             visit.entrance = entrance = replace(entrance, dialect=entrance.beings)
         dialect = entrance.dialect
         if not entrance.mcp or dialect is None or dialect.identify is None:

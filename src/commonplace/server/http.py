@@ -292,7 +292,7 @@ def application(parts: Parts) -> ASGIApp:
             return Entrance(path if path in public else "/.well-known", public=True)
         if path.startswith("/mcp/") and path.count("/") == 2:
             being = path.removeprefix("/mcp/")
-            return Entrance("/mcp/{being_id}", beings or default, mcp=True, being=being)
+            return Entrance("/mcp/{being_id}", default, mcp=True, being=being, beings=beings)
         for name, where in served.DIALECTS.items():
             for rest in where.rest:
                 if rest.matches(path):

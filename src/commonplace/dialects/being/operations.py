@@ -31,7 +31,7 @@ _TEXT: Schema = {"type": "string"}
 def _as(call: Call, being_id: str) -> Call:
     """The call made as the being that the path names; another's is as if it did not exist."""
     bound = call.caller.being
-    if bound and bound != being_id.lower():
+    if bound and bound != being_id:
         raise NotFound("There is no such being.")
     found = sight.find(call.memory, being_id)
     return replace(call, caller=replace(call.caller, being=found.id))

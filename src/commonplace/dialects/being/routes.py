@@ -15,12 +15,15 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from commonplace.dialects.being import bridges
+from commonplace.dialects.being.operations import OPERATIONS
 from commonplace.dialects.contract import NotPermitted, Rest
 from commonplace.errors import CommonplaceError, Conflict, InvalidInput, NotFound
 
 PING_SECONDS = 30.0
 UNSEEN_PINGS = 3
 _FORBIDDEN = "Read-only token cannot perform this action"
+
+_SCOPES = {operation.name: operation.scope for operation in OPERATIONS}
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -81,7 +84,10 @@ def _answering(rest: Rest, methods: dict[str, tuple[str, int]]) -> Handler:
         except NotFound:
             return _error("Not found", 404)
         except NotPermitted:
-            return _error(_FORBIDDEN, 403)
+            refused = _error(_FORBIDDEN, 403)
+            needed = f'Bearer error="insufficient_scope", scope="{_SCOPES[operation]}"'
+            refused.headers["www-authenticate"] = needed
+            return refused
         except InvalidInput as error:
             return _error(str(error), 400)
         except Conflict as error:

@@ -92,7 +92,7 @@ def find(memory: Commonplace, identity: str) -> Memory:
         found = memory.get(identity, count=False)
     except (NotFound, InvalidInput):
         raise NotFound("There is no such being.") from None
-    if found.kind != BEING or found.state not in LIVE_STATES or found.id != identity.lower():
+    if found.kind != BEING or found.state not in LIVE_STATES or found.id != identity:
         raise NotFound("There is no such being.")
     return found
 
@@ -101,7 +101,7 @@ def identify(memory: Commonplace, caller: Caller, named: Sequence[str]) -> Calle
     """As which being somebody comes: what the address or the token says, or the only one."""
     from dataclasses import replace
 
-    wanted = {each.lower() for each in (*named, caller.being) if each}
+    wanted = {each for each in (*named, caller.being) if each}
     if len(wanted) > 1 or "" in named:
         raise NotFound("There is no such being.")
     if wanted:
