@@ -215,7 +215,7 @@ class Door:
         self, visit: _Visit, caller: Caller, receive: Receive, send: Send
     ) -> Caller | None:
         """As whom the caller acts here; None when that was refused, which is then answered."""
-        entrance = visit.entrance
+        came_to = entrance = visit.entrance
         named = bool(visit.beings()) and caller.dialects is None
         if entrance.beings is not None and (named or _is_being(caller)):
             visit.entrance = entrance = replace(entrance, dialect=entrance.beings)
@@ -226,6 +226,9 @@ class Door:
             identify = (self._gate.identify, dialect, caller, visit.beings())
             found: Caller = await self._workers.run(*identify)
         except NotFound as error:
+            if not _is_being(caller):  # who may speak any dialect, and names no Being of theirs
+                visit.entrance = came_to
+                return caller
             # A Being of another owner is as if it did not exist, and neither lets anybody in.
             log.warning("not recognised", extra={"why": error.message, "address": visit.address})
             unknown = Unauthenticated(error.message)
