@@ -176,13 +176,13 @@ class Rest(Protocol):
     def caller(self, request: HTTPConnection) -> Caller:
         """Who was let in."""
 
-    def request_id(self, request: Request) -> str:
+    def request_id(self, request: HTTPConnection) -> str:
         """What the request is called in the log and in the answer."""
 
-    async def open_session(self, request: Request, operation: str) -> Session:
+    async def open_session(self, request: HTTPConnection, operation: str) -> Session:
         """Tokens for the API key that the request came with, if the operation is permitted."""
 
-    async def renew_session(self, request: Request, operation: str, token: str) -> Session:
+    async def renew_session(self, request: HTTPConnection, operation: str, token: str) -> Session:
         """New tokens for a refresh token, if the operation is permitted."""
 
 

@@ -176,7 +176,8 @@ class Gate:
         whole = self._passing[dialect]
         for tool in whole.passing(caller) if whole.passing else ():
             if tool.name == name:
-                return _Operation(whole, tool, schema.compile(tool.input))
+                checker = schema.compile(tool.input)
+                return _Operation(whole, tool, checker, _omissible(tool.input))
         return None
 
     def identify(self, dialect: Dialect, caller: Caller, named: Sequence[str]) -> Caller:

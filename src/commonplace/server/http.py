@@ -350,18 +350,18 @@ class _ThroughGate:
         self._dialect = dialect
         self._sessions = sessions
 
-    def request_id(self, request: Request) -> str:
+    def request_id(self, request: HTTPConnection) -> str:
         del request
         return request_id.get()
 
-    async def open_session(self, request: Request, operation: str) -> Session:
+    async def open_session(self, request: HTTPConnection, operation: str) -> Session:
         given = request.headers.get("authorization", "").strip()
         key = given.rpartition(" ")[2]  # the door has seen that it is one bearer token
         await self.perform(request, operation)
         session: Session = await self._workers.run(self._sessions.open, key)
         return session
 
-    async def renew_session(self, request: Request, operation: str, token: str) -> Session:
+    async def renew_session(self, request: HTTPConnection, operation: str, token: str) -> Session:
         caller, session = await self._workers.run(self._sessions.renew, token)
         request.scope[ADMITTED] = Admitted(
             caller,

@@ -16,7 +16,7 @@ from commonplace.errors import InvalidInput, NotFound
 
 BEING = "being"
 SOUL = "being.soul"
-NODE = "being.node"
+NODE = "scene"
 SCENE = "being.scene"
 """A scene that waits for the next patrol, which makes it a node."""
 NOTE = "being.note"
