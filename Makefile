@@ -32,7 +32,7 @@ $(CLIENTS): tests/clients/package.json tests/clients/package-lock.json
 	npm ci --prefix tests/clients --no-audit --no-fund --ignore-scripts --loglevel error
 	touch $@
 
-test: lint unit
+test: lint unit cowork
 
 lint: $(VENV)/.test
 	$(BIN)/ruff format --check .

@@ -16,11 +16,13 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy
+import numpy.typing
 import pytest
 
 from commonplace import Commonplace, Draft, Filters, Library, Line, Origin, Weighting
+from commonplace.engine import census, filters, locating, recall, scoring, transfer
 from commonplace.engine import commonplace as facade
-from commonplace.engine import filters, recall, scoring, transfer
 from commonplace.errors import CommonplaceError
 
 WRONG: dict[str, Any] = {
@@ -61,6 +63,8 @@ OPEN_ENDED: dict[str, dict[str, type]] = {
     "browse": {"conditions": Filters},
     "find_text": {"conditions": Filters},
     "alike": {"conditions": Filters},
+    "census": {"conditions": Filters},
+    "locate": {"conditions": Filters},
     "chains.extend": {"details": Draft},
     "chains.number": {"details": Draft},
 }
@@ -71,7 +75,17 @@ CHANGES: dict[str, dict[str, Any]] = {
     "clusters.revise": {"name": "str", "digest": "str", "parent": "str | None",
                         "attrs": "Mapping[str, Any] | None"},
 }  # fmt: skip
-NAMES = {**vars(typing), **vars(scoring), **vars(recall), **vars(filters), **vars(facade)}
+NAMES = {
+    **vars(typing),
+    **vars(scoring),
+    **vars(recall),
+    **vars(filters),
+    **vars(locating),
+    **vars(census),
+    **vars(numpy.typing),
+    "np": numpy,
+    **vars(facade),
+}
 
 
 def good(call: str, world: dict[str, str]) -> dict[str, Any]:
