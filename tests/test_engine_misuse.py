@@ -109,12 +109,17 @@ def good(call: str, world: dict[str, str]) -> dict[str, Any]:
         given: dict[str, Any] = dict(own[part])
         if call in ("links.of", "links.neighbours", "links.traverse"):
             given["identity"] = world["one"]
+        if call == "clusters.move":
+            given |= {"source": world["cluster"], "target": world["cluster"]}
+        if call == "clusters.homes":
+            given["*identities"] = [world["one"]]
         return given
     return {
         "identity": world["one"], "text": "t", "drafts": [Draft(text="t")], "trust": "stated",
         "*identities": [world["archived" if method == "restore" else "two"]], "query": "tea",
         "needle": "tea", "*others": ["t"], "space": "elsewhere", "name": "unit",
-        "*names": ["wing"], "kinds": ["note"],
+        "*names": ["wing"], "kinds": ["note"], "numbers": [1], "moment": "2026-01-01",
+        "needles": ["tea"], "score": lambda located: 1.0,
     }  # fmt: skip
 
 

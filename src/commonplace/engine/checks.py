@@ -107,6 +107,16 @@ def whole(value: object, field: str) -> int:
     return value
 
 
+def wholes(value: object, field: str) -> list[int]:
+    """Whole numbers from 0, in their order."""
+    return [whole(each, field) for each in listed(value, field, "whole numbers")]
+
+
+def texts(value: object, field: str) -> list[str]:
+    """Short texts that say something, in their order."""
+    return [text(each, field, max_chars=NAME_CHARS) for each in listed(value, field)]
+
+
 def optional_whole(value: object, field: str) -> int | None:
     """A whole number from 0; None stays None."""
     return None if value is None else whole(value, field)

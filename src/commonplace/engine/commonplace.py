@@ -30,7 +30,7 @@ from commonplace.engine.conversations import Line
 from commonplace.engine.files import Behind, File
 from commonplace.engine.filters import Filters
 from commonplace.engine.library import Library
-from commonplace.engine.memories import Draft
+from commonplace.engine.memories import STATES, Draft
 from commonplace.engine.model import (
     LIVE_STATES,
     NOBODY,
@@ -327,9 +327,15 @@ class Commonplace:
         """Memories that hold every needle in title, tags or text, best score first; their count."""
         from commonplace.engine import locating
 
+        if not callable(score):
+            raise InvalidInput("score must be a function.", field="score")
         with self.lease() as space:
             return locating.locate(
-                space, needles, _filters(filters, conditions), score, limit=checks.limit(limit)
+                space,
+                checks.texts(needles, "needles"),
+                _filters(filters, conditions),
+                score,
+                limit=checks.limit(limit),
             )
 
     def tally(self, *names: str, kinds: Sequence[str]) -> dict[tuple[str, ...], int]:
@@ -368,20 +374,23 @@ class Commonplace:
         with self.lease() as space:
             return census.census(space, _filters(filters, conditions))
 
-    def numbered(self, numbers: Iterable[int]) -> list[Memory]:
+    def numbered(self, numbers: Collection[int]) -> list[Memory]:
         """Memories by the numbers that a census names, in their order."""
         with self.lease() as space:
-            return memories.numbered(space, [checks.whole(each, "numbers") for each in numbers])
+            return memories.numbered(space, checks.wholes(numbers, "numbers"))
 
-    def usages(self, numbers: Iterable[int]) -> dict[int, Usage]:
+    def usages(self, numbers: Collection[int]) -> dict[int, Usage]:
         """How often memories were read, and when last, by their numbers."""
         with self.lease() as space:
-            return memories.usages(space, [checks.whole(each, "numbers") for each in numbers])
+            return memories.usages(space, checks.wholes(numbers, "numbers"))
 
     def used_since(self, moment: datetime | str) -> list[int]:
         """The numbers of the memories that were read at or after a moment."""
+        at = checks.when(moment, "moment")
+        if at is None:
+            raise InvalidInput("moment is missing.", hint="Give a date or a time.", field="moment")
         with self.lease() as space:
-            return memories.used_since(space, _moment(moment))
+            return memories.used_since(space, at)
 
     def reactivate(self, *identities: str, times: int = 1) -> None:
         """Count memories as read so many times more; on disk when this returns."""
@@ -396,9 +405,9 @@ class Commonplace:
 
         with self.lease() as space:
             if clusters is None:
-                return census.among(space, [checks.whole(each, "numbers") for each in numbers])
+                return census.among(space, checks.wholes(numbers, "numbers"))
             return census.to_clusters(
-                space, [checks.whole(each, "numbers") for each in numbers], clusters
+                space, checks.wholes(numbers, "numbers"), checks.texts(clusters, "clusters")
             )
 
     def settle(
@@ -713,11 +722,9 @@ class Clusters(_Part):
         states: Collection[str] = LIVE_STATES,
     ) -> list[Memory]:
         """A cluster's memories, the live ones or those in other states."""
+        chosen = {checks.one_of(each, "states", STATES) for each in checks.listed(states, "states")}
         with self._lease() as space:
-            return clusters.members(
-                space, identity, as_of=_moment_or_none(as_of),
-                states=checks.names(states, "states") or set(),
-            )  # fmt: skip
+            return clusters.members(space, identity, as_of=_moment_or_none(as_of), states=chosen)
 
     def sizes(self) -> dict[str, dict[str, int]]:
         """How many memories of each state each cluster has; none for one that is empty."""
@@ -727,12 +734,15 @@ class Clusters(_Part):
     def homes(self, *identities: str) -> dict[str, list[str]]:
         """The ids of the clusters that each memory is in, by the memory's id."""
         with self._lease() as space:
-            return clusters.homes(space, identities)
+            return clusters.homes(space, checks.texts(identities, "identities"))
 
     def move(self, source: str, target: str, *members: str, origin: Origin | None = None) -> int:
         """Take memories from one cluster into another; all of them if none is named."""
         with self._lease() as space:
-            return clusters.move(space, source, target, members, _by(origin, self._whole.origin))
+            return clusters.move(
+                space, checks.text(source, "source"), checks.text(target, "target"),
+                checks.texts(members, "members"), _by(origin, self._whole.origin),
+            )  # fmt: skip
 
     def of(self, memory: str) -> list[Cluster]:
         """The clusters a memory is in."""
@@ -921,7 +931,7 @@ class Events(_Part):
         with self._lease() as space:
             return events.listing(
                 space, kind=kind, subject=subject, limit=checks.limit(limit), after=after,
-                newest=newest,
+                newest=checks.flag(newest, "newest"),
             )  # fmt: skip
 
 

@@ -118,7 +118,7 @@ def _cluster(
     nodes = memory.clusters.members(cluster.id, states=ALL_STATES)
     wanted = query.casefold()
     nodes = [node for node in nodes if wanted in scene_of(node).action.casefold()]
-    used = memory.usages(node.num for node in nodes)
+    used = memory.usages([node.num for node in nodes])
     nodes.sort(key=lambda node: (-node.importance, -_last(node, used[node.num])))
     shown = nodes[:limit]
     lines += [
