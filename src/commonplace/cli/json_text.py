@@ -51,11 +51,12 @@ _NUMBER5 = re.compile(
     re.ASCII,
 )
 _WORD = re.compile(r"[^\W\d][\w$\u200c\u200d]*|\$[\w$]*")
-_STRING = re.compile(r'"(?:[^"\\\x00-\x1f]++|\\(?:["\\/bfnrt]|u[\da-fA-F]{4}))*+"')
+# Unrolled, and not possessive: some releases of Python 3.11 get that wrong.
+_ESCAPED = r'\\(?:["\\/bfnrt]|u[\da-fA-F]{4})'
+_STRING = re.compile(rf'"[^"\\\x00-\x1f]*(?:{_ESCAPED}[^"\\\x00-\x1f]*)*"')
+_ESCAPED5 = r"\\(?:\r\n|[^1-9xu]|x[\da-fA-F]{2}|u[\da-fA-F]{4})"
 _STRING5 = re.compile(
-    r"(?P<quote>[\"'])"
-    r"(?:(?!(?P=quote))[^\\\n\r]|\\(?:\r\n|[^1-9xu]|x[\da-fA-F]{2}|u[\da-fA-F]{4}))*+"
-    r"(?P=quote)"
+    rf'"[^"\\\n\r]*(?:{_ESCAPED5}[^"\\\n\r]*)*"' rf"|'[^'\\\n\r]*(?:{_ESCAPED5}[^'\\\n\r]*)*'"
 )
 _ESCAPE5 = re.compile(r"\\(\r\n|x[\da-fA-F]{2}|u[\da-fA-F]{4}|.)", re.DOTALL)
 _ESCAPES = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "0": "\0"}

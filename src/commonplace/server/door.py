@@ -54,7 +54,7 @@ MOST_CALLS = 100  # in one message: each that is refused is written down
 HANDED_ON = ("x-conversation-id",)  # headers that contracts go by
 METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 # A string that does not end is one to the end: it is looked at once, not once for each quote in it.
-_MARKS = re.compile(rb'"(?:[^"\\]|\\.)*+"?|[\[\]{}]', re.DOTALL)
+_MARKS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{}]', re.DOTALL)
 _NONE = ("", "0")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _HEADERS = (
