@@ -1,0 +1,94 @@
+"""One memory, many tongues: what one dialect stored, every other finds in its own shape."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from commonplace.server import served
+from server.harness import Client, Running, running
+
+PATHS = {name: where.paths[0] for name, where in served.DIALECTS.items() if where.paths}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with running(tmp_path_factory.mktemp("one")) as started:
+        yield started
+
+
+class Person:
+    """Somebody with one space, who talks to it in every tongue."""
+
+    def __init__(self, server: Running, space: str) -> None:
+        self._clients = {
+            name: server.client(server.token(space, user="ann"), path)
+            for name, path in PATHS.items()
+        }
+
+    def __getattr__(self, dialect: str) -> Callable[..., Any]:
+        client: Client = self._clients[dialect]
+
+        def call(tool: str, **arguments: Any) -> Any:
+            wire = client.call(tool, arguments).json["result"]
+            assert not wire.get("isError"), wire
+            text = wire["content"][0]["text"]
+            try:
+                return json.loads(text)
+            except ValueError:
+                return text
+
+        return call
+
+    def rest(self, dialect: str, method: str, path: str) -> Any:
+        return self._clients[dialect].request(method, path).json
+
+
+@pytest.fixture
+def ann(server: Running, request: pytest.FixtureRequest) -> Person:
+    return Person(server, f"ann-{abs(hash(request.node.name)) % 10**8}")
+
+
+STORED: dict[str, Callable[[Person], Any]] = {
+    "commonplace": lambda ann: ann.commonplace("remember", text="The kettle whistles at dawn"),
+    "clawbrain": lambda ann: ann.clawbrain(
+        "memory_store", type="entity", category="projects", name="kettle",
+        content="The kettle whistles at dawn",
+    ),
+    "mama": lambda ann: ann.mama(
+        "save", type="decision", topic="kettle", decision="The kettle whistles at dawn",
+        reasoning="Tea comes first",
+    ),
+    "penfield": lambda ann: ann.penfield("store", content="The kettle whistles at dawn"),
+    "orchestrator": lambda ann: ann.orchestrator(
+        "memory_add_drawer", wing="kitchen", room="stove", content="The kettle whistles at dawn",
+    ),
+}  # fmt: skip
+
+FOUND: dict[str, Callable[[Person], Any]] = {
+    "commonplace": lambda ann: ann.commonplace("recall", query="kettle")["memories"],
+    "clawbrain": lambda ann: ann.clawbrain("memory_search", query="kettle")["results"],
+    "mama": lambda ann: ann.mama("search", query="kettle whistles")["results"],
+    "penfield": lambda ann: ann.penfield("recall", query="kettle"),
+    "orchestrator": lambda ann: ann.orchestrator("memory_search", query="kettle")["results"],
+}
+
+
+def test_every_tongue_with_a_path_takes_part() -> None:
+    assert set(STORED) == set(FOUND) == set(PATHS)
+
+
+@pytest.mark.parametrize("reader", FOUND)
+@pytest.mark.parametrize("writer", STORED)
+def test_what_one_stored_the_other_finds(ann: Person, writer: str, reader: str) -> None:
+    STORED[writer](ann)
+    assert "kettle whistles at dawn" in json.dumps(FOUND[reader](ann)).lower()
+
+
+def test_a_memory_of_penfield_is_a_node_of_mamas_graph(ann: Person) -> None:
+    ann.penfield("store", content="The kettle whistles at dawn")
+    nodes = ann.rest("mama", "GET", "/graph")["nodes"]
+    assert any("kettle" in json.dumps(node) for node in nodes)
