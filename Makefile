@@ -4,8 +4,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 CLIENTS := tests/clients/node_modules/.installed
 LOCOMO ?=
+TESTS_OF_dialects := tests/dialects
+TESTS_OF_server := tests/cli tests/clients tests/server
+TESTS_OF_engine := --ignore=tests/dialects --ignore=tests/cli --ignore=tests/clients --ignore=tests/server tests
 
-.PHONY: serve test lint unit soak bench docs cowork clean
+.PHONY: serve test lint unit unit-dialects unit-engine unit-server soak bench docs cowork clean
 
 serve: $(VENV)/.installed
 	$(BIN)/commonplace serve
@@ -40,8 +43,12 @@ lint: $(VENV)/.test
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# Two at a time; each tells all it has to tell when it has ended.
 unit: $(VENV)/.test $(CLIENTS)
-	$(BIN)/pytest -m "not soak"
+	$(MAKE) --jobs=2 --output-sync=target unit-dialects unit-engine unit-server
+
+unit-dialects unit-engine unit-server: unit-%: $(VENV)/.test $(CLIENTS)
+	$(BIN)/pytest -m "not soak" -p no:cacheprovider $(TESTS_OF_$*)
 
 soak: $(VENV)/.test
 	$(BIN)/pytest -m soak
