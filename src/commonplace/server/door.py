@@ -46,12 +46,11 @@ from commonplace.server.signed import Tokens
 
 VISITED = ("/oauth/authorize",)  # where a person arrives from a client's own site
 STILL = "commonplace.still"  # where a stream finds how to ask again who calls
-HANDED_ON = ("x-llm-api-key",)  # headers that contracts go by
 DEPTH = 64
 FAILURES_A_MINUTE = 30
 BODY_SECONDS = 30.0  # in which a body must have come
 MOST_CALLS = 100  # in one message: each that is refused is written down
-HANDED_ON = ("x-conversation-id",)  # headers that contracts go by
+HANDED_ON = ("x-conversation-id", "x-llm-api-key")  # headers that contracts go by
 METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 # A string that does not end is one to the end: it is looked at once, not once for each quote in it.
 _MARKS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{}]', re.DOTALL)

@@ -58,7 +58,7 @@ def test_the_ends_of_confidence_are_accepted(wordy: Mama, confidence: float) -> 
     assert wordy.call("search")["results"][0]["confidence"] == confidence
 
 
-@pytest.mark.parametrize("confidence", [-0.01, 1.01, "high", None])
+@pytest.mark.parametrize("confidence", [-0.01, 1.01, "high"])
 def test_any_other_confidence_is_an_error(wordy: Mama, confidence: object) -> None:
     text = wordy.failure("save", **{**SEED_DECISION, "confidence": confidence})
     assert text.startswith("Error: confidence must be a number")
