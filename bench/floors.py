@@ -132,6 +132,14 @@ def written(path: Path, operation: int, number: int) -> Rows:
     return rows
 
 
+def joined(several: Sequence[Rows]) -> Rows:
+    """What several writes wrote, as one; the space's counters as the last left them."""
+    tables = {
+        name: [row for rows in several for row in rows.tables[name]] for name in several[0].tables
+    }
+    return Rows({**tables, "head": several[-1].tables["head"]})
+
+
 class BareTables:
     """The engine's own tables and indexes with its own settings, filled by bare inserts."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -41,6 +42,14 @@ def test_any_text_is_packed_as_it_is_analysed(text: str) -> None:
 def test_chunks_are_those_of_the_pattern_with_and_without_it(text: str) -> None:
     plain = text.encode("ascii", "replace").decode()
     assert ascii_chunks(plain) == _ASCII_WORDS.findall(plain)
+
+
+@pytest.mark.parametrize("length", [63, 64, 65, 66, 128, 129])
+@pytest.mark.parametrize("before", ["", "a ", "many words before it and a comma, " * 3])
+@pytest.mark.parametrize("after", ["", " b", "\nand more after it " * 3])
+def test_words_around_the_longest_are_cut_alike(length: int, before: str, after: str) -> None:
+    text = f"{before}{'w' * length}{after}"
+    assert ascii_chunks(text) == _ASCII_WORDS.findall(text)
 
 
 def test_ids_are_random_uuids_of_version_four() -> None:

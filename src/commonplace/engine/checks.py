@@ -84,6 +84,8 @@ def tags(value: object) -> list[str]:
 
 def listed(value: object, field: str, of: str = "texts") -> Iterable[Any]:
     """Several things in some order; a text or a mapping is one thing."""
+    if isinstance(value, list | tuple):
+        return value
     if isinstance(value, str | bytes | bytearray | Mapping) or not isinstance(value, Iterable):
         raise InvalidInput(f"{field} must be a list of {of}.", hint=_got(value), field=field)
     return value

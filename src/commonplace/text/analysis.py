@@ -382,9 +382,21 @@ def ascii_chunks(text: str) -> list[str]:
     """The chunks of an ASCII text."""
     if _JOINT(text):
         return _ASCII_WORDS.findall(text)
-    chunks = text.translate(_GAPS).split()  # the same in half the time
-    too_long = chunks and max(map(len, chunks)) > _LONGEST_WORD
-    return _ASCII_WORDS.findall(text) if too_long else chunks
+    spaced = text.translate(_GAPS)
+    if _has_long_run(spaced):
+        return _ASCII_WORDS.findall(text)
+    return spaced.split()  # the same in half the time
+
+
+def _has_long_run(spaced: str) -> bool:
+    """Whether there is a stretch without a blank that is longer than a word may be."""
+    start = 0
+    while len(spaced) - start > _LONGEST_WORD:
+        gap = spaced.rfind(" ", start, start + _LONGEST_WORD + 1)
+        if gap < 0:
+            return True
+        start = gap + 1
+    return False
 
 
 def reader(text: str, chunks: list[str]) -> Reader:
