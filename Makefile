@@ -4,11 +4,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 CLIENTS := tests/clients/node_modules/.installed
 LOCOMO ?=
-TESTS_OF_dialects := tests/dialects
+# The parts of the tests; each is what one part of the program has to show. Longest first.
+PARTS := engine three server orchestrator being
+TESTS_OF_being := tests/dialects/being
+TESTS_OF_orchestrator := tests/dialects/orchestrator
 TESTS_OF_server := tests/cli tests/clients tests/server
-TESTS_OF_engine := --ignore=tests/dialects --ignore=tests/cli --ignore=tests/clients --ignore=tests/server tests
+TESTS_OF_three := $(addprefix --ignore=,$(TESTS_OF_being) $(TESTS_OF_orchestrator)) tests/dialects
+TESTS_OF_engine := $(addprefix --ignore=,tests/dialects $(TESTS_OF_server)) tests
+UNITS := $(addprefix unit-,$(PARTS))
 
-.PHONY: serve test lint unit unit-dialects unit-engine unit-server soak bench docs cowork clean
+.PHONY: serve test lint unit $(UNITS) soak bench docs cowork clean
 
 serve: $(VENV)/.installed
 	$(BIN)/commonplace serve
@@ -45,9 +50,9 @@ lint: $(VENV)/.test
 
 # Two at a time; each tells all it has to tell when it has ended.
 unit: $(VENV)/.test $(CLIENTS)
-	$(MAKE) --jobs=2 --output-sync=target unit-dialects unit-engine unit-server
+	$(MAKE) --jobs=2 --output-sync=target $(UNITS)
 
-unit-dialects unit-engine unit-server: unit-%: $(VENV)/.test $(CLIENTS)
+$(UNITS): unit-%: $(VENV)/.test $(CLIENTS)
 	$(BIN)/pytest -m "not soak" -p no:cacheprovider $(TESTS_OF_$*)
 
 soak: $(VENV)/.test

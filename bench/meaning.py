@@ -62,41 +62,57 @@ def chatter(chance: random.Random) -> list[str]:
     return [" ".join(map(chance.choice, parts)) + "." for _ in range(DISTRACTORS)]
 
 
-def measure() -> Section:
-    """Recall at 1 and at 10 of the statements, among each kind of distractor."""
+def store(library: Library) -> dict[str, Commonplace]:
+    """The statements among each kind of distractor, each in a space of its own."""
     known = pairs()
     chance = random.Random(SEED)
     sets = {
         "other topics": chatter(chance),
         "the questions' own words": traps([question for question, _ in known], chance),
     }
+    spaces = {}
+    for number, (name, distractors) in enumerate(sets.items()):
+        memory = spaces[name] = Commonplace(space=f"meaning-{number}", library=library)
+        texts = [*(answer for _, answer in known), *distractors]
+        chance.shuffle(texts)
+        memory.remember_many([Draft(text=text) for text in texts])
+        memory.settle()
+    return spaces
+
+
+def found(memory: Commonplace, weighting: Weighting) -> tuple[float, float]:
+    """The share of questions whose statement came first, and among the ten best."""
+    known = pairs()
+    first = ten = 0
+    for question, answer in known:
+        hits = memory.recall(question, limit=10, weighting=weighting, count=False)
+        texts = [hit.memory.text for hit in hits]
+        first += texts[:1] == [answer]
+        ten += answer in texts
+    return first / len(known), ten / len(known)
+
+
+def measure() -> Section:
+    """Recall at 1 and at 10 of the statements, among each kind of distractor."""
     model = open_embedder("builtin")
     assert model is not None
     rows = []
     with tempfile.TemporaryDirectory(prefix="commonplace-bench-") as directory:
         library = Library(directory, embedder=Remembering(model, CACHE))
-        for number, (name, distractors) in enumerate(sets.items()):
+        for name, memory in store(library).items():
             say(f"meaning among {name}")
-            memory = Commonplace(space=f"meaning-{number}", library=library)
-            texts = [*(answer for _, answer in known), *distractors]
-            chance.shuffle(texts)
-            memory.remember_many([Draft(text=text) for text in texts])
-            memory.settle()
             for way, weighting in WEIGHTINGS.items():
-                first = ten = 0
-                for question, answer in known:
-                    hits = memory.recall(question, limit=10, weighting=weighting, count=False)
-                    found = [hit.memory.text for hit in hits]
-                    first += found[:1] == [answer]
-                    ten += answer in found
+                first, ten = found(memory, weighting)
                 rows.append(
                     Row(
                         name=f"among {name}: {way}",
-                        measured=f"@1 {share(first / len(known))}",
-                        against=f"@10 {share(ten / len(known))}",
-                        values={"@1": first / len(known), "@10": ten / len(known)},
+                        measured=f"@1 {share(first)}",
+                        against=f"@10 {share(ten)}",
+                        values={"@1": first, "@10": ten},
                     )
                 )
         library.close()
-    note = f"{len(known)} pairs written by hand, without a common word, among {DISTRACTORS} others"
+    note = (
+        f"{len(pairs())} pairs written by hand, without a common word, among {DISTRACTORS} others"
+    )
     return Section("Meaning, statement found for its question", rows, [note])
