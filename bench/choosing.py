@@ -47,12 +47,13 @@ def with_value(weights: Weighting, name: str, value: float) -> Weighting:
 
 
 def turns_found(talks: Sequence[Talk], weights: Weighting) -> float:
-    """The share of evidence turns in the top ten, over the questions of categories 1 to 4."""
+    """The share of evidence turns in the top ten, over all questions.
+
+    Those that name the wrong speaker too: without them, a choice trusts names too much.
+    """
     shares = []
     for memory, conversation in talks:
         for question in conversation.questions:
-            if question.category == locomo.ADVERSARIAL:
-                continue
             hits = memory.recall(question.text, limit=locomo.TOP, weighting=weights, count=False)
             found = {hit.memory.ref for hit in hits}
             shares.append(len(found & set(question.evidence)) / len(question.evidence))

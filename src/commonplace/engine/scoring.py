@@ -56,17 +56,17 @@ _LINKED = (
 class Weighting:
     """How much each reason counts. The defaults are what the benchmarks report."""
 
-    lexical: float = 0.45
-    dense: float = 0.55
-    coverage: float = 1.5
+    lexical: float = 0.35
+    dense: float = 0.65
+    coverage: float = 2.0
     """The words' score is multiplied by the share of the query that is matched, to this power."""
-    k1: float = 0.9
-    b: float = 0.4
-    neighbours: float = 0.25
+    k1: float = 1.2
+    b: float = 0.75
+    neighbours: float = 0.15
     """What the line before and the line after add to a line of a conversation."""
-    session: float = 0.5
+    session: float = 0.75
     """What the best line of its session adds."""
-    speaker: float = 0.15
+    speaker: float = 0.1
     """What being said by somebody the query names adds."""
     graph: float = 0.2
     """What a link from one of the best results adds."""
