@@ -111,6 +111,16 @@ ROWS: list[tuple[str, str, str]] = [
         "only public addresses over https can be registered",
         _PUSH + "test_only_public_addresses_over_https_are_registered",
     ),
+    (
+        "Push notifications",
+        "it goes to the address that was looked up and checked",
+        _PUSH + "test_it_goes_to_the_address_that_was_checked",
+    ),
+    (
+        "Push notifications",
+        "under an idempotency key it is sent once at most",
+        _PUSH + "test_under_a_key_it_is_sent_once_at_most",
+    ),
     ("Push notifications", "size of a notification", _PUSH + "test_a_notification_has_a_size"),
     (
         "Push notifications",
@@ -287,8 +297,18 @@ ROWS: list[tuple[str, str, str]] = [
     ),
     (
         "Workflow engine",
-        "killed at every boundary and inside steps, it ends the same",
-        _FLOW + "test_a_workflow_killed_at_every_boundary_and_inside_steps_ends_the_same",
+        "killed at every boundary and inside every step, each effect is there once",
+        _FLOW + "test_killed_at_every_boundary_and_inside_every_step_each_effect_is_there_once",
+    ),
+    (
+        "Workflow engine",
+        "goes on where it was when what DBOS noted is lost, unreadable or newer",
+        _FLOW + "test_work_goes_on_where_it_was_when_the_notes_of_dbos_are",
+    ),
+    (
+        "Workflow engine",
+        "a fault of the server fails an execution, and says so",
+        _FLOW + "test_a_step_that_a_fault_prevents_is_tried_again_and_then_told_as_failed",
     ),
     (
         "Workflow engine",
@@ -493,12 +513,14 @@ ROWS: list[tuple[str, str, str]] = [
     (
         "Memory Palace",
         "auto-ingest of chat turns, and the pass of a model over them",
-        "later: optional in the contract; messages are memories of the space and found as they are",
+        "left out: optional in the contract; messages are memories of the space already, and found"
+        " as they are, so that a second copy in pieces would only push them aside",
     ),
     (
         "Memory Palace",
         "hybrid ranking for contexts",
-        "later: optional in the contract; an agent searches by itself",
+        "left out: optional in the contract; what an agent is told first is L0, L1 and the last"
+        " messages, and for all else it has memory_search",
     ),
     (
         "Memory Palace",
@@ -529,7 +551,8 @@ ROWS: list[tuple[str, str, str]] = [
     (
         "Audit logging",
         "api_calls of a call",
-        "later: a call is one unit of work of one store; its operation is in the row",
+        "left out: not in the seed, and a call is one unit of work in one store; what it changed"
+        " is its operation",
     ),
     # Workspaces
     (

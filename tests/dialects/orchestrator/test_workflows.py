@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import signal
+import shutil
 import subprocess
 import sys
 import threading
@@ -16,9 +16,10 @@ import pytest
 
 from commonplace.cli import app
 from commonplace.dialects.contract import Setting
-from commonplace.dialects.orchestrator import runtimes, workflows
+from commonplace.dialects.orchestrator import messaging, records, runtimes, workflows
 from commonplace.dialects.orchestrator.running import running
 from commonplace.errors import CommonplaceError, Conflict, InvalidInput
+from commonplace.platform import durable
 from commonplace.storage.system import open_system
 from conftest import wait_until
 
@@ -152,7 +153,8 @@ def test_a_step_is_retried_as_often_as_it_says(working: Workspace, agents: Scrip
     agents.answer = answer
     workflow = create(working, step("one", on_failure="retry", max_retries=2))
     assert ended(working, trigger(working, workflow))["status"] == "completed"
-    assert len(set(tries)) == 3
+    assert len(tries) == 3
+    assert len(set(tries)) == 1  # what a try did before it failed, the next does not do again
     agents.answer = failing("Do it")
     status = ended(working, trigger(working, workflow))
     assert (status["status"], len(agents.asked)) == ("failed", 6)
@@ -322,31 +324,146 @@ def test_rest_shows_approves_and_cancels(server: Server) -> None:
         assert client.patch(workflow, json={"is_active": False}).json()["is_active"] is False
 
 
-def test_a_workflow_killed_at_every_boundary_and_inside_steps_ends_the_same(
+def called(tool: str, **arguments: Any) -> str:
+    return f"CALL {json.dumps([tool, arguments])}"
+
+
+def killed(path: Path, execution: str, *kills: str) -> list[str]:
+    """Carry an execution out in processes that are killed; what the agents' log has."""
+    log = path / "log"
+    done = subprocess.run(
+        [sys.executable, str(WORKER), str(path / "data"), "acme", execution, str(log), *kills],
+        capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return log.read_text().splitlines()
+
+
+def test_killed_at_every_boundary_and_inside_every_step_each_effect_is_there_once(
     tmp_path: Path,
 ) -> None:
-    """R: ten steps; killed before, inside and after steps; each step's effect is there once."""
-    steps = [step(f"step {n}", "start" if n == 0 else "{{said}}", output_key="said")
-             for n in range(10)]  # fmt: skip
+    """R: ten steps of every kind, each with an effect of its own; four kills a step."""
     with opened(tmp_path / "data", None) as workspace:
+        document = workspace.value(
+            "create_artifact", title="Plan", content="One.", agent_slug="wally"
+        )["artifact_id"]
+        inner = create(workspace, step("inside", "inner"))
+        wally = {"agent_slug": "wally"}
+        effects = [
+            called("memory_add_drawer", wing="w", room="r", content="The harbour closes at nine."),
+            called("create_artifact", title="Notes", content="Draft.", **wally),
+            called("update_artifact", artifact_id=document, content="Two.", **wally),
+            called("review_artifact", artifact_id=document, outcome="commented", comments="Good.",
+                   **wally),
+            called("memory_kg_add", subject="Anna", predicate="likes", object="harbours"),
+            called("memory_diary_write", agent_name="Wally", entry="A long day at the harbour."),
+            called("create_agent_history", title="Planned", **wally),
+            called("trigger_workflow", workflow_id=inner),
+            called("send_message_to_agent", agent_slug="eve", message="Note it. "
+                   + called("create_agent_history", title="Noted", agent_slug="eve")),
+            called("create_workflow", name="Made by a step", steps=[step("one")]),
+        ]  # fmt: skip
+        kinds: list[dict[str, Any]] = [{} for _ in effects]
+        kinds[1] = {"requires_approval": True}
+        kinds[6] = {"on_failure": "retry", "max_retries": 2}
+        kinds[7] = {"on_failure": "skip"}
+        kinds[9] = {"on_failure": "retry", "max_retries": 1}
+        tired = {6: "FAIL 2", 7: "FAIL 9"}
+        steps = [
+            step(f"step {n}", f"{'start' if n == 0 else '{{said}}'} {effect} {tired.get(n, '')}",
+                 output_key="said", **kinds[n])
+            for n, effect in enumerate(effects)
+        ]  # fmt: skip
         execution = trigger(workspace, create(workspace, *steps))
-    log = tmp_path / "log"
-    kills = ["before:0", "inside:0"]
-    for n in range(10):
-        kills += ["inside:5"] if n == 5 else []
-        kills.append(f"after:{n}")
-    worker = [sys.executable, str(WORKER), str(tmp_path / "data"), "acme", execution, str(log)]
-    for kill in [*kills, ""]:
-        done = subprocess.run([*worker, kill], capture_output=True, text=True, timeout=120)
-        assert done.returncode == (-signal.SIGKILL if kill else 0), (kill, done.stderr)
+    kills = [f"{when}:{n}" for n in range(10) for when in ("before", "asked", "acted", "after")]
+    log = killed(tmp_path, execution, *kills, "")
     with opened(tmp_path / "data", None) as workspace:
         status = workspace.value("check_workflow_status", execution_id=execution)
-        assert (status["status"], status["current_step"]) == ("completed", 10)
+        assert (status["status"], status["current_step"]) == ("completed", 10), status
+        assert [one["status"] for one in status["steps"]] == [
+            "failed" if n == 7 else "completed" for n in range(10)
+        ]
         said = workflows.executed(workspace.memory, execution).attrs["context"]["said"]
-        assert said == "start" + "".join(f"+{n}" for n in range(10))
-        kinds = [event.kind for event in workspace.memory.events.all(subject=execution)]
-        assert kinds.count("workflow.step.completed") == 10
-        assert (kinds.count("workflow.started"), kinds.count("workflow.completed")) == (1, 1)
-    asked = [int(line.split()[1]) for line in log.read_text().splitlines()]
-    twice = [0, 5]  # those that were killed inside, before they had any effect
-    assert sorted(asked) == sorted([*range(10), *twice])
+        assert said == "start" + "".join(f"+{n}" for n in range(10) if n != 7)
+        happened = [event.kind for event in workspace.memory.events.all(subject=execution)]
+        assert happened.count("workflow.step.completed") == 10
+        assert (happened.count("workflow.started"), happened.count("workflow.completed")) == (1, 1)
+        assert found(workspace, document) == {
+            "drawers": 2, "artifacts": 2, "version": 2, "reviews": 1, "triples": 1,
+            "histories": ["Planned", "Noted"], "executions": 2, "messages": ["completed"],
+            "workflows": 3,
+        }  # fmt: skip
+    runs = [log.count(f"asked {n}") for n in range(10)]
+    # Once to die asked, once to die having acted, once to end; each try that failed is one more.
+    assert runs == [3, 3, 3, 3, 3, 3, 5, 3, 3, 3]
+
+
+def found(workspace: Workspace, document: str) -> dict[str, Any]:
+    """All that the steps left behind."""
+    memory = workspace.memory
+    read = workspace.value("read_artifact", artifact_id=document)
+    history = workspace.do("show_history")["history"]
+    return {
+        "drawers": workspace.value("memory_status")["total_drawers"],
+        "artifacts": len(memory.artifacts.all()),
+        "version": read["version"],
+        "reviews": len(read["reviews"]),
+        "triples": workspace.value("memory_kg_stats")["triples"],
+        "histories": [one["title"] for one in reversed(history)],
+        "executions": len(records.listing(memory, workflows.EXECUTION)),
+        "messages": [row.attrs["status"] for row in records.listing(memory, messaging.KIND)],
+        "workflows": len(workspace.value("list_workflows")["workflows"]),
+    }
+
+
+@pytest.mark.parametrize("loss", ["lost", "the whole folder lost", "unreadable", "newer"])
+def test_work_goes_on_where_it_was_when_the_notes_of_dbos_are(loss: str, tmp_path: Path) -> None:
+    """The truth is in the space's rows: what is over is not done again, what is left is done."""
+    data = tmp_path / "data"
+    drawer = called("memory_add_drawer", wing="w", room="r", content="The harbour closes at nine.")
+    with opened(data, None) as workspace:
+        steps = [step(f"step {n}", drawer.replace("nine", str(n))) for n in range(4)]
+        execution = trigger(workspace, create(workspace, *steps))
+    killed(tmp_path, execution, "acted:2")
+    folder = data / "workflows"
+    if loss == "lost":
+        for file in folder.glob("dbos.sqlite*"):
+            file.unlink()
+    elif loss == "the whole folder lost":
+        shutil.rmtree(folder)
+    elif loss == "unreadable":
+        for file in folder.glob("dbos.sqlite-*"):
+            file.unlink()
+        (folder / "dbos.sqlite").write_bytes(b"This is no database. " * 1_000)
+    else:  # the space comes from a copy that was made before it was over
+        shutil.copytree(data / "spaces", tmp_path / "copy")
+        killed(tmp_path, execution, "")
+        shutil.rmtree(data / "spaces")
+        shutil.copytree(tmp_path / "copy", data / "spaces")
+    log = killed(tmp_path, execution, "")
+    with opened(data, None) as workspace:
+        status = workspace.value("check_workflow_status", execution_id=execution)
+        assert (status["status"], status["current_step"]) == ("completed", 4), status
+        assert workspace.value("memory_status")["total_drawers"] == 4
+    assert [log.count(f"asked {n}") for n in range(2)] == [1, 1]
+
+
+def test_a_step_that_a_fault_prevents_is_tried_again_and_then_told_as_failed(
+    working: Workspace, agents: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(durable, "PAUSES", (0.0, 0.0, 0.0))
+    faults: list[str] = []
+
+    def answer(ask: runtimes.Ask) -> str:
+        faults.append(ask.prompt)
+        if len(faults) < 3 or ask.prompt == "never":
+            raise RuntimeError("a fault of ours")
+        return "at last"
+
+    agents.answer = answer
+    assert ended(working, trigger(working, create(working, step("one"))))["status"] == "completed"
+    status = ended(working, trigger(working, create(working, step("one", "never"))))
+    assert (status["status"], status["error"]) == (
+        "failed", "the server could not go on with it; its log says why",
+    )  # fmt: skip
+    assert len(faults) == 6

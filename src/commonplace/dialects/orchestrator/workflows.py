@@ -11,7 +11,7 @@ import json
 import logging
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -286,7 +286,7 @@ class Executions:
         while attempt < tries:
             attempt += 1  # noted once it failed: one that a crash cut off is no try
             try:
-                output = self._ask(memory, execution, step, record.attrs["step_index"], attempt)
+                output = self._ask(memory, execution, step, record.attrs["step_index"])
             except CommonplaceError as failed:
                 error = failed.message
                 record = records.change(memory, record, attempts=attempt, error=error)
@@ -295,12 +295,7 @@ class Executions:
         return self._over(memory, execution, record, begun, attempt, "", error or "no try was left")
 
     def _ask(
-        self,
-        memory: Commonplace,
-        execution: Memory,
-        step: Mapping[str, Any],
-        index: int,
-        attempt: int,
+        self, memory: Commonplace, execution: Memory, step: Mapping[str, Any], index: int
     ) -> str:
         runtime: Runtime | None = runtimes.of(self._library)
         if runtime is None:
@@ -317,7 +312,7 @@ class Executions:
                 user=execution.attrs["user"],
                 seconds=min(float(step["timeout_secs"]), left),
                 conversation_id=execution.attrs["conversation_id"],
-                key=f"workflow:{execution.id}:step:{index}:{attempt}",
+                key=f"workflow:{execution.id}:step:{index}",  # one for all tries
             )
         )
 
@@ -355,6 +350,33 @@ class Executions:
             records.change(memory, execution, context=context, current_step=index + 1)
             memory.events.record("workflow.step.completed", execution.id, {**told, "error": error})
         return True
+
+    def failed(self, space: str, identity: str) -> None:
+        """End an execution that cannot go on for a fault of this server."""
+        memory = self._memory(space)
+        with memory.unit("workflow end"):
+            execution = executed(memory, identity)
+            if execution.attrs["status"] not in OVER:
+                why = "the server could not go on with it; its log says why"
+                records.change(memory, execution, status="failed", error=why)
+                memory.events.record("workflow.failed", identity, {"error": why})
+
+    def unfinished(self) -> Iterator[tuple[str, str, int]]:
+        """Executions that are not over and do not wait for a person."""
+        for space in self._library.spaces():
+            memory = self._memory(space)
+            try:
+                counted = memory.tally("status", kinds=[EXECUTION], states=[records.STATE])
+                if all(status in OVER for (status,) in counted):
+                    continue  # found out without loading the space's index
+                for execution in records.listing(memory, EXECUTION):
+                    if execution.attrs["status"] in OVER:
+                        continue
+                    step = _record(memory, execution.id, execution.attrs["current_step"])
+                    if step is None or step.attrs["status"] != "waiting_approval":
+                        yield space, execution.id, execution.attrs["turn"]
+            except CommonplaceError as error:
+                log.warning("a space was not looked at for workflows", extra={"why": error.code})
 
     def end(self, space: str, identity: str) -> None:
         """Complete an execution whose steps are all over; one that waits, goes on waiting."""
