@@ -204,6 +204,11 @@ ROWS: list[tuple[str, str, str]] = [
         "an agent has a role, a slug, a system prompt and a model",
         _AGENT + "test_an_agent_has_its_own_model",
     ),
+    (
+        "Agent collaboration",
+        "the model is tried again, left alone after repeated failures, and accounted for",
+        _AGENT + "test_an_agents_model_is_tried_again_left_alone_and_accounted_for",
+    ),
     # Artifacts
     (
         "Artifact management",

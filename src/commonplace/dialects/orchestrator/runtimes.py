@@ -11,14 +11,18 @@ from weakref import WeakKeyDictionary
 
 from commonplace.dialects.contract import FULL, Caller, Circumstances, Setting, as_json
 from commonplace.dialects.orchestrator import workspaces
+from commonplace.engine.commonplace import Commonplace
+from commonplace.engine.model import Origin
 from commonplace.errors import CommonplaceError
-from commonplace.platform import agents
+from commonplace.platform import agents, llm
 
 if TYPE_CHECKING:
     from commonplace.dialects.orchestrator.workspaces import Agent
     from commonplace.engine.library import Library
 
 NAME = "orchestrator"
+SPENT = "agent.llm"
+ORIGIN = Origin(client="commonplace", tool="agent")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +64,7 @@ def put(library: Library, runtime: Runtime | None) -> None:
 
 def configured(setting: Setting) -> Runtime | None:
     """A language model, if the operator has set one."""
-    access = agents.configured(setting.environ)
+    access = llm.of_operator(setting.environ)
     if access is None or setting.perform is None:
         return None
     return Modelled(access, setting)
@@ -69,7 +73,7 @@ def configured(setting: Setting) -> Runtime | None:
 class Modelled:
     """Agents that are a language model, whose tools are this server's own."""
 
-    def __init__(self, access: agents.Access, setting: Setting) -> None:
+    def __init__(self, access: llm.Access, setting: Setting) -> None:
         self._access = access
         self._setting = setting
 
@@ -85,7 +89,13 @@ class Modelled:
         return agents.run(
             self._access, ask.agent.system_prompt, ask.prompt, abilities,
             model=ask.agent.model, seconds=ask.seconds,
+            spent=lambda spent: self._note(ask, spent),
         )  # fmt: skip
+
+    def _note(self, ask: Ask, spent: llm.Spent) -> None:
+        """What a run has cost, beside the agent's history."""
+        memory = Commonplace(space=ask.space, origin=ORIGIN, library=self._setting.library)
+        memory.events.record(SPENT, ask.agent.id, spent.as_dict())
 
 
 class Calls:
