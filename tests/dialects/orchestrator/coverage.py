@@ -534,6 +534,16 @@ ROWS: list[tuple[str, str, str]] = [
     ),
     (
         "Memory Palace",
+        "a MemPalace of thousands is brought over in spite of a kill, and taken back by undo",
+        _IMPORT + "test_killed_in_the_middle_it_goes_on_and_undo_takes_it_back",
+    ),
+    (
+        "Memory Palace",
+        "a MemPalace is read piece by piece",
+        _IMPORT + "test_a_source_is_never_held_as_a_whole",
+    ),
+    (
+        "Memory Palace",
         "a MemPalace is brought over again: nothing new",
         _IMPORT + "test_again_it_adds_nothing_and_later_only_what_is_new",
     ),
