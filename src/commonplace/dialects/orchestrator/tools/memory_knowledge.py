@@ -64,8 +64,12 @@ def about(
         raise InvalidInput("direction must be outgoing, incoming or both")
     facts = memory.facts.query(entity, role=role, true_at=as_of or None, limit=MOST_FACTS)
     name = key(entity)
+
+    def is_subject(fact: Fact) -> bool:
+        return fact.subject == entity or key(fact.subject) == name
+
     return [
-        shown(fact, "outgoing" if role != "object" and key(fact.subject) == name else "incoming")
+        shown(fact, "outgoing" if role != "object" and is_subject(fact) else "incoming")
         for fact in facts
     ]
 
