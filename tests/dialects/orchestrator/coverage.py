@@ -292,6 +292,16 @@ ROWS: list[tuple[str, str, str]] = [
     ("Workflow engine", "cancel", _FLOW + "test_a_cancelled_execution_takes_no_further_step"),
     (
         "Workflow engine",
+        "a cancel while a step ends is not lost",
+        _FLOW + "test_a_cancel_in_the_midst_of_a_steps_end_is_not_lost",
+    ),
+    (
+        "Workflow engine",
+        "30 minutes at most, without the time that it waits for a person",
+        _FLOW + "test_waiting_for_a_person_is_not_counted_as_time",
+    ),
+    (
+        "Workflow engine",
         "no runtime: 'runtime client not configured'",
         _FLOW + "test_without_a_runtime_a_step_fails_clearly",
     ),
@@ -526,6 +536,21 @@ ROWS: list[tuple[str, str, str]] = [
         "hybrid ranking for contexts",
         "left out: optional in the contract; what an agent is told first is L0, L1 and the last"
         " messages, and for all else it has memory_search",
+    ),
+    (
+        "Memory Palace",
+        "memory_add_drawer: the same drawer from several at once is stored once",
+        _PALACE + "test_the_same_drawer_from_several_at_once_is_stored_once",
+    ),
+    (
+        "Memory Palace",
+        "memory_diary_write: the same entry from several at once is written once",
+        _PALACE + "test_the_same_entry_of_a_diary_at_once_is_written_once",
+    ),
+    (
+        "Memory Palace",
+        "10,000 drawers hold with several at once",
+        _PALACE + "test_no_drawer_too_many_is_stored_by_several_at_once",
     ),
     (
         "Memory Palace",

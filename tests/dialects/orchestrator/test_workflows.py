@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shutil
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -231,6 +232,43 @@ def test_a_cancelled_execution_takes_no_further_step(working: Workspace, agents:
     assert len(agents.asked) == 1
 
 
+def test_a_cancel_in_the_midst_of_a_steps_end_is_not_lost(workspace: Workspace) -> None:
+    """Whoever looks before it writes lets nobody write in between."""
+    execution = trigger(workspace, create(workspace, step("one")))
+    cancelled = threading.Thread(
+        target=workspace.do, args=("cancel_execution",), kwargs={"execution_id": execution}
+    )
+    with records.holding(workspace.memory, "a step's end"):
+        there = workflows.executed(workspace.memory, execution)
+        cancelled.start()
+        cancelled.join(timeout=0.3)
+        assert cancelled.is_alive()
+        records.change(workspace.memory, there, current_step=1)
+    cancelled.join(timeout=30)
+    status = workspace.value("check_workflow_status", execution_id=execution)
+    assert (status["status"], status["current_step"]) == ("cancelled", 1)
+
+
+def test_waiting_for_a_person_is_not_counted_as_time(
+    tmp_path: Path, agents: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workflows, "LONGEST", timedelta(seconds=1))
+    with at_work(tmp_path, agents, COMMONPLACE_WORKFLOW_APPROVAL="manual") as workspace:
+        execution = trigger(workspace, create(workspace, step("one", requires_approval=True)))
+
+        def waits() -> bool:
+            steps = workspace.do("show_execution", execution_id=execution)["steps"]
+            return [one["status"] for one in steps] == ["waiting_approval"]
+
+        wait_until(waits, seconds=30)
+        time.sleep(1.2)
+        workspace.do("approve_execution", execution_id=execution)
+        assert ended(workspace, execution)["status"] == "completed"
+        late = trigger(workspace, create(workspace, step("one"), step("two")))
+        agents.answer = lambda _: time.sleep(1.2) or "late"  # type: ignore[func-returns-value]
+        assert "took longer than" in ended(workspace, late)["error"]
+
+
 def test_a_step_has_its_own_time(working: Workspace, agents: Scripted) -> None:
     workflow = create(working, step("one", timeout_secs=7), step("two", timeout_secs=0))
     ended(working, trigger(working, workflow))
@@ -416,32 +454,27 @@ def found(workspace: Workspace, document: str) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("loss", ["lost", "the whole folder lost", "unreadable", "newer"])
-def test_work_goes_on_where_it_was_when_the_notes_of_dbos_are(loss: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "happens",
+    [
+        ["files:lose the notes"],
+        ["files:lose the folder"],
+        ["files:spoil the notes"],
+        # The space is then older than what DBOS noted: there, the execution is over.
+        ["files:copy the spaces", "", "files:put the spaces back"],
+    ],
+    ids=["lost", "lost with the folder", "unreadable", "newer"],
+)
+def test_work_goes_on_where_it_was_when_the_notes_of_dbos_are(
+    happens: list[str], tmp_path: Path
+) -> None:
     """The truth is in the space's rows: what is over is not done again, what is left is done."""
-    data = tmp_path / "data"
     drawer = called("memory_add_drawer", wing="w", room="r", content="The harbour closes at nine.")
-    with opened(data, None) as workspace:
+    with opened(tmp_path / "data", None) as workspace:
         steps = [step(f"step {n}", drawer.replace("nine", str(n))) for n in range(4)]
         execution = trigger(workspace, create(workspace, *steps))
-    killed(tmp_path, execution, "acted:2")
-    folder = data / "workflows"
-    if loss == "lost":
-        for file in folder.glob("dbos.sqlite*"):
-            file.unlink()
-    elif loss == "the whole folder lost":
-        shutil.rmtree(folder)
-    elif loss == "unreadable":
-        for file in folder.glob("dbos.sqlite-*"):
-            file.unlink()
-        (folder / "dbos.sqlite").write_bytes(b"This is no database. " * 1_000)
-    else:  # the space comes from a copy that was made before it was over
-        shutil.copytree(data / "spaces", tmp_path / "copy")
-        killed(tmp_path, execution, "")
-        shutil.rmtree(data / "spaces")
-        shutil.copytree(tmp_path / "copy", data / "spaces")
-    log = killed(tmp_path, execution, "")
-    with opened(data, None) as workspace:
+    log = killed(tmp_path, execution, "acted:2", *happens, "")
+    with opened(tmp_path / "data", None) as workspace:
         status = workspace.value("check_workflow_status", execution_id=execution)
         assert (status["status"], status["current_step"]) == ("completed", 4), status
         assert workspace.value("memory_status")["total_drawers"] == 4

@@ -5,6 +5,7 @@
 Each KILL is a process of its own, one after the other: `before`, `asked`, `acted` or `after`, a
 colon and the number of a step; an empty one lives until the execution is over. The processes are
 forked off one that has loaded the code and nothing else, so that none pays for loading it again.
+What begins with `files:` is no kill but something that happens to the files in between.
 
 `asked` kills when the step's agent begins; `acted` once it has done with tools what its step says,
 and before it answers; `after` once what it gave is stored, and before DBOS knows.
@@ -16,6 +17,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import signal
 import sys
 import time
@@ -116,9 +118,32 @@ def carry_out(data: Path, space: str, execution: str, log: Path, kill: str) -> N
     sys.exit("it did not end")
 
 
+def happen(what: str, data: Path) -> None:
+    """What may become of files while no process has them open."""
+    folder, copy = data / "workflows", data.with_name("copy of spaces")
+    if what == "lose the notes":
+        for file in folder.glob("dbos.sqlite*"):
+            file.unlink()
+    elif what == "lose the folder":
+        shutil.rmtree(folder)
+    elif what == "spoil the notes":
+        happen("lose the notes", data)
+        (folder / "dbos.sqlite").write_bytes(b"This is no database. " * 1_000)
+    elif what == "copy the spaces":
+        shutil.copytree(data / "spaces", copy)
+    elif what == "put the spaces back":
+        shutil.rmtree(data / "spaces")
+        shutil.copytree(copy, data / "spaces")
+    else:
+        sys.exit(f"{what}?")
+
+
 def main() -> None:
     data, space, execution, log = sys.argv[1:5]
     for kill in sys.argv[5:]:
+        if kill.startswith("files:"):
+            happen(kill.removeprefix("files:"), Path(data))
+            continue
         child = os.fork()
         if child == 0:
             carry_out(Path(data), space, execution, Path(log), kill)

@@ -83,7 +83,7 @@ def _key(call: Call, *said: str) -> str:
 def _begun(call: Call, agent: Agent, message: str, conversation: str, key: str) -> Memory:
     """The message's record, committed before the agent runs, so that those it asks see it."""
     memory = call.memory
-    with memory.unit("send message to agent"):
+    with records.holding(memory, "send message to agent"):
         there = records.find(memory, key, KIND) if key else None
         if there is not None and there.attrs["status"] == FAILED:
             again = {**there.attrs, "status": RUNNING, "error": ""}

@@ -180,7 +180,7 @@ def send(
 def _begun(memory: Commonplace, key: str) -> Memory:
     """The note that a notification is on its way; one that is there already is not sent again."""
     ref = f"push:{hashlib.sha256(key.encode()).hexdigest()}"
-    with memory.unit("send push notification"):
+    with records.holding(memory, "send push notification"):
         there = records.find(memory, ref, SENDING)
         if there is None:
             return records.add(memory, SENDING, ref, "a notification", {"status": "sending"})

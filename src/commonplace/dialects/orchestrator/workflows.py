@@ -185,23 +185,28 @@ def status(memory: Commonplace, identity: str) -> dict[str, Any]:
 
 def approve(memory: Commonplace, identity: str) -> None:
     """Let an execution go on that waits for a person."""
-    execution = executed(memory, identity)
-    step = _record(memory, execution.id, execution.attrs["current_step"])
-    if step is None or step.attrs["status"] != "waiting_approval":
-        raise Conflict("the execution does not wait for approval")
-    records.change(memory, step, status="approved")
-    turn = execution.attrs["turn"] + 1
-    records.change(memory, execution, turn=turn)
-    durable.ask(memory.library.path, memory.name, execution.id, turn)
+    with records.holding(memory, "approve workflow"):
+        execution = executed(memory, identity)
+        step = _record(memory, execution.id, execution.attrs["current_step"])
+        over = execution.attrs["status"] in OVER
+        if over or step is None or step.attrs["status"] != "waiting_approval":
+            raise Conflict("the execution does not wait for approval")
+        waited = (datetime.now(UTC) - step.updated_at).total_seconds()
+        records.change(memory, step, status="approved")
+        turn = execution.attrs["turn"] + 1
+        waited += execution.attrs.get("waited", 0.0)  # a person's time is not the execution's
+        records.change(memory, execution, turn=turn, waited=waited)
+        durable.ask(memory.library.path, memory.name, execution.id, turn)
 
 
 def cancel(memory: Commonplace, identity: str) -> None:
     """End an execution: the step that runs is the last, and what it gives is not kept."""
-    execution = executed(memory, identity)
-    if execution.attrs["status"] in OVER:
-        raise Conflict(f"the execution is {execution.attrs['status']} already")
-    records.change(memory, execution, status="cancelled", error="cancelled")
-    memory.events.record("workflow.cancelled", execution.id)
+    with records.holding(memory, "cancel workflow"):
+        execution = executed(memory, identity)
+        if execution.attrs["status"] in OVER:
+            raise Conflict(f"the execution is {execution.attrs['status']} already")
+        records.change(memory, execution, status="cancelled", error="cancelled")
+        memory.events.record("workflow.cancelled", execution.id)
 
 
 def filled(template: str, context: Mapping[str, str]) -> str:
@@ -236,7 +241,7 @@ class Executions:
     def step(self, space: str, identity: str, index: int) -> bool:
         """Take a step, unless it is over; whether to go on."""
         memory = self._memory(space)
-        with memory.unit("workflow step"):
+        with records.holding(memory, "workflow step"):
             execution = executed(memory, identity)
             if execution.attrs["status"] in OVER:
                 return False
@@ -302,6 +307,7 @@ class Executions:
             raise InvalidInput("runtime client not configured")
         started = datetime.fromisoformat(execution.attrs["started_at"])
         left = (started + LONGEST - datetime.now(UTC)).total_seconds()
+        left += execution.attrs.get("waited", 0.0)
         if left <= 0:
             raise InvalidInput("the execution took longer than 30 minutes")
         return runtime.converse(
@@ -329,7 +335,7 @@ class Executions:
         """Store what a step gave together with the fact that it is over; whether to go on."""
         index = record.attrs["step_index"]
         step = before.attrs["steps"][index]
-        with memory.unit("workflow step"):
+        with records.holding(memory, "workflow step"):
             execution = executed(memory, before.id)
             if execution.attrs["status"] in OVER:
                 return False
@@ -354,7 +360,7 @@ class Executions:
     def failed(self, space: str, identity: str) -> None:
         """End an execution that cannot go on for a fault of this server."""
         memory = self._memory(space)
-        with memory.unit("workflow end"):
+        with records.holding(memory, "workflow end"):
             execution = executed(memory, identity)
             if execution.attrs["status"] not in OVER:
                 why = "the server could not go on with it; its log says why"
@@ -381,7 +387,7 @@ class Executions:
     def end(self, space: str, identity: str) -> None:
         """Complete an execution whose steps are all over; one that waits, goes on waiting."""
         memory = self._memory(space)
-        with memory.unit("workflow end"):
+        with records.holding(memory, "workflow end"):
             execution = executed(memory, identity)
             attrs = execution.attrs
             if attrs["status"] not in OVER and attrs["current_step"] >= len(attrs["steps"]):
