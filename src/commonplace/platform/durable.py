@@ -15,14 +15,18 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any, Protocol
+
+import apsw
 
 from commonplace.storage.sqlite import sync_directory
 
 LOOK_SECONDS = 0.2
 LOCK_SECONDS = 2.0
+AGAIN_SECONDS = 10.0
 WAIT_SECONDS = 60.0  # for what was asked for to be stored
 STOP_SECONDS = 10
 PAUSES = (0.2, 1.0, 0.0)  # after each try of a step that a fault prevented
@@ -47,8 +51,8 @@ class Work(Protocol):
     def failed(self, space: str, identity: str) -> None:
         """It cannot go on, for a fault that the log has."""
 
-    def unfinished(self) -> Iterator[tuple[str, str, int]]:
-        """(space, id, turn) of all that should be on its way, wherever it stands."""
+    def unfinished(self, given_up: Callable[[], bool]) -> Iterator[tuple[str, str, int]]:
+        """(space, id, turn) of all that should be on its way, until nobody wants to know."""
 
 
 class _Stopping(BaseException):
@@ -64,6 +68,7 @@ class Durable:
         self._work = work
         self._stop = threading.Event()
         self._taken: set[object] = set()  # steps that are on their way
+        self._told: set[str] = set()  # what could not be begun
         self._thread: threading.Thread | None = None
 
     def ask(self, space: str, identity: str, turn: int = 0) -> None:
@@ -86,7 +91,7 @@ class Durable:
 
     def _run(self) -> None:
         with contextlib.ExitStack() as stack:
-            if not self._folder.exists() and any(True for _ in self._work.unfinished()):
+            if not self._folder.exists() and any(self._left()):
                 self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             while not self._stop.is_set():
                 if self._folder.exists() and (lock := _locked(self._folder / "lock")) is not None:
@@ -95,19 +100,37 @@ class Durable:
                 self._stop.wait(LOCK_SECONDS if self._folder.exists() else LOOK_SECONDS)
             if not installed() or self._stop.is_set():
                 return
-            left = list(self._work.unfinished())
+            left = list(self._left())
             launched = False
             while not self._stop.is_set():
                 due = self._waiting()
                 if not launched and (due or left):
-                    _launch(self._folder / "dbos.sqlite", self)
+                    try:
+                        _launch(self._folder / "dbos.sqlite", self)
+                    except Exception:
+                        log.exception("workflows cannot be carried out; it is tried again")
+                        self._stop.wait(AGAIN_SECONDS)
+                        continue
                     stack.callback(_destroy)
                     launched = True
                     for space, identity, turn in left:
-                        _go_on(space, identity, turn)
+                        self._try(identity, partial(_go_on, space, identity, turn))
                 for file in due:
-                    self._begin(file)
+                    self._try(file.stem, partial(self._begin, file))
                 self._stop.wait(LOOK_SECONDS)
+
+    def _try(self, what: str, begin: Callable[[], None]) -> None:
+        """Begin something; what cannot be begun is told once, and keeps nothing else from it."""
+        try:
+            begin()
+        except Exception:
+            if what not in self._told:
+                self._told.add(what)
+                log.exception("work that is due cannot be begun", extra={"work": what})
+
+    def _left(self) -> Iterator[tuple[str, str, int]]:
+        """What another process left in the middle, as the rows have it."""
+        return self._work.unfinished(self._stop.is_set)
 
     def _waiting(self) -> list[Path]:
         if not self._due.exists():
@@ -247,9 +270,11 @@ def _launch(file: Path, durable: Durable) -> None:
     try:
         DBOS.launch()
     except Exception:
+        DBOS.destroy()
+        if _is_sound(file):
+            raise
         # What it knows is only which steps are over, and that the steps know as well.
         log.exception("what DBOS noted cannot be read; it is put aside")
-        DBOS.destroy()
         _put_aside(file)
         DBOS(config=config)
         DBOS.launch()
@@ -284,6 +309,14 @@ def _register() -> None:
         end(space, identity)
 
     _registered.append(carry_out)
+
+
+def _is_sound(file: Path) -> bool:
+    try:
+        with contextlib.closing(apsw.Connection(str(file), apsw.SQLITE_OPEN_READONLY)) as opened:
+            return opened.execute("PRAGMA quick_check(1)").fetchall() == [("ok",)]
+    except apsw.Error:
+        return False
 
 
 def _put_aside(file: Path) -> None:

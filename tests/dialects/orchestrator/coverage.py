@@ -327,6 +327,11 @@ ROWS: list[tuple[str, str, str]] = [
     ),
     (
         "Workflow engine",
+        "an execution that cannot be begun keeps no other from it",
+        _FLOW + "test_what_cannot_be_begun_keeps_nothing_else_from_it",
+    ),
+    (
+        "Workflow engine",
         "REST: show, approve, cancel, activate",
         _FLOW + "test_rest_shows_approves_and_cancels",
     ),

@@ -19,7 +19,7 @@ from commonplace.cli import app
 from commonplace.dialects.contract import Setting
 from commonplace.dialects.orchestrator import messaging, records, runtimes, workflows
 from commonplace.dialects.orchestrator.running import running
-from commonplace.errors import CommonplaceError, Conflict, InvalidInput
+from commonplace.errors import CommonplaceError, Conflict, InvalidInput, StorageUnavailable
 from commonplace.platform import durable
 from commonplace.storage.system import open_system
 from conftest import wait_until
@@ -479,6 +479,26 @@ def test_work_goes_on_where_it_was_when_the_notes_of_dbos_are(
         assert (status["status"], status["current_step"]) == ("completed", 4), status
         assert workspace.value("memory_status")["total_drawers"] == 4
     assert [log.count(f"asked {n}") for n in range(2)] == [1, 1]
+
+
+def test_what_cannot_be_begun_keeps_nothing_else_from_it(
+    working: Workspace, agents: Scripted
+) -> None:
+    broken = working.at("broken")
+    execution = trigger(broken, create(broken, step("one")))
+    assert ended(broken, execution)["status"] == "completed"
+
+    def dropped() -> bool:
+        with contextlib.suppress(StorageUnavailable):  # while somebody still looks at it
+            working.library.drop("broken")
+            return True
+        return False
+
+    wait_until(dropped, seconds=30)
+    working.library.file("broken").write_bytes(b"This is no database. " * 1_000)
+    durable.ask(working.library.path, "broken", execution, 7)
+    assert ended(working, trigger(working, create(working, step("two"))))["status"] == "completed"
+    assert len(agents.asked) == 2
 
 
 def test_a_step_that_a_fault_prevents_is_tried_again_and_then_told_as_failed(

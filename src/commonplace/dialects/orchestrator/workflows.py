@@ -11,7 +11,7 @@ import json
 import logging
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -367,9 +367,11 @@ class Executions:
                 records.change(memory, execution, status="failed", error=why)
                 memory.events.record("workflow.failed", identity, {"error": why})
 
-    def unfinished(self) -> Iterator[tuple[str, str, int]]:
+    def unfinished(self, given_up: Callable[[], bool]) -> Iterator[tuple[str, str, int]]:
         """Executions that are not over and do not wait for a person."""
         for space in self._library.spaces():
+            if given_up():
+                return
             memory = self._memory(space)
             try:
                 counted = memory.tally("status", kinds=[EXECUTION], states=[records.STATE])
@@ -382,6 +384,8 @@ class Executions:
                     if step is None or step.attrs["status"] != "waiting_approval":
                         yield space, execution.id, execution.attrs["turn"]
             except CommonplaceError as error:
+                if given_up():
+                    return
                 log.warning("a space was not looked at for workflows", extra={"why": error.code})
 
     def end(self, space: str, identity: str) -> None:
