@@ -20,8 +20,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any, Protocol
 
-import apsw
-
+from commonplace.storage import foreign
 from commonplace.storage.sqlite import sync_directory
 
 LOOK_SECONDS = 0.2
@@ -271,7 +270,7 @@ def _launch(file: Path, durable: Durable) -> None:
         DBOS.launch()
     except Exception:
         DBOS.destroy()
-        if _is_sound(file):
+        if foreign.is_sound(file):
             raise
         # What it knows is only which steps are over, and that the steps know as well.
         log.exception("what DBOS noted cannot be read; it is put aside")
@@ -309,14 +308,6 @@ def _register() -> None:
         end(space, identity)
 
     _registered.append(carry_out)
-
-
-def _is_sound(file: Path) -> bool:
-    try:
-        with contextlib.closing(apsw.Connection(str(file), apsw.SQLITE_OPEN_READONLY)) as opened:
-            return opened.execute("PRAGMA quick_check(1)").fetchall() == [("ok",)]
-    except apsw.Error:
-        return False
 
 
 def _put_aside(file: Path) -> None:

@@ -118,6 +118,15 @@ def _whole(copy: Path, tables: Iterable[str]) -> bool:
         return False
 
 
+def is_sound(path: Path) -> bool:
+    """Whether a file that nobody has open is a whole SQLite database."""
+    try:
+        with contextlib.closing(apsw.Connection(str(path), apsw.SQLITE_OPEN_READONLY)) as opened:
+            return opened.execute("PRAGMA quick_check(1)").fetchall() == [("ok",)]
+    except apsw.Error:
+        return False
+
+
 def _unreadable(path: Path, why: str) -> StorageUnavailable:
     return StorageUnavailable(
         f"The database {path} cannot be read: {why}.", hint="Check its path and its rights."
