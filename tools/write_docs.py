@@ -22,10 +22,11 @@ ABOUT = {
     "orchestrator": "Orchestrator with its Memory Palace",
 }
 Row = tuple[str, str, str]
+WITHOUT_TEST = ("later: ", "left out: ")
 
 
 def rows_of(dialect: str) -> list[Row]:
-    """(section, line, test or `later: …`) of a dialect's contract."""
+    """(section, line, test or why there is none) of a dialect's contract."""
     if str(ROOT / "tests") not in sys.path:
         sys.path.insert(0, str(ROOT / "tests"))
     rows: list[Row] = import_module(f"dialects.{dialect}.coverage").ROWS
@@ -47,15 +48,20 @@ def coverage() -> str:
     ]
     for name in contracts():
         rows = rows_of(name)
-        later = sum(test.startswith("later:") for _, _, test in rows)
+        later, left_out = (
+            sum(test.startswith(mark) for _, _, test in rows) for mark in WITHOUT_TEST
+        )
         lines += ["", f"## {ABOUT[name]}", ""]
-        lines.append(f"{len(rows)} lines, of which {later} are for later.")
+        without = f"{later} are for later"
+        if left_out:
+            without += f" and {left_out}, which are optional there, are left out by decision"
+        lines.append(f"{len(rows)} lines, of which {without}.")
         section = ""
         for where, what, test in rows:
             if where != section:
                 section = where
                 lines += ["", f"### {where}", "", "| line | test |", "| --- | --- |"]
-            shown = test if test.startswith("later:") else f"`{test.rpartition('/')[2]}`"
+            shown = test if test.startswith(WITHOUT_TEST) else f"`{test.rpartition('/')[2]}`"
             lines.append(f"| {_cell(what)} | {_cell(shown)} |")
     return "\n".join(lines) + "\n"
 

@@ -29,6 +29,12 @@ def find(store: Store, key: bytes) -> str | None:
         return _find(connection, store.space, key)
 
 
+def find_newest(store: Store, key: bytes) -> str | None:
+    """The same, with what others have written and not yet committed; durable on return."""
+    with store.maintain() as connection:
+        return _find(connection, store.space, key)
+
+
 def _find(connection: apsw.Connection, space: str, key: bytes) -> str | None:
     row: Any = connection.execute(
         "SELECT at, result, sum FROM answers WHERE space = ? AND key = ?", (space, key)

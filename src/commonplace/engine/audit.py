@@ -107,14 +107,25 @@ def capped(payload: str) -> str:
         "_limit": PAYLOAD_BYTES,
         "_sha256": hashlib.sha256(data).hexdigest(),
     }
-    room = PAYLOAD_BYTES - len(json.dumps({**told, "_head": ""}))
-    while True:
-        head = data[:room].decode(errors="ignore")  # never cut inside a character
-        text = json.dumps({**told, "_head": head}, ensure_ascii=False)
-        over = len(text.encode()) - PAYLOAD_BYTES
-        if over <= 0:
-            return text
-        room -= max(over // 6, 1)  # JSON writes one byte as six at most
+    around = json.dumps({**told, "_head": ""})[:-2]
+    room = PAYLOAD_BYTES - len(around) - 2
+    head = data[:room].decode(errors="ignore")  # never cut inside a character
+    written = json.dumps(head, ensure_ascii=False)[1:-1]
+    shown = written.encode()[:room].decode(errors="ignore")
+    while not _is_whole(shown):
+        shown = shown[:-1]
+    return f'{around}{shown}"}}'
+
+
+def _is_whole(written: str) -> bool:
+    """Whether the inside of a JSON text is not cut in the middle of an escape."""
+    if "\\" not in written[-5:]:  # the longest, \u0000, has six signs
+        return True
+    try:
+        json.loads(f'"{written}"')
+    except ValueError:
+        return False
+    return True
 
 
 def append(store: Store, entry: Entry) -> int:

@@ -338,10 +338,12 @@ class Commonplace:
                 limit=checks.limit(limit),
             )
 
-    def tally(self, *names: str, kinds: Sequence[str]) -> dict[tuple[str, ...], int]:
-        """How many live memories of these kinds have the same texts in the named attrs."""
+    def tally(
+        self, *names: str, kinds: Sequence[str], states: Sequence[str] = LIVE_STATES
+    ) -> dict[tuple[str, ...], int]:
+        """How many memories of these kinds, live unless told, have the same texts in some attrs."""
         with self.lease() as space:
-            return memories.tally(space, names, kinds)
+            return memories.tally(space, names, kinds, states)
 
     def similarity(self, text: str, *others: str) -> list[float]:
         """Calibrated likeness of texts, 0..1, for contracts that compare one."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Literal
 
 from commonplace.engine import checks
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 Role = Literal["subject", "object", "any"]
 ROLES = ("subject", "object", "any")
+_NUM = itemgetter("num")
 
 
 def key(name: str) -> str:
@@ -136,7 +138,7 @@ def query(
     with space.store.read() as connection:
         rows = _rows(connection, space.name, name, role, known_at)
     rows = [row for row in rows if _matches(row, name, role, verb, true_at)]
-    rows.sort(key=lambda row: -int(row["num"]))
+    rows.sort(key=_NUM, reverse=True)
     return [Fact.of(row) for row in rows[:limit]]
 
 
@@ -147,18 +149,21 @@ def _rows(
         return rows_as_of(connection, space, FACTS, seq_at(connection, space, known_at))
     if name is None:
         return FACTS.fetch(connection, space)
-    found: dict[int, Row] = {}
-    if role in ("subject", "any"):
-        found |= {r["num"]: r for r in FACTS.fetch(connection, space, "AND subject_key = ?", name)}
-    if role in ("object", "any"):
-        found |= {r["num"]: r for r in FACTS.fetch(connection, space, "AND object_key = ?", name)}
-    return list(found.values())
+    found: list[Row] = []
+    if role != "object":
+        found = FACTS.fetch(connection, space, "AND subject_key = ?", name)
+    if role != "subject":
+        others = FACTS.fetch(connection, space, "AND object_key = ?", name)
+        # What is its own object is among both.
+        found += others if role == "object" else [r for r in others if r["subject_key"] != name]
+    return found
 
 
 def _matches(row: Row, name: str | None, role: Role, verb: str | None, true_at: int | None) -> bool:
-    sides = {"subject": ("subject_key",), "object": ("object_key",),
-             "any": ("subject_key", "object_key")}[role]  # fmt: skip
-    if name is not None and not any(row[side] == name for side in sides):
+    if name is not None and not (
+        (role != "object" and row["subject_key"] == name)
+        or (role != "subject" and row["object_key"] == name)
+    ):
         return False
     if verb is not None and row["predicate_key"] != verb:
         return False

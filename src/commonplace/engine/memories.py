@@ -558,21 +558,22 @@ def browse(
 
 
 def tally(
-    space: OpenSpace, names: Sequence[str], kinds: Sequence[str]
+    space: OpenSpace, names: Sequence[str], kinds: Sequence[str], states: Sequence[str]
 ) -> dict[tuple[str, ...], int]:
-    """How many live memories of these kinds have the same texts in these attrs."""
+    """How many memories of these kinds and states have the same texts in these attrs."""
     for name in names:
         checks.kind(name, "names")
     wanted = [checks.kind(kind, "kinds") for kind in checks.listed(kinds, "kinds")]
+    living = [checks.one_of(each, "states", STATES) for each in checks.listed(states, "states")]
     columns = "".join("coalesce(json_extract(attrs, ?), ''), " for _ in names)
     places = ", ".join(str(at) for at in range(1, len(names) + 1))
     grouped = f" GROUP BY {places}" if names else ""
-    marks = ", ".join("?" for _ in wanted)
+    marks, others = (", ".join("?" for _ in each) for each in (wanted, living))
     with space.store.read() as connection:
         rows = connection.execute(
             f"SELECT {columns}count(*) FROM memories WHERE space = ? AND kind IN ({marks})"  # noqa: S608
-            f" AND state IN ('active', 'dying'){grouped}",
-            (*(f"$.{name}" for name in names), space.name, *wanted),
+            f" AND state IN ({others}){grouped}",
+            (*(f"$.{name}" for name in names), space.name, *wanted, *living),
         )
         return {tuple(str(value) for value in row[:-1]): int(row[-1]) for row in rows}
 

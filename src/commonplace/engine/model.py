@@ -245,7 +245,7 @@ class Fact:
     @classmethod
     def of(cls, row: Row) -> Fact:
         """From a verified row."""
-        start, end = row["valid_from"], row["valid_to"]
+        start, end, attrs = row["valid_from"], row["valid_to"], row["attrs"]
         return cls(
             row["id"],
             row["subject"],
@@ -255,7 +255,7 @@ class Fact:
             None if end is None else moment(end),
             row["confidence"],
             row["memory"],
-            json.loads(row["attrs"]),
+            {} if attrs == "{}" else json.loads(attrs),
             Origin.load(row["origin"]),
             moment(row["created_at"]),
         )

@@ -1,6 +1,6 @@
 """Running an agent: a language model that may call tools until it has an answer.
 
-The library that speaks to models is imported when the first agent is run, and only then.
+The model is reached as any other (`llm.py`), and its library imported when the first agent is run.
 """
 
 from __future__ import annotations
@@ -8,17 +8,12 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import Any
 
-from commonplace.errors import CommonplaceError, InvalidInput
+from commonplace.errors import CommonplaceError
+from commonplace.platform import llm
 
-if TYPE_CHECKING:
-    from pydantic_ai.models import Model
-
-PROVIDERS = ("openai", "anthropic")
-URLS = {"anthropic": "https://api.anthropic.com", "openai": "https://api.openai.com/v1"}
-MODELS = {"anthropic": "claude-sonnet-4-6", "openai": "gpt-5-mini"}
 MOST_REQUESTS = 25
 """How often a model is asked in one run, tool calls and all."""
 
@@ -27,34 +22,6 @@ class AgentFailed(CommonplaceError):
     """The agent gave no answer."""
 
     code = "AGENT_FAILED"
-
-
-@dataclass(frozen=True, slots=True)
-class Access:
-    """Which model, where, with which key."""
-
-    key: str
-    provider: str
-    model: str
-    url: str
-
-    def __repr__(self) -> str:
-        return f"Access({self.provider}, {self.model})"
-
-
-def configured(environ: Mapping[str, str]) -> Access | None:
-    """What the operator has set; None if agents have no model."""
-    provider = environ.get("COMMONPLACE_LLM_PROVIDER") or "openai"
-    if provider not in PROVIDERS:
-        raise InvalidInput(
-            f"There is no provider {provider!r}.", hint=f"There are: {', '.join(PROVIDERS)}."
-        )
-    key = environ.get("COMMONPLACE_LLM_KEY", "")
-    url = environ.get(f"COMMONPLACE_LLM_{provider.upper()}_URL", "")
-    if not key and not url:
-        return None
-    model = environ.get("COMMONPLACE_LLM_MODEL") or MODELS[provider]
-    return Access(key or "none", provider, model, url or URLS[provider])
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,64 +35,65 @@ class Ability:
 
 
 def run(
-    access: Access,
+    access: llm.Access,
     instructions: str,
     prompt: str,
     abilities: Sequence[Ability],
     *,
     model: str = "",
     seconds: float,
+    spent: Callable[[llm.Spent], None] = lambda _: None,
 ) -> str:
-    """The agent's answer, within some seconds, or AgentFailed. Hold no lock meanwhile."""
+    """The agent's answer, within some seconds, or AgentFailed. Hold no lock meanwhile.
+
+    What it has cost is told to `spent`, with an answer or without.
+    """
+    access = replace(access, model=model or access.model)
     try:
-        return asyncio.run(_within(access, instructions, prompt, abilities, model, seconds))
-    except TimeoutError:
-        raise AgentFailed(f"the agent did not answer within {seconds:g} s") from None
+        with llm.guarded(access):
+            return asyncio.run(_within(access, instructions, prompt, abilities, seconds, spent))
+    except llm.ModelUnavailable as error:
+        late = isinstance(error.__cause__, _Late)
+        raise AgentFailed(error.message if late else f"the agent failed: {error.message}") from (
+            error
+        )
+
+
+class _Late(llm.Failed):
+    """The model let the agent wait for too long."""
 
 
 async def _within(
-    access: Access,
+    access: llm.Access,
     instructions: str,
     prompt: str,
     abilities: Sequence[Ability],
-    model: str,
     seconds: float,
+    spent: Callable[[llm.Spent], None],
 ) -> str:
-    try:
+    async with llm.reached(access, seconds) as reached:
         from pydantic_ai import Agent, UsageLimits
         from pydantic_ai.exceptions import AgentRunError, UserError
-    except ImportError:
-        raise AgentFailed(
-            "agents need pydantic-ai, which is not installed (pip install 'commonplace[llm]')"
-        ) from None
-    agent = Agent(
-        _model(access, model),
-        instructions=instructions or None,
-        tools=[_as_tool(ability) for ability in abilities],
-        retries=2,
-    )
-    limits = UsageLimits(request_limit=MOST_REQUESTS)
-    try:
-        async with asyncio.timeout(seconds):
-            result = await agent.run(prompt, usage_limits=limits)
-    except (AgentRunError, UserError) as error:
-        raise AgentFailed(f"the agent failed: {str(error)[:500]}") from error
-    return str(result.output)
 
-
-def _model(access: Access, model: str) -> Model:
-    name = model or access.model
-    if access.provider == "anthropic":
-        from pydantic_ai.models.anthropic import AnthropicModel
-        from pydantic_ai.providers.anthropic import AnthropicProvider
-
-        return AnthropicModel(
-            name, provider=AnthropicProvider(api_key=access.key, base_url=access.url)
+        agent = Agent(
+            reached.patient,
+            instructions=instructions or None,
+            tools=[_as_tool(ability) for ability in abilities],
+            retries=2,
         )
-    from pydantic_ai.models.openai import OpenAIChatModel
-    from pydantic_ai.providers.openai import OpenAIProvider
-
-    return OpenAIChatModel(name, provider=OpenAIProvider(api_key=access.key, base_url=access.url))
+        limits = UsageLimits(request_limit=MOST_REQUESTS)
+        try:
+            async with asyncio.timeout(seconds):
+                result = await agent.run(prompt, usage_limits=limits)
+        except TimeoutError:
+            why = f"the agent did not answer within {seconds:g} s"
+            # A tool that takes long is no fault of the model.
+            raise _Late(why) if reached.asking else AgentFailed(why) from None
+        except (AgentRunError, UserError) as error:
+            raise AgentFailed(f"the agent failed: {str(error)[:500]}") from error
+        finally:
+            spent(reached.spent())
+    return str(result.output)
 
 
 def _as_tool(ability: Ability) -> Any:

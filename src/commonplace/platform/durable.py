@@ -15,17 +15,22 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any, Protocol
 
+from commonplace.storage import foreign
 from commonplace.storage.sqlite import sync_directory
 
 LOOK_SECONDS = 0.2
 LOCK_SECONDS = 2.0
+AGAIN_SECONDS = 10.0
 WAIT_SECONDS = 60.0  # for what was asked for to be stored
 STOP_SECONDS = 10
+PAUSES = (0.2, 1.0, 0.0)  # after each try of a step that a fault prevented
 NAME = "commonplace"
+ENDED = ("SUCCESS", "ERROR", "CANCELLED", "MAX_RECOVERY_ATTEMPTS_EXCEEDED")  # as DBOS says it
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +47,12 @@ class Work(Protocol):
     def end(self, space: str, identity: str) -> None:
         """No step is left, or one said not to go on."""
 
+    def failed(self, space: str, identity: str) -> None:
+        """It cannot go on, for a fault that the log has."""
+
+    def unfinished(self, given_up: Callable[[], bool]) -> Iterator[tuple[str, str, int]]:
+        """(space, id, turn) of all that should be on its way, until nobody wants to know."""
+
 
 class _Stopping(BaseException):
     """The process stops: the step is not over, and DBOS must not take it for that."""
@@ -55,6 +66,8 @@ class Durable:
         self._due = self._folder / "due"
         self._work = work
         self._stop = threading.Event()
+        self._taken: set[object] = set()  # steps that are on their way
+        self._told: set[str] = set()  # what could not be begun
         self._thread: threading.Thread | None = None
 
     def ask(self, space: str, identity: str, turn: int = 0) -> None:
@@ -77,30 +90,51 @@ class Durable:
 
     def _run(self) -> None:
         with contextlib.ExitStack() as stack:
+            if not self._folder.exists() and any(self._left()):
+                self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             while not self._stop.is_set():
                 if self._folder.exists() and (lock := _locked(self._folder / "lock")) is not None:
                     stack.callback(lock.close)
                     break
                 self._stop.wait(LOCK_SECONDS if self._folder.exists() else LOOK_SECONDS)
+            if not installed() or self._stop.is_set():
+                return
+            left = list(self._left())
             launched = False
             while not self._stop.is_set():
-                due = self._waiting() if installed() else []
-                if not launched and (due or self._left()):
-                    _launch(self._folder / "dbos.sqlite", self)
+                due = self._waiting()
+                if not launched and (due or left):
+                    try:
+                        _launch(self._folder / "dbos.sqlite", self)
+                    except Exception:
+                        log.exception("workflows cannot be carried out; it is tried again")
+                        self._stop.wait(AGAIN_SECONDS)
+                        continue
                     stack.callback(_destroy)
                     launched = True
+                    for space, identity, turn in left:
+                        self._try(identity, partial(_go_on, space, identity, turn))
                 for file in due:
-                    self._begin(file)
+                    self._try(file.stem, partial(self._begin, file))
                 self._stop.wait(LOOK_SECONDS)
+
+    def _try(self, what: str, begin: Callable[[], None]) -> None:
+        """Begin something; what cannot be begun is told once, and keeps nothing else from it."""
+        try:
+            begin()
+        except Exception:
+            if what not in self._told:
+                self._told.add(what)
+                log.exception("work that is due cannot be begun", extra={"work": what})
+
+    def _left(self) -> Iterator[tuple[str, str, int]]:
+        """What another process left in the middle, as the rows have it."""
+        return self._work.unfinished(self._stop.is_set)
 
     def _waiting(self) -> list[Path]:
         if not self._due.exists():
             return []
         return sorted(file for file in self._due.iterdir() if file.suffix == ".json")
-
-    def _left(self) -> bool:
-        """Whether there may be work that another process left in the middle."""
-        return installed() and (self._folder / "dbos.sqlite").exists()
 
     def _begin(self, file: Path) -> None:
         try:
@@ -124,22 +158,39 @@ class Durable:
         return int(self._guarded(lambda: self._work.steps(space, identity) or 0))
 
     def step(self, space: str, identity: str, index: int) -> bool:
-        """Take one."""
-        return bool(self._guarded(lambda: self._work.step(space, identity, index)))
+        """Take one; what a fault of ours or of the disk prevents is tried again, then failed."""
+        for pause in PAUSES:
+            try:
+                return bool(self._guarded(lambda: self._work.step(space, identity, index)))
+            except Exception:
+                log.exception("a step of a workflow failed", extra={"work": identity})
+                self._stop.wait(pause)
+        self._guarded(lambda: self._work.failed(space, identity))
+        return False
 
     def end(self, space: str, identity: str) -> None:
         """After the last."""
         self._guarded(lambda: self._work.end(space, identity))
 
+    def wait_for_steps(self) -> None:
+        """Let those that are being taken come to their end, but not for ever."""
+        until = time.monotonic() + STOP_SECONDS
+        while self._taken and time.monotonic() < until:
+            time.sleep(0.01)
+
     def _guarded(self, act: Callable[[], Any]) -> Any:
         if self._stop.is_set():
             raise _Stopping
+        mine = object()
+        self._taken.add(mine)
         try:
             return act()
         except Exception:
             if self._stop.is_set():
                 raise _Stopping from None
             raise
+        finally:
+            self._taken.discard(mine)
 
 
 def installed() -> bool:
@@ -203,20 +254,29 @@ def _launch(file: Path, durable: Durable) -> None:
             return "commonplace_json"
 
     _here = durable
-    DBOS(
-        config={
-            "name": NAME,
-            "system_database_url": f"sqlite:///{file}",
-            "serializer": AsJson(),
-            # Work of an older release is carried on by a newer one.
-            "application_version": "1",
-            "executor_id": "local",
-            "log_level": "ERROR",
-            "enable_otlp": False,
-        }
-    )
+    config: Any = {
+        "name": NAME,
+        "system_database_url": f"sqlite:///{file}",
+        "serializer": AsJson(),
+        # Work of an older release is carried on by a newer one.
+        "application_version": "1",
+        "executor_id": "local",
+        "log_level": "ERROR",
+        "enable_otlp": False,
+    }
+    DBOS(config=config)
     _register()
-    DBOS.launch()
+    try:
+        DBOS.launch()
+    except Exception:
+        DBOS.destroy()
+        if foreign.is_sound(file):
+            raise
+        # What it knows is only which steps are over, and that the steps know as well.
+        log.exception("what DBOS noted cannot be read; it is put aside")
+        _put_aside(file)
+        DBOS(config=config)
+        DBOS.launch()
 
 
 def _register() -> None:
@@ -250,6 +310,30 @@ def _register() -> None:
     _registered.append(carry_out)
 
 
+def _put_aside(file: Path) -> None:
+    for each in (file, *(file.with_name(file.name + end) for end in ("-wal", "-shm"))):
+        if each.exists():
+            each.replace(each.with_name(f"{each.name}.unreadable-{time.time_ns()}"))
+
+
+def _go_on(space: str, identity: str, turn: int) -> None:
+    """Have work carried out that should be on its way.
+
+    What DBOS has begun it goes on with by itself. What it does not know (its file was lost), or
+    takes to be over (the space is older than its file), begins anew: steps that are over say so.
+    """
+    from dbos import DBOS
+
+    key = f"{space}:{identity}:{turn}"
+    again = 0
+    while (known := DBOS.get_workflow_status(key)) is not None:
+        if known.status not in ENDED:
+            return
+        again += 1
+        key = f"{space}:{identity}:{turn}:{again}"
+    _start(key, space, identity)
+
+
 def _start(key: str, space: str, identity: str) -> None:
     from dbos import DBOS, SetWorkflowID
 
@@ -261,5 +345,8 @@ def _destroy() -> None:
     from dbos import DBOS
 
     global _here
-    DBOS.destroy(workflow_completion_timeout_sec=STOP_SECONDS)
+    if _here is not None:
+        _here.wait_for_steps()
+    # Not left to DBOS, which waits a whole second for what is over at once.
+    DBOS.destroy(workflow_completion_timeout_sec=0)
     _here = None

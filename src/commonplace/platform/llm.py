@@ -1,18 +1,21 @@
-"""Asking a language model: Anthropic, or any OpenAI-compatible endpoint.
+"""Reaching a language model: Anthropic, or any OpenAI-compatible endpoint.
 
-An answer is checked against the shape that was asked for; what does not fit is no answer. The
-libraries that speak to models are imported when the first question is asked, and only then.
+This is the one way to a model, for a question (`ask`) and for agents (`agents.py`) alike: how it is
+connected to, how long and how often it is tried, when one that keeps failing is left alone, and
+what was spent. A question's answer is checked against the shape that was asked for; what does not
+fit is no answer. The libraries that speak to models are imported when the first one is reached.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import os
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cache
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -30,6 +33,8 @@ MODELS = {"anthropic": "claude-sonnet-4-6", "openai": "gpt-5-mini"}
 URLS = {"anthropic": "https://api.anthropic.com", "openai": "https://api.openai.com/v1"}
 CALL_SECONDS = 60.0
 TRIES = 3
+MISFITS = 2
+"""How often an answer that does not fit is taken for bad luck."""
 PAUSE_SECONDS = 0.2
 WAIT_SECONDS = 20.0
 """The longest that a service's wish to be left alone is followed within one question."""
@@ -80,6 +85,17 @@ def configured(access: Access, environ: Mapping[str, str] | None = None) -> Acce
     )
 
 
+def of_operator(environ: Mapping[str, str]) -> Access | None:
+    """The model that the operator has set for all agents; None if there is none."""
+    access = Access(
+        environ.get("COMMONPLACE_LLM_KEY", ""),
+        environ.get("COMMONPLACE_LLM_PROVIDER") or "openai",
+    )
+    if not access.key and not environ.get(f"COMMONPLACE_LLM_{access.provider.upper()}_URL"):
+        return None
+    return configured(replace(access, key=access.key or "none"), environ)
+
+
 @dataclass(frozen=True, slots=True)
 class Spent:
     """What a question cost; None where that is not known, which is not nothing."""
@@ -118,6 +134,44 @@ def _breaker(provider: str, url: str) -> CircuitBreaker:
     return CircuitBreaker()
 
 
+class Failed(Exception):
+    """The other side did not work."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.why = why
+
+
+class Refused(Failed):
+    """The other side works, but not for this question, or not sensibly."""
+
+
+@contextlib.contextmanager
+def guarded(access: Access) -> Iterator[None]:
+    """Reach a model, unless it failed so often that it is left alone; how it goes is noted.
+
+    Failed and Refused come out of the block as ModelUnavailable.
+    """
+    breaker = _breaker(access.provider, access.url)
+    if (wait := breaker.seconds_until_probe()) is not None:
+        raise ModelUnavailable(
+            f"The model failed repeatedly and is left alone for {wait:.0f} s.",
+            hint="Nothing was changed.",
+        )
+    try:
+        yield
+    except Refused as error:
+        breaker.undecided()
+        raise ModelUnavailable(error.why, hint="Nothing was changed.") from error
+    except Failed as error:
+        breaker.failed()
+        raise ModelUnavailable(error.why, hint="Nothing was changed.") from error
+    except BaseException:
+        breaker.undecided()
+        raise
+    breaker.succeeded()
+
+
 def ask(
     access: Access,
     instructions: str,
@@ -132,67 +186,114 @@ def ask(
     does not fit.
     """
     access = access if access.url else configured(access)
-    breaker = _breaker(access.provider, access.url)
-    if (wait := breaker.seconds_until_probe()) is not None:
-        raise ModelUnavailable(
-            f"The model failed repeatedly and is left alone for {wait:.0f} s.",
-            hint="Nothing was changed.",
-        )
-    try:
-        answer = asyncio.run(_ask(access, instructions, prompt, shape, seconds))
-    except _Refused as error:
-        breaker.undecided()
-        raise ModelUnavailable(error.why, hint="Nothing was changed.") from error
-    except _Failed as error:
-        breaker.failed()
-        raise ModelUnavailable(error.why, hint="Nothing was changed.") from error
-    except BaseException:
-        breaker.undecided()
-        raise
-    breaker.succeeded()
-    return answer
-
-
-class _Failed(Exception):
-    """The other side did not work."""
-
-    def __init__(self, why: str) -> None:
-        super().__init__(why)
-        self.why = why
-
-
-class _Refused(_Failed):
-    """The other side works, but not for this question, or not sensibly."""
+    with guarded(access):
+        return asyncio.run(_ask(access, instructions, prompt, shape, seconds))
 
 
 async def _ask(
     access: Access, instructions: str, prompt: str, shape: type[Shape], seconds: float
 ) -> Answer[Shape]:
-    model, close = _model(access)  # the first time, importing takes seconds
-    until = time.monotonic() + seconds
-    misfits = 0
-    try:
-        for attempt in range(1, TRIES + 1):
+    async with reached(access, seconds) as model:
+        for _ in range(MISFITS):
+            model.each = TRIES - model.tries
             try:
-                async with asyncio.timeout(max(0.01, until - time.monotonic())):
-                    response = await _request(model, instructions, prompt, until)
+                async with asyncio.timeout(max(0.01, model.until - time.monotonic())):
+                    response = await _request(model.patient, instructions, prompt)
             except TimeoutError:
-                raise _Failed(f"The model did not answer within {seconds:g} s.") from None
+                raise Failed(f"The model did not answer within {seconds:g} s.") from None
+            value = _fitting(response.text or "", shape)
+            if value is not None:
+                return Answer(value, model.spent())
+            if model.tries >= TRIES:
+                break
+        raise Refused("The model's answer did not have the form that was asked for.")
+
+
+@dataclass
+class Reached:
+    """A model that is reached, and what it has cost so far."""
+
+    access: Access
+    until: float
+    """When to stop trying, on the monotonic clock."""
+    each: int = TRIES
+    """How often one request is tried."""
+    tries: int = 0
+    asking: bool = False
+    """Whether an answer of the model is waited for."""
+    responses: list[ModelResponse] = field(default_factory=list)
+    patient: Model = field(init=False)
+
+    async def request(self, once: Callable[[float], Awaitable[ModelResponse]]) -> ModelResponse:
+        """The model's answer to one request, tried again where there is sense in it."""
+        attempt = 0
+        while True:
+            attempt += 1
+            self.tries += 1
+            self.asking = True
+            try:
+                response = await once(max(0.01, self.until - time.monotonic()))
+            except TimeoutError:
+                raise
             except Exception as error:
+                self.asking = False
                 wait = _again(error, attempt)
-                if wait is None or attempt == TRIES or time.monotonic() + wait >= until:
+                if wait is None or attempt >= self.each or time.monotonic() + wait >= self.until:
                     raise _told(error) from error
                 await asyncio.sleep(wait)
                 continue
-            value = _fitting(response.text or "", shape)
-            if value is not None:
-                return Answer(value, _spent(access, response, attempt))
-            misfits += 1
-            if misfits > 1 or attempt == TRIES:
-                break
-        raise _Refused("The model's answer did not have the form that was asked for.")
+            self.asking = False
+            self.responses.append(response)
+            return response
+
+    def spent(self) -> Spent:
+        """What all requests have cost; not known if it is not known of one."""
+        each = [_spent(response) for response in self.responses]
+        known = bool(each) and all(one is not None for one in each)
+        costs = [one[2] for one in each if one is not None and one[2] is not None]
+        return Spent(
+            self.access.model,
+            sum(one[0] for one in each if one is not None) if known else None,
+            sum(one[1] for one in each if one is not None) if known else None,
+            sum(costs, Decimal(0)) if each and len(costs) == len(each) else None,
+            self.tries,
+        )
+
+
+@contextlib.asynccontextmanager
+async def reached(access: Access, seconds: float) -> AsyncIterator[Reached]:
+    """The model of an access, for some seconds from when its library is loaded.
+
+    Its `patient` is a pydantic-ai model that tries again as all of ours do, and that raises Failed
+    or Refused. Use it under `guarded`.
+    """
+    model, close = _model(access)  # the first time, importing takes seconds
+    made = Reached(access, time.monotonic() + seconds)
+    made.patient = _patient(model, made)
+    try:
+        yield made
     finally:
         await close()
+
+
+def _patient(model: Model, reached: Reached) -> Model:
+    from pydantic_ai.models.wrapper import WrapperModel
+    from pydantic_ai.settings import ModelSettings, merge_model_settings
+
+    class Patient(WrapperModel):
+        """One request of it may be several of the model."""
+
+        async def request(
+            self, messages: Any, model_settings: Any, model_request_parameters: Any
+        ) -> ModelResponse:
+            async def once(left: float) -> ModelResponse:
+                # A little later than our own limit, which has the better words.
+                timed = merge_model_settings(model_settings, ModelSettings(timeout=left + 1))
+                return await super(Patient, self).request(messages, timed, model_request_parameters)
+
+            return await reached.request(once)
+
+    return Patient(model)
 
 
 def _model(access: Access) -> tuple[Model, Any]:
@@ -214,7 +315,7 @@ def _model(access: Access) -> tuple[Model, Any]:
         from pydantic_ai.models.openai import OpenAIChatModel
         from pydantic_ai.providers.openai import OpenAIProvider
     except ImportError as error:
-        raise _Refused(
+        raise Refused(
             "No library that speaks to language models is installed"
             " (pip install 'commonplace[llm]')."
         ) from error
@@ -239,14 +340,13 @@ def _trusted() -> Any:
     return ssl.create_default_context()
 
 
-async def _request(model: Model, instructions: str, prompt: str, until: float) -> ModelResponse:
+async def _request(model: Model, instructions: str, prompt: str) -> ModelResponse:
     from pydantic_ai.direct import model_request
     from pydantic_ai.messages import ModelRequest, SystemPromptPart, UserPromptPart
     from pydantic_ai.settings import ModelSettings
 
     request = ModelRequest(parts=[SystemPromptPart(instructions), UserPromptPart(prompt)])
-    left = max(0.01, until - time.monotonic())
-    settings = ModelSettings(max_tokens=ANSWER_TOKENS, timeout=left)
+    settings = ModelSettings(max_tokens=ANSWER_TOKENS)
     return await model_request(model, [request], model_settings=settings, instrument=False)
 
 
@@ -271,15 +371,15 @@ def _retry_after(error: BaseException | None) -> float | None:
     return None
 
 
-def _told(error: Exception) -> _Failed:
+def _told(error: Exception) -> Failed:
     """What went wrong, without a word of what was sent."""
     status = getattr(error, "status_code", None)
     log.warning("the model failed", extra={"why": type(error).__name__, "status": status})
     if status is None:
-        return _Failed("The model cannot be reached, or answered with nonsense.")
+        return Failed("The model cannot be reached, or answered with nonsense.")
     if status in (408, 429) or status >= 500:
-        return _Failed(f"The model's service answered {status}.")
-    return _Refused(f"The model's service refused the question ({status}).")
+        return Failed(f"The model's service answered {status}.")
+    return Refused(f"The model's service refused the question ({status}).")
 
 
 def _fitting(text: str, shape: type[Shape]) -> Shape | None:
@@ -296,19 +396,13 @@ def _fitting(text: str, shape: type[Shape]) -> Shape | None:
         return None
 
 
-def _spent(access: Access, response: ModelResponse, tries: int) -> Spent:
+def _spent(response: ModelResponse) -> tuple[int, int, Decimal | None] | None:
+    """(tokens in, tokens out, price if it is known) of a response; None if it does not say."""
     usage = response.usage
-    known = bool(usage.input_tokens or usage.output_tokens)
-    cost = None
-    if known:
-        try:
-            cost = response.cost().total_price
-        except (LookupError, ValueError, AssertionError):
-            cost = None  # a model with no known price
-    return Spent(
-        access.model,
-        usage.input_tokens if known else None,
-        usage.output_tokens if known else None,
-        cost,
-        tries,
-    )
+    if not (usage.input_tokens or usage.output_tokens):
+        return None
+    try:
+        cost = response.cost().total_price
+    except (LookupError, ValueError, AssertionError):
+        cost = None  # a model with no known price
+    return usage.input_tokens, usage.output_tokens, cost

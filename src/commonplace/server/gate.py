@@ -292,6 +292,12 @@ class Gate:
                     self._write_down(opened, space.store, result, None)
             except answers.Answered as earlier:  # the same key, at the same time
                 return self._again(opened, space.store, earlier.result)
+            except CommonplaceError:
+                # What was in the way may be the same call's own doing, a moment ago.
+                kept = answers.find_newest(space.store, key) if key is not None else None
+                if kept is None:
+                    raise
+                return self._again(opened, space.store, kept)
         for begin in call.afterwards:
             begin()
         return Outcome(wire)

@@ -35,19 +35,43 @@ def fingerprint(path: Path) -> str:
     return " ".join(parts)
 
 
+class Copy:
+    """A whole copy of somebody else's database, to read from as much as is needed at a time."""
+
+    def __init__(self, connection: apsw.Connection, path: Path) -> None:
+        self._connection = connection
+        self._path = path
+
+    def rows(self, table: str, columns: Sequence[str], order: str = "rowid") -> Iterator[Row]:
+        """A table's rows one after the other, in whichever of the columns it has.
+
+        None for a table that is not there. By an `order` that the table has an index for, no more
+        than one of them is held at a time.
+        """
+        try:
+            yield from _rows(self._connection, table, columns, order)
+        except (apsw.Error, UnicodeDecodeError) as error:
+            raise _unreadable(self._path, str(error)) from error
+
+
+@contextlib.contextmanager
+def opened(path: Path, tables: Iterable[str]) -> Iterator[Copy]:
+    """A copy of a database as of one moment, in which these tables are sound."""
+    with _copied(path, tables) as copy:
+        connection = apsw.Connection(str(copy), flags=apsw.SQLITE_OPEN_READONLY)
+        try:
+            yield Copy(connection, path)
+        finally:
+            connection.close(True)
+
+
 def read(path: Path, tables: Mapping[str, Sequence[str]]) -> dict[str, list[Row]]:
     """The rows of tables as of one moment, in the order they were inserted.
 
     Each in whichever of the wanted columns it has; none for a table that is not there.
     """
-    with _copied(path, tables) as copy:
-        connection = apsw.Connection(str(copy), flags=apsw.SQLITE_OPEN_READONLY)
-        try:
-            return {name: _rows(connection, name, columns) for name, columns in tables.items()}
-        except (apsw.Error, UnicodeDecodeError) as error:
-            raise _unreadable(path, str(error)) from error
-        finally:
-            connection.close(True)
+    with opened(path, tables) as copy:
+        return {name: list(copy.rows(name, columns)) for name, columns in tables.items()}
 
 
 @contextlib.contextmanager
@@ -94,18 +118,31 @@ def _whole(copy: Path, tables: Iterable[str]) -> bool:
         return False
 
 
+def is_sound(path: Path) -> bool:
+    """Whether a file that nobody has open is a whole SQLite database."""
+    try:
+        with contextlib.closing(apsw.Connection(str(path), apsw.SQLITE_OPEN_READONLY)) as opened:
+            return opened.execute("PRAGMA quick_check(1)").fetchall() == [("ok",)]
+    except apsw.Error:
+        return False
+
+
 def _unreadable(path: Path, why: str) -> StorageUnavailable:
     return StorageUnavailable(
         f"The database {path} cannot be read: {why}.", hint="Check its path and its rights."
     )
 
 
-def _rows(connection: apsw.Connection, table: str, columns: Sequence[str]) -> list[Row]:
+def _rows(
+    connection: apsw.Connection, table: str, columns: Sequence[str], order: str
+) -> Iterator[Row]:
     there = {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
     names = [name for name in columns if name in there]
     if not names:
-        return []
+        return
+    by = order if order in there else "rowid"
     found = connection.execute(
-        f"SELECT {', '.join(names)} FROM {table} ORDER BY rowid"  # noqa: S608  constant names
+        f"SELECT {', '.join(names)} FROM {table} ORDER BY {by}"  # noqa: S608  constant names
     )
-    return [dict(zip(names, row, strict=True)) for row in found]
+    for row in found:
+        yield dict(zip(names, row, strict=True))

@@ -111,6 +111,16 @@ ROWS: list[tuple[str, str, str]] = [
         "only public addresses over https can be registered",
         _PUSH + "test_only_public_addresses_over_https_are_registered",
     ),
+    (
+        "Push notifications",
+        "it goes to the address that was looked up and checked",
+        _PUSH + "test_it_goes_to_the_address_that_was_checked",
+    ),
+    (
+        "Push notifications",
+        "under an idempotency key it is sent once at most",
+        _PUSH + "test_under_a_key_it_is_sent_once_at_most",
+    ),
     ("Push notifications", "size of a notification", _PUSH + "test_a_notification_has_a_size"),
     (
         "Push notifications",
@@ -193,6 +203,11 @@ ROWS: list[tuple[str, str, str]] = [
         "Agent collaboration",
         "an agent has a role, a slug, a system prompt and a model",
         _AGENT + "test_an_agent_has_its_own_model",
+    ),
+    (
+        "Agent collaboration",
+        "the model is tried again, left alone after repeated failures, and accounted for",
+        _AGENT + "test_an_agents_model_is_tried_again_left_alone_and_accounted_for",
     ),
     # Artifacts
     (
@@ -277,6 +292,16 @@ ROWS: list[tuple[str, str, str]] = [
     ("Workflow engine", "cancel", _FLOW + "test_a_cancelled_execution_takes_no_further_step"),
     (
         "Workflow engine",
+        "a cancel while a step ends is not lost",
+        _FLOW + "test_a_cancel_in_the_midst_of_a_steps_end_is_not_lost",
+    ),
+    (
+        "Workflow engine",
+        "30 minutes at most, without the time that it waits for a person",
+        _FLOW + "test_waiting_for_a_person_is_not_counted_as_time",
+    ),
+    (
+        "Workflow engine",
         "no runtime: 'runtime client not configured'",
         _FLOW + "test_without_a_runtime_a_step_fails_clearly",
     ),
@@ -287,8 +312,23 @@ ROWS: list[tuple[str, str, str]] = [
     ),
     (
         "Workflow engine",
-        "killed at every boundary and inside steps, it ends the same",
-        _FLOW + "test_a_workflow_killed_at_every_boundary_and_inside_steps_ends_the_same",
+        "killed at every boundary and inside every step, each effect is there once",
+        _FLOW + "test_killed_at_every_boundary_and_inside_every_step_each_effect_is_there_once",
+    ),
+    (
+        "Workflow engine",
+        "goes on where it was when what DBOS noted is lost, unreadable or newer",
+        _FLOW + "test_work_goes_on_where_it_was_when_the_notes_of_dbos_are",
+    ),
+    (
+        "Workflow engine",
+        "a fault of the server fails an execution, and says so",
+        _FLOW + "test_a_step_that_a_fault_prevents_is_tried_again_and_then_told_as_failed",
+    ),
+    (
+        "Workflow engine",
+        "an execution that cannot be begun keeps no other from it",
+        _FLOW + "test_what_cannot_be_begun_keeps_nothing_else_from_it",
     ),
     (
         "Workflow engine",
@@ -493,17 +533,44 @@ ROWS: list[tuple[str, str, str]] = [
     (
         "Memory Palace",
         "auto-ingest of chat turns, and the pass of a model over them",
-        "later: optional in the contract; messages are memories of the space and found as they are",
+        "left out: optional in the contract; messages are memories of the space already, and found"
+        " as they are, so that a second copy in pieces would only push them aside",
     ),
     (
         "Memory Palace",
         "hybrid ranking for contexts",
-        "later: optional in the contract; an agent searches by itself",
+        "left out: optional in the contract; what an agent is told first is L0, L1 and the last"
+        " messages, and for all else it has memory_search",
+    ),
+    (
+        "Memory Palace",
+        "memory_add_drawer: the same drawer from several at once is stored once",
+        _PALACE + "test_the_same_drawer_from_several_at_once_is_stored_once",
+    ),
+    (
+        "Memory Palace",
+        "memory_diary_write: the same entry from several at once is written once",
+        _PALACE + "test_the_same_entry_of_a_diary_at_once_is_written_once",
+    ),
+    (
+        "Memory Palace",
+        "10,000 drawers hold with several at once",
+        _PALACE + "test_no_drawer_too_many_is_stored_by_several_at_once",
     ),
     (
         "Memory Palace",
         "a MemPalace store is brought over, counts equal",
         _IMPORT + "test_a_store_is_brought_over_whole",
+    ),
+    (
+        "Memory Palace",
+        "a MemPalace of thousands is brought over in spite of a kill, and taken back by undo",
+        _IMPORT + "test_killed_in_the_middle_it_goes_on_and_undo_takes_it_back",
+    ),
+    (
+        "Memory Palace",
+        "a MemPalace is read piece by piece",
+        _IMPORT + "test_a_source_is_never_held_as_a_whole",
     ),
     (
         "Memory Palace",
@@ -529,7 +596,8 @@ ROWS: list[tuple[str, str, str]] = [
     (
         "Audit logging",
         "api_calls of a call",
-        "later: a call is one unit of work of one store; its operation is in the row",
+        "left out: not in the seed, and a call is one unit of work in one store; what it changed"
+        " is its operation",
     ),
     # Workspaces
     (

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from commonplace.dialects.contract import Setting
-from commonplace.dialects.orchestrator import TOOLS, messaging, records
+from commonplace.dialects.orchestrator import TOOLS, messaging, records, runtimes
 from commonplace.dialects.orchestrator.running import running
 from commonplace.engine import audit
-from commonplace.platform import agents
+from commonplace.errors import InvalidInput
+from commonplace.platform import llm
 from commonplace.storage.system import open_system
 
 from .conftest import Workspace, opened
@@ -188,10 +189,38 @@ def test_a_workflow_is_carried_out_by_the_model(staffed: Workspace, model: FakeM
 
 
 def test_what_the_operator_sets_decides() -> None:
-    assert agents.configured({}) is None
-    access = agents.configured(
-        {"COMMONPLACE_LLM_PROVIDER": "anthropic", "COMMONPLACE_LLM_KEY": "k"}
-    )
+    assert llm.of_operator({}) is None
+    access = llm.of_operator({"COMMONPLACE_LLM_PROVIDER": "anthropic", "COMMONPLACE_LLM_KEY": "k"})
     assert access is not None
     assert (access.provider, access.url) == ("anthropic", "https://api.anthropic.com")
     assert "k" not in repr(access).replace("claude", "")
+    own = llm.of_operator({"COMMONPLACE_LLM_OPENAI_URL": "http://127.0.0.1:1/v1"})
+    assert own is not None and (own.url, own.model) == ("http://127.0.0.1:1/v1", "gpt-5-mini")
+    with pytest.raises(InvalidInput, match="no provider 'oracle'"):
+        llm.of_operator({"COMMONPLACE_LLM_PROVIDER": "oracle", "COMMONPLACE_LLM_KEY": "k"})
+
+
+def test_an_agents_model_is_tried_again_left_alone_and_accounted_for(
+    staffed: Workspace, model: FakeModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(llm, "PAUSE_SECONDS", 0.001)
+    manners: list[Reply] = [429, 500, [("memory_status", {})], 503, "Fine."]
+    model.reply = lambda _: manners.pop(0)
+    assert ask(staffed)["response"] == "Fine."
+    assert len(model.requests) == 5
+
+    def spending() -> list[dict[str, Any]]:
+        found = staffed.memory.events.all(kind=runtimes.SPENT)
+        return [dict(event.payload or {}) for event in found]
+
+    assert spending() == [
+        {"model": "gpt-5-mini", "input_tokens": 2, "output_tokens": 2, "tries": 5,
+         "cost_usd": spending()[0]["cost_usd"]},
+    ]  # fmt: skip
+    model.reply = lambda _: 500
+    for _ in range(5):
+        assert "answered 500" in ask(staffed)["error"]
+    assert spending()[-1]["input_tokens"] is None
+    asked = len(model.requests)
+    assert "left alone" in ask(staffed)["error"]
+    assert len(model.requests) == asked

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import signal
 import sqlite3
+import subprocess
+import sys
+import tracemalloc
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -11,10 +16,10 @@ from typing import Any
 import pytest
 
 from commonplace.cli import app
-from commonplace.dialects.orchestrator import importing
+from commonplace.dialects.orchestrator import drawers, importing
 from commonplace.errors import InvalidInput, NotFound
 
-from .conftest import Workspace
+from .conftest import Workspace, opened
 
 # Chroma's tables as its own migrations make them, as far as a palace uses them.
 CHROMA = """
@@ -169,6 +174,71 @@ def test_again_it_adds_nothing_and_later_only_what_is_new(
     later = importing.bring(workspace.memory, tmp_path / "palace")
     assert (later.drawers.added, later.drawers.unchanged) == (1, 51)
     assert workspace.memory.get("new").attrs["wing"] == "unknown"
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from commonplace import Commonplace
+from commonplace.dialects.orchestrator import importing
+from commonplace.engine.library import Library
+
+def tell(done, total):
+    print(done, total, flush=True)
+    if done >= int(sys.argv[3]):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+memory = Commonplace(space="acme", library=Library(Path(sys.argv[1]), embedder=None))
+importing.bring(memory, Path(sys.argv[2]), tell)
+"""
+
+
+def test_killed_in_the_middle_it_goes_on_and_undo_takes_it_back(tmp_path: Path) -> None:
+    """R: thousands of drawers; a kill costs one batch, and the counts are the source's."""
+    source = palace_at(tmp_path / "palace", drawers=3_000)
+    graph_at(tmp_path / "palace")
+    (tmp_path / "palace" / "identity.txt").write_text("I am Atlas.")
+    data = tmp_path / "data"
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, str(data), str(tmp_path / "palace"), "1400"],
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert done.stdout.splitlines()[-1] == "1400 3005"
+    with opened(data, None) as workspace:
+        report = importing.bring(workspace.memory, tmp_path / "palace")
+        assert (report.drawers.found, report.drawers.added) == (3_001, 1_601)
+        assert (report.drawers.unchanged, report.drawers.left_out) == (1_400, [])
+        status = workspace.value("memory_status")
+        assert status["total_drawers"] == len(source)
+        rooms = {(one["wing"], one["room"]): one["count"] for one in status["rooms"]}
+        assert rooms == counted(source)
+        assert workspace.memory.get(source[2_345]["id"]).text == source[2_345]["content"]
+        workspace.memory.undo()  # all that the second one brought, and nothing of the first
+        assert workspace.value("memory_status")["total_drawers"] == 1_400
+        assert workspace.value("memory_kg_stats")["triples"] == 0
+        assert drawers.identity_of(workspace.memory) == ""
+        workspace.memory.undo()
+        assert workspace.value("memory_status")["total_drawers"] == 0
+
+
+def test_a_source_is_never_held_as_a_whole(tmp_path: Path) -> None:
+    long = [
+        {"id": f"drawer_{n}", "content": f"{n} " + "x" * 20_000, "about": {"wing": "w"}}
+        for n in range(500)
+    ]  # ten megabytes
+    with sqlite3.connect(tmp_path / importing.CHROMA) as store:
+        store.executescript(CHROMA)
+    store.close()
+    put_drawers(tmp_path / importing.CHROMA, long, "mempalace_drawers")
+    del long
+    with contextlib.ExitStack() as stack:
+        source = importing._chroma(stack, tmp_path / importing.CHROMA)
+        assert source.total == 500
+        tracemalloc.start()
+        stack.callback(tracemalloc.stop)
+        assert [found.id for found in source.each] == [f"drawer_{n}" for n in range(500)]
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
 
 
 def test_the_knowledge_graph_keeps_its_validity(workspace: Workspace, tmp_path: Path) -> None:

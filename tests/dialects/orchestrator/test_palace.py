@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import threading
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from commonplace.dialects.contract import Circumstances
 from commonplace.dialects.orchestrator import drawers, rooms
 from commonplace.engine.memories import Draft
 
@@ -410,3 +417,51 @@ def test_a_diary_counts_as_important_as_any_drawer(workspace: Workspace) -> None
 def test_an_unknown_argument_is_refused(workspace: Workspace) -> None:
     assert "qurey" in workspace.call("memory_search", qurey="x").error
     assert "colour" in workspace.value("memory_set_identity", content="x", colour="red")["info"]
+
+
+def at_once(times: int, call: Callable[[int], Any]) -> list[Any]:
+    """What calls give that begin at the same moment."""
+    ready = threading.Barrier(times)
+
+    def one(n: int) -> Any:
+        ready.wait()
+        return call(n)
+
+    with ThreadPoolExecutor(times) as pool:
+        return list(pool.map(one, range(times)))
+
+
+def test_the_same_drawer_from_several_at_once_is_stored_once(workspace: Workspace) -> None:
+    for hour in range(3):
+        given = {"wing": "w", "room": "r", "content": f"The harbour closes at {hour}."}
+        answers = at_once(
+            8, lambda _: workspace.value("memory_add_drawer", **given)  # noqa: B023
+        )  # fmt: skip
+        assert answers[0]["info"] == "drawer added"
+        assert answers == answers[:1] * 8
+    assert workspace.value("memory_status")["total_drawers"] == 3
+
+
+def test_the_same_entry_of_a_diary_at_once_is_written_once(workspace: Workspace) -> None:
+    given = {"agent_name": "Wally", "entry": "A long day at the harbour."}
+    answers = at_once(8, lambda _: workspace.value("memory_diary_write", **given))
+    told = Counter(one["info"] for one in answers)
+    assert told == {"diary entry written": 1, drawers.WRITTEN_BEFORE: 7}
+    keyed = replace(workspace, around=Circumstances(idempotency_key="k"))
+    given = {"agent_name": "Wally", "entry": "Another long day at the harbour."}
+    answers = at_once(8, lambda _: keyed.value("memory_diary_write", **given))
+    assert {one["info"] for one in answers} == {"diary entry written"}  # all of them the first's
+
+
+def test_no_drawer_too_many_is_stored_by_several_at_once(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drawers, "MOST_DRAWERS", 5)
+    answers = at_once(
+        12,
+        lambda n: workspace.value(
+            "memory_add_drawer", wing="w", room="r", content=f"The harbour has {n} boats."
+        ),
+    )  # fmt: skip
+    assert sum(bool(one["drawer_id"]) for one in answers) == 5
+    assert workspace.value("memory_status")["total_drawers"] == 5

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import contextlib
 import json
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -17,8 +19,11 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from commonplace.dialects.contract import Circumstances
 from commonplace.dialects.orchestrator import pushing
-from commonplace.errors import InvalidInput, NotFound
+from commonplace.errors import Conflict, InvalidInput, NotFound
+from commonplace.platform.fetching import Fetcher
+from server.oauth.tls import site
 
 from .conftest import Workspace
 
@@ -178,6 +183,59 @@ def test_a_service_that_cannot_be_reached_is_told(pushed: Workspace, service: Se
 def test_only_public_addresses_over_https_are_registered(endpoint: str) -> None:
     with pytest.raises(InvalidInput):
         pushing.check_address(endpoint, local=False)
+
+
+@pytest.mark.anyio
+async def test_it_goes_to_the_address_that_was_checked(
+    tmp_path: Path, workspace: Workspace, service: Service, vapid: ec.EllipticCurvePrivateKey
+) -> None:
+    """A name that leads elsewhere when it is looked up again leads nowhere."""
+    looked_up: list[str] = []
+    inside = "169.254.169.254"
+
+    async def rebinding(host: str, port: int) -> list[str]:
+        del port
+        looked_up.append(host)
+        return ["127.0.0.1"] if len(looked_up) == 1 else [inside]
+
+    async with site(tmp_path, "push.example") as there:
+        there.put("/device", b"", status="201 Created")
+        there.put("/moved", b"", status="307 Temporary Redirect", location="/device")
+        fetcher = Fetcher(allow=[("127.0.0.1", there.port)], resolver=rebinding, tls=there.tls)
+        pushing.put(workspace.library, pushing.Pusher(vapid_key=private(vapid), fetcher=fetcher))
+        endpoint = f"https://push.example:{there.port}/device"
+        given = {**service.subscription(), "endpoint": endpoint}
+        workspace.do("register_subscription", **given)
+        assert looked_up == []
+        answer = await asyncio.to_thread(send, workspace)
+        assert answer == {"sent": True, "info": "notification sent to 1 device"}
+        assert (looked_up, there.hits) == (["push.example"], ["/device"])
+        assert b"ttl: 86400" in there.requests[0].lower()
+        assert (await asyncio.to_thread(send, workspace))["sent"] is False
+        assert there.hits == ["/device"]
+        looked_up.clear()
+        workspace.do("forget_subscription", endpoint=endpoint)
+        moved = {**given, "endpoint": endpoint.replace("device", "moved")}
+        workspace.do("register_subscription", **moved)
+        assert (await asyncio.to_thread(send, workspace))["sent"] is False
+        assert there.hits == ["/device", "/moved"]
+
+
+def test_under_a_key_it_is_sent_once_at_most(pushed: Workspace, service: Service) -> None:
+    pushed.do("register_subscription", **service.subscription())
+    keyed = replace(pushed, around=Circumstances(idempotency_key="k"))
+    service.status = 500
+    assert send(keyed) == {"sent": False, "info": "no push service accepted the notification"}
+    service.status = 201
+    sent = {"sent": True, "info": "notification sent to 1 device"}
+    assert [send(keyed), send(keyed)] == [sent, sent]  # the second is the answer of the first
+    assert len(service.requests) == 2
+    title, message = "Hello", "The harbour closes – soon."
+    # As if the process ended before there was an answer to keep.
+    assert pushing.send(pushed.memory, "anna", title, message, "cut off")[0]
+    with pytest.raises(Conflict, match="not sent twice"):
+        pushing.send(pushed.memory, "anna", title, message, "cut off")
+    assert len(service.requests) == 3
 
 
 def test_a_notification_has_a_size(pushed: Workspace, service: Service) -> None:

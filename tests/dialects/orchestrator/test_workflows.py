@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,10 @@ import pytest
 
 from commonplace.cli import app
 from commonplace.dialects.contract import Setting
-from commonplace.dialects.orchestrator import runtimes, workflows
+from commonplace.dialects.orchestrator import messaging, records, runtimes, workflows
 from commonplace.dialects.orchestrator.running import running
-from commonplace.errors import CommonplaceError, Conflict, InvalidInput
+from commonplace.errors import CommonplaceError, Conflict, InvalidInput, StorageUnavailable
+from commonplace.platform import durable
 from commonplace.storage.system import open_system
 from conftest import wait_until
 
@@ -152,7 +154,8 @@ def test_a_step_is_retried_as_often_as_it_says(working: Workspace, agents: Scrip
     agents.answer = answer
     workflow = create(working, step("one", on_failure="retry", max_retries=2))
     assert ended(working, trigger(working, workflow))["status"] == "completed"
-    assert len(set(tries)) == 3
+    assert len(tries) == 3
+    assert len(set(tries)) == 1  # what a try did before it failed, the next does not do again
     agents.answer = failing("Do it")
     status = ended(working, trigger(working, workflow))
     assert (status["status"], len(agents.asked)) == ("failed", 6)
@@ -227,6 +230,43 @@ def test_a_cancelled_execution_takes_no_further_step(working: Workspace, agents:
     with pytest.raises(Conflict):
         working.do("cancel_execution", execution_id=execution)
     assert len(agents.asked) == 1
+
+
+def test_a_cancel_in_the_midst_of_a_steps_end_is_not_lost(workspace: Workspace) -> None:
+    """Whoever looks before it writes lets nobody write in between."""
+    execution = trigger(workspace, create(workspace, step("one")))
+    cancelled = threading.Thread(
+        target=workspace.do, args=("cancel_execution",), kwargs={"execution_id": execution}
+    )
+    with records.holding(workspace.memory, "a step's end"):
+        there = workflows.executed(workspace.memory, execution)
+        cancelled.start()
+        cancelled.join(timeout=0.3)
+        assert cancelled.is_alive()
+        records.change(workspace.memory, there, current_step=1)
+    cancelled.join(timeout=30)
+    status = workspace.value("check_workflow_status", execution_id=execution)
+    assert (status["status"], status["current_step"]) == ("cancelled", 1)
+
+
+def test_waiting_for_a_person_is_not_counted_as_time(
+    tmp_path: Path, agents: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workflows, "LONGEST", timedelta(seconds=1))
+    with at_work(tmp_path, agents, COMMONPLACE_WORKFLOW_APPROVAL="manual") as workspace:
+        execution = trigger(workspace, create(workspace, step("one", requires_approval=True)))
+
+        def waits() -> bool:
+            steps = workspace.do("show_execution", execution_id=execution)["steps"]
+            return [one["status"] for one in steps] == ["waiting_approval"]
+
+        wait_until(waits, seconds=30)
+        time.sleep(1.2)
+        workspace.do("approve_execution", execution_id=execution)
+        assert ended(workspace, execution)["status"] == "completed"
+        late = trigger(workspace, create(workspace, step("one"), step("two")))
+        agents.answer = lambda _: time.sleep(1.2) or "late"  # type: ignore[func-returns-value]
+        assert "took longer than" in ended(workspace, late)["error"]
 
 
 def test_a_step_has_its_own_time(working: Workspace, agents: Scripted) -> None:
@@ -322,31 +362,161 @@ def test_rest_shows_approves_and_cancels(server: Server) -> None:
         assert client.patch(workflow, json={"is_active": False}).json()["is_active"] is False
 
 
-def test_a_workflow_killed_at_every_boundary_and_inside_steps_ends_the_same(
+def called(tool: str, **arguments: Any) -> str:
+    return f"CALL {json.dumps([tool, arguments])}"
+
+
+def killed(path: Path, execution: str, *kills: str) -> list[str]:
+    """Carry an execution out in processes that are killed; what the agents' log has."""
+    log = path / "log"
+    done = subprocess.run(
+        [sys.executable, str(WORKER), str(path / "data"), "acme", execution, str(log), *kills],
+        capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return log.read_text().splitlines()
+
+
+def test_killed_at_every_boundary_and_inside_every_step_each_effect_is_there_once(
     tmp_path: Path,
 ) -> None:
-    """R: ten steps; killed before, inside and after steps; each step's effect is there once."""
-    steps = [step(f"step {n}", "start" if n == 0 else "{{said}}", output_key="said")
-             for n in range(10)]  # fmt: skip
+    """R: ten steps of every kind, each with an effect of its own; four kills a step."""
     with opened(tmp_path / "data", None) as workspace:
+        document = workspace.value(
+            "create_artifact", title="Plan", content="One.", agent_slug="wally"
+        )["artifact_id"]
+        inner = create(workspace, step("inside", "inner"))
+        wally = {"agent_slug": "wally"}
+        effects = [
+            called("memory_add_drawer", wing="w", room="r", content="The harbour closes at nine."),
+            called("create_artifact", title="Notes", content="Draft.", **wally),
+            called("update_artifact", artifact_id=document, content="Two.", **wally),
+            called("review_artifact", artifact_id=document, outcome="commented", comments="Good.",
+                   **wally),
+            called("memory_kg_add", subject="Anna", predicate="likes", object="harbours"),
+            called("memory_diary_write", agent_name="Wally", entry="A long day at the harbour."),
+            called("create_agent_history", title="Planned", **wally),
+            called("trigger_workflow", workflow_id=inner),
+            called("send_message_to_agent", agent_slug="eve", message="Note it. "
+                   + called("create_agent_history", title="Noted", agent_slug="eve")),
+            called("create_workflow", name="Made by a step", steps=[step("one")]),
+        ]  # fmt: skip
+        kinds: list[dict[str, Any]] = [{} for _ in effects]
+        kinds[1] = {"requires_approval": True}
+        kinds[6] = {"on_failure": "retry", "max_retries": 2}
+        kinds[7] = {"on_failure": "skip"}
+        kinds[9] = {"on_failure": "retry", "max_retries": 1}
+        tired = {6: "FAIL 2", 7: "FAIL 9"}
+        steps = [
+            step(f"step {n}", f"{'start' if n == 0 else '{{said}}'} {effect} {tired.get(n, '')}",
+                 output_key="said", **kinds[n])
+            for n, effect in enumerate(effects)
+        ]  # fmt: skip
         execution = trigger(workspace, create(workspace, *steps))
-    log = tmp_path / "log"
-    kills = ["before:0", "inside:0"]
-    for n in range(10):
-        kills += ["inside:5"] if n == 5 else []
-        kills.append(f"after:{n}")
-    worker = [sys.executable, str(WORKER), str(tmp_path / "data"), "acme", execution, str(log)]
-    for kill in [*kills, ""]:
-        done = subprocess.run([*worker, kill], capture_output=True, text=True, timeout=120)
-        assert done.returncode == (-signal.SIGKILL if kill else 0), (kill, done.stderr)
+    kills = [f"{when}:{n}" for n in range(10) for when in ("before", "asked", "acted", "after")]
+    log = killed(tmp_path, execution, *kills, "")
     with opened(tmp_path / "data", None) as workspace:
         status = workspace.value("check_workflow_status", execution_id=execution)
-        assert (status["status"], status["current_step"]) == ("completed", 10)
+        assert (status["status"], status["current_step"]) == ("completed", 10), status
+        assert [one["status"] for one in status["steps"]] == [
+            "failed" if n == 7 else "completed" for n in range(10)
+        ]
         said = workflows.executed(workspace.memory, execution).attrs["context"]["said"]
-        assert said == "start" + "".join(f"+{n}" for n in range(10))
-        kinds = [event.kind for event in workspace.memory.events.all(subject=execution)]
-        assert kinds.count("workflow.step.completed") == 10
-        assert (kinds.count("workflow.started"), kinds.count("workflow.completed")) == (1, 1)
-    asked = [int(line.split()[1]) for line in log.read_text().splitlines()]
-    twice = [0, 5]  # those that were killed inside, before they had any effect
-    assert sorted(asked) == sorted([*range(10), *twice])
+        assert said == "start" + "".join(f"+{n}" for n in range(10) if n != 7)
+        happened = [event.kind for event in workspace.memory.events.all(subject=execution)]
+        assert happened.count("workflow.step.completed") == 10
+        assert (happened.count("workflow.started"), happened.count("workflow.completed")) == (1, 1)
+        assert found(workspace, document) == {
+            "drawers": 2, "artifacts": 2, "version": 2, "reviews": 1, "triples": 1,
+            "histories": ["Planned", "Noted"], "executions": 2, "messages": ["completed"],
+            "workflows": 3,
+        }  # fmt: skip
+    runs = [log.count(f"asked {n}") for n in range(10)]
+    # Once to die asked, once to die having acted, once to end; each try that failed is one more.
+    assert runs == [3, 3, 3, 3, 3, 3, 5, 3, 3, 3]
+
+
+def found(workspace: Workspace, document: str) -> dict[str, Any]:
+    """All that the steps left behind."""
+    memory = workspace.memory
+    read = workspace.value("read_artifact", artifact_id=document)
+    history = workspace.do("show_history")["history"]
+    return {
+        "drawers": workspace.value("memory_status")["total_drawers"],
+        "artifacts": len(memory.artifacts.all()),
+        "version": read["version"],
+        "reviews": len(read["reviews"]),
+        "triples": workspace.value("memory_kg_stats")["triples"],
+        "histories": [one["title"] for one in reversed(history)],
+        "executions": len(records.listing(memory, workflows.EXECUTION)),
+        "messages": [row.attrs["status"] for row in records.listing(memory, messaging.KIND)],
+        "workflows": len(workspace.value("list_workflows")["workflows"]),
+    }
+
+
+@pytest.mark.parametrize(
+    "happens",
+    [
+        ["files:lose the notes"],
+        ["files:lose the folder"],
+        ["files:spoil the notes"],
+        # The space is then older than what DBOS noted: there, the execution is over.
+        ["files:copy the spaces", "", "files:put the spaces back"],
+    ],
+    ids=["lost", "lost with the folder", "unreadable", "newer"],
+)
+def test_work_goes_on_where_it_was_when_the_notes_of_dbos_are(
+    happens: list[str], tmp_path: Path
+) -> None:
+    """The truth is in the space's rows: what is over is not done again, what is left is done."""
+    drawer = called("memory_add_drawer", wing="w", room="r", content="The harbour closes at nine.")
+    with opened(tmp_path / "data", None) as workspace:
+        steps = [step(f"step {n}", drawer.replace("nine", str(n))) for n in range(4)]
+        execution = trigger(workspace, create(workspace, *steps))
+    log = killed(tmp_path, execution, "acted:2", *happens, "")
+    with opened(tmp_path / "data", None) as workspace:
+        status = workspace.value("check_workflow_status", execution_id=execution)
+        assert (status["status"], status["current_step"]) == ("completed", 4), status
+        assert workspace.value("memory_status")["total_drawers"] == 4
+    assert [log.count(f"asked {n}") for n in range(2)] == [1, 1]
+
+
+def test_what_cannot_be_begun_keeps_nothing_else_from_it(
+    working: Workspace, agents: Scripted
+) -> None:
+    broken = working.at("broken")
+    execution = trigger(broken, create(broken, step("one")))
+    assert ended(broken, execution)["status"] == "completed"
+
+    def dropped() -> bool:
+        with contextlib.suppress(StorageUnavailable):  # while somebody still looks at it
+            working.library.drop("broken")
+            return True
+        return False
+
+    wait_until(dropped, seconds=30)
+    working.library.file("broken").write_bytes(b"This is no database. " * 1_000)
+    durable.ask(working.library.path, "broken", execution, 7)
+    assert ended(working, trigger(working, create(working, step("two"))))["status"] == "completed"
+    assert len(agents.asked) == 2
+
+
+def test_a_step_that_a_fault_prevents_is_tried_again_and_then_told_as_failed(
+    working: Workspace, agents: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(durable, "PAUSES", (0.0, 0.0, 0.0))
+    faults: list[str] = []
+
+    def answer(ask: runtimes.Ask) -> str:
+        faults.append(ask.prompt)
+        if len(faults) < 3 or ask.prompt == "never":
+            raise RuntimeError("a fault of ours")
+        return "at last"
+
+    agents.answer = answer
+    assert ended(working, trigger(working, create(working, step("one"))))["status"] == "completed"
+    status = ended(working, trigger(working, create(working, step("one", "never"))))
+    assert (status["status"], status["error"]) == (
+        "failed", "the server could not go on with it; its log says why",
+    )  # fmt: skip
+    assert len(faults) == 6

@@ -13,9 +13,9 @@ import httpx
 import pytest
 from starlette.applications import Starlette
 
+from commonplace.platform.fetching import Fetched, Fetcher, FetchRefused
 from commonplace.server.accounts import Accounts, Cost
 from commonplace.server.credentials import Credentials
-from commonplace.server.fetching import Fetched, Fetcher, FetchRefused
 from commonplace.server.oauth import OAuth, routes
 from commonplace.server.oauth.families import challenge_of
 from commonplace.server.vault import Vault, open_vault

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from commonplace.server.fetching import Fetcher
+from commonplace.platform.fetching import Fetcher
 from commonplace.server.oauth.clients import DOCUMENTS, Documents, check_document, freshness
 from commonplace.server.oauth.errors import OAuthError
 

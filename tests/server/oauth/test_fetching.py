@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from commonplace.server.fetching import Fetcher, FetchRefused, is_public, parse_target
+from commonplace.platform.fetching import Fetcher, FetchRefused, is_public, parse_target
 
 from .tls import Site, site
 

@@ -31,6 +31,18 @@ _CAPTION: Mapping[str, Any] = {
 }
 
 Answer = dict[str, Any]
+
+
+class Unsuccessful(CommonplaceError):
+    """What was asked for was tried and did not succeed; `told` is known all the same."""
+
+    code = "UNSUCCESSFUL"
+
+    def __init__(self, message: str, **told: Any) -> None:
+        super().__init__(message)
+        self.told = told
+
+
 Function = Callable[..., Answer]
 
 
@@ -166,7 +178,9 @@ def fail(tool: Tool, error: CommonplaceError) -> Wire:
     """A failure where the tool's contract tells it."""
     answer = answer_of(tool.output)
     text = _told(tool, error)
-    known = isinstance(error, InvalidInput | NotFound | Conflict)
+    known = isinstance(error, InvalidInput | NotFound | Conflict | Unsuccessful)
+    if isinstance(error, Unsuccessful):
+        answer |= error.told
     if "info" in answer and known:
         answer["info"] = text
     elif "info" not in answer and "error" in answer:  # never an error of the protocol

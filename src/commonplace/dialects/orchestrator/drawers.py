@@ -23,6 +23,7 @@ CONTENT_CHARS = 10_000
 IDENTITY_CHARS = 2_000
 NAME_CHARS = 200
 MOST_DRAWERS = 10_000
+WRITTEN_BEFORE = "failed to write diary entry: this entry was written before"
 LEAST_CHARS = 10
 NEIGHBOURS = 5
 NEAR = 0.7
@@ -168,7 +169,11 @@ def put(memory: Commonplace, wing: str, room: str, content: str, **about: str) -
     memory_type = sorts[0].memory_type if sorts else "general"
     importance = max([USUAL, *(SCALE * sort.confidence for sort in sorts)])
     near = by_meaning(memory, content, limit=NEIGHBOURS, kinds=OWN, count=False)
-    store(memory, identity, wing, room, content, DRAWER, importance, memory_type, about)
+    try:
+        store(memory, identity, wing, room, content, DRAWER, importance, memory_type, about)
+    except Conflict:  # somebody stored it since we looked
+        return identity, memory_type
+    _check_room(memory, MOST_DRAWERS + 1)
     for hit in near:
         if hit.similarity > NEAR:
             raised = min(1.0, hit.memory.importance + REINFORCED / SCALE)
@@ -185,10 +190,14 @@ def write_diary(memory: Commonplace, agent: str, entry: str, topic: str) -> str:
     wing = wing_of_agent(agent)
     identity = drawer_id(wing, DIARY, entry)
     if named(memory, identity) is not None:
-        raise Conflict("failed to write diary entry: this entry was written before")
+        raise Conflict(WRITTEN_BEFORE)
     _check_room(memory)
     about = {"hall": topic, "added_by": agent}
-    store(memory, identity, wing, DIARY, entry, DIARY, USUAL, DIARY, about)
+    try:
+        store(memory, identity, wing, DIARY, entry, DIARY, USUAL, DIARY, about)
+    except Conflict:  # somebody wrote it since we looked
+        raise Conflict(WRITTEN_BEFORE) from None
+    _check_room(memory, MOST_DRAWERS + 1)
     return identity
 
 
@@ -224,8 +233,9 @@ def store(
     )
 
 
-def _check_room(memory: Commonplace) -> None:
-    if sum(memory.tally(kinds=OWN).values()) >= MOST_DRAWERS:
+def _check_room(memory: Commonplace, too_many: int = 0) -> None:
+    """Refuse a drawer too many: before it is stored, and once more when nobody else can store."""
+    if sum(memory.tally(kinds=OWN).values()) >= (too_many or MOST_DRAWERS):
         raise InvalidInput(f"the workspace has {MOST_DRAWERS} drawers, the most it may have")
 
 

@@ -1,26 +1,30 @@
 """A MemPalace brought over: its Chroma store with its knowledge graph, or its export.
 
-Every drawer keeps its id, so that a second import adds nothing. The source is only read.
+Every drawer keeps its id, so that a second import, or one after a kill, adds only what is missing.
+The source is only read, and never held in memory as a whole.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Container, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from commonplace.dialects.orchestrator import drawers
 from commonplace.dialects.orchestrator.classifier import classify
 from commonplace.engine import checks
 from commonplace.engine.facts import key
+from commonplace.engine.history import IMPORT, LABEL
 from commonplace.engine.memories import Draft
 from commonplace.engine.model import microseconds
 from commonplace.errors import InvalidInput, NotFound
 from commonplace.storage import foreign
+from commonplace.storage.sqlite import new_id
 
 if TYPE_CHECKING:
     from commonplace.engine.commonplace import Commonplace
@@ -101,49 +105,85 @@ class Report:
 
 
 def bring(memory: Commonplace, source: Path, progress: Progress | None = None) -> Report:
-    """Import all that is in a MemPalace's directory, its Chroma file, or its export."""
-    report = Report()
-    tell = progress or (lambda _done, _total: None)
+    """Import all that is in a MemPalace's directory, its Chroma file, or its export.
+
+    It is read piece by piece and stored in batches, so that others can write meanwhile and a kill
+    costs one batch; undo takes all batches of one import back together.
+    """
     home = source if source.is_dir() else source.parent
     chroma = home / CHROMA if source.is_dir() else source
-    if chroma.is_file():
-        found = chroma_drawers(chroma)
-    elif source.is_dir() and (source / "index.md").is_file():
-        found = list(exported_drawers(source))
-    elif not (home / GRAPH).is_file():
-        raise NotFound(
-            f"There is no MemPalace in {source}.",
-            hint=f"Give the directory that has {CHROMA}, or one that 'mempalace export' wrote.",
-        )
-    else:
-        found = []
-    triples = graph_triples(home / GRAPH) if (home / GRAPH).is_file() else []
-    total = len(found) + len(triples)
-    _bring_drawers(memory, found, report.drawers, lambda done: tell(done, total))
-    _bring_triples(memory, triples, report.triples, lambda done: tell(len(found) + done, total))
-    report.identity = _bring_identity(memory, home / IDENTITY)
+    report = Report()
+    with contextlib.ExitStack() as stack:
+        if chroma.is_file():
+            filed: Source[Found] = _chroma(stack, chroma)
+        elif source.is_dir() and (source / "index.md").is_file():
+            filed = Source(sum(1 for _ in exported_drawers(source)), exported_drawers(source))
+        elif (home / GRAPH).is_file():
+            filed = Source(0, iter(()))
+        else:
+            raise NotFound(
+                f"There is no MemPalace in {source}.",
+                hint=f"Give the directory that has {CHROMA}, or one that 'mempalace export' wrote.",
+            )
+        graph = home / GRAPH
+        triples: Source[dict[str, Any]] = Source(0, iter(()))
+        if graph.is_file():
+            triples = _graph(stack, graph)
+        run = _Importing(memory, progress, filed.total + triples.total)
+        run.bring(filed, report.drawers, run.store_drawers)
+        run.bring(triples, report.triples, run.store_triples)
+        report.identity = run.bring_identity(home / IDENTITY)
     return report
 
 
-def chroma_drawers(file: Path) -> list[Found]:
-    """The drawers of a Chroma store, in the order in which they were filed."""
-    tables = foreign.read(file, _CHROMA_TABLES)
-    if not tables["embeddings"] and not tables["collections"]:
+Thing = TypeVar("Thing")
+
+
+@dataclass
+class Source(Generic[Thing]):
+    """How many there are, and each of them."""
+
+    total: int
+    each: Iterator[Thing]
+
+
+def _chroma(stack: contextlib.ExitStack, file: Path) -> Source[Found]:
+    copy = stack.enter_context(foreign.opened(file, _CHROMA_TABLES))
+    segments = _segments(copy, file)
+    rows = copy.rows("embeddings", ("segment_id",))
+    total = sum(row["segment_id"] in segments for row in rows)
+    return Source(total, chroma_drawers(copy, segments))
+
+
+def _segments(copy: foreign.Copy, file: Path) -> set[Any]:
+    """The parts of a Chroma store that hold drawers."""
+    collections = list(copy.rows("collections", _CHROMA_TABLES["collections"]))
+    if not collections and next(copy.rows("embeddings", ("id",)), None) is None:
         raise InvalidInput(f"{file} is not a Chroma store.", hint=f"Give the {CHROMA} of a palace.")
-    wanted = {row["id"] for row in tables["collections"] if row["name"] == COLLECTION}
-    segments = {row["id"] for row in tables["segments"] if row["collection"] in wanted}
-    about: dict[int, dict[str, Any]] = {
-        row["id"]: {} for row in tables["embeddings"] if row["segment_id"] in segments
-    }
-    for row in tables["embedding_metadata"]:
-        if row["id"] in about:
-            values = (row.get(name) for name in _VALUES)
-            about[row["id"]][row["key"]] = next((v for v in values if v is not None), None)
-    return [
-        Found(row["embedding_id"], str(told.pop(DOCUMENT, "") or ""), told)
-        for row in tables["embeddings"]
-        if (told := about.get(row["id"])) is not None
-    ]
+    wanted = {row["id"] for row in collections if row["name"] == COLLECTION}
+    rows = copy.rows("segments", _CHROMA_TABLES["segments"])
+    return {row["id"] for row in rows if row["collection"] in wanted}
+
+
+def chroma_drawers(copy: foreign.Copy, segments: Container[Any]) -> Iterator[Found]:
+    """The drawers of a Chroma store, in the order in which they were filed."""
+    told = itertools.groupby(
+        copy.rows("embedding_metadata", _CHROMA_TABLES["embedding_metadata"], "id"),
+        key=lambda row: row["id"],
+    )
+    at, rows = next(told, (None, iter(())))
+    for drawer in copy.rows("embeddings", _CHROMA_TABLES["embeddings"], "id"):
+        while at is not None and at < drawer["id"]:  # both come by their number
+            at, rows = next(told, (None, iter(())))
+        if drawer["segment_id"] not in segments:
+            continue
+        about = {row["key"]: _value(row) for row in rows} if at == drawer["id"] else {}
+        yield Found(drawer["embedding_id"], str(about.pop(DOCUMENT, "") or ""), about)
+
+
+def _value(row: Mapping[str, Any]) -> Any:
+    values = (row.get(name) for name in _VALUES)
+    return next((value for value in values if value is not None), None)
 
 
 def exported_drawers(folder: Path) -> Iterator[Found]:
@@ -163,34 +203,74 @@ def exported_drawers(folder: Path) -> Iterator[Found]:
             yield Found(section["id"], content, {"wing": wing, "room": room, **known})
 
 
-def graph_triples(file: Path) -> list[dict[str, Any]]:
+def _graph(stack: contextlib.ExitStack, file: Path) -> Source[dict[str, Any]]:
+    copy = stack.enter_context(foreign.opened(file, _GRAPH_TABLES))
+    return Source(sum(1 for _ in copy.rows("triples", ("id",))), graph_triples(copy))
+
+
+def graph_triples(copy: foreign.Copy) -> Iterator[dict[str, Any]]:
     """The triples of a knowledge graph, with the names of what they join."""
-    tables = foreign.read(file, _GRAPH_TABLES)
-    names = {row["id"]: row["name"] for row in tables["entities"]}
-    return [
-        {**row, "subject": names.get(row["subject"], row["subject"]),
-         "object": names.get(row["object"], row["object"])}
-        for row in tables["triples"]
-    ]  # fmt: skip
+    entities = copy.rows("entities", _GRAPH_TABLES["entities"])
+    names = {row["id"]: row["name"] for row in entities}
+    for row in copy.rows("triples", _GRAPH_TABLES["triples"]):
+        yield {**row, "subject": names.get(row["subject"], row["subject"]),
+               "object": names.get(row["object"], row["object"])}  # fmt: skip
 
 
-def _bring_drawers(
-    memory: Commonplace, found: list[Found], counts: Counts, tell: Callable[[int], None]
-) -> None:
-    counts.found = len(found)
-    for first in range(0, len(found), BATCH):
-        with memory.unit("import mempalace"):
-            new: dict[str, Draft] = {}
-            for each in found[first : first + BATCH]:
-                if not each.content.strip():
-                    counts.left_out.append(f"{each.id}: it is empty")
-                elif each.id in new or drawers.named(memory, each.id) is not None:
-                    counts.unchanged += 1
-                else:
-                    new[each.id] = _draft(each)
-            memory.remember_many(list(new.values()))
+class _Importing:
+    """One import: what all of its batches have in common."""
+
+    def __init__(self, memory: Commonplace, progress: Progress | None, total: int) -> None:
+        self._memory = memory
+        self._tell = progress or (lambda _done, _total: None)
+        self._total = total
+        self._done = 0
+        self._origin = replace(memory.origin, url=LABEL + new_id())
+
+    def _unit(self) -> contextlib.AbstractContextManager[None]:
+        return self._memory.unit(IMPORT, self._origin)
+
+    def bring(
+        self, source: Source[Thing], counts: Counts, store: Callable[[list[Thing], Counts], None]
+    ) -> None:
+        """Store all of a source, a batch at a time."""
+        while batch := list(itertools.islice(source.each, BATCH)):
+            counts.found += len(batch)
+            store(batch, counts)
+            self._done += len(batch)
+            self._tell(self._done, self._total)
+
+    def store_drawers(self, batch: list[Found], counts: Counts) -> None:
+        """Store those of a batch that are not there."""
+        drafts: dict[str, Draft] = {}
+        for each in batch:
+            if not each.content.strip():
+                counts.left_out.append(f"{each.id}: it is empty")
+            elif each.id in drafts:
+                counts.unchanged += 1
+            else:
+                drafts[each.id] = _draft(each)
+        with self._unit():
+            new = [draft for id, draft in drafts.items() if drawers.named(self._memory, id) is None]
+            self._memory.remember_many(new)
         counts.added += len(new)
-        tell(min(first + BATCH, len(found)))
+        counts.unchanged += len(drafts) - len(new)
+
+    def store_triples(self, batch: list[dict[str, Any]], counts: Counts) -> None:
+        """Store those of a batch that are not there."""
+        with self._unit():
+            for triple in batch:
+                _bring_triple(self._memory, triple, counts)
+
+    def bring_identity(self, file: Path) -> bool:
+        """Who the palace is, unless the workspace says so already."""
+        if not file.is_file() or drawers.identity_of(self._memory):
+            return False
+        text = file.read_text(encoding="utf-8", errors="replace").strip()[: drawers.IDENTITY_CHARS]
+        if text:
+            with self._unit():
+                drawers.set_identity(self._memory, text)
+        return bool(text)
 
 
 def _draft(found: Found) -> Draft:
@@ -242,17 +322,6 @@ def _moment(value: Any) -> datetime | None:
     return at
 
 
-def _bring_triples(
-    memory: Commonplace, found: list[dict[str, Any]], counts: Counts, tell: Callable[[int], None]
-) -> None:
-    counts.found = len(found)
-    for first in range(0, len(found), BATCH):
-        with memory.unit("import mempalace"):
-            for triple in found[first : first + BATCH]:
-                _bring_triple(memory, triple, counts)
-        tell(min(first + BATCH, len(found)))
-
-
 def _bring_triple(memory: Commonplace, triple: Mapping[str, Any], counts: Counts) -> None:
     names = [str(triple[part] or "") for part in ("subject", "predicate", "object")]
     if not all(name.strip() for name in names):
@@ -291,13 +360,3 @@ def _is_same(
         return True
     same = key(fact.object) == key(object_) and fact.valid_to == end
     return same and (end is None or fact.valid_from == start)
-
-
-def _bring_identity(memory: Commonplace, file: Path) -> bool:
-    """Who the palace is, unless the workspace says so already."""
-    if not file.is_file() or drawers.identity_of(memory):
-        return False
-    text = file.read_text(encoding="utf-8", errors="replace").strip()[: drawers.IDENTITY_CHARS]
-    if text:
-        drawers.set_identity(memory, text)
-    return bool(text)

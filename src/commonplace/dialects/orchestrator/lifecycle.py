@@ -56,7 +56,7 @@ def run(memory: Commonplace, now: datetime | None = None) -> Report:
     """One round, at most once a day for a space; the rest of the day it does nothing."""
     at = now or datetime.now(UTC)
     today = f"{at:%Y-%m-%d}"
-    with memory.unit("palace upkeep", UPKEEP):
+    with records.holding(memory, "palace upkeep", UPKEEP):
         last = records.find(memory, LAST)
         if last is not None and last.attrs["day"] >= today:
             return Report()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from commonplace.dialects.contract import Call
+from commonplace.dialects.contract import Call, as_json
 from commonplace.dialects.orchestrator import layers, records, runtimes, workspaces
+from commonplace.dialects.orchestrator.answering import Unsuccessful
 from commonplace.errors import CommonplaceError, Conflict, InvalidInput, NotFound
 from commonplace.text.prose import neutral
 
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from commonplace.engine.model import Memory
 
 KIND = "agent_message"
-RUNNING = "running"
+RUNNING, COMPLETED, FAILED = "running", "completed", "failed"
 DEPTH = 3
 RESPONSE_BYTES = 32_768
 TRUNCATED = "\n[truncated]"
@@ -28,25 +30,32 @@ FORGOTTEN_AFTER = timedelta(minutes=30)  # one that still runs then was cut off 
 
 
 def send(call: Call, slug: str, message: str, conversation: str) -> dict[str, Any]:
-    """Have an agent answer a message; the answer is stored."""
+    """Have an agent answer a message; the answer is stored.
+
+    A call that is made again under its key, because the first was cut off, goes on with the message
+    of the first: what the agent did already is not done again.
+    """
     runtime = runtimes.of(call.memory.library)
     if runtime is None:
         raise InvalidInput("agent messaging not configured on this server")
     agent = _addressed(call, slug)
-    record = _begun(call, agent, message, conversation)
+    key = _key(call, slug, message, conversation)
+    record = _begun(call, agent, message, conversation, key)
+    answer: dict[str, Any] = {"agent_slug": agent.slug, "message_id": record.id}
+    if record.attrs["status"] == COMPLETED:
+        return {**answer, "success": True, "response": record.attrs["response"]}
     ask = runtimes.Ask(
         agent=agent, prompt=prompted(call.memory, message, conversation),
         space=call.caller.space, user=call.caller.user, seconds=SECONDS,
-        conversation_id=conversation,
+        conversation_id=conversation, key=key,
     )  # fmt: skip
     begun = time.monotonic()
-    answer: dict[str, Any] = {"agent_slug": agent.slug, "message_id": record.id}
     try:
         response = runtime.converse(ask)
     except CommonplaceError as error:
-        _ended(call.memory, record, begun, status="failed", error=error.message)
-        return {**answer, "error": error.message}
-    _ended(call.memory, record, begun, status="completed", response=capped(response))
+        _ended(call.memory, record, begun, status=FAILED, error=error.message)
+        raise Unsuccessful(error.message, **answer) from error
+    _ended(call.memory, record, begun, status=COMPLETED, response=capped(response))
     return {**answer, "success": True, "response": response}
 
 
@@ -61,10 +70,26 @@ def _addressed(call: Call, slug: str) -> Agent:
     return agent
 
 
-def _begun(call: Call, agent: Agent, message: str, conversation: str) -> Memory:
+def _key(call: Call, *said: str) -> str:
+    """What the message is known by when it is sent again; empty if it cannot be known."""
+    given = call.circumstances.idempotency_key
+    if not given:
+        return ""
+    return "message:" + hashlib.sha256(
+        as_json([call.caller.credential, given, *said]).encode()
+    ).hexdigest()  # fmt: skip
+
+
+def _begun(call: Call, agent: Agent, message: str, conversation: str, key: str) -> Memory:
     """The message's record, committed before the agent runs, so that those it asks see it."""
     memory = call.memory
-    with memory.unit("send message to agent"):
+    with records.holding(memory, "send message to agent"):
+        there = records.find(memory, key, KIND) if key else None
+        if there is not None and there.attrs["status"] == FAILED:
+            again = {**there.attrs, "status": RUNNING, "error": ""}
+            return memory.revise(there.id, attrs=again, tags=(RUNNING,))
+        if there is not None:
+            return there
         depth = 1 + max(_depths(memory, conversation), default=-1)
         if depth >= DEPTH:
             raise Conflict(
@@ -75,7 +100,7 @@ def _begun(call: Call, agent: Agent, message: str, conversation: str) -> Memory:
             "to_agent_slug": agent.slug, "to_agent_id": agent.id, "request": message,
             "status": RUNNING, "depth": depth, "response": "", "error": "", "duration_ms": 0,
         }  # fmt: skip
-        return records.add(memory, KIND, None, f"message to {agent.slug}", attrs, RUNNING)
+        return records.add(memory, KIND, key or None, f"message to {agent.slug}", attrs, RUNNING)
 
 
 def _depths(memory: Commonplace, conversation: str) -> list[int]:

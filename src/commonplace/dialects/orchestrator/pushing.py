@@ -1,14 +1,15 @@
 """Notifications to a person's devices: Web Push to browsers that registered, and ntfy.
 
-What a browser registers is an address that we then send to, so it must be a public one over https.
+What a browser registers is an address that we then send to, so it must be a public one over https;
+the name in it is looked up once, and what is sent goes to the address that was found and checked.
 """
 
 from __future__ import annotations
 
-import ipaddress
+import asyncio
+import hashlib
 import json
 import logging
-import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -17,17 +18,20 @@ from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 from commonplace.dialects.orchestrator import records
-from commonplace.errors import InvalidInput
+from commonplace.dialects.orchestrator.answering import Unsuccessful
+from commonplace.errors import CommonplaceError, Conflict, InvalidInput
 
 if TYPE_CHECKING:
     from commonplace.engine.commonplace import Commonplace
     from commonplace.engine.library import Library
     from commonplace.engine.model import Memory
+    from commonplace.platform.fetching import Fetcher
 
-KIND = "push_subscription"
+KIND, SENDING = "push_subscription", "push_notification"
 SECONDS = 10.0
 LIVES_SECONDS = 86_400
 PAYLOAD_BYTES = 3_900  # what fits into the 4,096 of an encrypted record
+ANSWER_BYTES = 65_536
 MOST_SUBSCRIPTIONS = 20
 NOT_CONFIGURED = "push notifications not configured on this server"
 NO_DEVICE = "no device is registered: open the app and allow notifications"
@@ -46,6 +50,8 @@ class Pusher:
     ntfy_token: str = ""
     local: bool = False
     """Whether a browser may register an address that is not public; for trying it out."""
+    fetcher: Fetcher | None = None
+    """What reaches the addresses of browsers; the usual one if not given."""
 
     def __repr__(self) -> str:
         return f"Pusher(web push: {bool(self.vapid_key)}, ntfy: {bool(self.ntfy_url)})"
@@ -124,28 +130,34 @@ def forget(memory: Commonplace, user: str, endpoint: str) -> bool:
 
 
 def check_address(endpoint: str, *, local: bool) -> None:
-    """Refuse an address that is not a public one over https."""
-    parts = urlsplit(endpoint)
-    if parts.scheme != "https" and not (local and parts.scheme == "http"):
-        raise InvalidInput("endpoint must be an https address", field="endpoint")
-    if not parts.hostname or parts.username or len(endpoint) > 2_000:
-        raise InvalidInput("endpoint must be an address of a push service", field="endpoint")
-    if local:
+    """Refuse an address that is not a public one over https; names are looked up when sending."""
+    from commonplace.platform import fetching
+
+    if local and endpoint.startswith("http://"):
         return
+    if not endpoint.startswith("https://"):
+        raise InvalidInput("endpoint must be an https address", field="endpoint")
     try:
-        found = socket.getaddrinfo(parts.hostname, parts.port or 443, type=socket.SOCK_STREAM)
-    except (OSError, ValueError):
-        raise InvalidInput("endpoint has no address", field="endpoint") from None
-    for *_, where in found:
-        if not ipaddress.ip_address(str(where[0]).split("%")[0]).is_global:
-            raise InvalidInput("endpoint must be a public address", field="endpoint")
+        target = fetching.parse_target(endpoint)
+    except fetching.FetchRefused:
+        raise InvalidInput("endpoint must be an address of a push service", field="endpoint") from (
+            None
+        )
+    if target.address is not None and not fetching.is_public(target.address):
+        raise InvalidInput("endpoint must be a public address", field="endpoint")
 
 
 # Sending
 
 
-def send(memory: Commonplace, user: str, title: str, message: str) -> tuple[bool, str]:
-    """(whether it reached a service, what to say). Holds no lock while it sends."""
+def send(
+    memory: Commonplace, user: str, title: str, message: str, key: str = ""
+) -> tuple[bool, str]:
+    """(whether it reached a service, what to say). Holds no lock while it sends.
+
+    Under a key it is sent once at most: whoever was cut off while sending cannot know whether it
+    arrived, and a person is not told the same thing twice.
+    """
     pusher = of(memory.library)
     if pusher is None:
         raise InvalidInput(NOT_CONFIGURED)
@@ -155,11 +167,26 @@ def send(memory: Commonplace, user: str, title: str, message: str) -> tuple[bool
     browsers = subscriptions(memory, user) if pusher.vapid_key else []
     if not browsers and not pusher.ntfy_url:
         return False, NO_DEVICE
+    sending = _begun(memory, key) if key else None
     sent = sum(_to_browser(memory, pusher, record, payload) for record in browsers)
     sent += bool(pusher.ntfy_url) and _to_ntfy(pusher, title, message)
     if not sent:
-        return False, "no push service accepted the notification"
+        if sending is not None:
+            records.change(memory, sending, status="failed")
+        raise Unsuccessful("no push service accepted the notification")
     return True, f"notification sent to {sent} device{'s' if sent > 1 else ''}"
+
+
+def _begun(memory: Commonplace, key: str) -> Memory:
+    """The note that a notification is on its way; one that is there already is not sent again."""
+    ref = f"push:{hashlib.sha256(key.encode()).hexdigest()}"
+    with records.holding(memory, "send push notification"):
+        there = records.find(memory, ref, SENDING)
+        if there is None:
+            return records.add(memory, SENDING, ref, "a notification", {"status": "sending"})
+        if there.attrs["status"] == "failed":
+            return records.change(memory, there, status="sending")
+    raise Conflict("the notification was on its way when it was cut off, and is not sent twice")
 
 
 def _to_browser(memory: Commonplace, pusher: Pusher, record: Memory, payload: bytes) -> bool:
@@ -169,7 +196,6 @@ def _to_browser(memory: Commonplace, pusher: Pusher, record: Memory, payload: by
 
     endpoint = record.attrs["endpoint"]
     try:
-        check_address(endpoint, local=pusher.local)  # it may lead elsewhere by now
         subscription = {"endpoint": endpoint, "keys": dict(record.attrs["keys"])}
         encrypted = WebPusher(subscription).encode(payload, content_encoding="aes128gcm")
         parts = urlsplit(endpoint)
@@ -181,13 +207,28 @@ def _to_browser(memory: Commonplace, pusher: Pusher, record: Memory, payload: by
             "content-type": "application/octet-stream",
             "ttl": str(LIVES_SECONDS),
         }
-        answer = httpx.post(endpoint, content=encrypted["body"], headers=headers, timeout=SECONDS)
-    except (httpx.HTTPError, InvalidInput, ValueError) as error:
+        status = _post(pusher, endpoint, encrypted["body"], headers)
+    except (CommonplaceError, httpx.HTTPError, ValueError) as error:
         log.warning("a notification was not sent", extra={"why": type(error).__name__})
         return False
-    if answer.status_code in GONE:
+    if status in GONE:
         records.change(memory, record, gone=True)
-    return answer.is_success
+    return 200 <= status < 300
+
+
+def _post(pusher: Pusher, endpoint: str, body: bytes, headers: Mapping[str, str]) -> int:
+    """The status that a push service answers with."""
+    import httpx
+
+    from commonplace.platform.fetching import Fetcher
+
+    if pusher.local and endpoint.startswith("http://"):
+        return httpx.post(endpoint, content=body, headers=headers, timeout=SECONDS).status_code
+    sending = (pusher.fetcher or Fetcher()).fetch(
+        endpoint, method="POST", headers=headers, content=body, most_bytes=ANSWER_BYTES,
+        seconds=SECONDS, redirects=0,
+    )  # fmt: skip
+    return asyncio.run(sending).status
 
 
 def _to_ntfy(pusher: Pusher, title: str, message: str) -> bool:

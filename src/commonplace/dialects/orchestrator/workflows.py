@@ -11,7 +11,7 @@ import json
 import logging
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -185,23 +185,28 @@ def status(memory: Commonplace, identity: str) -> dict[str, Any]:
 
 def approve(memory: Commonplace, identity: str) -> None:
     """Let an execution go on that waits for a person."""
-    execution = executed(memory, identity)
-    step = _record(memory, execution.id, execution.attrs["current_step"])
-    if step is None or step.attrs["status"] != "waiting_approval":
-        raise Conflict("the execution does not wait for approval")
-    records.change(memory, step, status="approved")
-    turn = execution.attrs["turn"] + 1
-    records.change(memory, execution, turn=turn)
-    durable.ask(memory.library.path, memory.name, execution.id, turn)
+    with records.holding(memory, "approve workflow"):
+        execution = executed(memory, identity)
+        step = _record(memory, execution.id, execution.attrs["current_step"])
+        over = execution.attrs["status"] in OVER
+        if over or step is None or step.attrs["status"] != "waiting_approval":
+            raise Conflict("the execution does not wait for approval")
+        waited = (datetime.now(UTC) - step.updated_at).total_seconds()
+        records.change(memory, step, status="approved")
+        turn = execution.attrs["turn"] + 1
+        waited += execution.attrs.get("waited", 0.0)  # a person's time is not the execution's
+        records.change(memory, execution, turn=turn, waited=waited)
+        durable.ask(memory.library.path, memory.name, execution.id, turn)
 
 
 def cancel(memory: Commonplace, identity: str) -> None:
     """End an execution: the step that runs is the last, and what it gives is not kept."""
-    execution = executed(memory, identity)
-    if execution.attrs["status"] in OVER:
-        raise Conflict(f"the execution is {execution.attrs['status']} already")
-    records.change(memory, execution, status="cancelled", error="cancelled")
-    memory.events.record("workflow.cancelled", execution.id)
+    with records.holding(memory, "cancel workflow"):
+        execution = executed(memory, identity)
+        if execution.attrs["status"] in OVER:
+            raise Conflict(f"the execution is {execution.attrs['status']} already")
+        records.change(memory, execution, status="cancelled", error="cancelled")
+        memory.events.record("workflow.cancelled", execution.id)
 
 
 def filled(template: str, context: Mapping[str, str]) -> str:
@@ -236,7 +241,7 @@ class Executions:
     def step(self, space: str, identity: str, index: int) -> bool:
         """Take a step, unless it is over; whether to go on."""
         memory = self._memory(space)
-        with memory.unit("workflow step"):
+        with records.holding(memory, "workflow step"):
             execution = executed(memory, identity)
             if execution.attrs["status"] in OVER:
                 return False
@@ -286,7 +291,7 @@ class Executions:
         while attempt < tries:
             attempt += 1  # noted once it failed: one that a crash cut off is no try
             try:
-                output = self._ask(memory, execution, step, record.attrs["step_index"], attempt)
+                output = self._ask(memory, execution, step, record.attrs["step_index"])
             except CommonplaceError as failed:
                 error = failed.message
                 record = records.change(memory, record, attempts=attempt, error=error)
@@ -295,18 +300,14 @@ class Executions:
         return self._over(memory, execution, record, begun, attempt, "", error or "no try was left")
 
     def _ask(
-        self,
-        memory: Commonplace,
-        execution: Memory,
-        step: Mapping[str, Any],
-        index: int,
-        attempt: int,
+        self, memory: Commonplace, execution: Memory, step: Mapping[str, Any], index: int
     ) -> str:
         runtime: Runtime | None = runtimes.of(self._library)
         if runtime is None:
             raise InvalidInput("runtime client not configured")
         started = datetime.fromisoformat(execution.attrs["started_at"])
         left = (started + LONGEST - datetime.now(UTC)).total_seconds()
+        left += execution.attrs.get("waited", 0.0)
         if left <= 0:
             raise InvalidInput("the execution took longer than 30 minutes")
         return runtime.converse(
@@ -317,7 +318,7 @@ class Executions:
                 user=execution.attrs["user"],
                 seconds=min(float(step["timeout_secs"]), left),
                 conversation_id=execution.attrs["conversation_id"],
-                key=f"workflow:{execution.id}:step:{index}:{attempt}",
+                key=f"workflow:{execution.id}:step:{index}",  # one for all tries
             )
         )
 
@@ -334,7 +335,7 @@ class Executions:
         """Store what a step gave together with the fact that it is over; whether to go on."""
         index = record.attrs["step_index"]
         step = before.attrs["steps"][index]
-        with memory.unit("workflow step"):
+        with records.holding(memory, "workflow step"):
             execution = executed(memory, before.id)
             if execution.attrs["status"] in OVER:
                 return False
@@ -356,10 +357,41 @@ class Executions:
             memory.events.record("workflow.step.completed", execution.id, {**told, "error": error})
         return True
 
+    def failed(self, space: str, identity: str) -> None:
+        """End an execution that cannot go on for a fault of this server."""
+        memory = self._memory(space)
+        with records.holding(memory, "workflow end"):
+            execution = executed(memory, identity)
+            if execution.attrs["status"] not in OVER:
+                why = "the server could not go on with it; its log says why"
+                records.change(memory, execution, status="failed", error=why)
+                memory.events.record("workflow.failed", identity, {"error": why})
+
+    def unfinished(self, given_up: Callable[[], bool]) -> Iterator[tuple[str, str, int]]:
+        """Executions that are not over and do not wait for a person."""
+        for space in self._library.spaces():
+            if given_up():
+                return
+            memory = self._memory(space)
+            try:
+                counted = memory.tally("status", kinds=[EXECUTION], states=[records.STATE])
+                if all(status in OVER for (status,) in counted):
+                    continue  # found out without loading the space's index
+                for execution in records.listing(memory, EXECUTION):
+                    if execution.attrs["status"] in OVER:
+                        continue
+                    step = _record(memory, execution.id, execution.attrs["current_step"])
+                    if step is None or step.attrs["status"] != "waiting_approval":
+                        yield space, execution.id, execution.attrs["turn"]
+            except CommonplaceError as error:
+                if given_up():
+                    return
+                log.warning("a space was not looked at for workflows", extra={"why": error.code})
+
     def end(self, space: str, identity: str) -> None:
         """Complete an execution whose steps are all over; one that waits, goes on waiting."""
         memory = self._memory(space)
-        with memory.unit("workflow end"):
+        with records.holding(memory, "workflow end"):
             execution = executed(memory, identity)
             attrs = execution.attrs
             if attrs["status"] not in OVER and attrs["current_step"] >= len(attrs["steps"]):

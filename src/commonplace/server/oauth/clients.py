@@ -21,8 +21,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from commonplace.platform.fetching import Fetched, Fetcher, FetchRefused, parse_target
 from commonplace.server.credentials import SECOND, token_digest
-from commonplace.server.fetching import Fetched, Fetcher, FetchRefused, parse_target
 from commonplace.server.oauth.errors import OAuthError, PageError
 from commonplace.server.oauth.metadata import AUTH_METHODS, GRANT_TYPES
 from commonplace.server.oauth.redirects import BadRedirect, parse_redirect

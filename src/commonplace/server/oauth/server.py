@@ -22,9 +22,9 @@ from anyio import CancelScope, CapacityLimiter, to_thread
 from commonplace.dialects.contract import as_json
 from commonplace.engine import audit
 from commonplace.errors import NotFound
+from commonplace.platform.fetching import Fetcher
 from commonplace.server.accounts import Account, Accounts
 from commonplace.server.credentials import Credentials
-from commonplace.server.fetching import Fetcher
 from commonplace.server.oauth import forms, metadata
 from commonplace.server.oauth.clients import (
     Client,

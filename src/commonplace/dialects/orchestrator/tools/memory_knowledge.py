@@ -8,9 +8,10 @@ from typing import Annotated, Any
 from commonplace.dialects.contract import Call
 from commonplace.dialects.orchestrator import drawers
 from commonplace.dialects.orchestrator.answering import Answer, tool
+from commonplace.engine import checks
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.facts import Role, key
-from commonplace.engine.model import Fact
+from commonplace.engine.model import Fact, moment
 from commonplace.errors import InvalidInput, NotFound
 
 MOST_FACTS = 500
@@ -62,10 +63,17 @@ def about(
     role = _ROLES.get(direction)
     if role is None:
         raise InvalidInput("direction must be outgoing, incoming or both")
-    facts = memory.facts.query(entity, role=role, true_at=as_of or None, limit=MOST_FACTS)
+    at = checks.when(as_of or None, "as_of")
+    facts = memory.facts.query(
+        entity, role=role, true_at=None if at is None else moment(at), limit=MOST_FACTS
+    )
     name = key(entity)
+
+    def is_subject(fact: Fact) -> bool:
+        return fact.subject == entity or key(fact.subject) == name
+
     return [
-        shown(fact, "outgoing" if role != "object" and key(fact.subject) == name else "incoming")
+        shown(fact, "outgoing" if role != "object" and is_subject(fact) else "incoming")
         for fact in facts
     ]
 
