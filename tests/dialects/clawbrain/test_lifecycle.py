@@ -309,7 +309,7 @@ def test_the_engine_locates_in_title_tags_and_text(memory: Commonplace) -> None:
     found, total = memory.locate(["HARBOUR"], lambda one: one.credit)
 
     assert total == 3
-    assert {one.places for _, one in found} == {("title",), ("tag",), ("text",)}
+    assert {places for _, places in found} == {("title",), ("tag",), ("text",)}
     assert memory.locate([], lambda one: one.credit) == ([], 0)
     with memory.unit("open"):
         memory.remember("A new harbour.")
