@@ -213,39 +213,48 @@ def test_a_document_survives_its_file(content: str, tags: list[str], pinned: boo
 
 CHILD = textwrap.dedent(
     """
-    import os, signal, sys
+    import json, os, signal, sys
     from pathlib import Path
     sys.path.insert(0, {tests!r})
     from clawbrain.brain import opened
     from commonplace.dialects.clawbrain.directory import Directory
     from commonplace.engine import files
 
-    place, at = sys.argv[2], int(sys.argv[3])
-    steps = [0]
+    def die(root, place, at):
+        steps = [0]
 
-    def dying(real):
-        def step(*arguments, **named):
-            steps[0] += 1
-            if steps[0] == at:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return real(*arguments, **named)
-        return step
+        def dying(real):
+            def step(*arguments, **named):
+                steps[0] += 1
+                if steps[0] == at:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return real(*arguments, **named)
+            return step
 
-    root = Path(sys.argv[1])
-    with opened(root / "data", root / "files") as brain:
-        if place == "os":
-            for name in ("fsync", "rename", "unlink"):
-                setattr(os, name, dying(getattr(os, name)))
-        else:
-            files.note = dying(files.note)
-        for number in range(3):
-            identity = brain.store(f"n{{number}}", f"First {{number}}.")
-            print("stored", number, flush=True)
-            brain.call("memory_update", id=identity, content=f"Second {{number}}.")
-            print("updated", number, flush=True)
-        brain.call("memory_delete", id="entity-people-n0")
-        print("deleted 0", flush=True)
-        brain.memory.revise("entity-people-n1", title="n1", credit=0.4)
+        said = open(root / "said", "w")
+        with opened(root / "data", root / "files") as brain:
+            if place == "os":
+                for name in ("fsync", "rename", "unlink"):
+                    setattr(os, name, dying(getattr(os, name)))
+            else:
+                files.note = dying(files.note)
+            for number in range(3):
+                identity = brain.store(f"n{{number}}", f"First {{number}}.")
+                print("stored", number, file=said, flush=True)
+                brain.call("memory_update", id=identity, content=f"Second {{number}}.")
+                print("updated", number, file=said, flush=True)
+            brain.call("memory_delete", id="entity-people-n0")
+            print("deleted 0", file=said, flush=True)
+            brain.memory.revise("entity-people-n1", title="n1", credit=0.4)
+
+    for name, place, at in json.loads(sys.argv[2]):
+        root = Path(sys.argv[1], name)
+        root.mkdir()
+        child = os.fork()  # each is a process of its own, and none imports everything again
+        if not child:
+            die(root, place, at)
+            os._exit(0)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
     """
 )
 
@@ -254,20 +263,14 @@ def test_a_process_killed_anywhere_loses_nothing_that_it_acknowledged(tmp_path: 
     script = tmp_path / "child.py"
     script.write_text(CHILD.format(tests=str(Path(__file__).parents[1])))
     moments = [("os", n) for n in (1, 2, 3, 4, 6, 9, 13, 18, 24)] + [("note", n) for n in (1, 2, 5)]
-    died = 0
-    running = {}
-    for place, at in moments:
-        root = tmp_path / f"{place}-{at}"
-        running[root] = subprocess.Popen(
-            [sys.executable, script, root, place, str(at)], stdout=subprocess.PIPE, text=True
-        )
-        if len(running) == 3 or (place, at) == moments[-1]:
-            for where, child in running.items():
-                said, _ = child.communicate(timeout=60)
-                died += child.returncode == -signal.SIGKILL
-                check_after_a_kill(where, said.split("\n"))
-            running.clear()
-    assert died == len(moments)
+    named = [(f"{place}-{at}", place, at) for place, at in moments]
+    ran = subprocess.run(
+        [sys.executable, script, tmp_path, json.dumps(named)],
+        capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+    assert ran.stdout.split() == [str(-signal.SIGKILL)] * len(moments)
+    for name, _, _ in named:
+        check_after_a_kill(tmp_path / name, (tmp_path / name / "said").read_text().split("\n"))
 
 
 def check_after_a_kill(root: Path, said: list[str]) -> None:
