@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from commonplace.dialects.clawbrain import briefing, lifecycle, places, strategy
+from commonplace.dialects.clawbrain import briefing, commits, lifecycle, places, strategy
 from commonplace.dialects.clawbrain.directory import OWN, Directory
 from commonplace.dialects.clawbrain.mirror import EDITOR, Mirror
 from commonplace.dialects.contract import Call, Setting
@@ -47,7 +47,7 @@ class Kept:
         self._rows = Watch(memory.library.file(memory.name))
         self._version: object = None
         self._folders: object = None
-        self._logged = 0.0
+        self._tended: float | None = None
         self.stale = False
         """Whether MEMORY.md is to be written anew."""
 
@@ -67,6 +67,7 @@ class Kept:
             if lease is None:
                 return False
             try:
+                commits.commit(self.directory.path, strategy.read(self.directory), "start")
                 self.mirror.start()
                 self._refresh()
             except BaseException:
@@ -81,13 +82,14 @@ class Kept:
         strategy.apply(self.memory, chosen)
         lifecycle.note_decay(self.memory)
         briefing.write(self.memory, self.directory, chosen)
-        self._logged = time.monotonic()
         self._folders = self._folder_times()
 
     def release(self) -> None:
         """Let another process keep it."""
         with self._turn, self.mirror.lock:
             if self._lease is not None:
+                with contextlib.suppress(OSError):
+                    commits.commit(self.directory.path, strategy.read(self.directory), "end")
                 os.close(self._lease)
                 self._lease = None
         self._rows.close()
@@ -153,9 +155,20 @@ class Kept:
         if version != self._version:
             self._version = version  # of before: what is committed meanwhile is seen next time
             self.mirror.push()
-        if time.monotonic() - self._logged > HOUR:
-            self._logged = time.monotonic()
-            lifecycle.note_decay(self.memory)
+        if self._tended is None or time.monotonic() - self._tended > HOUR:
+            self._tended = time.monotonic()
+            self.tend()
+
+    def tend(self) -> None:
+        """What is due once in a while: a note of the day's decay, and compaction if asked for."""
+        lifecycle.note_decay(self.memory)
+        chosen = strategy.read(self.directory)
+        if not chosen.automatic_compaction:
+            return
+        done = lifecycle.compact_what_is_due(self.memory, chosen, self.mirror.taken())
+        if done is not None:
+            self.mirror.push()
+            briefing.write(self.memory, self.directory, chosen)
 
     def watched(self) -> list[str]:
         """The folders to watch; nothing outside is ever among them."""
@@ -253,6 +266,7 @@ class Keeper:
         """Watch until there are other folders to watch."""
         from watchfiles import watch
 
+        logging.getLogger("watchfiles").setLevel(logging.WARNING)  # it tells of every change
         for changes in watch(
             *folders, recursive=False, watch_filter=None, stop_event=self._stop, debounce=60,
             step=15, rust_timeout=int(TICK_SECONDS * 1000), yield_on_timeout=True,
