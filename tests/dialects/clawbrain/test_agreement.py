@@ -363,24 +363,23 @@ def test_many_threads_store_and_every_file_is_there(brain: Brain) -> None:
     assert disagreements(brain) == []
 
 
-def saved_while_tools_write(brain: Brain, seconds: float) -> tuple[set[str], set[str]]:
+def saved_while_tools_write(brain: Brain, name: str, saves: int) -> tuple[set[str], set[str]]:
     """(what an editor saved in the midst of updates, all that is or was in any row)."""
-    brain.store("a", "Start.")
-    path, over = brain.file("entities/people/a.md"), threading.Event()
+    identity = brain.store(name, "Start.")
+    path, over = brain.file(f"entities/people/{name}.md"), threading.Event()
     saved: set[str] = set()
 
     def update() -> None:
         number = 0
         while not over.is_set():
             number += 1
-            brain.call("memory_update", id="entity-people-a", content=f"Tool {number}.")
+            brain.call("memory_update", id=identity, content=f"Tool {number}.")
 
     thread = threading.Thread(target=update)
     thread.start()
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
+    while len(saved) < saves:
         document = documents.parse(path.read_bytes())
-        text = f"Person {len(saved)}."
+        text = f"Person {name} {len(saved)}."
         beside = path.with_name(".saving")
         beside.write_bytes(replace(document, content=text).render())
         beside.replace(path)
@@ -396,9 +395,8 @@ def saved_while_tools_write(brain: Brain, seconds: float) -> tuple[set[str], set
 
 
 def test_nothing_that_a_person_saves_while_tools_write_is_lost(brain: Brain) -> None:
-    saved, kept = saved_while_tools_write(brain, 2.0)
+    saved, kept = saved_while_tools_write(brain, "a", 25)
 
-    assert len(saved) > 5
     assert saved <= kept
     assert disagreements(brain) == []
 
@@ -411,8 +409,11 @@ def test_a_write_over_what_was_just_saved_is_detected(
         return self.write(path, data), ""
 
     monkeypatch.setattr(Directory, "swap", overwrite)
-    saved, kept = saved_while_tools_write(brain, 2.0)
-    assert not saved <= kept
+    for name in "abcdefghij":
+        saved, kept = saved_while_tools_write(brain, name, 10)
+        if not saved <= kept:
+            return
+    pytest.fail("of a hundred texts that somebody saved, none was lost")
 
 
 def test_a_file_that_cannot_be_written_is_told_and_written_later(brain: Brain) -> None:

@@ -6,8 +6,10 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import watchfiles
 
 from commonplace.dialects.clawbrain import documents
 from commonplace.engine.commonplace import drafts_of
@@ -55,6 +57,26 @@ def test_an_edit_is_taken_over_while_nobody_calls(brain: Brain) -> None:
     brain.file(ALICE).write_text(brain.file(ALICE).read_text().replace("bakes", "reads"))
 
     wait_until(lambda: brain.memory.get(ID, count=False).text == "She reads.")
+
+
+def test_an_edit_that_was_made_before_its_folder_was_watched_is_taken_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    edited: list[Path] = []
+    watch = watchfiles.watch
+
+    def late(*folders: str, **options: Any) -> Iterator[Any]:
+        path = tmp_path / "memory" / ALICE
+        if str(path.parent) in folders and not edited:
+            path.write_text(path.read_text().replace("bakes", "reads"))
+            edited.append(path)
+        return watch(*folders, **options)
+
+    monkeypatch.setattr(watchfiles, "watch", late)
+    with opened(tmp_path / "data", tmp_path / "memory") as brain:
+        brain.store(content="She bakes.")
+        wait_until(lambda: brain.memory.get(ID, count=False).text == "She reads.")
+    assert edited
 
 
 def test_a_file_that_is_added_is_a_memory(brain: Brain) -> None:

@@ -143,12 +143,13 @@ class Kept:
                 )
             time.sleep(0.02)
 
-    def tick(self, touched: set[str]) -> None:
+    def tick(self, touched: set[str], *, afresh: bool = False) -> None:
         """What a watching thread does: take over edits, write what other processes changed."""
         if not self.hold():
             return
         own = os.fspath(self.directory.path)
-        if any(path.startswith(own) and f"/{OWN}/" not in path for path in touched):
+        aside = f"{os.sep}{OWN}{os.sep}"
+        if afresh or any(path.startswith(own) and aside not in path for path in touched):
             self.mirror.sync()
             strategy.apply(self.memory, strategy.read(self.directory))
         version = self._rows.version()
@@ -267,6 +268,7 @@ class Keeper:
         from watchfiles import watch
 
         logging.getLogger("watchfiles").setLevel(logging.WARNING)  # it tells of every change
+        afresh = True  # what was done before these folders were watched, nobody reports
         for changes in watch(
             *folders, recursive=False, watch_filter=None, stop_event=self._stop, debounce=60,
             step=15, rust_timeout=int(TICK_SECONDS * 1000), yield_on_timeout=True,
@@ -274,7 +276,8 @@ class Keeper:
         ):  # fmt: skip
             touched = {path for _, path in changes}
             for kept in list(self._kept.values()):
-                self._tick(kept, touched)
+                self._tick(kept, touched, afresh=afresh)
+            afresh = False
             if self._again.is_set() or self._folders() != folders:
                 return
 
@@ -291,9 +294,9 @@ class Keeper:
                 if path.name in spaces and not self._stop.is_set():
                     self._tick(self.at(path.name), set())
 
-    def _tick(self, kept: Kept, touched: set[str]) -> None:
+    def _tick(self, kept: Kept, touched: set[str], *, afresh: bool = False) -> None:
         try:
-            kept.tick(touched)
+            kept.tick(touched, afresh=afresh)
         except (CommonplaceError, OSError) as error:
             log.warning("files could not be compared", extra={"why": str(error)})
 
