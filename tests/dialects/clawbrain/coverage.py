@@ -8,6 +8,7 @@ _C = "tests/dialects/clawbrain/test_credit.py::"
 _L = "tests/dialects/clawbrain/test_lifecycle.py::"
 _A = "tests/dialects/clawbrain/test_agreement.py::"
 _W = "tests/dialects/clawbrain/test_wire.py::"
+_S = "tests/dialects/clawbrain/test_systems.py::"
 _U = "tests/dialects/clawbrain/test_upkeep.py::"
 
 ROWS: list[tuple[str, str, str]] = [
@@ -91,6 +92,8 @@ ROWS: list[tuple[str, str, str]] = [
     ("Files", "An edit saved in the midst of a write", _A + "test_nothing_that_a_person_saves_while_tools_write_is_lost"),
     ("Files", "Two processes, one lease", _A + "test_two_processes_share_a_directory_and_one_keeps_it"),
     ("Files", "A file that cannot be written is told", _A + "test_a_file_that_cannot_be_written_is_told_and_written_later"),
+    ("Files", "Names that no system minds", _S + "test_a_name_that_is_a_device_on_windows_is_refused"),
+    ("Files", "A system whose folders cannot be opened", _S + "test_a_system_like_windows_keeps_files_too"),
     ("Others", "Memories of other kinds in this shape", _T + "test_memories_of_other_dialects_are_found_and_read_but_not_changed"),
     ("Others", "What they do shows in the files", _F + "test_what_others_do_to_the_memory_shows_in_the_files"),
 ]  # fmt: skip

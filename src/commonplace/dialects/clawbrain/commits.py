@@ -23,8 +23,9 @@ NOT_CONTENT = (
 """The directory's id and lease, which are never those of a copy, and what is being written."""
 SECONDS = 30.0
 _PLAIN = (
-    "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "commit.gpgSign=false",
-    "-c", "gc.auto=0", "-c", "user.name=Commonplace", "-c", "user.email=commonplace@localhost",
+    "-c", f"core.hooksPath={os.devnull}", "-c", "core.fsmonitor=false",
+    "-c", "commit.gpgSign=false", "-c", "gc.auto=0",
+    "-c", "user.name=Commonplace", "-c", "user.email=commonplace@localhost",
 )  # fmt: skip
 
 log = logging.getLogger(__name__)
