@@ -17,7 +17,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from commonplace.dialects.clawbrain import briefing, commits, lifecycle, places, strategy
-from commonplace.dialects.clawbrain.directory import OWN, Directory
+from commonplace.dialects.clawbrain.directory import OWN, Directory, Stat
 from commonplace.dialects.clawbrain.mirror import EDITOR, Mirror
 from commonplace.dialects.contract import Call, Setting
 from commonplace.engine.commonplace import Commonplace
@@ -29,6 +29,7 @@ SESSION = "local-session"
 SMALL = 1_000  # files that are looked at one by one before every call
 TICK_SECONDS = 0.1
 WAIT_SECONDS = 10.0
+SEEN_SECONDS = 3.0  # for the keeper to take over an edit; it needs about a tenth
 HOUR = 3600.0
 
 log = logging.getLogger(__name__)
@@ -48,6 +49,9 @@ class Kept:
         self._version: object = None
         self._folders: object = None
         self._tended: float | None = None
+        self._left: set[tuple[str, Stat | None]] = set()
+        """Files that the keeper left as they are, when this process does not keep them."""
+        self._is_large = False
         self.stale = False
         """Whether MEMORY.md is to be written anew."""
 
@@ -97,6 +101,7 @@ class Kept:
     def before(self, named: str | None) -> None:
         """See what a person did: everything in a small directory, in a large one what shows."""
         if not self.hold():
+            self._until_seen()
             return
         if self.mirror.files() <= SMALL:
             self.mirror.sync()
@@ -107,6 +112,37 @@ class Kept:
         elif named:
             with contextlib.suppress(places.OutOfPlace):
                 self.mirror.look(named)
+
+    def _until_seen(self) -> None:
+        """Wait until the process that keeps the files has taken over what a person did."""
+        until = time.monotonic() + SEEN_SECONDS
+        while True:
+            unlike = self._unlike_noted()
+            if unlike <= self._left:
+                self._left = unlike  # of what is as before nobody need wait again
+                return
+            if self.hold():
+                self.mirror.sync()
+                return
+            if time.monotonic() > until:
+                self._left = unlike
+                return
+            time.sleep(0.02)
+
+    def _unlike_noted(self) -> set[tuple[str, Stat | None]]:
+        """Files that are not as they were noted; none in a directory that is new, or large."""
+        root = self.directory.known_identity()
+        if not root or self._is_large:
+            return set()
+        files = self.directory.scan().files
+        self._is_large = len(files) > SMALL
+        known = {
+            file.path: Stat(file.size, file.mtime, file.inode)
+            for file in self.memory.files.known(root)
+            if file.path
+        }
+        changed = {(path, stat) for path, stat in files.items() if known.get(path) != stat}
+        return changed | {(path, None) for path in known if path not in files}
 
     def after(self, head: int) -> None:
         """Wait until the files of what changed since are on disk."""
