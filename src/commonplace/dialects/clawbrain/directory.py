@@ -253,7 +253,11 @@ class Directory:
         *folders, name = path.split("/")
         with self._folder(tuple(folders), create=True) as folder:
             beside, found = self._beside(folder, data)
-            folder.rename(beside, name)
+            try:
+                folder.rename(beside, name)
+            except OSError:
+                folder.unlink(beside)
+                raise
             folder.sync()
             return found
 

@@ -52,13 +52,15 @@ class Kept:
         self._left: set[tuple[str, Stat | None]] = set()
         """Files that the keeper left as they are, when this process does not keep them."""
         self._is_large = False
+        self._unwritten = ""
         self.stale = False
         """Whether MEMORY.md is to be written anew."""
 
     def left_alone(self) -> list[str]:
-        """The files that cannot be read as memories, and why."""
+        """The files that cannot be read as memories, or not be written, and why."""
         problems = sorted(self.mirror.problems.items())
-        return [f"Left alone '{path}': {why}" for path, (_, why) in problems]
+        unwritten = [self._unwritten] if self._unwritten else []
+        return [f"Left alone '{path}': {why}" for path, (_, why) in problems] + unwritten
 
     def hold(self) -> bool:
         """Whether this process keeps the directory; it does if nobody else did."""
@@ -85,8 +87,17 @@ class Kept:
         chosen = strategy.read(self.directory)
         strategy.apply(self.memory, chosen)
         lifecycle.note_decay(self.memory)
-        briefing.write(self.memory, self.directory, chosen)
+        self._brief(chosen)
         self._folders = self._folder_times()
+
+    def _brief(self, chosen: strategy.Strategy) -> None:
+        """Write MEMORY.md; if that cannot be done, the memories are no worse for it."""
+        try:
+            briefing.write(self.memory, self.directory, chosen)
+            self._unwritten = ""
+        except OSError as error:
+            self._unwritten = f"{briefing.FILE} could not be written: {error.strerror or error}."
+            log.warning("the briefing could not be written", extra={"why": self._unwritten})
 
     def release(self) -> None:
         """Let another process keep it."""
@@ -152,7 +163,7 @@ class Kept:
             self.mirror.push()
             if self.stale:
                 self.stale = False
-                briefing.write(self.memory, self.directory, strategy.read(self.directory))
+                self._brief(strategy.read(self.directory))
             self._folders = self._folder_times()
             for version, why in self.mirror.failures.values():
                 if version > head:
@@ -205,7 +216,7 @@ class Kept:
         done = lifecycle.compact_what_is_due(self.memory, chosen, self.mirror.taken())
         if done is not None:
             self.mirror.push()
-            briefing.write(self.memory, self.directory, chosen)
+            self._brief(chosen)
 
     def watched(self) -> list[str]:
         """The folders to watch; nothing outside is ever among them."""
