@@ -386,36 +386,53 @@ def clawbrain(plan: Plan) -> Section:
     say(f"substring search among {size:,}")
     library = Library(place, embedder=_embedder(corpus))
     memory = Commonplace(library=library)
-    words = {query: max(query.split(), key=len) for query in corpus.queries}
-    whole, single, engine = [], [], []
+    needles = _needles(corpus)
     for query in corpus.queries:  # once before, so that neither pays for loading
         memory.recall(query)
-        seek(memory, words[query], None, 5)
+    for each in needles.values():
+        seek(memory, each[0], None, 5)
+    engine: list[float] = []
+    taken: dict[str, list[float]] = {name: [] for name in needles}
     for _, query in itertools.product(range(plan.rounds), corpus.queries):
         engine.append(_timed(lambda: memory.recall(query, limit=5)))  # noqa: B023
-        whole.append(_timed(lambda: seek(memory, query, None, 5)))  # noqa: B023
-        single.append(_timed(lambda: seek(memory, words[query], None, 5)))  # noqa: B023
-    everything = [_timed(lambda: seek(memory, "th", None, 5)) for _ in range(5)]
+        for name, each in needles.items():
+            needle = each[len(taken[name]) % len(each)]
+            taken[name].append(_timed(lambda: seek(memory, needle, None, 5)))  # noqa: B023
     library.close()
     floor = statistics.median(engine)
     judged = size == 10_000
     rows = [
         Row(
             name=f"{size:,}, {name}, p50",
-            measured=milliseconds(statistics.median(taken)),
+            measured=milliseconds(statistics.median(each)),
             against=f"recall {milliseconds(floor)}",
-            ratio=statistics.median(taken) / floor,
-            target="≤ 2×" if judged and aimed else "",
-            ok=statistics.median(taken) / floor <= 2 if judged and aimed else None,
-            values={"p50": statistics.median(taken), "recall p50": floor},
+            ratio=statistics.median(each) / floor,
+            target="≤ 2×" if judged else "",
+            ok=statistics.median(each) / floor <= 2 if judged else None,
+            values={"p50": statistics.median(each), "recall p50": floor},
         )
-        for name, taken, aimed in (
-            ("a word", single, True),
-            ("several words", whole, True),
-            ("two letters that most memories hold", everything, False),
-        )
+        for name, each in taken.items()
     ]
     return Section("ClawBrain search", rows, ["the turn that a search writes is not measured"])
+
+
+def _needles(corpus: Corpus) -> dict[str, list[str]]:
+    """What is looked for, from the rare to what every memory holds."""
+    common = [word for word in corpora.FUNCTION_WORDS if len(word) > 1]
+    letters = sorted(
+        "abcdefghijklmnopqrstuvwxyz",
+        key=lambda letter: -sum(letter in text.lower() for text in corpus.texts),
+    )
+    return {
+        "a rare word": [max(query.split(), key=len) for query in corpus.queries],
+        "several rare words": list(corpus.queries),
+        "a word that most hold": common,
+        "several words that most hold": [
+            " ".join(each) for each in itertools.permutations(common, 3)
+        ],
+        "two words side by side": [" ".join(each) for each in itertools.permutations(common, 2)],
+        "a letter that all hold": letters[:5],
+    }
 
 
 def palace(plan: Plan) -> Section:

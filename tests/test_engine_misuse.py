@@ -119,7 +119,7 @@ def good(call: str, world: dict[str, str]) -> dict[str, Any]:
         "*identities": [world["archived" if method == "restore" else "two"]], "query": "tea",
         "needle": "tea", "*others": ["t"], "space": "elsewhere", "name": "unit",
         "*names": ["wing"], "kinds": ["note"], "numbers": [1], "moment": "2026-01-01",
-        "needles": ["tea"], "score": lambda located: 1.0,
+        "needles": ["tea"], "score": lambda located: located.credit,
     }  # fmt: skip
 
 

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from commonplace.engine.census import Census
-    from commonplace.engine.locating import Located
+    from commonplace.engine.locating import Doubles, Located, Place
     from commonplace.engine.recall import Hits, SessionHit, Weighting
 
 _ALL = Filters()
@@ -318,13 +318,16 @@ class Commonplace:
     def locate(
         self,
         needles: Sequence[str],
-        score: Callable[[Located], float],
+        score: Callable[[Located], Doubles],
         *,
         limit: int = 50,
         filters: Filters | None = None,
         **conditions: Any,
-    ) -> tuple[list[tuple[Memory, Located]], int]:
-        """Memories that hold every needle in title, tags or text, best score first; their count."""
+    ) -> tuple[list[tuple[Memory, tuple[Place, ...]]], int]:
+        """Memories that hold every needle in title, tags or text, best score first; their count.
+
+        All of them are scored at once; each comes with the place of each needle.
+        """
         from commonplace.engine import locating
 
         if not callable(score):

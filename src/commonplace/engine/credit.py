@@ -16,6 +16,9 @@ from commonplace.errors import InvalidInput, NotFound
 from commonplace.storage.sqlite import now
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from commonplace.engine.commonplace import Commonplace
 
 SIGNALS: Mapping[str, float] = {
@@ -31,6 +34,7 @@ GAIN, LOSS = 0.1, 0.2  # of the way to 1 or to 0 that one judgement moves other 
 TURN, OUTCOME, CHANGE, RULE = "turn", "outcome", "credit", "credit-rule"
 TURNS = 1_000  # how far back an open turn is looked for
 DAY = 86_400_000_000
+LATEST = 2**62
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +67,35 @@ def set_rule(memory: Commonplace, new: Rule) -> None:
         memory.events.record(RULE, "", asdict(new))
 
 
+def credited(attrs: Mapping[str, Any]) -> int:
+    """When a credit was set, in microseconds; 0 if nobody said."""
+    since = attrs.get("credited")
+    return since if type(since) is int and 0 < since < LATEST else 0
+
+
 def standing(credit: float, attrs: Mapping[str, Any], decay_rate: float, at: int) -> float:
     """A credit after the whole days that passed since it was set.
 
     It is what a daily pass over all rows would have left, without rewriting them every day.
     """
-    since = attrs.get("credited")
-    if not isinstance(since, int) or at - since < DAY:
+    since = credited(attrs)
+    if not since or at - since < DAY:
         return credit
     return credit * math.exp(-decay_rate * ((at - since) // DAY))
+
+
+def standings(
+    credits: NDArray[np.float64], since: NDArray[np.int64], decay_rate: float, at: int
+) -> NDArray[np.float64]:
+    """Many credits at once, each exactly as `standing` has it."""
+    import numpy as np
+
+    days = np.where(since > 0, np.maximum((at - since) // DAY, 0), 0)
+    passed = np.flatnonzero(np.bincount(days))
+    fading = np.ones(int(passed[-1]) + 1 if len(passed) else 1)
+    # Not numpy's exp, whose last digit may be another.
+    fading[passed] = [math.exp(-decay_rate * day) for day in passed.tolist()]
+    return credits * fading[days]
 
 
 def credit_of(memory: Memory, by: Rule) -> float:

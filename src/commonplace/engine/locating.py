@@ -1,21 +1,26 @@
 """Substring search that says where: in the title, in a tag, in the text.
 
-The trigram index names the few memories that can hold a needle; each is compared as folded text,
-which is kept between searches, and only those that are shown are read as verified rows.
+Texts that were read once are kept as `haystacks.py` has them, in which all memories are looked at
+together. Of what is not kept, and in a large space, the trigram index names those that can hold a
+needle. All matches are scored at once, and only those that are shown are read as verified rows.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from heapq import nlargest
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
-from commonplace.engine import checks
+import numpy as np
+from numpy.typing import NDArray
+
+from commonplace.engine import checks, credit
 from commonplace.engine.filters import Filters
+from commonplace.engine.haystacks import FEW, KEPT_BYTES, NOWHERE, Folded, Kept
 from commonplace.engine.model import Memory
 from commonplace.engine.opened import OpenSpace
+from commonplace.errors import InvalidInput
 from commonplace.storage.tables import MEMORIES
 from commonplace.text.fold import fold, trigrams
 
@@ -25,132 +30,169 @@ if TYPE_CHECKING:
     from commonplace.storage.index import Ints, Snapshot
 
 Place = Literal["title", "tag", "text"]
+PLACES: tuple[Place, ...] = ("title", "tag", "text")
+QUICK = 1_000_000  # words to look through that take less time than to ask the index
+STALE = 1_000_000  # bytes that may go stale before anything is copied
 GRAMS = 4  # more of them cost more to look up than they leave out
-KEPT_CHARS = 50_000_000  # of folded text, for each open space
 
-
-class Located(NamedTuple):
-    """Where each needle was found first, and what a score may go by."""
-
-    num: int
-    credit: float
-    attrs: Mapping[str, Any]
-    places: tuple[Place, ...]
+Doubles = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class _Folded:
-    seq: int
-    title: str
-    tags: tuple[str, ...]
-    text: str
-    attrs: Mapping[str, Any]
+class Located:
+    """The memories that hold every needle, column by column: what a score may go by."""
 
-    def places(self, needles: Sequence[str]) -> tuple[Place, ...] | None:
-        """Where each needle is; None if one is nowhere."""
-        found = []
-        for needle in needles:
-            if needle in self.title:
-                found.append(_TITLE)
-            elif self.tags and any(needle in tag for tag in self.tags):
-                found.append(_TAG)
-            elif needle in self.text:
-                found.append(_TEXT)
-            else:
-                return None
-        return found[0] if len(found) == 1 else tuple(place for (place,) in found)
-
-
-_TITLE: tuple[Place, ...] = ("title",)
-_TAG: tuple[Place, ...] = ("tag",)
-_TEXT: tuple[Place, ...] = ("text",)
+    num: Ints
+    credit: Doubles
+    credited: Ints
+    """When the credit was set, in microseconds; 0 where nobody said."""
+    places: NDArray[np.int8]
+    """Where each needle was found first: a row for each memory, of indexes in PLACES."""
 
 
 def locate(
     space: OpenSpace,
     needles: Sequence[str],
     filters: Filters,
-    score: Callable[[Located], float],
+    score: Callable[[Located], Doubles],
     *,
     limit: int,
-) -> tuple[list[tuple[Memory, Located]], int]:
+) -> tuple[list[tuple[Memory, tuple[Place, ...]]], int]:
     """Memories that hold every needle, by score and then the newest first; and how many."""
-    import numpy as np
-
     wanted = [fold(checks.text(needle, "needle", max_chars=1_000)) for needle in needles]
     if not wanted:
         return [], 0
     with space.view() as (connection, snapshot):
         mask = filters.mask(snapshot, connection, space.name)
-        candidates = _candidates(connection, wanted)
-        if candidates is not None:
-            mask &= np.isin(snapshot.num, candidates)
         located = _compare(space, connection, snapshot, np.flatnonzero(mask), wanted)
-        found = [(score(one), one.num, one) for one in located]
-        best = nlargest(limit, found)
-        rows = MEMORIES.by_nums(connection, space.name, [num for _, num, _ in best])
-        shown = [(Memory.of(rows[num]), one) for _, num, one in best if num in rows]
-        return shown, len(found)
+        if not len(located.num):
+            return [], 0
+        best = _best(_scores(score, located), located.num, limit)
+        nums = located.num[best].tolist()
+        rows = MEMORIES.by_nums(connection, space.name, nums)
+        shown = [
+            (Memory.of(rows[num]), tuple(PLACES[place] for place in places))
+            for num, places in zip(nums, located.places[best].tolist(), strict=True)
+            if num in rows
+        ]
+        return shown, len(located.num)
 
 
-def _candidates(connection: apsw.Connection, needles: Sequence[str]) -> list[int] | None:
-    """Numbers of all memories that may hold the needles; None when every one may."""
+def _scores(score: Callable[[Located], Doubles], located: Located) -> Doubles:
+    scores = np.asarray(score(located))
+    if scores.shape != located.num.shape or scores.dtype != np.float64 or np.isnan(scores).any():
+        raise InvalidInput("score must give one number for each memory.", field="score")
+    return scores
+
+
+def _best(scores: Doubles, nums: Ints, limit: int) -> NDArray[np.intp]:
+    """The places of the highest scores, best first; of equal ones the newest first."""
+    chosen = np.arange(len(scores))
+    if len(scores) > limit:
+        least = np.partition(scores, len(scores) - limit)[len(scores) - limit]
+        above, equal = np.flatnonzero(scores > least), np.flatnonzero(scores == least)
+        room = limit - len(above)
+        if len(equal) > room:
+            equal = equal[np.argpartition(nums[equal], len(equal) - room)[len(equal) - room :]]
+        chosen = np.concatenate([above, equal])
+    return chosen[np.lexsort((-nums[chosen], -scores[chosen]))]
+
+
+def _candidates(
+    connection: apsw.Connection, kept: Kept, nums: Ints, rows: Ints, needles: Sequence[str]
+) -> NDArray[np.bool_]:
+    """Which of these memories may hold the needles."""
+    missing = rows < 0
+    every = np.ones(len(nums), np.bool_)
+    if len(nums) <= FEW or (len(kept.of_word) < QUICK and not missing.any()):
+        return every
     grams: list[str] = []
     for needle in needles:
         own = trigrams(needle)
         grams += own[:: max(1, len(own) // GRAMS)][:GRAMS]
     if not grams:
-        return None
+        return every
     query = " AND ".join('"' + gram.replace('"', '""') + '"' for gram in dict.fromkeys(grams))
-    rows = connection.execute("SELECT rowid FROM grams WHERE grams MATCH ?", (query,))
-    return [row[0] for row in rows]
+    most = -1 if missing.any() else FEW + 1
+    named = connection.execute(
+        "SELECT rowid FROM grams WHERE grams MATCH ? LIMIT ?", (query, most)
+    ).fetchall()
+    if len(named) == most:
+        return every
+    may = np.isin(nums, np.fromiter((row[0] for row in named), np.int64, len(named)))
+    # What is kept is quickly looked at; what is not is read only where it may match.
+    return may if len(named) <= FEW else may | ~missing
 
 
 def _compare(
     space: OpenSpace,
     connection: apsw.Connection,
     snapshot: Snapshot,
-    positions: Ints,
+    positions: NDArray[np.intp],
     needles: Sequence[str],
-) -> list[Located]:
-    nums = snapshot.num[positions].tolist()
-    seqs = snapshot.row_seq[positions].tolist()
-    credits = snapshot.credit[positions].tolist()
-    kept = space.folded
-    found = []
-    for num, seq, credit in zip(nums, seqs, credits, strict=True):
-        folded = kept.get(num)
-        if folded is None or folded.seq != seq:
-            folded = _read(space, connection, num)
-            if folded is None:
-                continue
-        places = folded.places(needles)
-        if places is not None:
-            found.append(Located(num, credit, folded.attrs, places))
-    return found
+) -> Located:
+    """Those of the positions whose memories hold every needle."""
+    kept = space.haystacks.now
+    nums, seqs = snapshot.num[positions], snapshot.row_seq[positions]
+    rows = kept.rows(nums, seqs)
+    may = _candidates(connection, kept, nums, rows, needles)
+    nums, seqs, rows = nums[may], seqs[may], rows[may]
+    loose: list[Folded] = []
+    if (rows < 0).any():
+        loose = _read(space, connection, nums[rows < 0].tolist())
+        if space.store.open_unit is None:  # what a unit has not committed may never be
+            kept = _keep(space, loose, snapshot)
+            rows = kept.rows(nums, seqs)
+            left = set(nums[rows < 0].tolist())
+            loose = [one for one in loose if one.num in left]
+        nums, rows = nums[rows >= 0], rows[rows >= 0]
+    places = np.empty((len(rows), len(needles)), np.int8)
+    # The longest leaves the fewest for the others.
+    for column in sorted(range(len(needles)), key=lambda at: -len(needles[at])):
+        places[:, column] = kept.places(rows, needles[column])
+        hold = places[:, column] != NOWHERE
+        nums, rows, places = nums[hold], rows[hold], places[hold]
+    located = Located(nums, kept.credit[rows], kept.credited[rows], places)
+    return _with(located, loose, needles) if loose else located
 
 
-def _read(space: OpenSpace, connection: apsw.Connection, num: int) -> _Folded | None:
-    row = MEMORIES.fetch_one(connection, space.name, "AND num = ?", num)
-    if row is None:
-        return None
-    folded = _Folded(
+def _with(located: Located, loose: Sequence[Folded], needles: Sequence[str]) -> Located:
+    """What was located, and those of others that hold every needle."""
+    found = [(one, [one.place(needle) for needle in needles]) for one in loose]
+    held = [(one, places) for one, places in found if NOWHERE not in places]
+    if not held:
+        return located
+    return Located(
+        np.append(located.num, [one.num for one, _ in held]),
+        np.append(located.credit, [one.credit for one, _ in held]),
+        np.append(located.credited, [one.credited for one, _ in held]),
+        np.concatenate([located.places, np.array([places for _, places in held], np.int8)]),
+    )
+
+
+def _keep(space: OpenSpace, read: Sequence[Folded], snapshot: Snapshot) -> Kept:
+    """Keep what was read for the next search; let go of what is stale, when that is too much."""
+    held = space.haystacks
+    size = len(held.now.held)
+    if held.stale > max(STALE, size // (10 if size > KEPT_BYTES * 0.9 else 2)):
+        held = space.haystacks = held.without_stale(snapshot.num[snapshot.alive])
+    held.keep(read)
+    return held.now
+
+
+def _read(space: OpenSpace, connection: apsw.Connection, nums: Sequence[int]) -> list[Folded]:
+    rows = (MEMORIES.fetch_one(connection, space.name, "AND num = ?", num) for num in nums)
+    return [_folded(row) for row in rows if row is not None]
+
+
+def _folded(row: dict[str, Any]) -> Folded:
+    """A row as it is compared."""
+    return Folded(
+        row["num"],
         row["seq"],
         fold(row["title"]),
-        tuple(fold(tag) for tag in json.loads(row["tags"])),
+        [fold(tag) for tag in json.loads(row["tags"])],
         fold(row["text"]),
-        json.loads(row["attrs"]),
+        row["credit"],
+        credit.credited(json.loads(row["attrs"])),
     )
-    if space.store.open_unit is None:  # what a unit has not committed may never be
-        _keep(space, num, folded)
-    return folded
-
-
-def _keep(space: OpenSpace, num: int, folded: _Folded) -> None:
-    size = len(folded.text) + 200
-    if size > KEPT_CHARS // 100:
-        return
-    space.folded_chars += size
-    if space.folded_chars > KEPT_CHARS:
-        space.folded, space.folded_chars = {}, size
-    space.folded[num] = folded

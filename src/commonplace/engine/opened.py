@@ -18,6 +18,7 @@ from commonplace.storage.tables import digest
 if TYPE_CHECKING:
     import apsw
 
+    from commonplace.engine.haystacks import Haystacks
     from commonplace.engine.model import Origin
     from commonplace.storage.index import Snapshot, SpaceIndex
 
@@ -31,9 +32,7 @@ class OpenSpace:
     wake: Callable[[], None] = field(default=lambda: None)
     pins: int = 0
     has_work: bool = False
-    folded: dict[int, Any] = field(default_factory=dict)
-    """Texts as substring search compares them, kept between searches by `locating`."""
-    folded_chars: int = 0
+    _haystacks: Haystacks | None = None
     _index: SpaceIndex | None = None
     _model: tuple[str, str, int] | None = None
     _reads: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -60,6 +59,20 @@ class OpenSpace:
 
                 self._index = SpaceIndex(self.name, model)
             return self._index
+
+    @property
+    def haystacks(self) -> Haystacks:
+        """Texts as substring search compares them, kept between searches."""
+        with self._lock:
+            if self._haystacks is None:
+                from commonplace.engine.haystacks import Haystacks
+
+                self._haystacks = Haystacks()
+            return self._haystacks
+
+    @haystacks.setter
+    def haystacks(self, held: Haystacks) -> None:
+        self._haystacks = held
 
     @property
     def model(self) -> tuple[str, str, int] | None:

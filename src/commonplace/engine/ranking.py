@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float32]
 Flags = NDArray[np.bool_]
 Item = TypeVar("Item", bound=Hashable)
+Number = TypeVar("Number", float, NDArray[np.float64])
 
 
 def bm25_term(
@@ -75,8 +76,8 @@ def credit_decayed(score: float, days: float, *, rate: float = 0.01) -> float:
     return score * math.exp(-rate * max(0.0, days))
 
 
-def credit_weighted(relevance: float, credit: float) -> float:
-    """ClawBrain: the score that search sorts by."""
+def credit_weighted(relevance: Number, credit: Number) -> Number:
+    """ClawBrain: the score that search sorts by, of one memory or of many."""
     return 0.4 * relevance + 0.6 * credit
 
 

@@ -68,7 +68,11 @@ DIALECTS: dict[str, Served] = {
             RestPath("/api/update"),
         ),
     ),
-    "clawbrain": Served("commonplace.dialects.clawbrain", ("/mcp/clawbrain",)),
+    "clawbrain": Served(
+        "commonplace.dialects.clawbrain",
+        ("/mcp/clawbrain",),
+        (RestPath("/v1/clawbrain/outcomes"),),
+    ),
     "penfield": Served(
         "commonplace.dialects.penfield",
         ("/mcp/penfield",),

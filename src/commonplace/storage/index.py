@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from commonplace.errors import StorageCorrupt
 from commonplace.storage import derived
+from commonplace.storage.growing import Growing as _Growing
 from commonplace.storage.sqlite import read_head
 
 POSTING = np.dtype([("term", "<u8"), ("times", "u1")])  # as derived.pack_terms writes them
@@ -34,39 +35,6 @@ ROLES = {"user", "assistant", "system", "human", "ai", "bot", "tool", "agent"}
 Floats = NDArray[np.float32]
 Flags = NDArray[np.bool_]
 Ints = NDArray[np.int64]
-
-
-class _Growing:
-    """An array that grows at its end; earlier views stay valid and unchanged."""
-
-    def __init__(self, dtype: Any, width: int | None = None) -> None:
-        shape = (0,) if width is None else (0, width)
-        self._buffer: NDArray[Any] = np.empty(shape, dtype)
-        self.size = 0
-
-    def extend(self, values: NDArray[Any]) -> None:
-        end = self.size + len(values)
-        if end > len(self._buffer):
-            if self.size == 0:
-                self._buffer = np.ascontiguousarray(values, self._buffer.dtype)
-                self.size = end
-                return
-            room = max(end, self.size + self.size // 2)
-            grown = np.empty((room, *self._buffer.shape[1:]), self._buffer.dtype)
-            grown[: self.size] = self._buffer[: self.size]
-            self._buffer = grown
-        self._buffer[self.size : end] = values
-        self.size = end
-
-    def fork(self) -> _Growing:
-        """The same content; growing it leaves this one alone."""
-        fork = _Growing(self._buffer.dtype)
-        fork._buffer, fork.size = self.view, self.size
-        return fork
-
-    @property
-    def view(self) -> NDArray[Any]:
-        return self._buffer[: self.size]
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,8 @@ _C = "tests/dialects/clawbrain/test_credit.py::"
 _L = "tests/dialects/clawbrain/test_lifecycle.py::"
 _A = "tests/dialects/clawbrain/test_agreement.py::"
 _W = "tests/dialects/clawbrain/test_wire.py::"
+_S = "tests/dialects/clawbrain/test_systems.py::"
+_U = "tests/dialects/clawbrain/test_upkeep.py::"
 
 ROWS: list[tuple[str, str, str]] = [
     ("Protocol", "Transport: stdio", _W + "test_every_tool_over_standard_input_and_output"),
@@ -39,6 +41,7 @@ ROWS: list[tuple[str, str, str]] = [
     ("memory_search", "limit: 5 by default, at most 20; total_matches counts all", _T + "test_the_limit_is_clamped_and_the_total_is_not"),
     ("memory_search", "An empty query, and one that matches nothing", _T + "test_a_search_for_nothing_finds_nothing"),
     ("memory_search", "Words one by one when the whole is nowhere", _T + "test_words_are_looked_for_one_by_one_when_the_whole_is_not_found"),
+    ("memory_search", "The formula, whatever is stored and asked for", "tests/test_engine_locating.py::test_a_search_gives_what_the_formula_gives_for_each_memory"),
     ("memory_search", "Short and odd needles", _T + "test_short_and_odd_needles_are_found_as_they_stand"),
     ("memory_search", "All returned results are one turn", _C + "test_a_retrieval_and_a_search_are_one_turn_each"),
     ("memory_update", "Frontmatter is preserved, updated is set, previous_updated_at", _T + "test_an_update_keeps_the_frontmatter_and_tells_the_former_time"),
@@ -69,9 +72,11 @@ ROWS: list[tuple[str, str, str]] = [
     ("Credit", "commonplace credit good|bad", _C + "test_the_command_line_tells_of_an_outcome"),
     ("Credit", "feedback of our own dialect", _C + "test_feedback_of_the_other_dialect_goes_by_the_same_rule"),
     ("Credit", "Decay by the day, logged once a day", _C + "test_credits_fade_by_the_day"),
-    ("Credit", "A REST hook for outcomes", "later: a REST route for outcomes of hosts that do not run the command line"),
-    ("Scheduler", "Consolidation, pruning and promotion by themselves", "later: run compaction on a schedule, once there is a scheduler"),
-    ("Scheduler", "A git commit of the directory before and after a session", "later: offer to commit the memory directory to git"),
+    ("Credit", "A REST hook for outcomes", _W + "test_every_tool_over_http_with_a_directory_for_the_space"),
+    ("Scheduler", "Consolidation, pruning and promotion by themselves", _U + "test_compaction_runs_by_itself_only_where_the_strategy_asks_for_it"),
+    ("Scheduler", "Every 24 hours, 7 days and 48 hours", _U + "test_each_step_runs_when_its_time_has_come"),
+    ("Scheduler", "A git commit of the directory before and after a session", _U + "test_a_directory_that_is_a_repository_is_committed_before_and_after"),
+    ("Scheduler", "Best effort", _U + "test_a_broken_repository_and_a_missing_git_fail_no_call"),
     ("MEMORY.md", "The best within the budget", _L + "test_the_briefing_holds_the_best_within_its_budget"),
     ("MEMORY.md", "At the start of a session", _L + "test_the_briefing_is_written_at_the_start_and_after_a_compaction"),
     ("Files", "An edit is seen by the next call", _F + "test_an_edit_in_place_is_seen_by_the_next_call"),
@@ -87,6 +92,8 @@ ROWS: list[tuple[str, str, str]] = [
     ("Files", "An edit saved in the midst of a write", _A + "test_nothing_that_a_person_saves_while_tools_write_is_lost"),
     ("Files", "Two processes, one lease", _A + "test_two_processes_share_a_directory_and_one_keeps_it"),
     ("Files", "A file that cannot be written is told", _A + "test_a_file_that_cannot_be_written_is_told_and_written_later"),
+    ("Files", "Names that no system minds", _S + "test_a_name_that_is_a_device_on_windows_is_refused"),
+    ("Files", "A system whose folders cannot be opened", _S + "test_a_system_like_windows_keeps_files_too"),
     ("Others", "Memories of other kinds in this shape", _T + "test_memories_of_other_dialects_are_found_and_read_but_not_changed"),
     ("Others", "What they do shows in the files", _F + "test_what_others_do_to_the_memory_shows_in_the_files"),
 ]  # fmt: skip

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import watchfiles
 
-from commonplace.dialects.clawbrain import documents
+from commonplace.dialects.clawbrain import documents, keeping
 from commonplace.engine.commonplace import drafts_of
 from conftest import wait_until
 
@@ -55,6 +58,53 @@ def test_an_edit_is_taken_over_while_nobody_calls(brain: Brain) -> None:
     brain.file(ALICE).write_text(brain.file(ALICE).read_text().replace("bakes", "reads"))
 
     wait_until(lambda: brain.memory.get(ID, count=False).text == "She reads.")
+
+
+def test_an_edit_is_seen_by_the_next_call_of_a_server_that_does_not_keep_the_files(
+    tmp_path: Path,
+) -> None:
+    with (
+        opened(tmp_path / "data", tmp_path / "memory") as keeper,
+        opened(tmp_path / "data", tmp_path / "memory") as other,
+    ):
+        assert not keeping._keepers[other.library].at("default").hold()
+        keeper.store(content="She bakes.")
+        for number in range(5):
+            path = other.file(ALICE)
+            path.write_text(written("alice-chen", f"She has {number} cats."))
+            assert content(other) == f"She has {number} cats."
+        other.file("entities/people/bob.md").write_text(written("bob", "He sails."))
+        assert other.call("memory_search", query="sails")["total_matches"] == 1
+        other.file(ALICE).unlink()
+        with pytest.raises(Refused, match="no memory entity-people-alice-chen\\. Use"):
+            content(other)
+
+        other.file("entities/people/bad.md").write_text("no frontmatter")
+        assert other.call("credit_report")["total_memories"] == 1, "one wait, and then"
+        began = time.monotonic()
+        for _ in range(5):
+            other.call("credit_report")
+        assert time.monotonic() - began < 5 * keeping.SEEN_SECONDS, "nobody waits for it again"
+
+
+def test_an_edit_that_was_made_before_its_folder_was_watched_is_taken_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    edited: list[Path] = []
+    watch = watchfiles.watch
+
+    def late(*folders: str, **options: Any) -> Iterator[Any]:
+        path = tmp_path / "memory" / ALICE
+        if str(path.parent) in folders and not edited:
+            path.write_text(path.read_text().replace("bakes", "reads"))
+            edited.append(path)
+        return watch(*folders, **options)
+
+    monkeypatch.setattr(watchfiles, "watch", late)
+    with opened(tmp_path / "data", tmp_path / "memory") as brain:
+        brain.store(content="She bakes.")
+        wait_until(lambda: brain.memory.get(ID, count=False).text == "She reads.")
+    assert edited
 
 
 def test_a_file_that_is_added_is_a_memory(brain: Brain) -> None:

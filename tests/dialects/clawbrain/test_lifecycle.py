@@ -13,7 +13,7 @@ from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.model import Memory
 from conftest import wait_until
 
-from .brain import Brain
+from .brain import Brain, opened
 
 NOW = datetime.now(UTC)
 
@@ -281,6 +281,25 @@ def test_the_briefing_is_written_at_the_start_and_after_a_compaction(
     assert brain.call("memory_search", query="Nothing is remembered")["total_matches"] == 0
 
 
+def test_a_briefing_that_cannot_be_written_is_told_and_keeps_nothing_from_working(
+    tmp_path: Path,
+) -> None:
+    files = tmp_path / "memory"
+    (files / "MEMORY.md").mkdir(parents=True)
+    for _ in range(2):
+        with opened(tmp_path / "data", files) as brain:
+            details = brain.call("memory_compact")["details"]
+            assert details == ["MEMORY.md could not be written: Is a directory."]
+    with opened(tmp_path / "data", files) as brain:
+        brain.store()
+        (files / "MEMORY.md").rmdir()
+        brain.call("memory_compact")
+        assert "alice-chen" in (files / "MEMORY.md").read_text()
+        assert brain.call("memory_compact")["details"] == []
+    left = {path.name for path in files.iterdir()}
+    assert left == {".commonplace", "MEMORY.md", "entities"}, "nothing half-written lies about"
+
+
 def test_contradictions_of_each_kind() -> None:
     known = [("a", "The team uses the blue database for orders")]
 
@@ -309,7 +328,7 @@ def test_the_engine_locates_in_title_tags_and_text(memory: Commonplace) -> None:
     found, total = memory.locate(["HARBOUR"], lambda one: one.credit)
 
     assert total == 3
-    assert {one.places for _, one in found} == {("title",), ("tag",), ("text",)}
+    assert {places for _, places in found} == {("title",), ("tag",), ("text",)}
     assert memory.locate([], lambda one: one.credit) == ([], 0)
     with memory.unit("open"):
         memory.remember("A new harbour.")

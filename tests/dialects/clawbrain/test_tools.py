@@ -404,3 +404,13 @@ def test_a_content_beyond_the_longest_is_refused(brain: Brain) -> None:
     with pytest.raises(Refused, match=r"content.*1,000,000"):
         brain.store("long", "x" * 1_000_001)
     assert brain.paths() == []
+
+
+def test_what_one_search_read_the_next_one_finds_in_memory(brain: Brain) -> None:
+    for name in ("one", "two"):
+        brain.store(name, "A harbour.")
+
+    assert brain.call("memory_search", query="harbour")["total_matches"] == 2
+
+    with brain.memory.lease() as space:
+        assert len(space.haystacks.now.num) == 2

@@ -108,8 +108,13 @@ def test_every_tool_over_http_with_a_directory_for_the_space(served: str, tmp_pa
             ClientSession(*streams[:2]) as session,
         ):
             await play(session)
+            await said(
+                session, "memory_store", type="entity", category="people", name="bob", content="Bob"
+            )
+            assert (await said(session, "memory_search", query="bob"))["total_matches"] == 1
 
     asyncio.run(run())
+    check_outcomes(f"{served}/v1/clawbrain/outcomes")
     archived = tmp_path / "data/clawbrain/default/archive/entities/people/alice-chen.md"
     assert archived.exists()
     # A call with a wrong argument is a result, not a fault of the protocol.
@@ -121,3 +126,24 @@ def test_every_tool_over_http_with_a_directory_for_the_space(served: str, tmp_pa
     answer = httpx.post(f"{served}/mcp/clawbrain", json=body, headers=headers).json()
     assert answer["result"]["isError"] is True
     assert "name" in answer["result"]["content"][0]["text"]
+
+
+def check_outcomes(hook: str) -> None:
+    """A host tells of outcomes; what it says wrongly changes nothing."""
+    for wrong in ({}, {"signal": "fine"}, {"signal": "tool_success", "session": ""}, [], {"x": 1}):
+        refused = httpx.post(hook, json=wrong)
+        assert refused.status_code == 400
+        assert refused.json()["error"]["message"]
+    as_json = {"content-type": "application/json"}
+    assert httpx.post(hook, content=b"{", headers=as_json).status_code == 400
+    assert httpx.get(hook).status_code == 405
+    elsewhere = httpx.post(hook, json={"signal": "user_correction", "session": "another"}).json()
+    assert elsewhere == {"signal": "user_correction", "judged": []}
+
+    judged = httpx.post(hook, json={"signal": "positive_feedback"})
+
+    assert judged.status_code == 200
+    assert judged.json() == {
+        "signal": "positive_feedback",
+        "judged": [{"id": "entity-people-bob", "before": 0.5, "after": 0.48}],
+    }

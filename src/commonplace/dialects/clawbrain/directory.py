@@ -1,7 +1,8 @@
 """The memory directory: everything that touches its files.
 
 Every path is opened part by part and no part may be a symbolic link, so that nothing outside is
-read or written. A file is written beside its place, synced, and renamed into it.
+read or written. Where a system cannot open folders (Windows), their paths are used, and looked at
+part by part instead. A file is written beside its place, synced, and renamed into it.
 """
 
 from __future__ import annotations
@@ -27,7 +28,10 @@ SECOND = 1_000_000_000
 _TEMPORARY = ".tmp-"  # being written
 _SWAPPED = ".swap-"  # whole: about to take its place, or just displaced
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+_BYTES = getattr(os, "O_BINARY", 0)
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _NO_LINK
+_JUNCTION = 0xA0000003
+DESCRIPTORS = os.open in os.supports_dir_fd and bool(_NO_LINK)
 
 
 class Stat(NamedTuple):
@@ -51,6 +55,120 @@ class Scan:
     folders: tuple[str, ...]
 
 
+class _Opened:
+    """A folder by its descriptor: whatever is renamed meanwhile, it stays the same one."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    @classmethod
+    def at(cls, path: Path) -> _Opened:
+        """The directory itself, which may be reached by links."""
+        return cls(os.open(path, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)))
+
+    def inner(self, name: str) -> _Opened:
+        return _Opened(os.open(name, _FOLDER, dir_fd=self._descriptor))
+
+    def make(self, name: str) -> None:
+        os.mkdir(name, 0o700, dir_fd=self._descriptor)
+
+    def open(self, name: str, flags: int, mode: int = 0o600) -> int:
+        return os.open(name, flags | _NO_LINK, mode, dir_fd=self._descriptor)
+
+    def stat(self, name: str) -> os.stat_result:
+        return os.stat(name, dir_fd=self._descriptor, follow_symlinks=False)
+
+    def rename(self, name: str, other: str) -> None:
+        os.rename(name, other, src_dir_fd=self._descriptor, dst_dir_fd=self._descriptor)
+
+    def exchange(self, name: str, other: str) -> bool:
+        return _exchange(self._descriptor, name, other)
+
+    def unlink(self, name: str) -> None:
+        os.unlink(name, dir_fd=self._descriptor)
+
+    def entries(self) -> list[os.DirEntry[str]]:
+        with os.scandir(self._descriptor) as found:
+            return list(found)
+
+    def stat_entry(self, entry: os.DirEntry[str]) -> os.stat_result:
+        return entry.stat(follow_symlinks=False)
+
+    def sync(self) -> None:
+        os.fsync(self._descriptor)
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+class _Named:
+    """A folder by its path, where a system has no descriptors of folders."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    @classmethod
+    def at(cls, path: Path) -> _Named:
+        """The directory itself, which may be reached by links."""
+        if not path.is_dir():
+            raise FileNotFoundError(errno.ENOENT, "There is no such directory.")
+        return cls(path)
+
+    def inner(self, name: str) -> _Named:
+        found = os.lstat(self._path / name)
+        if not stat.S_ISDIR(found.st_mode) or _leads_elsewhere(found):
+            raise NotADirectoryError(errno.ENOTDIR, "It is not a folder.")
+        return _Named(self._path / name)
+
+    def make(self, name: str) -> None:
+        (self._path / name).mkdir(0o700)
+
+    def open(self, name: str, flags: int, mode: int = 0o600) -> int:
+        path = self._path / name
+        with contextlib.suppress(FileNotFoundError):
+            found = os.lstat(path)
+            if stat.S_ISLNK(found.st_mode) or _leads_elsewhere(found):
+                raise OSError(errno.ELOOP, "It is a link.")
+        return os.open(path, flags, mode)
+
+    def stat(self, name: str) -> os.stat_result:
+        return os.lstat(self._path / name)
+
+    def rename(self, name: str, other: str) -> None:
+        (self._path / name).replace(self._path / other)
+
+    def exchange(self, name: str, other: str) -> bool:
+        del name, other
+        return False
+
+    def unlink(self, name: str) -> None:
+        (self._path / name).unlink()
+
+    def date(self, name: str, at: int) -> None:
+        os.utime(self._path / name, ns=(at, at))
+
+    def entries(self) -> list[os.DirEntry[str]]:
+        with os.scandir(self._path) as found:
+            return list(found)
+
+    def stat_entry(self, entry: os.DirEntry[str]) -> os.stat_result:
+        return os.lstat(entry.path)  # an entry of Windows does not know its file's number
+
+    def sync(self) -> None:
+        """Nothing: such a system has no way to, and orders names itself."""
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+_Folder = _Opened | _Named
+
+
+def _leads_elsewhere(found: os.stat_result) -> bool:
+    """Whether it is a junction, which Windows does not count as a link."""
+    return getattr(found, "st_reparse_tag", 0) == _JUNCTION
+
+
 class TooLong(OSError):
     """A file larger than any memory."""
 
@@ -69,34 +187,34 @@ class Directory:
             _sync(self.path.parent)
 
     @contextlib.contextmanager
-    def _folder(self, parts: tuple[str, ...], *, create: bool = False) -> Iterator[int]:
-        """A descriptor of a folder below; OSError if it is not there or a link."""
-        if any(part in ("", ".", "..") or "/" in part or "\0" in part for part in parts):
+    def _folder(self, parts: tuple[str, ...], *, create: bool = False) -> Iterator[_Folder]:
+        """A folder below; OSError if it is not there or a link."""
+        if any(part in ("", ".", "..") or set(part) & set("/\\:\0") for part in parts):
             raise OSError(errno.EINVAL, "The path leads elsewhere.")
-        descriptor = os.open(self.path, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
+        folder: _Folder = (_Opened if DESCRIPTORS else _Named).at(self.path)
         try:
             for part in parts:
                 try:
-                    inner = os.open(part, _FOLDER, dir_fd=descriptor)
+                    inner: _Folder = folder.inner(part)
                 except FileNotFoundError:
                     if not create:
                         raise
                     with contextlib.suppress(FileExistsError):
-                        os.mkdir(part, 0o700, dir_fd=descriptor)
-                    os.fsync(descriptor)
-                    inner = os.open(part, _FOLDER, dir_fd=descriptor)
-                os.close(descriptor)
-                descriptor = inner
-            yield descriptor
+                        folder.make(part)
+                    folder.sync()
+                    inner = folder.inner(part)
+                folder.close()
+                folder = inner
+            yield folder
         finally:
-            os.close(descriptor)
+            folder.close()
 
     def stat(self, path: str) -> Stat | None:
         """How a file is now; None if there is no regular file."""
         *folders, name = path.split("/")
         try:
             with self._folder(tuple(folders)) as folder:
-                found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+                found = folder.stat(name)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
@@ -110,7 +228,7 @@ class Directory:
         *folders, name = path.split("/")
         try:
             with self._folder(tuple(folders)) as folder:
-                os.stat(name, dir_fd=folder, follow_symlinks=False)
+                folder.stat(name)
         except OSError:
             return False
         return True
@@ -119,8 +237,8 @@ class Directory:
         """A regular file's content; OSError for anything else."""
         *folders, name = path.split("/")
         with self._folder(tuple(folders)) as folder:
-            flags = os.O_RDONLY | _NO_LINK | getattr(os, "O_NONBLOCK", 0)
-            descriptor = os.open(name, flags, dir_fd=folder)
+            flags = os.O_RDONLY | _BYTES | getattr(os, "O_NONBLOCK", 0)
+            descriptor = folder.open(name, flags)
         with os.fdopen(descriptor, "rb") as file:
             found = os.fstat(descriptor)
             if not stat.S_ISREG(found.st_mode):
@@ -135,8 +253,12 @@ class Directory:
         *folders, name = path.split("/")
         with self._folder(tuple(folders), create=True) as folder:
             beside, found = self._beside(folder, data)
-            os.rename(beside, name, src_dir_fd=folder, dst_dir_fd=folder)
-            os.fsync(folder)
+            try:
+                folder.rename(beside, name)
+            except OSError:
+                folder.unlink(beside)
+                raise
+            folder.sync()
             return found
 
     def swap(self, path: str, data: bytes) -> tuple[Stat, str]:
@@ -147,14 +269,14 @@ class Directory:
         *folders, name = path.split("/")
         with self._folder(tuple(folders), create=True) as folder:
             beside, found = self._beside(folder, data)
-            displaced = beside if _exchange(folder, beside, name) else ""
+            displaced = beside if folder.exchange(beside, name) else ""
             if not displaced:
                 former = f"{_SWAPPED}{secrets.token_hex(8)}"
                 with contextlib.suppress(FileNotFoundError):
-                    os.rename(name, former, src_dir_fd=folder, dst_dir_fd=folder)
+                    folder.rename(name, former)
                     displaced = former
-                os.rename(beside, name, src_dir_fd=folder, dst_dir_fd=folder)
-            os.fsync(folder)
+                folder.rename(beside, name)
+            folder.sync()
             return found, "/".join((*folders, displaced)) if displaced else ""
 
     def take_away(self, path: str) -> str:
@@ -162,30 +284,32 @@ class Directory:
         *folders, name = path.split("/")
         with contextlib.suppress(FileNotFoundError), self._folder(tuple(folders)) as folder:
             former = f"{_SWAPPED}{secrets.token_hex(8)}"
-            os.rename(name, former, src_dir_fd=folder, dst_dir_fd=folder)
-            os.fsync(folder)
+            folder.rename(name, former)
+            folder.sync()
             return "/".join((*folders, former))
         return ""
 
-    def _beside(self, folder: int, data: bytes) -> tuple[str, Stat]:
+    def _beside(self, folder: _Folder, data: bytes) -> tuple[str, Stat]:
         """A whole and durable file beside its place."""
         mark = secrets.token_hex(8)
         temporary, whole = _TEMPORARY + mark, _SWAPPED + mark
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINK
-        descriptor = os.open(temporary, flags, 0o600, dir_fd=folder)
+        descriptor = folder.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BYTES)
         try:
             with os.fdopen(descriptor, "wb") as file:
                 file.write(data)
                 file.flush()
                 # Not now: an edit in the same tick of the clock must have another time.
                 before = os.fstat(descriptor).st_mtime_ns - SECOND
-                os.utime(descriptor, ns=(before, before))
+                if isinstance(folder, _Opened):
+                    os.utime(descriptor, ns=(before, before))
                 os.fsync(descriptor)
-                found = _stat_of(os.fstat(descriptor))
-            os.rename(temporary, whole, src_dir_fd=folder, dst_dir_fd=folder)
+            if isinstance(folder, _Named):
+                folder.date(temporary, before)
+            found = _stat_of(folder.stat(temporary))
+            folder.rename(temporary, whole)
         except BaseException:
             with contextlib.suppress(OSError):
-                os.unlink(temporary, dir_fd=folder)
+                folder.unlink(temporary)
             raise
         return whole, found
 
@@ -193,15 +317,15 @@ class Directory:
         """Delete a file, if it is there."""
         *folders, name = path.split("/")
         with contextlib.suppress(FileNotFoundError), self._folder(tuple(folders)) as folder:
-            os.unlink(name, dir_fd=folder)
+            folder.unlink(name)
 
     def set_aside(self, path: str, called: str = "") -> str:
         """Rename what is in the way; it keeps its content under a name that is no memory's."""
         *folders, name = path.split("/")
         with self._folder(tuple(folders)) as folder:
             aside = f"{called or name}.conflict-{secrets.token_hex(4)}"
-            os.rename(name, aside, src_dir_fd=folder, dst_dir_fd=folder)
-            os.fsync(folder)
+            folder.rename(name, aside)
+            folder.sync()
         return "/".join((*folders, aside))
 
     def scan(self) -> Scan:
@@ -211,18 +335,18 @@ class Directory:
         for top in FOLDERS:
             try:
                 with self._folder(tuple(top.split("/"))) as outer:
-                    inner = [entry.name for entry in _entries(outer) if _is_folder(entry)]
+                    inner = [entry.name for entry in _shown(outer) if _is_folder(entry)]
             except OSError:
                 continue
             folders.append(top)
             for name in sorted(inner):
                 with contextlib.suppress(OSError), self._folder((*top.split("/"), name)) as folder:
                     folders.append(f"{top}/{name}")
-                    for entry in _entries(folder):
+                    for entry in _shown(folder):
                         if entry.name.endswith(".md") and entry.is_file(follow_symlinks=False):
                             with contextlib.suppress(FileNotFoundError):
-                                found = entry.stat(follow_symlinks=False)
-                                files[f"{top}/{name}/{entry.name}"] = _stat_of(found)
+                                found = _stat_of(folder.stat_entry(entry))
+                                files[f"{top}/{name}/{entry.name}"] = found
         return Scan(files, tuple(folders))
 
     def tidy(self) -> list[str]:
@@ -230,11 +354,9 @@ class Directory:
         left = []
         for path in ("", *self.scan().folders):
             with self._folder(tuple(path.split("/")) if path else ()) as folder:
-                with os.scandir(folder) as found:
-                    names = [entry.name for entry in found]
-                for name in names:
+                for name in [entry.name for entry in folder.entries()]:
                     if name.startswith(_TEMPORARY):
-                        os.unlink(name, dir_fd=folder)
+                        folder.unlink(name)
                     elif name.startswith(_SWAPPED):
                         left.append(f"{path}/{name}" if path else name)
         return left
@@ -257,17 +379,27 @@ class Directory:
 
     def lock(self) -> int | None:
         """Hold the lease: a descriptor to close, or None while another process holds it."""
-        import fcntl
-
         with self._folder((OWN,), create=True) as folder:
-            flags = os.O_RDWR | os.O_CREAT | _NO_LINK | getattr(os, "O_CLOEXEC", 0)
-            descriptor = os.open("lease", flags, 0o600, dir_fd=folder)
+            flags = os.O_RDWR | os.O_CREAT | _BYTES | getattr(os, "O_CLOEXEC", 0)
+            descriptor = folder.open("lease", flags)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(descriptor)
         except OSError:
             os.close(descriptor)
             return None
         return descriptor
+
+
+def _lock(descriptor: int) -> None:
+    """Lock a file until it is closed; OSError while another process has."""
+    try:
+        import fcntl
+    except ImportError:
+        import msvcrt
+
+        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined,unused-ignore]
+        return
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 _RENAME_EXCHANGE = 2
@@ -292,9 +424,8 @@ def _exchange(folder: int, one: str, other: str) -> bool:
     return not call(folder, one.encode(), folder, other.encode(), _RENAME_EXCHANGE)
 
 
-def _entries(folder: int) -> list[os.DirEntry[str]]:
-    with os.scandir(folder) as found:
-        return [entry for entry in found if not entry.name.startswith(".")]
+def _shown(folder: _Folder) -> list[os.DirEntry[str]]:
+    return [entry for entry in folder.entries() if not entry.name.startswith(".")]
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from commonplace.dialects.clawbrain import briefing, lifecycle, places, strategy
-from commonplace.dialects.clawbrain.directory import OWN, Directory
+from commonplace.dialects.clawbrain import briefing, commits, lifecycle, places, strategy
+from commonplace.dialects.clawbrain.directory import OWN, Directory, Stat
 from commonplace.dialects.clawbrain.mirror import EDITOR, Mirror
 from commonplace.dialects.contract import Call, Setting
 from commonplace.engine.commonplace import Commonplace
@@ -29,6 +29,7 @@ SESSION = "local-session"
 SMALL = 1_000  # files that are looked at one by one before every call
 TICK_SECONDS = 0.1
 WAIT_SECONDS = 10.0
+SEEN_SECONDS = 3.0  # for the keeper to take over an edit; it needs about a tenth
 HOUR = 3600.0
 
 log = logging.getLogger(__name__)
@@ -47,14 +48,19 @@ class Kept:
         self._rows = Watch(memory.library.file(memory.name))
         self._version: object = None
         self._folders: object = None
-        self._logged = 0.0
+        self._tended: float | None = None
+        self._left: set[tuple[str, Stat | None]] = set()
+        """Files that the keeper left as they are, when this process does not keep them."""
+        self._is_large = False
+        self._unwritten = ""
         self.stale = False
         """Whether MEMORY.md is to be written anew."""
 
     def left_alone(self) -> list[str]:
-        """The files that cannot be read as memories, and why."""
+        """The files that cannot be read as memories, or not be written, and why."""
         problems = sorted(self.mirror.problems.items())
-        return [f"Left alone '{path}': {why}" for path, (_, why) in problems]
+        unwritten = [self._unwritten] if self._unwritten else []
+        return [f"Left alone '{path}': {why}" for path, (_, why) in problems] + unwritten
 
     def hold(self) -> bool:
         """Whether this process keeps the directory; it does if nobody else did."""
@@ -67,6 +73,7 @@ class Kept:
             if lease is None:
                 return False
             try:
+                commits.commit(self.directory.path, strategy.read(self.directory), "start")
                 self.mirror.start()
                 self._refresh()
             except BaseException:
@@ -80,14 +87,24 @@ class Kept:
         chosen = strategy.read(self.directory)
         strategy.apply(self.memory, chosen)
         lifecycle.note_decay(self.memory)
-        briefing.write(self.memory, self.directory, chosen)
-        self._logged = time.monotonic()
+        self._brief(chosen)
         self._folders = self._folder_times()
+
+    def _brief(self, chosen: strategy.Strategy) -> None:
+        """Write MEMORY.md; if that cannot be done, the memories are no worse for it."""
+        try:
+            briefing.write(self.memory, self.directory, chosen)
+            self._unwritten = ""
+        except OSError as error:
+            self._unwritten = f"{briefing.FILE} could not be written: {error.strerror or error}."
+            log.warning("the briefing could not be written", extra={"why": self._unwritten})
 
     def release(self) -> None:
         """Let another process keep it."""
         with self._turn, self.mirror.lock:
             if self._lease is not None:
+                with contextlib.suppress(OSError):
+                    commits.commit(self.directory.path, strategy.read(self.directory), "end")
                 os.close(self._lease)
                 self._lease = None
         self._rows.close()
@@ -95,6 +112,7 @@ class Kept:
     def before(self, named: str | None) -> None:
         """See what a person did: everything in a small directory, in a large one what shows."""
         if not self.hold():
+            self._until_seen()
             return
         if self.mirror.files() <= SMALL:
             self.mirror.sync()
@@ -106,6 +124,37 @@ class Kept:
             with contextlib.suppress(places.OutOfPlace):
                 self.mirror.look(named)
 
+    def _until_seen(self) -> None:
+        """Wait until the process that keeps the files has taken over what a person did."""
+        until = time.monotonic() + SEEN_SECONDS
+        while True:
+            unlike = self._unlike_noted()
+            if unlike <= self._left:
+                self._left = unlike  # of what is as before nobody need wait again
+                return
+            if self.hold():
+                self.mirror.sync()
+                return
+            if time.monotonic() > until:
+                self._left = unlike
+                return
+            time.sleep(0.02)
+
+    def _unlike_noted(self) -> set[tuple[str, Stat | None]]:
+        """Files that are not as they were noted; none in a directory that is new, or large."""
+        root = self.directory.known_identity()
+        if not root or self._is_large:
+            return set()
+        files = self.directory.scan().files
+        self._is_large = len(files) > SMALL
+        known = {
+            file.path: Stat(file.size, file.mtime, file.inode)
+            for file in self.memory.files.known(root)
+            if file.path
+        }
+        changed = {(path, stat) for path, stat in files.items() if known.get(path) != stat}
+        return changed | {(path, None) for path in known if path not in files}
+
     def after(self, head: int) -> None:
         """Wait until the files of what changed since are on disk."""
         if self.memory.files.head() == head and not self.stale:
@@ -114,7 +163,7 @@ class Kept:
             self.mirror.push()
             if self.stale:
                 self.stale = False
-                briefing.write(self.memory, self.directory, strategy.read(self.directory))
+                self._brief(strategy.read(self.directory))
             self._folders = self._folder_times()
             for version, why in self.mirror.failures.values():
                 if version > head:
@@ -141,21 +190,33 @@ class Kept:
                 )
             time.sleep(0.02)
 
-    def tick(self, touched: set[str]) -> None:
+    def tick(self, touched: set[str], *, afresh: bool = False) -> None:
         """What a watching thread does: take over edits, write what other processes changed."""
         if not self.hold():
             return
         own = os.fspath(self.directory.path)
-        if any(path.startswith(own) and f"/{OWN}/" not in path for path in touched):
+        aside = f"{os.sep}{OWN}{os.sep}"
+        if afresh or any(path.startswith(own) and aside not in path for path in touched):
             self.mirror.sync()
             strategy.apply(self.memory, strategy.read(self.directory))
         version = self._rows.version()
         if version != self._version:
             self._version = version  # of before: what is committed meanwhile is seen next time
             self.mirror.push()
-        if time.monotonic() - self._logged > HOUR:
-            self._logged = time.monotonic()
-            lifecycle.note_decay(self.memory)
+        if self._tended is None or time.monotonic() - self._tended > HOUR:
+            self._tended = time.monotonic()
+            self.tend()
+
+    def tend(self) -> None:
+        """What is due once in a while: a note of the day's decay, and compaction if asked for."""
+        lifecycle.note_decay(self.memory)
+        chosen = strategy.read(self.directory)
+        if not chosen.automatic_compaction:
+            return
+        done = lifecycle.compact_what_is_due(self.memory, chosen, self.mirror.taken())
+        if done is not None:
+            self.mirror.push()
+            self._brief(chosen)
 
     def watched(self) -> list[str]:
         """The folders to watch; nothing outside is ever among them."""
@@ -253,6 +314,8 @@ class Keeper:
         """Watch until there are other folders to watch."""
         from watchfiles import watch
 
+        logging.getLogger("watchfiles").setLevel(logging.WARNING)  # it tells of every change
+        afresh = True  # what was done before these folders were watched, nobody reports
         for changes in watch(
             *folders, recursive=False, watch_filter=None, stop_event=self._stop, debounce=60,
             step=15, rust_timeout=int(TICK_SECONDS * 1000), yield_on_timeout=True,
@@ -260,7 +323,8 @@ class Keeper:
         ):  # fmt: skip
             touched = {path for _, path in changes}
             for kept in list(self._kept.values()):
-                self._tick(kept, touched)
+                self._tick(kept, touched, afresh=afresh)
+            afresh = False
             if self._again.is_set() or self._folders() != folders:
                 return
 
@@ -277,9 +341,9 @@ class Keeper:
                 if path.name in spaces and not self._stop.is_set():
                     self._tick(self.at(path.name), set())
 
-    def _tick(self, kept: Kept, touched: set[str]) -> None:
+    def _tick(self, kept: Kept, touched: set[str], *, afresh: bool = False) -> None:
         try:
-            kept.tick(touched)
+            kept.tick(touched, afresh=afresh)
         except (CommonplaceError, OSError) as error:
             log.warning("files could not be compared", extra={"why": str(error)})
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
@@ -14,11 +14,17 @@ from commonplace.dialects.clawbrain.places import Place
 from commonplace.dialects.clawbrain.strategy import Strategy
 from commonplace.engine import checks, credit
 from commonplace.engine.commonplace import Commonplace
-from commonplace.engine.model import TRUSTS, Memory
+from commonplace.engine.model import TRUSTS, Memory, Origin
 
 PROMOTED_AT_MOST = 0.69  # an episode that has given its facts away is not promoted again
 FACT_CHARS = 10  # what is no longer says nothing
 TAGS = checks.TAGS
+EVERY = {
+    "consolidate": timedelta(days=1), "promote": timedelta(days=2), "prune": timedelta(days=7)
+}  # fmt: skip
+"""How often each step runs by itself, where the strategy asks for that."""
+RAN = "clawbrain-schedule"
+UPKEEP = Origin(client="commonplace", tool="clawbrain_upkeep")
 
 
 @dataclass(slots=True)
@@ -40,13 +46,36 @@ class Report:
         }
 
 
-def compact(memory: Commonplace, chosen: Strategy, taken: set[str]) -> Report:
+def compact(
+    memory: Commonplace, chosen: Strategy, taken: set[str], steps: Collection[str] = tuple(EVERY)
+) -> Report:
     """Consolidate, promote, prune, in this order; all of it one operation that can be undone."""
     run = _Run(memory, chosen, taken)
-    run.consolidate()
-    run.promote()
-    run.prune()
+    for step, work in (
+        ("consolidate", run.consolidate), ("promote", run.promote), ("prune", run.prune)
+    ):  # fmt: skip
+        if step in steps:
+            work()
     return run.report
+
+
+def compact_what_is_due(
+    memory: Commonplace, chosen: Strategy, taken: set[str], at: datetime | None = None
+) -> Report | None:
+    """The steps whose time has come since they last ran by themselves; None if there are none."""
+    moment = at or datetime.now(UTC)
+    due = []
+    for step, every in EVERY.items():
+        last = memory.events.all(kind=RAN, subject=step, newest=True, limit=1)
+        if not last or moment - last[0].at >= every:
+            due.append(step)
+    if not due:
+        return None
+    with memory.unit("compact", UPKEEP):
+        report = compact(memory, chosen, taken, due)
+        for step in due:
+            memory.events.record(RAN, step, {}, origin=UPKEEP)
+    return report
 
 
 def may_be_pruned(one: Memory, score: float, chosen: Strategy, at: datetime) -> bool:

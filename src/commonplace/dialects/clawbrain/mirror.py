@@ -64,7 +64,8 @@ def free_archive_path(place: Place, taken: Collection[str]) -> str:
     path = ARCHIVE + place.path
     if path not in taken:
         return path
-    return f"{path.removesuffix('.md')[:200]}-{datetime.now(UTC):%Y%m%dt%H%M%S%f}.md"
+    stem = path.removesuffix(".md")[:200].rstrip("-")
+    return f"{stem}-{datetime.now(UTC):%Y%m%dt%H%M%S%f}.md"
 
 
 def archived(memory: Memory, *, path: str, missing: bool = False) -> dict[str, Any]:

@@ -14,6 +14,7 @@ ARCHIVE = "archive/"
 NAME_CHARS = 200  # a file name has 255 bytes, and ours add an ending
 
 _NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
+_DEVICE = re.compile(r"con|prn|aux|nul|(?:com|lpt)[0-9]")  # no file on Windows can be called so
 _MONTH = re.compile(r"\d{4}-(?:0[1-9]|1[0-2])")
 _FOLDERS = {"entity": "entities", "episode": "episodes"}
 
@@ -48,6 +49,11 @@ def checked(kind: str, category: str, name: str) -> Place:
         raise OutOfPlace(
             f"name must be kebab-case, such as alice-chen, and at most {NAME_CHARS} characters.",
             hint=f"Got {ascii(name)[:60]}.", field="name",
+        )  # fmt: skip
+    if _DEVICE.fullmatch(name):
+        raise OutOfPlace(
+            f"name must not be {name}, which is a device on Windows.",
+            hint=f"Use another, such as {name}-notes.", field="name",
         )  # fmt: skip
     if kind == "entity" and category not in CATEGORIES:
         raise OutOfPlace(

@@ -27,7 +27,7 @@ def find(memory: Commonplace, identity: str) -> Memory:
         if found.state in LIVE_STATES:
             return found
     raise NotFound(
-        f"There is no memory {ascii(identity)[1:81]}.", hint="Use memory_search to find it.",
+        f"There is no memory {ascii(identity)[1:-1][:80]}.", hint="Use memory_search to find it.",
         field="id",
     )  # fmt: skip
 

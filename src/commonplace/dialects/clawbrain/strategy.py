@@ -34,6 +34,8 @@ class Strategy:
     alpha: float = 0.1
     decay_rate: float = 0.01
     credit_update: str = "ema"
+    automatic_compaction: bool = False
+    git_commits: str = "auto"
     problems: tuple[str, ...] = ()
     """Values that were ignored, and why."""
 
@@ -72,6 +74,18 @@ def _update(said: str) -> str:
     return said
 
 
+def _switch(said: str) -> bool:
+    if said.lower() not in ("on", "off"):
+        raise ValueError("on or off")
+    return said.lower() == "on"
+
+
+def _commits(said: str) -> str:
+    if said.lower() not in ("auto", "on", "off"):
+        raise ValueError("auto, on or off")
+    return said.lower()
+
+
 KEYS: Mapping[str, tuple[Callable[[str], Any], str]] = {
     "consolidation_tag_overlap": (_share, "a number from 0 to 1"),
     "promotion_threshold": (_share, "a number from 0 to 1"),
@@ -83,6 +97,8 @@ KEYS: Mapping[str, tuple[Callable[[str], Any], str]] = {
     "alpha": (_share, "a number from 0 to 1"),
     "decay_rate": (_share, "a number from 0 to 1"),
     "credit_update": (_update, "ema or additive"),
+    "automatic_compaction": (_switch, "on or off"),
+    "git_commits": (_commits, "auto, on or off"),
 }
 SENTENCES: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("consolidation_tag_overlap", re.compile(r">\s*(\d+(?:\.\d+)?%)\s+tag overlap", re.I)),

@@ -9,6 +9,8 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
+
 from commonplace.dialects.clawbrain import (
     contradictions,
     documents,
@@ -23,7 +25,8 @@ from commonplace.dialects.clawbrain.places import ARCHIVE, KINDS, Place
 from commonplace.dialects.contract import Call, Schema, Tool, Wire
 from commonplace.engine import checks, credit
 from commonplace.engine.commonplace import Commonplace
-from commonplace.engine.locating import Located
+from commonplace.engine.locating import PLACES, Doubles, Located
+from commonplace.engine.locating import Place as Where
 from commonplace.engine.model import Memory
 from commonplace.engine.ranking import credit_weighted
 from commonplace.errors import CommonplaceError, Conflict, InvalidInput, NotFound
@@ -125,8 +128,8 @@ def search(call: Call, *, query: str, limit: int, type: str | None = None) -> di
     found, total = seek(call.memory, query, type, most)
     rule = credit.rule(call.memory)
     results = []
-    for memory, located in found:
-        relevance, score = _relevance(located), records.score(memory, rule)
+    for memory, where in found:
+        relevance, score = _relevance(where), records.score(memory, rule)
         results.append(
             {
                 "id": records.identity(memory),
@@ -144,21 +147,19 @@ def search(call: Call, *, query: str, limit: int, type: str | None = None) -> di
 
 def seek(
     memory: Commonplace, query: str, type: str | None, most: int
-) -> tuple[list[tuple[Memory, Located]], int]:
-    """The best matches, and how many there are: of the whole query, or of all its words."""
+) -> tuple[list[tuple[Memory, tuple[Where, ...]]], int]:
+    """The best matches with where they match, and how many there are.
+
+    They match the whole query; if nothing does, all its words.
+    """
     asked = query.strip()
     if not asked:
         return [], 0
     rate, at = credit.rule(memory).decay_rate, now()
 
-    relevances: dict[tuple[str, ...], float] = {}
-
-    def combined(located: Located) -> float:
-        relevance = relevances.get(located.places)
-        if relevance is None:
-            relevance = relevances[located.places] = _relevance(located)
-        score = credit.standing(located.credit, located.attrs, rate, at)
-        return credit_weighted(relevance, score)
+    def combined(located: Located) -> Doubles:
+        score = credit.standings(located.credit, located.credited, rate, at)
+        return credit_weighted(_relevances(located), score)
 
     conditions = _conditions(type)
     found, total = memory.locate([asked], combined, limit=most, **conditions)
@@ -168,8 +169,15 @@ def seek(
     return found, total
 
 
-def _relevance(located: Located) -> float:
-    return sum(RELEVANCE[place] for place in located.places) / len(located.places)
+def _relevance(where: Sequence[Where]) -> float:
+    return sum(RELEVANCE[place] for place in where) / len(where)
+
+
+def _relevances(located: Located) -> Doubles:
+    """The same of many, added up in the same order."""
+    worth = np.array([RELEVANCE[place] for place in PLACES])
+    each = located.places.T
+    return sum((worth[places] for places in each), np.zeros(each.shape[1])) / len(each)
 
 
 def _conditions(type: str | None) -> dict[str, Any]:

@@ -1,0 +1,47 @@
+"""What the dialect's REST route does, through the gate like a tool."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from commonplace.dialects.clawbrain import records
+from commonplace.dialects.contract import Call, Tool
+from commonplace.engine import checks, credit
+
+
+def outcome(call: Call, *, signal: str, session: str | None = None) -> dict[str, Any]:
+    """Tell how the newest open turn went; without a session, of all sessions."""
+    judged = credit.judge_turn(call.memory, signal, session)
+    return {
+        "signal": signal,
+        "judged": [
+            {
+                "id": records.identity(one.memory),
+                "before": round(one.before, 4),
+                "after": round(one.after, 4),
+            }
+            for one in judged
+        ],
+    }
+
+
+OPERATIONS = (
+    Tool(
+        name="record_outcome",
+        title="Record an outcome",
+        description="Tell how the last turn went, so that its memories gain or lose credit.",
+        scope="write",
+        handler=outcome,
+        input={
+            "type": "object",
+            "properties": {
+                "signal": {"enum": list(credit.SIGNALS)},
+                "session": {
+                    "type": ["string", "null"], "minLength": 1, "maxLength": checks.NAME_CHARS,
+                },
+            },
+            "required": ["signal"],
+            "additionalProperties": False,
+        },
+    ),
+)  # fmt: skip

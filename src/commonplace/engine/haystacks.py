@@ -1,0 +1,309 @@
+"""What substring search has read of a space: folded texts end to end, and columns beside them.
+
+A needle without white space lies within one word, so it is looked for in the distinct words, which
+are few beside the texts, and each word knows the rows that it is in. A needle with white space is
+looked for in the texts of those rows that have all its words.
+
+Rows are only added. A memory that changed gets a new row and its old one goes stale, so that who
+searches needs no lock; when too much is stale, a copy without it takes over.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from commonplace.storage.growing import Growing
+
+KEPT_BYTES = 40_000_000  # of folded text, for each open space
+LONGEST = KEPT_BYTES // 100
+FEW = 300  # memories that are looked at one by one
+SORTED = 10_000  # uses of words that may wait to be sorted
+CHUNK = 1 << 18  # bytes that stay near the processor while they are compared
+APART = "\0"  # no text can hold it, and so no needle reaches over it
+TITLE, TAG, TEXT, NOWHERE = range(4)
+
+Ints = NDArray[np.int64]
+Small = NDArray[np.int32]
+Places = NDArray[np.int8]
+
+
+class Folded(NamedTuple):
+    """One memory as it is compared, and what a score may go by."""
+
+    num: int
+    seq: int
+    title: str
+    tags: Sequence[str]
+    text: str
+    credit: float
+    credited: int
+
+    def place(self, needle: str) -> int:
+        """Where a needle is found first."""
+        if needle in self.title:
+            return TITLE
+        if any(needle in tag for tag in self.tags):
+            return TAG
+        return TEXT if needle in self.text else NOWHERE
+
+    def words(self) -> dict[str, int]:
+        """Every distinct word and its best place."""
+        found = dict.fromkeys(self.text.split(), TEXT)
+        found.update((word, TAG) for tag in self.tags for word in tag.split())
+        found.update((word, TITLE) for word in self.title.split())
+        return found
+
+    def parts(self) -> tuple[bytes, bytes, bytes]:
+        """Title, tags and text as they are kept."""
+        tags = "".join(tag + APART for tag in self.tags)
+        return (self.title + APART).encode(), tags.encode(), self.text.encode()
+
+
+class _Uses(NamedTuple):
+    """In which rows words are, and where in them, word by word."""
+
+    row: Small
+    place: Places
+    starts: Ints
+    """Where each word's uses begin, and after them the end of all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """All that is kept at one moment; none of it changes."""
+
+    row_of: Ints
+    """The newest row of each memory's number; -1 where there is none."""
+    held: NDArray[np.uint8]
+    num: Ints
+    seq: Ints
+    ends: Ints
+    """Where a row begins in what is held, its title ends, its tags end, and itself ends."""
+    credit: NDArray[np.float64]
+    credited: Ints
+    spelt: NDArray[np.uint8]
+    """All words, one after the other."""
+    begins: Ints
+    of_word: Small
+    in_row: Small
+    at_place: Places
+    by_words: _Uses
+    """The three columns before by words, of all but the newest uses."""
+
+    def rows(self, nums: Ints, seqs: Ints) -> Ints:
+        """The row of each memory; -1 where it is not kept as it is at this operation."""
+        if not len(self.seq):
+            return np.full(len(nums), -1, np.int64)
+        known = len(self.row_of)
+        found = np.where(nums < known, self.row_of[np.minimum(nums, known - 1)], -1)
+        found[self.seq[found] != seqs] = -1
+        return found
+
+    def places(self, rows: Ints, needle: str) -> Places:
+        """Where a needle is found first in each row."""
+        words = needle.split()
+        if words == [needle] and len(rows) > FEW:
+            return self._by_word(needle)[rows]
+        may = np.arange(len(rows))
+        for word in sorted(words, key=len, reverse=True):
+            if len(may) > FEW:
+                may = may[self._by_word(word)[rows[may]] != NOWHERE]
+        places = np.full(len(rows), NOWHERE, np.int8)
+        places[may] = self._compared(rows[may], needle)
+        return places
+
+    def _by_word(self, needle: str) -> Places:
+        """Where each row first has a word that holds the needle."""
+        at = occurrences(self.spelt, needle.encode())
+        words = np.searchsorted(self.begins, at, "right") - 1
+        words = words[np.flatnonzero(np.diff(words, prepend=-1))]
+        holding = np.zeros(len(self.begins), np.bool_)
+        holding[words] = True
+        done = len(self.by_words.row)
+        newest = np.flatnonzero(holding[self.of_word[done:]]) + done
+        words = words[words < len(self.by_words.starts) - 1]
+        starts = self.by_words.starts[words]
+        counts = self.by_words.starts[words + 1] - starts
+        older = np.arange(counts.sum()) + np.repeat(starts - (np.cumsum(counts) - counts), counts)
+        rows = np.concatenate([self.by_words.row[older], self.in_row[newest]])
+        places = np.concatenate([self.by_words.place[older], self.at_place[newest]])
+        found = np.full(len(self.num), NOWHERE, np.int8)
+        found[rows] = TEXT
+        better = np.flatnonzero(places < TEXT)
+        for place in (TAG, TITLE):
+            found[rows[better[places[better] == place]]] = place
+        return found
+
+    def _compared(self, rows: Ints, needle: str) -> Places:
+        ends, wanted = self.ends[rows], needle.encode()
+        if len(rows) <= FEW:
+            found = np.array(
+                [
+                    begin + at if (at := self.held[begin:end].tobytes().find(wanted)) >= 0 else -1
+                    for begin, _, _, end in ends.tolist()
+                ],
+                np.int64,
+            )
+        else:
+            everywhere = occurrences(self.held, wanted)
+            found = np.append(everywhere, -1)[np.searchsorted(everywhere, ends[:, 0])]
+        places = (found >= ends[:, 1]).astype(np.int8) + (found >= ends[:, 2])
+        places[(found < 0) | (found >= ends[:, 3])] = NOWHERE
+        return places
+
+    def folded(self, row: int) -> Folded:
+        """A row as it was read."""
+        begin, titled, tagged, end = self.ends[row].tolist()
+        held = self.held[begin:end].tobytes()
+        return Folded(
+            int(self.num[row]),
+            int(self.seq[row]),
+            held[: titled - begin - 1].decode(),
+            held[titled - begin : tagged - begin].decode().split(APART)[:-1],
+            held[tagged - begin :].decode(),
+            float(self.credit[row]),
+            int(self.credited[row]),
+        )
+
+
+class Haystacks:
+    """The texts of one space by the memories' numbers."""
+
+    def __init__(self) -> None:
+        self.stale = 0
+        """Bytes of rows that have a newer one."""
+        self._lock = threading.Lock()
+        self._words: dict[str, int] = {}
+        self._grown = {
+            "held": Growing(np.uint8), "num": Growing(np.int64), "seq": Growing(np.int64),
+            "ends": Growing(np.int64, 4), "credit": Growing(np.float64),
+            "credited": Growing(np.int64), "spelt": Growing(np.uint8),
+            "begins": Growing(np.int64), "of_word": Growing(np.int32),
+            "in_row": Growing(np.int32), "at_place": Growing(np.int8),
+        }  # fmt: skip
+        none = _Uses(np.empty(0, np.int32), np.empty(0, np.int8), np.zeros(1, np.int64))
+        self.now = self._frozen(np.empty(0, np.int64), none)
+        """What can be searched."""
+
+    def _frozen(self, row_of: Ints, by_words: _Uses) -> Kept:
+        views: dict[str, Any] = {name: each.view for name, each in self._grown.items()}
+        return Kept(row_of=row_of, by_words=by_words, **views)
+
+    def keep(self, read: Sequence[Folded]) -> None:
+        """Keep memories for the next search, while there is room."""
+        with self._lock:
+            room = KEPT_BYTES - self._grown["held"].size
+            kept, parts = [], []
+            for one in read:
+                own = one.parts()
+                size = sum(map(len, own)) + len(APART)
+                if size <= LONGEST and size <= room:
+                    kept.append(one)
+                    parts.append(own)
+                    room -= size
+            if not kept:
+                return
+            nums = np.array([one.num for one in kept], np.int64)
+            former, first = self.now.row_of, self._grown["num"].size
+            row_of = np.full(max(len(former), int(nums.max()) + 1), -1, np.int64)
+            row_of[: len(former)] = former
+            stale = row_of[nums]
+            stale = stale[stale >= 0]
+            self.stale += int((self.now.ends[stale, 3] - self.now.ends[stale, 0]).sum())
+            row_of[nums] = first + np.arange(len(nums))
+            by_words = self._add_words(kept, first)
+            self._add_rows(kept, parts)
+            self.now = self._frozen(row_of, by_words)
+
+    def _add(self, name: str, values: Sequence[Any]) -> None:
+        growing = self._grown[name]
+        growing.extend(np.array(values, growing.view.dtype))
+
+    def _add_rows(
+        self, kept: Sequence[Folded], parts: Sequence[tuple[bytes, bytes, bytes]]
+    ) -> None:
+        ends, at = [], self._grown["held"].size
+        for title, tags, text in parts:
+            tagged = at + len(title) + len(tags)
+            ends.append((at, at + len(title), tagged, tagged + len(text)))
+            at = tagged + len(text) + len(APART)
+        held = b"".join(part for own in parts for part in (*own, APART.encode()))
+        self._grown["held"].extend(_writable(held))
+        self._grown["ends"].extend(np.array(ends, np.int64))
+        for name in ("num", "seq", "credit", "credited"):
+            self._add(name, [getattr(one, name) for one in kept])
+
+    def _add_words(self, kept: Sequence[Folded], first: int) -> _Uses:
+        words, begin = self._words, self._grown["spelt"].size
+        fresh, begins, lengths = [], [], []
+        of_word: list[int] = []
+        places: list[int] = []
+        for one in kept:
+            found = one.words()
+            for word in found:
+                if word not in words:
+                    words[word] = len(words)
+                    fresh.append((word + APART).encode())
+                    begins.append(begin)
+                    begin += len(fresh[-1])
+            of_word += map(words.__getitem__, found)
+            places += found.values()
+            lengths.append(len(found))
+        self._grown["spelt"].extend(_writable(b"".join(fresh)))
+        self._add("begins", begins)
+        self._add("of_word", of_word)
+        self._add("in_row", np.repeat(first + np.arange(len(kept)), lengths).tolist())
+        self._add("at_place", places)
+        uses = self._grown["of_word"].view
+        if len(uses) - len(self.now.by_words.row) <= max(SORTED, len(uses) // 4):
+            return self.now.by_words
+        order = np.argsort(uses, kind="stable")
+        counts = np.bincount(uses, minlength=len(words))
+        return _Uses(
+            self._grown["in_row"].view[order],
+            self._grown["at_place"].view[order],
+            np.concatenate([[0], np.cumsum(counts)]),
+        )
+
+    def without_stale(self, nums: Ints) -> Haystacks:
+        """A copy that keeps these memories, as they were last, and nothing else."""
+        now, copy = self.now, Haystacks()
+        rows = now.row_of[nums[nums < len(now.row_of)]]
+        copy.keep([now.folded(row) for row in rows[rows >= 0].tolist()])
+        return copy
+
+
+def _writable(held: bytes) -> NDArray[np.uint8]:
+    return np.frombuffer(bytearray(held), np.uint8)
+
+
+def occurrences(held: NDArray[np.uint8], needle: bytes) -> Ints:
+    """Every offset at which a needle begins, in their order."""
+    wanted = np.frombuffer(needle, np.uint8)
+    last = len(held) - len(wanted) + 1
+    if last <= 0:
+        return np.empty(0, np.int64)
+    # The two bytes that a sample has least of decide, and the rest is compared where both are.
+    sample = np.bincount(held[:: max(1, len(held) // 10_000)], minlength=256)
+    rarest = np.argsort(sample[wanted], kind="stable").tolist()
+    found = []
+    for start in range(0, last, CHUNK):
+        stop = min(last, start + CHUNK)
+        hits = held[start + rarest[0] : stop + rarest[0]] == wanted[rarest[0]]
+        if len(rarest) > 1:
+            hits &= held[start + rarest[1] : stop + rarest[1]] == wanted[rarest[1]]
+        at = np.flatnonzero(hits)
+        if len(at):
+            found.append(at + start)
+    if not found:
+        return np.empty(0, np.int64)
+    where = np.concatenate(found)
+    for offset in rarest[2:]:
+        where = where[held[where + offset] == wanted[offset]]
+    return where
