@@ -44,7 +44,8 @@ from commonplace.server.rates import Rates
 from commonplace.server.settings import Settings, is_loopback
 from commonplace.server.signed import Tokens
 
-VISITED = ("/oauth/authorize",)  # where a person arrives from a client's own site
+# Where a person arrives from a client's own site, or by a link that a device shows.
+VISITED = ("/oauth/authorize", "/oauth/device")
 STILL = "commonplace.still"  # where a stream finds how to ask again who calls
 DEPTH = 64
 FAILURES_A_MINUTE = 30
