@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -28,7 +27,7 @@ from commonplace.dialects.penfield.failures import (
 )
 from commonplace.dialects.penfield.openapi import description
 from commonplace.dialects.penfield.operations import ENDPOINTS, Endpoint
-from commonplace.dialects.penfield.rates import Left, Minutes, limit_of
+from commonplace.dialects.penfield.rates import Left, Minutes
 from commonplace.errors import CommonplaceError, InvalidInput
 
 REFRESH_BYTES = 16_384  # nobody has been let in yet when this body is read
@@ -46,7 +45,9 @@ def routes(rest: Rest) -> list[BaseRoute]:
 
 
 def _application(rest: Rest) -> FastAPI:
-    minutes = Minutes(limit_of(os.environ))
+    minutes = rest.pace
+    if not isinstance(minutes, Minutes):
+        raise TypeError("the REST endpoints are counted together with the tools")
     app = FastAPI(
         title="Penfield API",
         version=VERSION,
@@ -104,7 +105,7 @@ def _limited(rest: Rest, minutes: Minutes, endpoint: Endpoint) -> Answering:
 def _too_many(rest: Rest, request: Request, left: Left) -> Response:
     body = error_body(
         "BIZ_RATE_LIMIT_EXCEEDED",
-        f"More than {left.limit} requests in a minute; wait {left.wait} s.",
+        left.message,
         rest.request_id(request),
         {"limit": left.limit, "retry_after": left.wait},
     )
