@@ -27,7 +27,7 @@ from commonplace.dialects.contract import (
     Wire,
 )
 from commonplace.errors import NotFound
-from commonplace.server.gate import Gate, Outcome, TookTooLong, Turn
+from commonplace.server.gate import Gate, Outcome, TookTooLong, Turn, no_such_tool
 
 FORBIDDEN = -32003
 IDEMPOTENCY_META = "commonplace/idempotency-key"
@@ -153,14 +153,20 @@ def build(
     async def call_tool(
         ctx: ServerRequestContext[Any, Any], params: types.CallToolRequestParams
     ) -> dict[str, Any]:
-        caller, tool = admitted(ctx).caller, dialect.tool(params.name)
-        late = pace.refusal(caller) if pace is not None and tool is not None else None
+        who, given = admitted(ctx), params.arguments or {}
+        tool = gate.called(who.caller, dialect, params.name)
+        late = pace.refusal(who.caller) if pace is not None and tool is not None else None
         if late is not None and tool is not None:  # as the door does, it counts and writes nothing
             return {**COMPLETE, **dialect.fail(tool, late)}
         try:
-            wire = await workers.perform(
-                admitted(ctx), dialect, params.name, params.arguments or {}
-            )
+            if tool is None:
+                unknown = no_such_tool(params.name)
+                await workers.run(
+                    gate.refuse, who.caller, who.circumstances, dialect.name, params.name, given,
+                    unknown,
+                )  # fmt: skip
+                raise unknown
+            wire = await workers.perform(who, dialect, params.name, given)
             return {**COMPLETE, **wire}
         except NotFound as error:
             raise MCPError(code=types.INVALID_PARAMS, message=str(error)) from error

@@ -125,6 +125,7 @@ ROWS: list[tuple[str, str, str]] = [
     ("disconnect", "DELETE /relationships/between", _rest("between_removes_one_direction")),
     ("disconnect", "REST with write may", _rest("write_may_delete_over_rest")),
     ("delete_memory", "not a tool", _tools("the_tools_are_those_of_the_contract")),
+    ("delete_memory", "nor can it be called as one", "tests/server/test_scopes.py::test_what_routes_do_is_no_tool"),
     ("delete_memory", "DELETE /memories/{id}", _rest("delete_takes_the_relationships_along")),
     ("summarize", "deprecated", _tools("deprecated_tools_say_what_replaces_them")),
     ("get_storage_access", "deprecated", _tools("deprecated_tools_say_what_replaces_them")),
