@@ -35,6 +35,10 @@ _TOP = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NUMBER = re.compile(r"-?\d{1,18}(?:\.\d{1,18})?(?:[eE][+-]?\d{1,3})?")
 _WHOLE = re.compile(r"-?\d{1,18}")
 _STATUS_CODES = {404: "RES_NOT_FOUND", 405: "VAL_VALIDATION_FAILED"}
+_SAYS = {
+    404: "There is no such endpoint; see GET /api/v2/openapi.json.",
+    405: "This endpoint has another method; see GET /api/v2/openapi.json.",
+}
 
 Answering = Callable[[Request], Awaitable[Response]]
 
@@ -71,6 +75,7 @@ def _application(rest: Rest) -> FastAPI:
     async def refused(request: Request, error: Exception) -> Response:
         status = error.status_code if isinstance(error, HTTPException) else 500
         says = str(error.detail) if isinstance(error, HTTPException) else "Something went wrong."
+        says = _SAYS.get(status, says)
         code = _STATUS_CODES.get(status, "VAL_VALIDATION_FAILED" if status < 500 else
                                  "SYS_INTERNAL_ERROR")  # fmt: skip
         headers = getattr(error, "headers", None)
