@@ -180,7 +180,7 @@ class _People:
 
     async def visit(self, http: HttpRequest) -> Response:
         """Show who asks: to somebody who is logged in, what for; to others, where to log in."""
-        self._oauth.take_asking(self._address(http))
+        self._oauth.take_asking(self._address(http), http.url.path)
         query = http.scope["query_string"].decode("latin-1")
         request = await self._oauth.check(query, self._address(http))
         cookie = self._given(http)
@@ -191,7 +191,7 @@ class _People:
 
     async def answer(self, http: HttpRequest) -> Response:
         """Do what a button on one of the pages says."""
-        self._oauth.take_asking(self._address(http))
+        self._oauth.take_asking(self._address(http), http.url.path)
         try:
             form = await forms.read_form(http)
         except OAuthError as error:
@@ -354,7 +354,7 @@ class _Typing(_People):
 
     async def visit(self, http: HttpRequest) -> Response:
         """Ask for the code; to somebody who is logged in, show at once what the device asks for."""
-        self._oauth.take_asking(self._address(http))
+        self._oauth.take_asking(self._address(http), http.url.path)
         try:
             parameters = forms.parse(http.scope["query_string"].decode("latin-1"))
         except OAuthError as error:

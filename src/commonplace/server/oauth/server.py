@@ -178,9 +178,9 @@ class OAuth:
 
     # Rates
 
-    def take_asking(self, address: str) -> None:
-        """Count a visit to the pages."""
-        _take(self._asking, block_of(address))
+    def take_asking(self, address: str, page: str = "") -> None:
+        """Count a visit to one of the pages."""
+        _take(self._asking, f"{page} {block_of(address)}")
 
     def take_exchanging(self, address: str) -> None:
         """Count a request for tokens."""
