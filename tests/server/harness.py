@@ -23,6 +23,7 @@ from typing import Any
 
 import anyio
 import apsw
+import pytest
 import uvicorn
 from starlette.routing import Route
 
@@ -361,7 +362,11 @@ def running(
 ) -> Iterator[Running]:
     """A server on loopback; without limits on rates unless some are given."""
     given = {"port": 0, "embedding": "none", "rate": 1e6, "burst": 1_000_000, **options}
-    with capture() as log, serving.assembled(Settings.load({}, data=data, **given)) as made:
+    with (
+        capture() as log,
+        pytest.MonkeyPatch.context() as environment,
+        serving.assembled(_unhurried(environment, Settings.load({}, data=data, **given))) as made,
+    ):
         assert isinstance(made.app, Door)
         if prepare is not None:
             prepare(made)
@@ -380,6 +385,12 @@ def running(
             server.should_exit = True
             thread.join(20)
             assert not thread.is_alive(), "the server does not stop"
+
+
+def _unhurried(environment: pytest.MonkeyPatch, settings: Settings) -> Settings:
+    """The settings, once the one contract with a rate of its own has none either."""
+    environment.setenv("COMMONPLACE_PENFIELD_RATE", "1000000")
+    return settings
 
 
 @contextlib.contextmanager

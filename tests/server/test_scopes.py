@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -87,6 +88,18 @@ def holder(server: Running, request: pytest.FixtureRequest) -> Iterator[Holder]:
 
 def mcp_operations() -> list[tuple[str, str]]:
     return [(name, tool.name) for name in served.DIALECTS for tool in served.load(name).tools]
+
+
+@pytest.mark.parametrize("name", [n for n in served.DIALECTS if served.load(n).operations])
+def test_what_routes_do_is_no_tool(server: Running, name: str) -> None:
+    """An operation of REST has its own way in; a client cannot call it past that."""
+    dialect, caller = served.load(name), Caller(space="of-routes", scopes=EVERYTHING)
+    with contextlib.closing(server.stdio(caller, name)) as pipes:
+        for operation in dialect.operations:
+            if dialect.tool(operation.name) is None:
+                answer = pipes.call(operation.name, ROWS[name][operation.name]["arguments"])
+                assert answer["error"]["code"] == -32602, (operation.name, answer)
+                assert "There is no tool" in answer["error"]["message"]
 
 
 def allowed(scope: str, dialect: str, tool: str) -> bool:

@@ -10,7 +10,7 @@ import json
 import tempfile
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -88,7 +88,8 @@ def test_the_seeds_own_form_is_accepted(tokens: Tokens) -> None:
     assert caller.credential.startswith("key:") and caller.credential.endswith(":user-1")
     assert tokens.stands(caller.credential)
     dated = tokens.recognise(by_hand(f"user-1:workspace-1:{SECOND}".encode()))
-    assert dated == caller
+    assert caller.expires_at is None and dated.expires_at == (SECOND + 300) * 1_000_000
+    assert replace(dated, expires_at=None) == caller
 
 
 def test_the_signature_may_be_in_capital_letters(tokens: Tokens) -> None:

@@ -47,6 +47,8 @@ class Caller:
     dialects: frozenset[str] | None = None
     """The dialects that the credential is for; None for any."""
     being: str = ""
+    expires_at: int | None = None
+    """When the credential ends by itself, in UTC microseconds; None for never."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,8 +167,33 @@ class Session:
     tenant: str
 
 
+class TokenExpired(CommonplaceError):
+    """The token was good, and nothing but its time has ended it; nothing was done."""
+
+    code = "TOKEN_EXPIRED"
+
+    def __init__(self) -> None:
+        super().__init__("The token has expired.", hint="Get a new one.")
+
+
+class TooManyCalls(CommonplaceError):
+    """More calls than a contract allows in a time; nothing was done."""
+
+    code = "RATE_LIMITED"
+
+
+class Pace(Protocol):
+    """How often a contract may be called. Used from one thread, the event loop."""
+
+    def refusal(self, caller: Caller) -> TooManyCalls | None:
+        """Count one call more; why it has to wait, if it has to."""
+
+
 class Rest(Protocol):
     """How a route of a dialect reaches the memory: through the gate, as whoever was let in."""
+
+    pace: Pace | None
+    """What the dialect's tools are counted by too."""
 
     async def perform(
         self, request: HTTPConnection, operation: str, arguments: Mapping[str, Any] | None = None
@@ -238,6 +265,10 @@ class Dialect:
     succeed: Callable[[Tool, Any], Wire] = succeed
     fail: Callable[[Tool, CommonplaceError], Wire] = fail
     refuse: Refuse | None = None
+    tells_expiry: bool = False
+    """Whether its contract tells who sends a token of ours that it has expired."""
+    pace: Callable[[Mapping[str, str]], Pace] | None = None
+    """What counts its calls in a server for many, made from the environment."""
     kinds: Mapping[str, str] = field(default_factory=dict)
     """How it shows a memory of each kind that another dialect stored; `*` for any other."""
     running: Callable[[Setting], AbstractContextManager[None]] | None = None

@@ -1,7 +1,8 @@
 """Opaque tokens: made, listed, ended, and known again on every request.
 
-A token is 256 random bits and is shown once; what is stored is its SHA-256. Whether it is unknown,
-expired or revoked makes no difference to who sends it; the log is told.
+A token is 256 random bits and is shown once; what is stored is its SHA-256. Whether it is unknown
+or revoked makes no difference to who sends it; the log is told. That one has expired is told where
+the contract says so.
 """
 
 from __future__ import annotations
@@ -96,6 +97,13 @@ class Unauthenticated(CommonplaceError):
         self.reason = reason
 
 
+class Expired(Unauthenticated):
+    """The credential was good, and nothing but its time has ended it; it looks like any other."""
+
+    def __init__(self) -> None:
+        super().__init__("expired")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
     """What a new credential is to say."""
@@ -148,6 +156,7 @@ class Credential:
             credential=self.id,
             dialects=self.dialects,
             being=self.being,
+            expires_at=self.expires_at,
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -407,7 +416,7 @@ class Credentials:
             raise Unauthenticated(known.refusal)
         credential, at = known.credential, now()
         if credential.expires_at is not None and at >= credential.expires_at:
-            raise Unauthenticated("expired")
+            raise Expired
         if at - credential.last_used >= USED_SECONDS * SECOND:
             self._used.setdefault(credential.id, at)
 

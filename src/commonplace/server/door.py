@@ -21,10 +21,16 @@ from mcp_types import INVALID_REQUEST
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from commonplace.dialects.contract import Caller, Circumstances, Dialect, NotPermitted
+from commonplace.dialects.contract import (
+    Caller,
+    Circumstances,
+    Dialect,
+    NotPermitted,
+    TokenExpired,
+)
 from commonplace.errors import InvalidInput, NotFound
 from commonplace.server.addresses import Addresses, peer
-from commonplace.server.credentials import Unauthenticated
+from commonplace.server.credentials import Expired, Unauthenticated
 from commonplace.server.gate import Gate, not_permitted
 from commonplace.server.oauth import OAuth
 from commonplace.server.observing import Metrics, request_id
@@ -44,7 +50,8 @@ from commonplace.server.rates import Rates
 from commonplace.server.settings import Settings, is_loopback
 from commonplace.server.signed import Tokens
 
-VISITED = ("/oauth/authorize",)  # where a person arrives from a client's own site
+# Where a person arrives from a client's own site, or by a link that a device shows.
+VISITED = ("/oauth/authorize", "/oauth/device")
 STILL = "commonplace.still"  # where a stream finds how to ask again who calls
 DEPTH = 64
 FAILURES_A_MINUTE = 30
@@ -403,9 +410,12 @@ class Door:
                 self._gate.refuse, None, visit.circumstances(), dialect, name, arguments, error
             )
         self._metrics.refused.labels("unauthorized").inc()
-        response = _refusal(401, error.code, str(error), visit)
-        path = visit.scope["path"]
-        challenge = self._oauth.challenge(path) if self._oauth else "Bearer"
+        told = visit.entrance.dialect is not None and visit.entrance.dialect.tells_expiry
+        expired = TokenExpired() if told and isinstance(error, Expired) else None
+        shown = expired or error
+        response = _refusal(401, shown.code, str(shown), visit)
+        path, wrong = visit.scope["path"], "invalid_token" if expired else ""
+        challenge = self._oauth.challenge(path, error=wrong) if self._oauth else "Bearer"
         response.headers["www-authenticate"] = challenge
         await response(visit.scope, receive, send)
 

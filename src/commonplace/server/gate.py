@@ -207,6 +207,11 @@ class Gate:
         there = (*dialect.tools, *(dialect.passing(caller) if dialect.passing else ()))
         return [tool for tool in there if self.permitted(caller, dialect.name, tool.name)]
 
+    def called(self, caller: Caller, dialect: Dialect, name: str) -> Tool | None:
+        """The tool that a client may call by this name; what only routes do is none."""
+        passing = dialect.passing(caller) if dialect.passing else ()
+        return dialect.tool(name) or next((tool for tool in passing if tool.name == name), None)
+
     def refuse(
         self,
         caller: Caller | None,
@@ -239,7 +244,7 @@ class Gate:
         """Run one operation as the caller. Raises NotFound and NotPermitted, and nothing else."""
         operation = self._operation(caller, dialect, name)
         if operation is None:
-            unknown = NotFound(f"There is no tool {name[:80]!r}.", hint="See tools/list.")
+            unknown = no_such_tool(name)
             self.refuse(caller, circumstances, dialect, name, arguments, unknown)
             raise unknown
         if not self._allows(caller, operation):
@@ -342,6 +347,11 @@ def _omissible(taken: Schema) -> frozenset[str]:
         for name, property in properties.items()
         if name not in taken.get("required", ()) and "null" not in str(property.get("type", "null"))
     )
+
+
+def no_such_tool(name: str) -> NotFound:
+    """The refusal of a name that nothing has."""
+    return NotFound(f"There is no tool {name[:80]!r}.", hint="See tools/list.")
 
 
 def not_permitted(tool: Tool) -> NotPermitted:

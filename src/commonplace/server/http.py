@@ -29,6 +29,7 @@ from commonplace.dialects.contract import (
     Circumstances,
     Dialect,
     NotPermitted,
+    Pace,
     Session,
     Setting,
     Tool,
@@ -217,7 +218,13 @@ def application(parts: Parts) -> ASGIApp:
         perform=gate.perform,
         vault=lambda: parts.vault,
     )
-    servers = {name: build(dialect, gate, workers) for name, dialect in dialects.items()}
+    paces = {
+        name: None if dialect.pace is None else dialect.pace(os.environ)
+        for name, dialect in dialects.items()
+    }
+    servers = {
+        name: build(dialect, gate, workers, pace=paces[name]) for name, dialect in dialects.items()
+    }
 
     beings = dialects.get("being")
     paths: dict[str, str] = {"/mcp": default.name, "/mcp/": default.name}
@@ -275,7 +282,9 @@ def application(parts: Parts) -> ASGIApp:
         *(
             route
             for name in served.DIALECTS
-            for route in served.routes(name, _ThroughGate(workers, dialects[name], sessions))
+            for route in served.routes(
+                name, _ThroughGate(workers, dialects[name], sessions, paces[name])
+            )
         ),
         *(Route(path, endpoint) for path, endpoint in endpoints.items()),
         Route("/mcp/{being_id}", endpoints["/mcp"]),
@@ -345,10 +354,13 @@ async def _note_use(credentials: Credentials, workers: Workers) -> None:
 class _ThroughGate:
     """How the routes of dialects reach the memory."""
 
-    def __init__(self, workers: Workers, dialect: Dialect, sessions: Sessions) -> None:
+    def __init__(
+        self, workers: Workers, dialect: Dialect, sessions: Sessions, pace: Pace | None
+    ) -> None:
         self._workers = workers
         self._dialect = dialect
         self._sessions = sessions
+        self.pace = pace
 
     def request_id(self, request: HTTPConnection) -> str:
         del request

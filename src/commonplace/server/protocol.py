@@ -18,9 +18,16 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 
-from commonplace.dialects.contract import Caller, Circumstances, Dialect, NotPermitted, Wire
+from commonplace.dialects.contract import (
+    Caller,
+    Circumstances,
+    Dialect,
+    NotPermitted,
+    Pace,
+    Wire,
+)
 from commonplace.errors import NotFound
-from commonplace.server.gate import Gate, Outcome, TookTooLong, Turn
+from commonplace.server.gate import Gate, Outcome, TookTooLong, Turn, no_such_tool
 
 FORBIDDEN = -32003
 IDEMPOTENCY_META = "commonplace/idempotency-key"
@@ -121,7 +128,13 @@ class Workers:
         self._pool.shutdown(wait=True)
 
 
-def build(dialect: Dialect, gate: Gate, workers: Workers, local: Admitted | None = None) -> Server:
+def build(
+    dialect: Dialect,
+    gate: Gate,
+    workers: Workers,
+    local: Admitted | None = None,
+    pace: Pace | None = None,
+) -> Server:
     """The MCP server of a dialect; `local` is who calls where nobody is let in by a door."""
 
     def admitted(ctx: ServerRequestContext[Any, Any]) -> Admitted:
@@ -140,10 +153,20 @@ def build(dialect: Dialect, gate: Gate, workers: Workers, local: Admitted | None
     async def call_tool(
         ctx: ServerRequestContext[Any, Any], params: types.CallToolRequestParams
     ) -> dict[str, Any]:
+        who, given = admitted(ctx), params.arguments or {}
+        tool = gate.called(who.caller, dialect, params.name)
+        late = pace.refusal(who.caller) if pace is not None and tool is not None else None
+        if late is not None and tool is not None:  # as the door does, it counts and writes nothing
+            return {**COMPLETE, **dialect.fail(tool, late)}
         try:
-            wire = await workers.perform(
-                admitted(ctx), dialect, params.name, params.arguments or {}
-            )
+            if tool is None:
+                unknown = no_such_tool(params.name)
+                await workers.run(
+                    gate.refuse, who.caller, who.circumstances, dialect.name, params.name, given,
+                    unknown,
+                )  # fmt: skip
+                raise unknown
+            wire = await workers.perform(who, dialect, params.name, given)
             return {**COMPLETE, **wire}
         except NotFound as error:
             raise MCPError(code=types.INVALID_PARAMS, message=str(error)) from error

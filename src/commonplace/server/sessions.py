@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 
-from commonplace.dialects.contract import Caller, Session
-from commonplace.server.credentials import Credential, Grant, Unauthenticated
+from commonplace.dialects.contract import Caller, Session, TokenExpired
+from commonplace.server.credentials import Credential, Expired, Grant, Unauthenticated
 from commonplace.server.signed import JWT_SECONDS, PENFIELD, Tokens, tenant_of
 from commonplace.storage.sqlite import new_id
 
@@ -34,10 +34,12 @@ class Sessions:
         with self._renewing:
             try:
                 used = self._credentials.find(token)
-            except Unauthenticated:
+            except Unauthenticated as refused:
                 ended = self._credentials.ended(token)
                 if ended is not None and ended.resource == REFRESH and ended.family:
                     self._credentials.revoke_all(family=ended.family)
+                    if isinstance(refused, Expired):
+                        raise TokenExpired from None
                 raise
             if used.resource != REFRESH:
                 raise Unauthenticated("not a refresh token")

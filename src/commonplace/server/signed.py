@@ -32,6 +32,7 @@ from commonplace.server.credentials import (
     TOKEN_CHARS,
     Credential,
     Credentials,
+    Expired,
     Grant,
     Issued,
     Unauthenticated,
@@ -272,10 +273,15 @@ class OrchestratorTokens:
             self._credentials.alive(seen.noted, version)
         return seen.caller
 
+    def _end(self, dated: int | None) -> int | None:
+        if dated is None or not self._max_age:
+            return None
+        return dated * SECOND + int(self._max_age * SECOND)
+
     def _check_age(self, age: int) -> None:
         if self._max_age:
             if age > self._max_age * SECOND:
-                raise Unauthenticated("expired")
+                raise Expired
             if -age > self._max_age * SECOND:
                 raise Unauthenticated("not yet valid")
         elif -age > LEEWAY_SECONDS * SECOND:
@@ -306,6 +312,7 @@ class OrchestratorTokens:
             scopes=FULL,
             credential=noted.id if noted else f"key:{signer.id}:{user}",
             dialects=frozenset({ORCHESTRATOR}),
+            expires_at=self._end(dated),
         )
         return _Seen(version, caller, signer, dated, None, noted.id if noted else "")
 
@@ -354,11 +361,11 @@ class PenfieldTokens:
         if not seen.key.live(at):
             raise Unauthenticated("key retired")
         assert seen.made is not None and seen.ends is not None
+        self._credentials.alive(seen.noted, version)
         if at >= (seen.ends + LEEWAY_SECONDS) * SECOND:
-            raise Unauthenticated("expired")
+            raise Expired
         if at < (seen.made - LEEWAY_SECONDS) * SECOND:
             raise Unauthenticated("not yet valid")
-        self._credentials.alive(seen.noted, version)
         return seen.caller
 
     def _check(self, token: str, version: tuple[int, int]) -> _Seen:
@@ -375,10 +382,9 @@ class PenfieldTokens:
                 audience=AUDIENCE,
                 issuer=self._issuer,
                 leeway=LEEWAY_SECONDS,
-                options={"require": list(_CLAIMS), "strict_aud": True},
+                # Its end is looked at last, since one that is wrong otherwise has not just expired.
+                options={"require": list(_CLAIMS), "strict_aud": True, "verify_exp": False},
             )
-        except jwt.ExpiredSignatureError:
-            raise Unauthenticated("expired") from None
         except jwt.ImmatureSignatureError:
             raise Unauthenticated("not yet valid") from None
         except jwt.InvalidAlgorithmError:
@@ -392,7 +398,11 @@ class PenfieldTokens:
             raise Unauthenticated("claims of another tenant")
         with self._store.read() as connection:
             ended = not_before(connection, user=credential.user, space=credential.space)
-        if int(claims["iat"]) * SECOND < ended:
+        try:
+            made, ends = int(claims["iat"]), int(claims["exp"])
+        except (TypeError, ValueError, OverflowError):
+            raise Unauthenticated("not a valid JWT: its times are none") from None
+        if made * SECOND < ended:
             raise Unauthenticated("not before")
         caller = Caller(
             space=credential.space,
@@ -400,8 +410,8 @@ class PenfieldTokens:
             scopes=penfield_scopes(map(str, claims["scopes"])) & credential.scopes,
             credential=credential.id,
             dialects=frozenset({PENFIELD}),
+            expires_at=min(ends * SECOND, credential.expires_at or ends * SECOND),
         )
-        made, ends = int(claims["iat"]), int(claims["exp"])
         return _Seen(version, caller, key, made, ends, credential.id)
 
 

@@ -95,7 +95,18 @@ CREATE INDEX oauth_logins_expires ON oauth_logins (expires_at);
 """
 # ---- end of OAuth's tables ----
 
-SYSTEM_MIGRATIONS: tuple[str, ...] = (_ACCESS + OAUTH_TABLES + schema.AUDIT,)
+# Devices that wait for a person (RFC 8628): of both of a device's codes there is the SHA-256.
+OAUTH_DEVICES = """
+CREATE TABLE oauth_devices (
+  digest BLOB NOT NULL PRIMARY KEY, code BLOB NOT NULL, client TEXT NOT NULL,
+  resource TEXT NOT NULL, scopes TEXT NOT NULL, answer TEXT NOT NULL, family TEXT NOT NULL,
+  created_at BIGINT NOT NULL, expires_at BIGINT NOT NULL, mac BLOB NOT NULL
+) WITHOUT ROWID;
+CREATE UNIQUE INDEX oauth_devices_code ON oauth_devices (code);
+CREATE INDEX oauth_devices_expires ON oauth_devices (expires_at);
+"""
+
+SYSTEM_MIGRATIONS: tuple[str, ...] = (_ACCESS + OAUTH_TABLES + schema.AUDIT, OAUTH_DEVICES)
 
 
 def system_file(data: Path) -> Path:

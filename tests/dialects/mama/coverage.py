@@ -70,6 +70,9 @@ ROWS: list[tuple[str, str, str]] = [
      _RELATIONS + "test_recency_weighs_three_tenths"),
     ("search", "thresholds by the length of the query",
      _RELATIONS + "test_short_queries_must_match_better"),
+    ("search", "a short query that names the topic in other words",
+     "tests/dialects/mama/test_topics.py::"
+     "test_hearing_the_topic_finds_more_that_is_right_and_no_more_that_is_wrong"),
     ("search", "what other contracts stored is found",
      _OTHERS + "test_free_search_shows_another_contracts_memory_in_this_shape"),
     # update

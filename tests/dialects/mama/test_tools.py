@@ -173,7 +173,7 @@ def test_the_seeds_query_finds_the_seeds_decision(mama: Mama) -> None:
         "id", "topic", "decision", "reasoning", "confidence", "created_at", "_type", "similarity",
     }  # fmt: skip
     assert (found["id"], found["_type"], found["confidence"]) == (identity, "decision", 0.85)
-    assert found["similarity"] >= 0.7
+    assert found["similarity"] >= 0.74  # not just above the .7 that a short query asks for
     assert abs(found["created_at"] - time.time()) < 60
 
 

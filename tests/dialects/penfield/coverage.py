@@ -25,6 +25,10 @@ def _signing(name: str) -> str:
     return f"{_HERE}test_sessions.py::test_{name}"
 
 
+def _device(name: str) -> str:
+    return f"tests/server/oauth/test_devices.py::test_{name}"
+
+
 def _wire(name: str) -> str:
     return f"{_HERE}test_wire.py::test_{name}"
 
@@ -121,6 +125,7 @@ ROWS: list[tuple[str, str, str]] = [
     ("disconnect", "DELETE /relationships/between", _rest("between_removes_one_direction")),
     ("disconnect", "REST with write may", _rest("write_may_delete_over_rest")),
     ("delete_memory", "not a tool", _tools("the_tools_are_those_of_the_contract")),
+    ("delete_memory", "nor can it be called as one", "tests/server/test_scopes.py::test_what_routes_do_is_no_tool"),
     ("delete_memory", "DELETE /memories/{id}", _rest("delete_takes_the_relationships_along")),
     ("summarize", "deprecated", _tools("deprecated_tools_say_what_replaces_them")),
     ("get_storage_access", "deprecated", _tools("deprecated_tools_say_what_replaces_them")),
@@ -132,7 +137,7 @@ ROWS: list[tuple[str, str, str]] = [
     ("Error Handling", "INVALID_PATH", _tools("every_tool_keeps_to_the_path_rules")),
     ("Error Handling", "ALREADY_EXISTS", _tools("an_artifact_is_never_overwritten")),
     ("Error Handling", "RATE_LIMITED over REST", _rest("beyond_the_rate_is_429_for_that_tenant_alone")),
-    ("Error Handling", "RATE_LIMITED as a tool result", "later: the door answers 429 before a tool is called"),
+    ("Error Handling", "RATE_LIMITED as a tool result", _wire("beyond_the_rate_a_tool_answers_so_for_that_tenant_alone")),
     # API mapping
     ("API Mapping", "GET /personality/awakening", _rest("a_persona_is_chosen_and_traits_are_added")),
     ("API Mapping", "POST /memories", _rest("a_memory_has_every_documented_key")),
@@ -152,9 +157,13 @@ ROWS: list[tuple[str, str, str]] = [
     ("REST envelope", "pagination", _rest("listing_pages_filters_and_sorts")),
     ("REST auth", "token, verify", _signing("a_key_is_exchanged_for_tokens_that_end")),
     ("REST auth", "refresh rotates; reuse ends the family", _signing("a_refresh_token_seen_twice_ends_its_family")),
-    ("REST auth", "expires_at of verify", "later: the caller does not carry when its credential ends"),
-    ("REST auth", "AUTH_TOKEN_EXPIRED told apart", "later: why a token is refused is told to nobody"),
-    ("REST auth", "device authorization grant", "later: the OAuth server has no device flow"),
+    ("REST auth", "expires_at of verify", _signing("verify_tells_when_the_credential_ends")),
+    ("REST auth", "AUTH_TOKEN_EXPIRED told apart", _signing("an_expired_token_is_told_from_a_wrong_one")),
+    ("REST auth", "device authorization grant, then REST", _signing("a_program_that_shows_a_code_uses_rest")),
+    ("REST auth", "device: pages, codes, 900 s, scopes", _device("a_device_is_connected_as_penfields_programs_do_it")),
+    ("REST auth", "device: slow_down, interval 5", _device("who_asks_too_often_has_to_slow_down")),
+    ("REST auth", "device: access_denied", _device("who_says_no_is_taken_at_their_word")),
+    ("REST auth", "device: expired_token", _device("a_device_waits_for_fifteen_minutes")),
     ("REST memories", "history", _rest("history_tells_every_content_a_memory_had")),
     ("REST memories", "evolve, every type; links survive", _rest("evolving_replaces_a_memory_and_keeps_its_links")),
     ("REST memories", "links survive versions", f"{_HERE}test_links.py::test_links_survive_versions"),
@@ -179,7 +188,7 @@ ROWS: list[tuple[str, str, str]] = [
     ("REST documents", "neighbours of chunks", _files("a_chunk_comes_with_its_neighbours")),
     ("REST documents", "duplicate upload", _files("the_same_file_again_is_the_one_that_is_there")),
     ("REST documents", "list, read, download, delete, reprocess 501", _files("documents_are_listed_read_downloaded_and_deleted")),
-    ("REST documents", ".doc files", "later: no well-kept reader of the old Word format"),
+    ("REST documents", ".doc is refused, with what to save it as", _files("the_old_word_format_is_refused_with_what_to_do")),
     ("REST documents", "bombs", _files("archives_that_unpack_to_too_much_are_refused")),
     ("REST", "isolation of tenants", _rest("another_tenants_things_are_as_if_they_did_not_exist")),
     ("REST", "scopes", _rest("scopes_hold_for_every_endpoint")),

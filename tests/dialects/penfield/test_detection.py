@@ -35,6 +35,8 @@ CHECKPOINT = json.dumps({"checkpoint_name": "Monday", "memory_ids": []})
         ("When the build fails, always check the lock file", "strategy"),
         ("The preferred approach is to write tests first", "strategy"),
         ("Never deploy on Fridays", "strategy"),
+        ("The token's audience was never checked", "fact"),
+        ("The harbour is always closed on Mondays", "fact"),
         ("Our strategy for search", "strategy"),
         ("INSIGHT: slow tests hide behind fast ones", "insight"),
         ("There is a pattern in the failures", "insight"),

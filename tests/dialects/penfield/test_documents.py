@@ -191,6 +191,15 @@ def test_what_cannot_be_read_is_422_and_leaves_nothing(
     assert data(rest.get("/memories"))["items"] == []
 
 
+def test_the_old_word_format_is_refused_with_what_to_do(rest: httpx.Client) -> None:
+    word = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(600)
+    for name in ("letter.doc", "LETTER.DOC"):
+        told = failure(upload(rest, name, word), 422, "VAL_VALIDATION_FAILED")
+        assert "Save it as .docx." in told["message"]
+        assert told["field_errors"].keys() == {"file"}
+    assert data(rest.get("/documents"))["items"] == []
+
+
 def test_the_form_must_hold_a_file(rest: httpx.Client) -> None:
     response = rest.post("/documents/upload", files={"other": ("a.txt", b"x")})
     assert response.status_code == 422

@@ -11,7 +11,9 @@ import httpx
 import pytest
 import time_machine
 
+from commonplace import Commonplace
 from commonplace.dialects.penfield.operations import ENDPOINTS
+from commonplace.engine.memories import Draft
 from penfield.conftest import Server, running
 
 MISSING = "550e8400-e29b-41d4-a716-446655440000"
@@ -115,8 +117,10 @@ def test_names_that_are_not_known_are_let_pass(rest: httpx.Client) -> None:
 
 
 def test_unknown_paths_and_methods_have_the_same_shape(rest: httpx.Client) -> None:
-    failure(rest.get("/nothing"), 404, "RES_NOT_FOUND")
-    failure(rest.patch("/memories"), 405, "VAL_VALIDATION_FAILED")
+    told = failure(rest.get("/nothing"), 404, "RES_NOT_FOUND")
+    assert "see GET /api/v2/openapi.json" in told["message"]
+    told = failure(rest.patch("/memories"), 405, "VAL_VALIDATION_FAILED")
+    assert "another method" in told["message"]
     response = rest.post("/memories", content=b"a=1",
                          headers={"content-type": "application/x-www-form-urlencoded"})  # fmt: skip
     failure(response, 415, "VAL_VALIDATION_FAILED")
@@ -799,13 +803,14 @@ def test_an_artifact_has_ten_megabytes_at_most(rest: httpx.Client) -> None:
     failure(rest.post("/artifacts", json=huge), 413, "VAL_FIELD_TOO_LONG")
 
 
-def test_a_page_of_the_longest_memories_fits(rest: httpx.Client) -> None:
-    for i in range(100):
-        store(rest, f"{i:05}" + "漢" * 9_995)
-    page = data(rest.get("/memories", params={"per_page": 100}))
-    assert {len(memory["content"]) for memory in page["items"]} == {10_000}
-    found = data(rest.post("/search/hybrid", json={"query": "漢漢", "limit": 100}))
-    assert len(found["items"]) == 100
+def test_a_page_of_the_longest_memories_fits(server: Server) -> None:
+    space = Commonplace(library=server.parts.library, space="longest")
+    space.remember_many([Draft(text=f"{i:05}" + "漢" * 9_995, kind="fact") for i in range(100)])
+    with server.client(server.key("read", space="longest")) as client:
+        page = data(client.get("/memories", params={"per_page": 100}))
+        assert {len(memory["content"]) for memory in page["items"]} == {10_000}
+        found = data(client.post("/search/hybrid", json={"query": "漢漢", "limit": 100}))
+        assert len(found["items"]) == 100
 
 
 def test_a_retry_with_the_same_key_stores_once(rest: httpx.Client) -> None:

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import base64
 import json
+import time
+from datetime import datetime
+from html.parser import HTMLParser
 
 import httpx
+import time_machine
 
+from commonplace.server.credentials import Grant
 from penfield.conftest import Server
 from penfield.test_rest import data, failure, store
 
@@ -36,10 +41,111 @@ def test_a_key_is_exchanged_for_tokens_that_end(server: Server) -> None:
     with server.client(session["access_token"]) as client:
         store(client, "by an access token")
         told = data(client.get("/auth/verify"))
+    ends = datetime.fromisoformat(told.pop("expires_at"))
+    assert ends.timestamp() == read["exp"]
     assert told == {
         "valid": True, "tenant_id": "pf_signed", "user_id": "ann", "scopes": ["read", "write"],
-        "expires_at": None,
     }  # fmt: skip
+
+
+def test_verify_tells_when_the_credential_ends(server: Server) -> None:
+    with server.client(server.key("read", space="lasting")) as client:
+        assert data(client.get("/auth/verify"))["expires_at"] is None
+    with server.client() as client:  # the person at this machine
+        assert data(client.get("/auth/verify"))["expires_at"] is None
+    key = ending(server, 7_200)
+    before = time.time()
+    with server.client(key) as client:
+        told = data(client.get("/auth/verify"))["expires_at"]
+        session = data(client.post("/auth/token"))
+    assert told.endswith("Z") and 7_100 < datetime.fromisoformat(told).timestamp() - before < 7_300
+    # What is made with it ends with it, whatever the token itself says.
+    with server.client(session["access_token"]) as client:
+        assert data(client.get("/auth/verify"))["expires_at"] == told
+
+
+def ending(server: Server, seconds: float, space: str = "ending") -> str:
+    grant = Grant(space=space, user="ann", dialects=frozenset({"penfield"}), lifetime=seconds)
+    return server.parts.tokens.credentials.create(grant).token
+
+
+def test_an_expired_token_is_told_from_a_wrong_one(server: Server) -> None:
+    key = ending(server, 60)
+    lasting, session = sign_in(server, space="ended")
+    revoked, revoked_session = sign_in(server, space="ended-too")
+    credentials = server.parts.tokens.credentials
+    credentials.revoke(credentials.find(revoked).id)
+    with time_machine.travel(time.time() + 300_000):
+        for token in (key, session["access_token"]):
+            with server.client(token) as client:
+                refused = client.get("/memories")
+                told = failure(refused, 401, "AUTH_TOKEN_EXPIRED")
+                assert "expired" in told["message"]
+                assert 'error="invalid_token"' in refused.headers["www-authenticate"]
+        head, claims, signature = session["access_token"].split(".")
+        forged = f"{head}.{claims}.{signature[:-4]}AAAA"
+        for wrong in (key[:-8] + "AAAAAAAA", forged, revoked, revoked_session["access_token"]):
+            with server.client(wrong) as client:
+                failure(client.get("/memories"), 401, "AUTH_TOKEN_INVALID")
+        with server.client(lasting) as client:
+            data(client.get("/memories"))
+        elsewhere = {"authorization": f"Bearer {key}"}  # other contracts tell nobody why
+        generic = httpx.get(f"{server.url}/health/details", headers=elsewhere).json()
+        assert generic["error"]["code"] == "UNAUTHORIZED"
+    with time_machine.travel(time.time() + 40 * 86_400):
+        failure(refresh(server, session["refresh_token"]), 401, "AUTH_TOKEN_EXPIRED")
+
+
+class _Fields(HTMLParser):
+    """What a form of ours carries along."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.found: dict[str, str] = {}
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = dict(attrs)
+        if tag == "input" and values.get("type") in ("hidden", "checkbox"):
+            self.found[str(values["name"])] = values.get("value") or ""
+
+
+def test_a_program_that_shows_a_code_uses_rest(server: Server) -> None:
+    server.parts.accounts.add("dora", "correct horse battery", ["dora"])
+    grant = "urn:ietf:params:oauth:grant-type:device_code"
+    with httpx.Client(base_url=server.url, timeout=30) as program:
+        found = program.get("/.well-known/oauth-authorization-server").json()
+        asked = {"client_name": "Terminal", "grant_types": [grant, "refresh_token"]}
+        client_id = program.post(found["registration_endpoint"], json=asked).json()["client_id"]
+        begin = {"client_id": client_id, "scope": "read write offline_access"}
+        started = program.post(found["device_authorization_endpoint"], data=begin).json()
+        poll = {
+            "grant_type": grant, "client_id": client_id, "device_code": started["device_code"],
+        }  # fmt: skip
+        pending = program.post(found["token_endpoint"], data=poll)
+        assert (pending.status_code, pending.json()["error"]) == (400, "authorization_pending")
+        with httpx.Client(base_url=server.url, timeout=30, follow_redirects=True) as browser:
+            page = browser.get(started["verification_uri_complete"])
+            for pressed in (
+                {"action": "find", "code": started["user_code"]},
+                {"action": "login", "name": "dora", "password": "correct horse battery"},
+                {"action": "allow"},
+            ):
+                fields = _Fields(page.text).found
+                page = browser.post("/oauth/device", data={**fields, **pressed})
+                assert page.status_code == 200, page.text
+            assert "The device is connected" in page.text
+        tokens = program.post(found["token_endpoint"], data=poll).json()
+    with server.client(tokens["access_token"]) as client:
+        kept = store(client, "by a terminal")
+        assert data(client.get(f"/memories/{kept['id']}"))["content"] == "by a terminal"
+        told = data(client.get("/auth/verify"))
+        assert (told["tenant_id"], told["user_id"]) == ("pf_dora", "dora")
+        assert datetime.fromisoformat(told["expires_at"]).timestamp() > time.time() + 3_000
+        failure(client.post("/auth/token"), 401, "AUTH_INVALID_CREDENTIALS")
+    mcp = httpx.post(f"{server.url}/mcp/penfield", json={},
+                     headers={"authorization": f"Bearer {tokens['access_token']}"})  # fmt: skip
+    assert mcp.status_code == 401  # what was allowed is REST, and nothing else
 
 
 def test_an_access_token_has_no_more_scope_than_its_key(server: Server) -> None:

@@ -60,9 +60,10 @@ def test_every_tool_says_what_it_does() -> None:
     ("name", "instead"), [("summarize", "save_context"), ("get_storage_access", "documents")]
 )
 def test_deprecated_tools_say_what_replaces_them(tools: Tools, name: str, instead: str) -> None:
-    body = tools.fails(name)
-    assert body["error_code"] == "DEPRECATED"
-    assert instead in body["error"]
+    for given in ({}, {"time_window": "week", "max_memories": 20}):  # as old clients call them
+        body = tools.fails(name, **given)
+        assert body["error_code"] == "DEPRECATED"
+        assert instead in body["error"]
 
 
 # --- store ---------------------------------------------------------------------------------------

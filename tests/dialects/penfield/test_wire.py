@@ -14,12 +14,13 @@ from typing import Any
 import httpx
 import httpx2
 import pytest
+import time_machine
 from jsonschema import Draft202012Validator
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
-from penfield.conftest import Server
+from penfield.conftest import Server, running
 
 SAVED = "[Session] Found the bug in auth flow. Key discovery in memory_id: {}. Next: test fix."
 
@@ -138,6 +139,30 @@ def test_what_tools_store_rest_shows(server: Server) -> None:
     identity = asyncio.run(session())
     with server.client(token) as rest:
         assert rest.get(f"/memories/{identity}").json()["data"]["content"] == "by a tool"
+
+
+def test_beyond_the_rate_a_tool_answers_so_for_that_tenant_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COMMONPLACE_PENFIELD_RATE", "3")
+
+    async def session(server: Server, token: str, calls: int) -> list[Any]:
+        async with over_http(server, token) as client:
+            return [await client.call_tool("awaken", {}) for _ in range(calls)]
+
+    start = "2027-01-01T00:00:05Z"  # a minute of the clock that will not end meanwhile
+    with running(tmp_path / "data") as server, time_machine.travel(start):
+        one, other = server.key("read", space="one"), server.key("read", space="other")
+        answers = asyncio.run(session(server, one, 5))
+        assert [answer.is_error for answer in answers] == [False, False, False, True, True]
+        body = answers[-1].structured_content
+        assert body.pop("error").startswith("More than 3 requests in a minute; wait ")
+        assert body == {"success": False, "error_code": "RATE_LIMITED", "operation": "awaken"}
+        with server.client(one) as rest:  # the same minute counts for both
+            assert rest.get("/tags").status_code == 429
+        assert not asyncio.run(session(server, other, 1))[0].is_error
+        with server.parts.library.lease("one") as space, space.store.read() as connection:
+            assert connection.execute("SELECT count(*) FROM audit").fetchone() == (3,)
 
 
 def test_a_read_token_sees_and_may_call_only_what_reads(server: Server) -> None:

@@ -7,6 +7,12 @@ from pathlib import Path
 
 from commonplace.server.oauth import RESOURCES, routes
 from commonplace.server.oauth import clients as clients_module
+from commonplace.server.oauth.devices import (
+    DEVICE_SECONDS,
+    MOST_WAITING,
+    POLL_SECONDS,
+    SLOWER_SECONDS,
+)
 from commonplace.server.oauth.families import ACCESS_SECONDS, CODE_SECONDS, REFRESH_SECONDS
 from commonplace.server.oauth.forms import MOST_BYTES
 from commonplace.server.oauth.logins import LOGIN_SECONDS, Lockout
@@ -22,7 +28,7 @@ def test_every_route_is_told_of(world: World) -> None:
 
 
 def test_every_resource_is_told_of_with_its_scopes() -> None:
-    rows = [line for line in TEXT.splitlines() if line.startswith("| `/mcp")]
+    rows = [line for line in TEXT.splitlines() if line.startswith(("| `/mcp", "| `/api"))]
     told: dict[str, tuple[str, list[str]]] = {}
     for row in rows:
         paths, dialect, scopes = (re.findall(r"`([^`]+)`", cell) for cell in row.split("|")[1:4])
@@ -43,6 +49,10 @@ def test_the_figures_are_those_of_the_code() -> None:
         f"| {MOST_BYTES // 1024} KiB",
         f"| {clients_module.MOST_CLIENTS}, 20 an hour",
         f"after {clients_module.IDLE_SECONDS // 86_400} days",
+        f"every {POLL_SECONDS}\nseconds",
+        f"then {SLOWER_SECONDS} seconds more",
+        f"(after {DEVICE_SECONDS // 60} minutes)",
+        f"| {MOST_WAITING}, 20 an hour",
         f"{free['both']} for a name from one address, {free['address']} from one address, "
         f"{free['account']} for a name",
     ):

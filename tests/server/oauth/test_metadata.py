@@ -27,12 +27,14 @@ async def test_the_authorization_server_tells_what_it_does(world: World) -> None
     assert str(parsed.issuer) == world.issuer
     assert body["code_challenge_methods_supported"] == ["S256"]
     assert body["response_types_supported"] == ["code"]
-    assert body["grant_types_supported"] == ["authorization_code", "refresh_token"]
+    assert body["grant_types_supported"] == [
+        "authorization_code", "refresh_token", "urn:ietf:params:oauth:grant-type:device_code",
+    ]  # fmt: skip
     assert body["authorization_response_iss_parameter_supported"] is True
     assert body["client_id_metadata_document_supported"] is True
     assert "none" in body["token_endpoint_auth_methods_supported"]
     assert {"read", "write", "being:full", "offline_access"} <= set(body["scopes_supported"])
-    for name in ("authorization", "token", "revocation", "registration"):
+    for name in ("authorization", "token", "revocation", "registration", "device_authorization"):
         assert body[f"{name}_endpoint"].startswith(world.issuer + "/oauth/")
     assert response.headers["content-type"] == "application/json"
 
@@ -68,6 +70,14 @@ def test_a_refusal_leads_to_the_resource(world: World, path: str) -> None:
     assert header == f'Bearer resource_metadata="{url}"'
     assert url in build_protected_resource_metadata_discovery_urls(None, world.issuer + path)
     assert world.oauth.resource_at(path) == world.issuer + path
+
+
+def test_what_is_below_the_rest_interface_is_a_part_of_it(world: World) -> None:
+    assert world.oauth.resource_at("/api/v2/memories/x") == f"{world.issuer}/api/v2"
+    assert world.oauth.resource_at("/api/v2x") is None
+    url = f"{world.issuer}/.well-known/oauth-protected-resource/api/v2"
+    assert world.oauth.challenge("/api/v2/memories") == f'Bearer resource_metadata="{url}"'
+    assert world.oauth.resources.of(f"{world.issuer}/api/v2/memories") is None
 
 
 def test_a_refusal_elsewhere_leads_to_the_default(world: World) -> None:
@@ -125,7 +135,9 @@ def test_a_table_of_resources_is_checked() -> None:
         Resources("https://m.example", {"/a/{x}/b": RESOURCES["/mcp/mama"]})
 
 
-@pytest.mark.parametrize("path", ["/oauth/token", "/oauth/register", "/oauth/revoke"])
+@pytest.mark.parametrize(
+    "path", ["/oauth/token", "/oauth/register", "/oauth/revoke", "/oauth/device_authorization"]
+)
 async def test_a_get_is_not_allowed_where_something_is_done(world: World, path: str) -> None:
     async with world.client() as client:
         assert (await client.get(path)).status_code == 405

@@ -41,7 +41,7 @@ def drawn(memory: Commonplace, topic: str, cluster: bool) -> dict[str, Any]:
         "total_nodes": total,
         "total_edges": len(edges),
         "similarity_edges": len(similar),
-        "topics": [topic] if topic else sorted({node["topic"] for node in nodes}),
+        "topics": sorted({node["topic"] for node in nodes}),
     }
     if len(nodes) < total:
         meta["shown_nodes"] = len(nodes)

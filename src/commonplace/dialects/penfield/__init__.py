@@ -7,6 +7,7 @@ from commonplace.dialects.contract import Dialect
 from commonplace.dialects.penfield.failures import fail, refuse
 from commonplace.dialects.penfield.kinds import SHOWN
 from commonplace.dialects.penfield.operations import OPERATIONS
+from commonplace.dialects.penfield.rates import minutes_of
 from commonplace.dialects.penfield.tools import TOOLS
 
 DIALECT = Dialect(
@@ -22,5 +23,7 @@ DIALECT = Dialect(
     operations=OPERATIONS,
     fail=fail,
     refuse=refuse,
+    tells_expiry=True,
+    pace=minutes_of,
     kinds=SHOWN,
 )

@@ -31,6 +31,7 @@ _STRATEGY = _any(
     r"(?:use|do|try|check|run|ask|start|avoid|prefer|call|write|keep|make|stop|read|test|take"
     r"|choose|add|remove|split|verify)\b",
     r"\bprefer(?:red)? (?:the |an? )?(?:\w+ )?approach\b",
+    r"(?<!\bwas )(?<!\bwere )(?<!\bis )(?<!\bare )(?<!\bhas )(?<!\bhave )(?<!\bhad )"
     r"\b(?:always|never) (?!(?:been|had|was|were|is|the|a|seen|heard)\b)[a-z]{2,}",
     r"\bstrateg(?:y|ies|ic)\b", r"\brule of thumb\b", r"\bbest practice\b", r"\bplaybook\b",
 )  # fmt: skip

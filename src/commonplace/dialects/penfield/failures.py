@@ -129,6 +129,7 @@ _OTHERS: dict[str, tuple[str, str, int]] = {
     "CONFLICT": ("ALREADY_EXISTS", "RES_ALREADY_EXISTS", 409),
     "FORBIDDEN": ("FORBIDDEN", "AUTH_INSUFFICIENT_PERMISSIONS", 403),
     "UNAUTHORIZED": ("UNAUTHORIZED", "AUTH_TOKEN_INVALID", 401),
+    "TOKEN_EXPIRED": ("UNAUTHORIZED", "AUTH_TOKEN_EXPIRED", 401),
     "RATE_LIMITED": ("RATE_LIMITED", "BIZ_RATE_LIMIT_EXCEEDED", 429),
     "RESPONSE_TOO_LARGE": ("VALIDATION_ERROR", "VAL_VALIDATION_FAILED", 422),
     "TIMEOUT": ("TIMEOUT", "SYS_SERVICE_UNAVAILABLE", 503),
@@ -206,5 +207,6 @@ def error_body(
 
 def refuse(status: int, code: str, message: str, request: str) -> dict[str, Any]:
     """What the door answers itself, in this contract's shape."""
-    del code
-    return error_body(_AT_THE_DOOR.get(status, "SYS_INTERNAL_ERROR"), message, request)
+    usual = _AT_THE_DOOR.get(status, "SYS_INTERNAL_ERROR")
+    told = _OTHERS[code][1] if code == "TOKEN_EXPIRED" else usual
+    return error_body(told, message, request)

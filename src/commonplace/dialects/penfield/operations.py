@@ -17,6 +17,7 @@ from commonplace.dialects.penfield import (
     searching,
 )
 from commonplace.dialects.penfield.documents import NAME_CHARS
+from commonplace.dialects.penfield.failures import stamp
 from commonplace.dialects.penfield.personality import TRAIT_CHARS
 from commonplace.dialects.penfield.personas import BY_ID
 from commonplace.dialects.penfield.schemas import (
@@ -38,6 +39,7 @@ from commonplace.dialects.penfield.schemas import (
     takes,
     whole,
 )
+from commonplace.engine.model import moment
 
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 LARGE = 48 * 1024 * 1024  # an artifact, a document, or a page of long memories, as JSON
@@ -166,7 +168,7 @@ def verify_session(call: Call) -> dict[str, Any]:
         "tenant_id": f"pf_{caller.space}",
         "user_id": caller.user,
         "scopes": sorted(caller.scopes),
-        "expires_at": None,
+        "expires_at": None if caller.expires_at is None else stamp(moment(caller.expires_at)),
     }
 
 

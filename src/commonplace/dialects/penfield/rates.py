@@ -7,6 +7,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from commonplace.dialects.contract import Caller, TooManyCalls
+
 A_MINUTE = 250
 MINUTE = 60
 MOST_TENANTS = 10_000
@@ -33,6 +35,11 @@ class Left:
         }
         return {**told, "retry-after": str(self.wait)} if self.wait else told
 
+    @property
+    def message(self) -> str:
+        """What somebody is told who has to wait."""
+        return f"More than {self.limit} requests in a minute; wait {self.wait} s."
+
 
 class Minutes:
     """Counts by tenant and minute. Used from one thread, the event loop."""
@@ -57,6 +64,16 @@ class Minutes:
         if len(self._counts) > MOST_TENANTS:
             self._counts.popitem(last=False)
         return Left(self._limit, self._limit - count - 1, reset, 0)
+
+    def refusal(self, caller: Caller) -> TooManyCalls | None:
+        """One call of a tool more; why it has to wait, if it has to."""
+        left = self.take(caller.space)
+        return TooManyCalls(left.message) if left.wait else None
+
+
+def minutes_of(environ: Mapping[str, str]) -> Minutes:
+    """The counts of one server, for its tools and for REST together."""
+    return Minutes(limit_of(environ))
 
 
 def limit_of(environ: Mapping[str, str]) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -28,7 +27,7 @@ from commonplace.dialects.penfield.failures import (
 )
 from commonplace.dialects.penfield.openapi import description
 from commonplace.dialects.penfield.operations import ENDPOINTS, Endpoint
-from commonplace.dialects.penfield.rates import Left, Minutes, limit_of
+from commonplace.dialects.penfield.rates import Left, Minutes
 from commonplace.errors import CommonplaceError, InvalidInput
 
 REFRESH_BYTES = 16_384  # nobody has been let in yet when this body is read
@@ -36,6 +35,10 @@ _TOP = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NUMBER = re.compile(r"-?\d{1,18}(?:\.\d{1,18})?(?:[eE][+-]?\d{1,3})?")
 _WHOLE = re.compile(r"-?\d{1,18}")
 _STATUS_CODES = {404: "RES_NOT_FOUND", 405: "VAL_VALIDATION_FAILED"}
+_SAYS = {
+    404: "There is no such endpoint; see GET /api/v2/openapi.json.",
+    405: "This endpoint has another method; see GET /api/v2/openapi.json.",
+}
 
 Answering = Callable[[Request], Awaitable[Response]]
 
@@ -46,7 +49,9 @@ def routes(rest: Rest) -> list[BaseRoute]:
 
 
 def _application(rest: Rest) -> FastAPI:
-    minutes = Minutes(limit_of(os.environ))
+    minutes = rest.pace
+    if not isinstance(minutes, Minutes):
+        raise TypeError("the REST endpoints are counted together with the tools")
     app = FastAPI(
         title="Penfield API",
         version=VERSION,
@@ -70,6 +75,7 @@ def _application(rest: Rest) -> FastAPI:
     async def refused(request: Request, error: Exception) -> Response:
         status = error.status_code if isinstance(error, HTTPException) else 500
         says = str(error.detail) if isinstance(error, HTTPException) else "Something went wrong."
+        says = _SAYS.get(status, says)
         code = _STATUS_CODES.get(status, "VAL_VALIDATION_FAILED" if status < 500 else
                                  "SYS_INTERNAL_ERROR")  # fmt: skip
         headers = getattr(error, "headers", None)
@@ -104,7 +110,7 @@ def _limited(rest: Rest, minutes: Minutes, endpoint: Endpoint) -> Answering:
 def _too_many(rest: Rest, request: Request, left: Left) -> Response:
     body = error_body(
         "BIZ_RATE_LIMIT_EXCEEDED",
-        f"More than {left.limit} requests in a minute; wait {left.wait} s.",
+        left.message,
         rest.request_id(request),
         {"limit": left.limit, "retry_after": left.wait},
     )

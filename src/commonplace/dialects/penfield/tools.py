@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from commonplace.dialects.contract import Call, Tool
 from commonplace.dialects.penfield import (
     artifacts,
@@ -38,17 +40,18 @@ _PATH = {"type": "string", "maxLength": PATH_CHARS,
          "description": "Starts with /, e.g. /project/file.txt."}  # fmt: skip
 _LIMIT = whole(1, 100, 10)
 _LIST = {"type": "array"}
+_ANYTHING = {"type": "object"}
 
 
-def summarize(call: Call) -> None:
-    """`summarize`, which is deprecated."""
-    del call
+def summarize(call: Call, **given: Any) -> None:
+    """`summarize`, which is deprecated, whatever an old client gives it."""
+    del call, given
     raise Deprecated("summarize is deprecated.", hint="Use save_context instead.")
 
 
-def get_storage_access(call: Call) -> None:
-    """`get_storage_access`, which is deprecated."""
-    del call
+def get_storage_access(call: Call, **given: Any) -> None:
+    """`get_storage_access`, which is deprecated, whatever an old client gives it."""
+    del call, given
     raise Deprecated(
         "get_storage_access is deprecated.",
         hint="Direct storage access has been removed; manage documents with /api/v2/documents.",
@@ -258,7 +261,7 @@ TOOLS = (
         description="Deprecated: use save_context instead.",
         scope="read",
         handler=summarize,
-        input=takes(),
+        input=_ANYTHING,
     ),
     Tool(
         name="get_storage_access",
@@ -266,6 +269,6 @@ TOOLS = (
         description="Deprecated: manage documents over REST instead.",
         scope="read",
         handler=get_storage_access,
-        input=takes(),
+        input=_ANYTHING,
     ),
 )  # fmt: skip

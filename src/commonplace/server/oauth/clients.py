@@ -24,7 +24,12 @@ from urllib.parse import urlsplit
 from commonplace.platform.fetching import Fetched, Fetcher, FetchRefused, parse_target
 from commonplace.server.credentials import SECOND, token_digest
 from commonplace.server.oauth.errors import OAuthError, PageError
-from commonplace.server.oauth.metadata import AUTH_METHODS, GRANT_TYPES
+from commonplace.server.oauth.metadata import (
+    AUTH_METHODS,
+    DEVICE_CODE,
+    GRANT_TYPES,
+    USUAL_GRANT_TYPES,
+)
 from commonplace.server.oauth.redirects import BadRedirect, parse_redirect
 from commonplace.server.oauth.rows import Rows
 from commonplace.storage.sqlite import Store, now
@@ -63,7 +68,7 @@ class Client:
     """What it calls itself; nobody has checked that."""
     redirect_uris: tuple[str, ...]
     auth_method: str = "none"
-    grant_types: tuple[str, ...] = GRANT_TYPES
+    grant_types: tuple[str, ...] = USUAL_GRANT_TYPES
     secret: bytes | None = None
     """The SHA-256 of its secret, if it has one."""
 
@@ -76,6 +81,16 @@ class Client:
     def refreshable(self) -> bool:
         """Whether it can use a refresh token."""
         return "refresh_token" in self.grant_types
+
+    @property
+    def redirects(self) -> bool:
+        """Whether it is answered at an address of its own."""
+        return "authorization_code" in self.grant_types
+
+    @property
+    def on_devices(self) -> bool:
+        """Whether it shows a code for the person to type in."""
+        return DEVICE_CODE in self.grant_types
 
     def proves(self, secret: str) -> bool:
         """Whether the secret is its own."""
@@ -99,7 +114,7 @@ class Registered:
             "client_name": client.name,
             "redirect_uris": list(client.redirect_uris),
             "grant_types": list(client.grant_types),
-            "response_types": ["code"],
+            "response_types": ["code"] if client.redirects else [],
             "token_endpoint_auth_method": client.auth_method,
         }
         if self.secret is not None:
@@ -117,7 +132,8 @@ def is_document(client_id: str) -> bool:
 
 def check_registration(body: Mapping[str, Any]) -> Client:
     """The client that a registration describes, not yet with an id."""
-    uris = _redirect_uris(body.get("redirect_uris"))
+    grants = _grant_types(body)
+    uris = _redirect_uris(body.get("redirect_uris"), grants)
     method = body.get("token_endpoint_auth_method")
     method = "none" if method is None else method
     if method not in AUTH_METHODS:
@@ -127,7 +143,7 @@ def check_registration(body: Mapping[str, Any]) -> Client:
         name=_name(body.get("client_name"), uris),
         redirect_uris=uris,
         auth_method=method,
-        grant_types=_grant_types(body),
+        grant_types=grants,
     )
 
 
@@ -143,12 +159,13 @@ def check_document(url: str, document: object) -> Client:
     if "none" not in (*offered, document.get("token_endpoint_auth_method", "none")):
         # Some prefer to sign, and say that they can do without.
         raise _bad_metadata("The document must offer token_endpoint_auth_method none.")
-    uris = _redirect_uris(document.get("redirect_uris"))
+    grants = _grant_types(document)
+    uris = _redirect_uris(document.get("redirect_uris"), grants)
     return Client(
         id=url,
         name=_name(document.get("client_name"), uris),
         redirect_uris=uris,
-        grant_types=_grant_types(document),
+        grant_types=grants,
     )
 
 
@@ -165,7 +182,9 @@ def check_document_url(url: str) -> None:
         raise _bad_metadata("The client_id's path must not have dot segments.")
 
 
-def _redirect_uris(value: object) -> tuple[str, ...]:
+def _redirect_uris(value: object, grants: tuple[str, ...]) -> tuple[str, ...]:
+    if value is None and "authorization_code" not in grants:
+        return ()  # a device is sent nowhere
     uris = _texts(value)
     if uris is None or not 1 <= len(uris) <= MOST_REDIRECTS:
         raise OAuthError(
@@ -182,10 +201,11 @@ def _redirect_uris(value: object) -> tuple[str, ...]:
 
 
 def _grant_types(body: Mapping[str, Any]) -> tuple[str, ...]:
-    asked = _texts(body.get("grant_types", list(GRANT_TYPES))) or []
-    if "authorization_code" not in asked:
-        raise _bad_metadata("grant_types must include authorization_code.")
-    if "code" not in (_texts(body.get("response_types", ["code"])) or []):
+    asked = _texts(body.get("grant_types", list(USUAL_GRANT_TYPES))) or []
+    if "authorization_code" not in asked and DEVICE_CODE not in asked:
+        raise _bad_metadata(f"grant_types must include authorization_code or {DEVICE_CODE}.")
+    responses = _texts(body.get("response_types", ["code"]))
+    if responses is None or ("authorization_code" in asked and "code" not in responses):
         raise _bad_metadata("response_types must include code.")
     return tuple(kind for kind in GRANT_TYPES if kind in asked)
 
@@ -193,7 +213,8 @@ def _grant_types(body: Mapping[str, Any]) -> tuple[str, ...]:
 def _name(value: object, uris: tuple[str, ...]) -> str:
     if value is not None and not isinstance(value, str):
         raise _bad_metadata("client_name must be a text.")
-    return clean_name(value or "") or parse_redirect(uris[0]).host or "An unnamed program"
+    host = parse_redirect(uris[0]).host if uris else ""
+    return clean_name(value or "") or host or "An unnamed program"
 
 
 def clean_name(name: str) -> str:

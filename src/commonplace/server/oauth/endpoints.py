@@ -15,6 +15,7 @@ from starlette.routing import Route
 from commonplace.errors import CommonplaceError
 from commonplace.server.accounts import Account
 from commonplace.server.oauth import forms, pages
+from commonplace.server.oauth.devices import as_shown
 from commonplace.server.oauth.errors import OAuthError, PageError
 from commonplace.server.oauth.logins import LOGIN_SECONDS
 from commonplace.server.oauth.metadata import PROTECTED_RESOURCE
@@ -24,6 +25,8 @@ COOKIE = "commonplace_login"
 _COOKIE_VALUE = re.compile(r"[A-Za-z0-9_-]{43}")
 _STALE = "This page is no longer valid, or was not opened here."
 _WRONG = "The name or the password is not right."
+_NO_CODE = "A code has eight letters, such as BCDF-GHJK."
+_LOOK = "Look again at what the device shows."
 
 # `same-origin` and not `no-referrer`: under the latter, browsers send our own forms with the
 # Origin `null`. No Cross-Origin-Opener-Policy: clients open these pages in a window of their own
@@ -58,6 +61,7 @@ def routes(oauth: OAuth, address: Address = peer) -> list[Route]:
     """
     machine = _Machine(oauth, address)
     people = _People(oauth, address)
+    typing = _Typing(oauth, address)
     return [
         Route("/.well-known/oauth-authorization-server", machine.authorization_server),
         Route("/.well-known/openid-configuration", machine.authorization_server),
@@ -66,6 +70,9 @@ def routes(oauth: OAuth, address: Address = peer) -> list[Route]:
         Route("/oauth/token", _as_json(machine.token), methods=["POST"]),
         Route("/oauth/revoke", _as_json(machine.revoke), methods=["POST"]),
         Route("/oauth/register", _as_json(machine.register), methods=["POST"]),
+        Route("/oauth/device_authorization", _as_json(machine.device), methods=["POST"]),
+        Route(pages.DEVICE_PATH, _as_page(oauth, typing.visit), methods=["GET"]),
+        Route(pages.DEVICE_PATH, _as_page(oauth, typing.answer), methods=["POST"]),
         Route("/oauth/authorize", _as_page(oauth, people.visit), methods=["GET"]),
         Route("/oauth/authorize", _as_page(oauth, people.answer), methods=["POST"]),
         Route(pages.STYLE_PATH, people.style),
@@ -109,6 +116,13 @@ class _Machine:
         body = await forms.read_json(request)
         registered = await self._oauth.register(body, self._address(request))
         return _json(registered.body(), 201)
+
+    async def device(self, request: HttpRequest) -> Response:
+        address = self._address(request)
+        self._oauth.take_exchanging(address)
+        parameters = await forms.read_form(request)
+        started = await self._oauth.start_device(parameters, _authorization(request), address)
+        return _json(started.body(self._oauth.device_page))
 
 
 def _document(body: Mapping[str, Any]) -> Response:
@@ -166,7 +180,7 @@ class _People:
 
     async def visit(self, http: HttpRequest) -> Response:
         """Show who asks: to somebody who is logged in, what for; to others, where to log in."""
-        self._oauth.take_asking(self._address(http))
+        self._oauth.take_asking(self._address(http), http.url.path)
         query = http.scope["query_string"].decode("latin-1")
         request = await self._oauth.check(query, self._address(http))
         cookie = self._given(http)
@@ -177,7 +191,7 @@ class _People:
 
     async def answer(self, http: HttpRequest) -> Response:
         """Do what a button on one of the pages says."""
-        self._oauth.take_asking(self._address(http))
+        self._oauth.take_asking(self._address(http), http.url.path)
         try:
             form = await forms.read_form(http)
         except OAuthError as error:
@@ -193,8 +207,12 @@ class _People:
             or not hmac.compare_digest(expected.encode(), form.get("token", "").encode())
         ):
             raise PageError("invalid_request", _STALE, status=403)
-        request = await self._oauth.check(query, self._address(http))
+        request = await self._asked(query, step, http)
         return await act(request, form, cookie, http)
+
+    async def _asked(self, query: str, step: str, http: HttpRequest) -> Request | None:
+        del step
+        return await self._oauth.check(query, self._address(http))
 
     def _actions(self) -> dict[str, tuple[str, Callable[..., Awaitable[Response]]]]:
         return {
@@ -226,8 +244,11 @@ class _People:
         if fresh is None:
             return self._login_page(request, cookie, name=name, message=_WRONG, status=403)
         # Answered by a redirect, so that going back or reloading sends no password again.
-        response = RedirectResponse(f"/oauth/authorize?{request.asked.query}", 303, _PAGE_HEADERS)
+        response = RedirectResponse(self._again(request), 303, _PAGE_HEADERS)
         return self._with_cookie(response, fresh)
+
+    def _again(self, request: Request) -> str:
+        return f"/oauth/authorize?{request.asked.query}"
 
     async def _allow(
         self, request: Request, form: Mapping[str, str], cookie: str, http: HttpRequest
@@ -242,18 +263,23 @@ class _People:
             target = await self._oauth.allow(
                 request, account, scopes=scopes, space=form.get("space", ""), being=being
             )
+        except PageError:
+            raise
         except OAuthError as error:
             return self._consent_page(
                 request, cookie, account, being=being, message=error.message, status=error.status
             )
-        return await self._leave(cookie, target)
+        return await self._leave(cookie, self._allowed(target))
+
+    def _allowed(self, target: str) -> Response:
+        return _sent_to(target)
 
     async def _deny(
         self, request: Request, form: Mapping[str, str], cookie: str, http: HttpRequest
     ) -> Response:
         del form, http
         answer = {"error": "access_denied", "error_description": "The person did not allow it."}
-        return await self._leave(cookie, self._oauth.sent_back(request.asked, answer))
+        return await self._leave(cookie, _sent_to(self._oauth.sent_back(request.asked, answer)))
 
     async def _switch(
         self, request: Request, form: Mapping[str, str], cookie: str, http: HttpRequest
@@ -262,10 +288,9 @@ class _People:
         await self._oauth.in_thread(self._oauth.logins.end, cookie)
         return self._login_page(request, "")
 
-    async def _leave(self, cookie: str, target: str) -> Response:
-        """Log out, and go to the client. 303, since a client's address expects a GET."""
+    async def _leave(self, cookie: str, response: Response) -> Response:
+        """Log out: the answer is the last that this login is for."""
         await self._oauth.in_thread(self._oauth.logins.end, cookie)
-        response = _sent_to(target)
         response.delete_cookie(
             self._cookie, path="/", secure=self._oauth.secure, httponly=True, samesite="strict"
         )
@@ -324,6 +349,76 @@ class _People:
         return response
 
 
+class _Typing(_People):
+    """The pages on which a person types in the code that a device shows, and decides."""
+
+    async def visit(self, http: HttpRequest) -> Response:
+        """Ask for the code; to somebody who is logged in, show at once what the device asks for."""
+        self._oauth.take_asking(self._address(http), http.url.path)
+        try:
+            parameters = forms.parse(http.scope["query_string"].decode("latin-1"))
+        except OAuthError as error:
+            raise PageError.of(error) from None
+        typed, cookie = parameters.get("user_code", ""), self._given(http)
+        account = await self._oauth.account(cookie)
+        if account is None or not as_shown(typed):
+            return self._code_page(cookie, typed)
+        return self._consent_page(await self._device(as_shown(typed), http), cookie, account)
+
+    async def _device(self, code: str, http: HttpRequest) -> Request:
+        """Each look counts: what a form carries can be made up by who made up the cookie."""
+        self._oauth.take_typing(self._address(http))
+        return await self._oauth.check_device(code, self._address(http))
+
+    async def _asked(self, query: str, step: str, http: HttpRequest) -> Request | None:
+        return None if step == "code" else await self._device(query, http)
+
+    def _actions(self) -> dict[str, tuple[str, Callable[..., Awaitable[Response]]]]:
+        return {**super()._actions(), "find": ("code", self._find)}
+
+    async def _find(
+        self, request: Request | None, form: Mapping[str, str], cookie: str, http: HttpRequest
+    ) -> Response:
+        del request
+        typed = form.get("code", "")
+        code = as_shown(typed)
+        if not code:
+            return self._code_page(cookie, typed, message=_NO_CODE, status=400)
+        try:
+            found = await self._device(code, http)
+        except PageError as error:
+            if error.error != "invalid_grant":
+                raise
+            return self._code_page(cookie, typed, message=f"{error.message} {_LOOK}", status=404)
+        account = await self._oauth.account(cookie)
+        if account is None:
+            return self._login_page(found, cookie)
+        return self._consent_page(found, cookie, account)
+
+    def _again(self, request: Request) -> str:
+        return f"{pages.DEVICE_PATH}?user_code={request.asked.query}"
+
+    def _allowed(self, target: str) -> Response:
+        del target
+        return _page(pages.decided(allowed=True))
+
+    async def _deny(
+        self, request: Request, form: Mapping[str, str], cookie: str, http: HttpRequest
+    ) -> Response:
+        del form
+        account = await self._oauth.account(cookie)
+        user = account.name if account else ""
+        await self._oauth.deny_device(request, user, self._address(http))
+        return await self._leave(cookie, _page(pages.decided(allowed=False)))
+
+    def _code_page(
+        self, cookie: str, typed: str, *, message: str = "", status: int = 200
+    ) -> Response:
+        cookie = cookie or new_cookie()
+        body = pages.code(form_token(cookie, "code", ""), typed=typed[:20], message=message)
+        return self._with_cookie(_page(body, status, forms_to="'self'"), cookie)
+
+
 def _asking(request: Request, token: str) -> pages.Asking:
     return pages.Asking(
         client=request.asked.client,
@@ -335,8 +430,11 @@ def _asking(request: Request, token: str) -> pages.Asking:
     )
 
 
-def _page(body: str, status: int = 200, asked: Asked | None = None) -> Response:
-    forms_to = f"'self' {asked.redirect.form_sources}" if asked else "'none'"
+def _page(
+    body: str, status: int = 200, asked: Asked | None = None, *, forms_to: str = "'none'"
+) -> Response:
+    if asked is not None:
+        forms_to = f"'self' {asked.redirect.form_sources}" if asked.redirect else "'self'"
     policy = (
         "default-src 'none'; style-src 'self'; base-uri 'none'; frame-ancestors 'none';"
         f" form-action {forms_to}"

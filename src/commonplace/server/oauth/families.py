@@ -71,8 +71,9 @@ class Allowed:
     audience: Audience
     scopes: tuple[str, ...]
     """By their outside names, `offline_access` among them if it was asked for."""
-    redirect: str
-    challenge: str
+    redirect: str = ""
+    challenge: str = ""
+    """Where a code is sent, and what it is bound to; a device has neither."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,30 +138,9 @@ class Families:
 
     def begin(self, allowed: Allowed) -> str:
         """A new family with its code, which is durable on return."""
-        at, family, code = now(), str(uuid.uuid4()), f"cpc_{secrets.token_urlsafe(32)}"
+        at, code = now(), f"cpc_{secrets.token_urlsafe(32)}"
         with self._store.maintain() as connection:
-            self._prune(connection, at)
-            self._rows.put(
-                connection,
-                "oauth_families",
-                {
-                    "id": family,
-                    "client": allowed.client.id,
-                    "client_name": allowed.client.name,
-                    "user": allowed.user,
-                    "space": allowed.space,
-                    "being": allowed.being,
-                    "resource": allowed.audience.url,
-                    "scopes": json.dumps(allowed.scopes),
-                    "refreshable": int(allowed.client.refreshable),
-                    "credential": "",
-                    "created_at": max(
-                        at, not_before(connection, user=allowed.user, space=allowed.space)
-                    ),
-                    "expires_at": at + CODE_SECONDS * SECOND,
-                    "revoked_at": None,
-                },
-            )
+            family = self.begin_in(connection, allowed, at + CODE_SECONDS * SECOND)
             self._rows.put(
                 connection,
                 "oauth_codes",
@@ -173,8 +153,35 @@ class Families:
                     "used_at": None,
                 },
             )
-            self._clients.note_use(connection, allowed.client.id)
         return code
+
+    def begin_in(self, connection: apsw.Connection, allowed: Allowed, until: int) -> str:
+        """The id of a new family without tokens, which is forgotten unless it gets some."""
+        at, family = now(), str(uuid.uuid4())
+        self._prune(connection, at)
+        self._rows.put(
+            connection,
+            "oauth_families",
+            {
+                "id": family,
+                "client": allowed.client.id,
+                "client_name": allowed.client.name,
+                "user": allowed.user,
+                "space": allowed.space,
+                "being": allowed.being,
+                "resource": allowed.audience.url,
+                "scopes": json.dumps(allowed.scopes),
+                "refreshable": int(allowed.client.refreshable),
+                "credential": "",
+                "created_at": max(
+                    at, not_before(connection, user=allowed.user, space=allowed.space)
+                ),
+                "expires_at": until,
+                "revoked_at": None,
+            },
+        )
+        self._clients.note_use(connection, allowed.client.id)
+        return family
 
     def redeem(
         self, code: str, *, client: str, redirect: str, verifier: str, resource: str | None
@@ -183,9 +190,9 @@ class Families:
         if not _VERIFIER.fullmatch(verifier):
             raise invalid_request("code_verifier must be 43 to 128 unreserved characters.")
         # A refusal is returned and not raised inside, since what it ends must be stored.
-        with self._issuing() as connection:
+        with self.issuing() as connection:
             outcome = self._redeem(connection, code, client, redirect, verifier, resource)
-        return _tokens(outcome)
+        return given(outcome)
 
     def _redeem(
         self,
@@ -214,7 +221,7 @@ class Families:
         if not hmac.compare_digest(row["challenge"], challenge_of(verifier)):
             return invalid_grant("code_verifier does not fit the code_challenge.")
         if resource is not None and resource != family.resource:
-            return _other_resource()
+            return other_resource()
         return self._issue(connection, family, family.scopes, at)
 
     # Refreshing
@@ -223,9 +230,9 @@ class Families:
         self, token: str, *, client: str, scopes: Sequence[str] | None, resource: str | None
     ) -> Tokens:
         """New tokens for a refresh token, which is then used; so is the access token before."""
-        with self._issuing() as connection:
+        with self.issuing() as connection:
             outcome = self._refresh(connection, token, client, scopes, resource)
-        return _tokens(outcome)
+        return given(outcome)
 
     def _refresh(
         self,
@@ -249,7 +256,7 @@ class Families:
             self._end(connection, family.id, at)
             return invalid_grant(_NOT_REFRESHED)
         if resource is not None and resource != family.resource:
-            return _other_resource()
+            return other_resource()
         narrowed = family.scopes if scopes is None else tuple(dict.fromkeys(scopes))
         if not set(narrowed) <= {*family.scopes, OFFLINE}:
             return OAuthError("invalid_scope", "A refresh cannot ask for more than was allowed.")
@@ -258,6 +265,13 @@ class Families:
         self._rows.put(connection, "oauth_refreshes", {**row, "used_at": at})
         self._credentials.revoke_all_in(connection, family=family.id)
         return self._issue(connection, family, narrowed, at)
+
+    def first_in(self, connection: apsw.Connection, identity: str) -> Tokens | OAuthError:
+        """The first tokens of a family, if nothing has ended it."""
+        family = self._family(connection, identity)
+        if family is None or not self._stands(connection, family):
+            return invalid_grant("What was allowed has ended meanwhile.")
+        return self._issue(connection, family, family.scopes, now())
 
     def _issue(
         self, connection: apsw.Connection, family: Family, scopes: tuple[str, ...], at: int
@@ -335,7 +349,11 @@ class Families:
     def end(self, family: str) -> None:
         """End a connection with all its tokens."""
         with self._store.maintain() as connection:
-            self._end(connection, family, now())
+            self.end_in(connection, family)
+
+    def end_in(self, connection: apsw.Connection, family: str) -> None:
+        """As `end`, as a part of the caller's own transaction."""
+        self._end(connection, family, now())
 
     def listing(self, user: str | None = None) -> list[Family]:
         """The connections that stand, the newest first."""
@@ -366,7 +384,8 @@ class Families:
         connection.execute("DELETE FROM oauth_families WHERE expires_at < ?", (old,))
 
     @contextlib.contextmanager
-    def _issuing(self) -> Iterator[apsw.Connection]:
+    def issuing(self) -> Iterator[apsw.Connection]:
+        """A transaction in which tokens are given."""
         try:
             with self._store.maintain() as connection:
                 yield connection
@@ -378,13 +397,15 @@ class Families:
         return None if row is None else _family(row)
 
 
-def _tokens(outcome: Tokens | OAuthError) -> Tokens:
+def given(outcome: Tokens | OAuthError) -> Tokens:
+    """The tokens, or the refusal raised."""
     if isinstance(outcome, OAuthError):
         raise outcome
     return outcome
 
 
-def _other_resource() -> OAuthError:
+def other_resource() -> OAuthError:
+    """A token was asked for something else than what the person allowed."""
     return OAuthError("invalid_target", "The resource is not the one that was allowed.")
 
 

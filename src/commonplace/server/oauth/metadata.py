@@ -6,7 +6,9 @@ from typing import Any
 
 from commonplace.server.oauth.resources import OFFLINE, Audience, Resources
 
-GRANT_TYPES = ("authorization_code", "refresh_token")
+DEVICE_CODE = "urn:ietf:params:oauth:grant-type:device_code"
+USUAL_GRANT_TYPES = ("authorization_code", "refresh_token")
+GRANT_TYPES = (*USUAL_GRANT_TYPES, DEVICE_CODE)
 AUTH_METHODS = ("none", "client_secret_post", "client_secret_basic")
 PROTECTED_RESOURCE = "/.well-known/oauth-protected-resource"
 
@@ -19,6 +21,7 @@ def authorization_server(issuer: str, resources: Resources) -> dict[str, Any]:
         "token_endpoint": f"{issuer}/oauth/token",
         "revocation_endpoint": f"{issuer}/oauth/revoke",
         "registration_endpoint": f"{issuer}/oauth/register",
+        "device_authorization_endpoint": f"{issuer}/oauth/device_authorization",
         "response_types_supported": ["code"],
         "response_modes_supported": ["query"],
         "grant_types_supported": list(GRANT_TYPES),

@@ -15,6 +15,7 @@ from commonplace.server.oauth.redirects import Redirect
 from commonplace.server.oauth.resources import OFFLINE, Audience
 
 STYLE_PATH = "/oauth/style.css"
+DEVICE_PATH = "/oauth/device"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +23,8 @@ class Asking:
     """What every page tells of the request."""
 
     client: Client
-    redirect: Redirect
+    redirect: Redirect | None
+    """Where the person is sent afterwards; None for a device, which shows a code."""
     audience: Audience
     scopes: tuple[str, ...]
     request: str
@@ -38,7 +40,7 @@ def login(asking: Asking, *, name: str = "", message: str = "") -> str:
         f"""
 {_message(message)}
 <p>{_client(asking)} wants to connect to your memory. Log in to decide.</p>
-<form method="post" action="/oauth/authorize" autocomplete="on">
+<form method="post" action="{_path(asking)}" autocomplete="on">
 {_hidden(asking)}
 <label for="name">Name</label>
 <input id="name" name="name" value="{escape(name)}" required maxlength="200"
@@ -65,12 +67,12 @@ def consent(
 {_message(message)}
 <p>{_client(asking)} wants to connect to your memory through {_title(asking)}.</p>
 {_identity(asking)}
-<form method="post" action="/oauth/authorize">
+<form method="post" action="{_path(asking)}">
 {_hidden(asking)}
 {_scopes(asking)}
 {_spaces(spaces)}
 {_being(asking, being)}
-<p class="note">When you allow it, you are sent to <strong>{escape(asking.redirect.shown)}</strong>.
+<p class="note">{_afterwards(asking)}
 It keeps access until you take it back, or until it is not used for 30 days.</p>
 <div class="buttons">
 <button class="main" name="action" value="allow">Allow</button>
@@ -81,6 +83,38 @@ It keeps access until you take it back, or until it is not used for 30 days.</p>
 </form>
 """,
     )
+
+
+def code(token: str, *, typed: str = "", message: str = "") -> str:
+    """Which device?"""
+    return _page(
+        "Connect a device",
+        f"""
+{_message(message)}
+<p>A program or device shows a code of eight letters. Compare it, or type it in.</p>
+<form method="post" action="{DEVICE_PATH}">
+<input type="hidden" name="token" value="{escape(token)}">
+<label for="code">Code</label>
+<input id="code" name="code" value="{escape(typed)}" required maxlength="20"
+  autocomplete="off" autocapitalize="characters" spellcheck="false"
+  placeholder="XXXX-XXXX"{_focus(True)}>
+<div class="buttons">
+<button class="main" name="action" value="find">Continue</button>
+</div>
+</form>
+<p class="note">Go on only if you have just started this yourself. Whoever sent you a code wants to
+use your memory.</p>
+""",
+    )
+
+
+def decided(*, allowed: bool) -> str:
+    """The device has its answer."""
+    if allowed:
+        words = "The device is connected. You can close this page and go back to it."
+    else:
+        words = "The device was told no. Nothing was allowed, and you can close this page."
+    return _page("Done", f"<p>{words}</p>")
 
 
 def refusal(message: str) -> str:
@@ -109,9 +143,22 @@ def _identity(asking: Asking) -> str:
         known = f"It is identified by <strong>{escape(host)}</strong>."
     else:
         known = "It chose that name itself; nobody has checked it."
-    if asking.redirect.scheme != "https":
+    if asking.redirect is None:
+        shown = f"<strong>{escape(asking.request)}</strong>"
+        known += f" Go on only if you have just started this yourself and it shows {shown}."
+    elif asking.redirect.scheme != "https":
         known += " Go on only if you have just started this on this device yourself."
     return f'<p class="identity">{known}</p>'
+
+
+def _path(asking: Asking) -> str:
+    return "/oauth/authorize" if asking.redirect is not None else DEVICE_PATH
+
+
+def _afterwards(asking: Asking) -> str:
+    if asking.redirect is None:
+        return "When you allow it, the device is connected."
+    return f"When you allow it, you are sent to <strong>{escape(asking.redirect.shown)}</strong>."
 
 
 def _scopes(asking: Asking) -> str:

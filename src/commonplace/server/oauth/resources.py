@@ -1,4 +1,4 @@
-"""What a token can be for: one resource for each MCP path, with scopes of its own."""
+"""What a token can be for: one resource for each MCP path and for REST, with its own scopes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from commonplace.dialects.contract import FULL, Scope
 
 OFFLINE = "offline_access"
 """Asked for by clients that want a refresh token; they get one anyway."""
+DEVICES = "/api/v2"
+"""What a device asks for that names no resource: the contract with devices in it names none."""
 _BEING = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 
 
@@ -30,6 +32,10 @@ class Resource:
     permissions: Mapping[str, Permission]
     of_a_being: bool = False
     """Whether a token is for one Being, named by the path or by the person."""
+    below: bool = False
+    """Whether every path below it is a part of it."""
+    ignored: frozenset[str] = frozenset()
+    """Scopes that clients of its contract ask for and that allow nothing here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +52,9 @@ class Audience:
 READ = Permission("Search and read everything in the space", frozenset({"read"}))
 WRITE = Permission("Store new memories, and change those that are there", frozenset({"write"}))
 DELETE = Permission("Delete memories", frozenset({"delete"}))
+REST_WRITE = Permission(
+    "Store new memories, and change or delete those that are there", frozenset({"write"})
+)
 BEING_FULL = Permission(
     "Act as this being: read its memory and your shared knowledge, store, change and delete", FULL
 )
@@ -55,6 +64,7 @@ _AGENTS = {
     **_MEMORY,
     "admin": Permission("Manage agents, workflows and settings", frozenset({"admin"})),
 }
+_PENFIELD_IGNORES = frozenset({"openid", "profile"})
 _BEINGS = Resource(
     dialect="being", title="Being", permissions={"being:full": BEING_FULL}, of_a_being=True
 )
@@ -65,9 +75,19 @@ RESOURCES: Mapping[str, Resource] = {
     "/mcp/clawbrain": Resource(dialect="clawbrain", title="ClawBrain", permissions=_MEMORY),
     "/mcp/mama": Resource(dialect="mama", title="MAMA", permissions=_MEMORY),
     "/mcp/penfield": Resource(
-        dialect="penfield", title="Penfield", permissions={"read": READ, "write": WRITE}
+        dialect="penfield",
+        title="Penfield",
+        permissions={"read": READ, "write": WRITE},
+        ignored=_PENFIELD_IGNORES,
     ),
     "/mcp/commonplace": Resource(dialect="commonplace", title="Commonplace", permissions=_MEMORY),
+    "/api/v2": Resource(
+        dialect="penfield",
+        title="Penfield's REST interface",
+        permissions={"read": READ, "write": REST_WRITE},
+        below=True,
+        ignored=_PENFIELD_IGNORES,
+    ),
     "/mcp/{being_id}": _BEINGS,
 }
 """Every path that a token can be for. A name in braces stands for a Being's id."""
@@ -110,13 +130,17 @@ class Resources:
             name = path.removeprefix(prefix)
             if path.startswith(prefix) and _BEING.fullmatch(name):
                 return Audience(self._issuer + path, path, resource, name)
+        for above, resource in self._fixed.items():
+            if resource.below and path.startswith(f"{above}/"):
+                return Audience(self._issuer + above, above, resource)
         return None
 
     def of(self, url: str) -> Audience | None:
         """The resource of an address, which must be ours to the letter."""
         if not url.startswith(self._issuer + "/"):
             return None
-        return self.at(url[len(self._issuer) :])
+        audience = self.at(url[len(self._issuer) :])
+        return audience if audience is not None and audience.url == url else None
 
     def addresses(self) -> list[str]:
         """The addresses that can be listed."""

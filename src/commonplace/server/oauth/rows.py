@@ -20,6 +20,10 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     ),
     "oauth_codes": ("digest", "family", "redirect", "challenge", "expires_at", "used_at"),
     "oauth_refreshes": ("digest", "family", "expires_at", "used_at"),
+    "oauth_devices": (
+        "digest", "code", "client", "resource", "scopes", "answer", "family", "created_at",
+        "expires_at",
+    ),
     "oauth_logins": ("digest", "user", "created_at", "expires_at"),
 }  # fmt: skip
 

@@ -34,6 +34,7 @@ from commonplace.server.oauth.clients import (
     check_registration,
     is_document,
 )
+from commonplace.server.oauth.devices import Device, Devices, Started, Waiting
 from commonplace.server.oauth.errors import (
     OAuthError,
     PageError,
@@ -45,6 +46,7 @@ from commonplace.server.oauth.families import Allowed, Families, Tokens, is_chal
 from commonplace.server.oauth.logins import Lockout, Logins
 from commonplace.server.oauth.redirects import LOOPBACK_HOSTS, Redirect, find_match
 from commonplace.server.oauth.resources import (
+    DEVICES,
     OFFLINE,
     RESOURCES,
     Audience,
@@ -82,8 +84,9 @@ class Asked:
 
     query: str
     client: Client
-    redirect: Redirect
-    state: str | None
+    redirect: Redirect | None
+    """None for a device, which asks by itself what came of it."""
+    state: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +96,7 @@ class Request:
     asked: Asked
     audience: Audience
     scopes: tuple[str, ...]
-    challenge: str
+    challenge: str = ""
 
 
 class OAuth:
@@ -123,6 +126,7 @@ class OAuth:
         self.clients = Clients(store, rows)
         self.documents = Documents(fetcher or Fetcher())
         self.families = Families(store, rows, credentials, self.clients, self.resources)
+        self.devices = Devices(store, rows, self.families)
         self.logins = Logins(store, rows)
         self.lockout = Lockout()
         self._accounts = accounts
@@ -132,6 +136,10 @@ class OAuth:
         self._exchanging = Rates(rate=2.0, burst=240)
         self._registering = Rates(rate=20 / 3_600, burst=20)
         self._registering_all = Rates(rate=200 / 3_600, burst=200)
+        self._starting = Rates(rate=20 / 3_600, burst=20)
+        self._starting_all = Rates(rate=200 / 3_600, burst=200)
+        self._typing = Rates(rate=1 / 30, burst=20)
+        self._typing_all = Rates(rate=1.0, burst=300)
         self._looking_up = Rates(rate=0.1, burst=10)
         self._looking_up_all = Rates(rate=0.5, burst=60)
 
@@ -170,13 +178,18 @@ class OAuth:
 
     # Rates
 
-    def take_asking(self, address: str) -> None:
-        """Count a visit to the pages."""
-        _take(self._asking, block_of(address))
+    def take_asking(self, address: str, page: str = "") -> None:
+        """Count a visit to one of the pages."""
+        _take(self._asking, f"{page} {block_of(address)}")
 
     def take_exchanging(self, address: str) -> None:
         """Count a request for tokens."""
         _take(self._exchanging, block_of(address))
+
+    def take_typing(self, address: str) -> None:
+        """Count a code that somebody typed in, so that nobody finds one by trying."""
+        _take(self._typing, block_of(address))
+        _take(self._typing_all, "all")
 
     # Asking
 
@@ -192,6 +205,10 @@ class OAuth:
         if repeated - {"resource"}:
             raise PageError("invalid_request", "A part of the request is there more than once.")
         client = await self._asking_client(parameters.get("client_id", ""), address)
+        if not client.redirects:
+            raise PageError(
+                "unauthorized_client", "The program asked in a way that it does not use."
+            )
         redirect = find_match(list(client.redirect_uris), parameters.get("redirect_uri", ""))
         if redirect is None:
             raise PageError(
@@ -250,6 +267,15 @@ class OAuth:
             raise OAuthError("invalid_target", "There is no such resource here.")
         return Request(asked, audience, _scopes(audience, parameters.get("scope", "")), challenge)
 
+    async def check_device(self, user_code: str, address: str) -> Request:
+        """What the device asks for that shows a code; PageError if none does."""
+        device = await self.in_thread(self.devices.find, user_code)
+        audience = None if device is None else self.resources.of(device.resource)
+        if device is None or audience is None:
+            raise PageError("invalid_grant", "No device shows that code, or it waited too long.")
+        client = await self._asking_client(device.client, address)
+        return Request(Asked(user_code, client, None), audience, device.scopes)
+
     # Answering
 
     async def log_in(self, name: str, password: str, address: str) -> str | None:
@@ -284,7 +310,10 @@ class OAuth:
     async def allow(
         self, request: Request, account: Account, *, scopes: set[str], space: str, being: str
     ) -> str:
-        """Where the person is sent, with the code, after allowing some of what was asked."""
+        """Where the person is sent, with the code, after allowing some of what was asked.
+
+        Empty for a device, which learns it by itself.
+        """
         allowed = tuple(s for s in request.scopes if s in scopes or s == OFFLINE)
         if not set(allowed) - {OFFLINE}:
             raise invalid_request("Choose at least one thing that it may do.")
@@ -302,24 +331,71 @@ class OAuth:
             being=being,
             audience=request.audience,
             scopes=allowed,
-            redirect=request.asked.redirect.uri,
+            redirect=request.asked.redirect.uri if request.asked.redirect else "",
             challenge=request.challenge,
         )
         async with self._audited(
             "allow", user=account.name, client=consent.client.id, space=space, being=being,
             resource=request.audience.url, scopes=list(allowed),
         ):  # fmt: skip
+            if request.asked.redirect is None:
+                if not await self.in_thread(self.devices.allow, request.asked.query, consent):
+                    raise PageError("expired_token", "The device waits no longer.")
+                return ""
             code = await self.in_thread(self.families.begin, consent)
         return self.sent_back(request.asked, {"code": code})
 
+    async def deny_device(self, request: Request, user: str, address: str) -> None:
+        """Tell a device that it is not allowed."""
+        async with self._audited(
+            "deny", user=user, client=request.asked.client.id, address=address,
+            resource=request.audience.url,
+        ):  # fmt: skip
+            await self.in_thread(self.devices.deny, request.asked.query)
+
     def sent_back(self, asked: Asked, answer: Mapping[str, str]) -> str:
         """The client's address with an answer, the state that it gave, and who answers."""
+        assert asked.redirect is not None
         parameters = dict(answer)
         if asked.state is not None:
             parameters["state"] = asked.state
         return asked.redirect.with_parameters({**parameters, "iss": self.issuer})
 
     # Giving
+
+    async def start_device(
+        self, parameters: Mapping[str, str], authorization: str | None, address: str
+    ) -> Started:
+        """The codes for a device whose person will decide elsewhere."""
+        client_id = await self.authenticate(parameters, authorization)
+        client = await self._client(client_id, address)
+        if client is None or not client.on_devices:
+            raise OAuthError(
+                "unauthorized_client",
+                f"The client has not registered for the grant type {metadata.DEVICE_CODE}.",
+            )
+        audience = self._for_device(parameters.get("resource"))
+        scopes = _scopes(audience, parameters.get("scope", ""))
+        _take(self._starting, block_of(address))
+        _take(self._starting_all, "all")
+        async with self._audited(
+            "device", client=client.id, address=address, resource=audience.url, scopes=list(scopes)
+        ):
+            asked = Device(client.id, audience.url, scopes)
+            return await self.in_thread(self.devices.begin, asked)
+
+    def _for_device(self, resource: str | None) -> Audience:
+        audience = self.resources.at(DEVICES) if resource is None else self.resources.of(resource)
+        if audience is None and resource is None:
+            raise OAuthError("invalid_target", "resource is missing: say what the token is for.")
+        if audience is None:
+            raise OAuthError("invalid_target", "There is no such resource here.")
+        return audience
+
+    @property
+    def device_page(self) -> str:
+        """Where a person types in the code that a device shows."""
+        return f"{self.issuer}/oauth/device"
 
     async def exchange(
         self, parameters: Mapping[str, str], authorization: str | None, address: str = ""
@@ -352,6 +428,10 @@ class OAuth:
                     resource=resource,
                 )
             )
+        if kind == metadata.DEVICE_CODE:
+            code = _needed(parameters, "device_code")
+            redeem = partial(self.devices.redeem, code, client=client, resource=resource)
+            return await self.in_thread(redeem)
         scope = parameters.get("scope")
         return await self.in_thread(
             partial(
@@ -415,11 +495,14 @@ class OAuth:
     ) -> AsyncIterator[Callable[[str], None]]:
         """Write down what the block did, or why it was refused; never a secret of it.
 
-        The block may also say by itself that it failed.
+        The block may also say by itself that it failed. A device that waits is not written down.
         """
-        begun, wrong = time.monotonic(), list[str]()
+        begun, wrong, decided = time.monotonic(), list[str](), True
         try:
             yield wrong.append
+        except Waiting:
+            decided = False
+            raise
         except OAuthError as refused:
             wrong.append(f"{refused.error}: {refused.message}")
             raise
@@ -430,8 +513,9 @@ class OAuth:
                 error="".join(wrong)[:1000], arguments=as_json(details), result="{}",
                 milliseconds=int((time.monotonic() - begun) * 1000),
             )  # fmt: skip
-            with CancelScope(shield=True):
-                await self.in_thread(audit.append, self._store, entry)
+            if decided:
+                with CancelScope(shield=True):
+                    await self.in_thread(audit.append, self._store, entry)
 
     async def in_thread(self, call: Callable[..., T], *arguments: Any) -> T:
         """Run what blocks outside the event loop."""
@@ -481,8 +565,8 @@ def _scopes(audience: Audience, asked: str) -> tuple[str, ...]:
     """The scopes that are asked for, in the resource's order; all of them if none is named."""
     names = set(asked.split(" ")) - {""}
     known = audience.resource.permissions
-    unknown = names - known.keys() - {OFFLINE}
-    if unknown:
+    unknown = names - known.keys() - {OFFLINE} - audience.resource.ignored
+    if unknown or (names & audience.resource.ignored and not names & known.keys()):
         raise OAuthError("invalid_scope", f"The scopes of this resource are {' '.join(known)}.")
     chosen = [name for name in known if name in names] or list(known)
     return (*chosen, OFFLINE) if OFFLINE in names else tuple(chosen)

@@ -1,0 +1,252 @@
+"""Devices without a browser (RFC 8628): one shows a short code, which a person types in elsewhere.
+
+The device asks again and again with a long code of its own. How often is kept in memory: whoever
+only waits writes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from commonplace.server.credentials import SECOND, token_digest
+from commonplace.server.oauth.errors import OAuthError, invalid_grant
+from commonplace.server.oauth.families import (
+    ENDED_SECONDS,
+    Allowed,
+    Families,
+    Tokens,
+    given,
+    other_resource,
+)
+from commonplace.server.oauth.rows import Row, Rows
+from commonplace.storage.sqlite import Store, now
+
+if TYPE_CHECKING:
+    import apsw
+
+DEVICE_SECONDS = 900
+POLL_SECONDS = 5
+SLOWER_SECONDS = 5
+POLL_LEEWAY = 0.5
+"""A device that keeps to its interval may still be early by what the network takes."""
+MOST_WAITING = 1_000
+LETTERS = "BCDFGHJKLMNPQRSTVWXZ"
+"""No vowels, so that no code is a word; nothing that looks like a digit."""
+CODE_LETTERS = 8
+
+_REFUSED = "The device code is not valid, or has been used."
+
+
+class Waiting(OAuthError):
+    """Nothing has been decided: the device is to ask again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A device that waits; its codes are not stored anywhere."""
+
+    device_code: str = field(repr=False)
+    user_code: str
+
+    def body(self, page: str) -> dict[str, Any]:
+        """As RFC 8628 answers it; `page` is where the code is typed in."""
+        return {
+            "device_code": self.device_code,
+            "user_code": self.user_code,
+            "verification_uri": page,
+            "verification_uri_complete": f"{page}?user_code={self.user_code}",
+            "expires_in": DEVICE_SECONDS,
+            "interval": POLL_SECONDS,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """What a waiting device asks for."""
+
+    client: str
+    resource: str
+    scopes: tuple[str, ...]
+
+
+def as_shown(typed: str) -> str:
+    """A code as the device shows it, however it was typed; empty for what cannot be one."""
+    letters = "".join(sign for sign in typed.upper() if sign in LETTERS)
+    others = {sign for sign in typed.upper() if sign not in LETTERS} - {" ", "-"}
+    return f"{letters[:4]}-{letters[4:]}" if len(letters) == CODE_LETTERS and not others else ""
+
+
+class Devices:
+    """The devices of a data directory that wait. Its calls block; threads may share it."""
+
+    def __init__(
+        self,
+        store: Store,
+        rows: Rows,
+        families: Families,
+        *,
+        most: int = MOST_WAITING,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store = store
+        self._rows = rows
+        self._families = families
+        self._most = most
+        self._pace = _Pace(most, clock)
+
+    def begin(self, device: Device) -> Started:
+        """A device that waits for a person."""
+        at = now()
+        with self._store.maintain() as connection:
+            old = at - ENDED_SECONDS * SECOND
+            connection.execute("DELETE FROM oauth_devices WHERE expires_at < ?", (old,))
+            self._make_room(connection, at)
+            started = Started(f"cpd_{secrets.token_urlsafe(32)}", self._free_code(connection))
+            self._rows.put(
+                connection,
+                "oauth_devices",
+                {
+                    "digest": token_digest(started.device_code),
+                    "code": token_digest(started.user_code),
+                    "client": device.client,
+                    "resource": device.resource,
+                    "scopes": json.dumps(device.scopes),
+                    "answer": "",
+                    "family": "",
+                    "created_at": at,
+                    "expires_at": at + DEVICE_SECONDS * SECOND,
+                },
+            )
+        return started
+
+    def _make_room(self, connection: apsw.Connection, at: int) -> None:
+        row: Any = connection.execute(
+            "SELECT count(*) FROM oauth_devices WHERE answer = '' AND expires_at > ?", (at,)
+        ).fetchone()
+        if row[0] >= self._most:
+            raise OAuthError(
+                "temporarily_unavailable",
+                "Too many devices are waiting to be allowed; try again later.",
+                status=503,
+                retry_after=DEVICE_SECONDS,
+            )
+
+    def _free_code(self, connection: apsw.Connection) -> str:
+        while True:
+            code = as_shown("".join(secrets.choice(LETTERS) for _ in range(CODE_LETTERS)))
+            if self._key(connection, code) is None:
+                return code
+
+    # What the person decides
+
+    def find(self, user_code: str) -> Device | None:
+        """The device that shows this code and still waits."""
+        with self._store.read() as connection:
+            row = self._waiting(connection, user_code)
+        return None if row is None else _device(row)
+
+    def allow(self, user_code: str, allowed: Allowed) -> bool:
+        """Give the device what the person allowed; False if it waits no longer."""
+        with self._store.maintain() as connection:
+            row = self._waiting(connection, user_code)
+            if row is None:
+                return False
+            family = self._families.begin_in(connection, allowed, row["expires_at"])
+            self._rows.put(
+                connection, "oauth_devices", {**row, "answer": "allowed", "family": family}
+            )
+        return True
+
+    def deny(self, user_code: str) -> bool:
+        """Tell the device no; False if it waits no longer."""
+        with self._store.maintain() as connection:
+            row = self._waiting(connection, user_code)
+            if row is not None:
+                self._rows.put(connection, "oauth_devices", {**row, "answer": "denied"})
+        return row is not None
+
+    def _waiting(self, connection: apsw.Connection, user_code: str) -> Row | None:
+        key = self._key(connection, user_code)
+        row = None if key is None else self._rows.get(connection, "oauth_devices", key)
+        return row if row and not row["answer"] and now() < row["expires_at"] else None
+
+    def _key(self, connection: apsw.Connection, user_code: str) -> bytes | None:
+        row: Any = connection.execute(
+            "SELECT digest FROM oauth_devices WHERE code = ?", (token_digest(user_code),)
+        ).fetchone()
+        return None if row is None else bytes(row[0])
+
+    # What the device is told
+
+    def redeem(self, device_code: str, *, client: str, resource: str | None) -> Tokens:
+        """The tokens, once a person has allowed it; Waiting until then."""
+        digest = token_digest(device_code)
+        with self._store.read() as connection:
+            row = self._rows.get(connection, "oauth_devices", digest)
+        if row is None or row["client"] != client:
+            raise invalid_grant(_REFUSED)
+        if resource is not None and resource != row["resource"]:
+            raise other_resource()
+        ended = now() >= row["expires_at"]
+        if row["answer"] == "denied":
+            raise OAuthError("access_denied", "The person did not allow it.")
+        if ended and row["answer"] != "used":
+            raise OAuthError("expired_token", "Nobody allowed it in time: start again.")
+        if not row["answer"]:
+            wait = self._pace.take(digest)
+            if wait:
+                raise Waiting("slow_down", f"Ask every {wait} seconds, and not more often.")
+            raise Waiting("authorization_pending", "The person has not decided yet.")
+        with self._families.issuing() as connection:
+            outcome = self._first(connection, digest)
+        self._pace.forget(digest)
+        return given(outcome)
+
+    def _first(self, connection: apsw.Connection, digest: bytes) -> Tokens | OAuthError:
+        row = self._rows.get(connection, "oauth_devices", digest)
+        if row is None:
+            return invalid_grant(_REFUSED)
+        if row["answer"] == "used":  # somebody has a copy of the code
+            self._families.end_in(connection, row["family"])
+            return invalid_grant(_REFUSED)
+        self._rows.put(connection, "oauth_devices", {**row, "answer": "used"})
+        return self._families.first_in(connection, row["family"])
+
+
+def _device(row: Row) -> Device:
+    return Device(row["client"], row["resource"], tuple(json.loads(row["scopes"])))
+
+
+class _Pace:
+    """When each device asked last, and how long it has to wait between."""
+
+    def __init__(self, most: int, clock: Callable[[], float]) -> None:
+        self._most = most
+        self._clock = clock
+        self._asked: OrderedDict[bytes, tuple[float, int]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def take(self, digest: bytes) -> int:
+        """0 for a device that waited long enough; otherwise how long it has to from here on."""
+        with self._lock:
+            at = self._clock()
+            last, pause = self._asked.get(digest, (None, POLL_SECONDS))
+            early = last is not None and at - last < pause - POLL_LEEWAY
+            pause += SLOWER_SECONDS if early else 0
+            self._asked[digest] = (at, pause)
+            self._asked.move_to_end(digest)
+            if len(self._asked) > self._most:
+                self._asked.popitem(last=False)
+            return pause if early else 0
+
+    def forget(self, digest: bytes) -> None:
+        """It does not ask again."""
+        with self._lock:
+            self._asked.pop(digest, None)
