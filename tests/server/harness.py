@@ -530,6 +530,15 @@ def _nap(call: Any, *, seconds: float, text: str = "") -> Any:
     return {"id": stored}
 
 
+HELD = threading.Barrier(21)
+"""Where calls of `hold` wait: for each other, and for the test."""
+
+
+def _hold(call: Any) -> Any:
+    HELD.wait(30)
+    return {}
+
+
 def _break(call: Any, *, text: str) -> Any:
     call.memory.remember(text)
     raise ValueError(text)
@@ -572,6 +581,7 @@ def lab() -> Dialect:
                 name="nap", scope="write", handler=_nap, **told,
                 input=_takes("seconds", seconds={"type": "number"}, text=text),
             ),
+            Tool(name="hold", scope="read", handler=_hold, input=_takes(), **told),
             Tool(
                 name="break", scope="write", handler=_break, **told,
                 input=_takes("text", text=text),
