@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 import typer
 
-from commonplace.cli import access
-from commonplace.cli.app import app, run
+from commonplace.cli.app import run
 from commonplace.engine import audit
 from commonplace.server.accounts import Accounts
 from commonplace.server.credentials import FORMS, Unauthenticated
@@ -48,15 +47,6 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("COMMONPLACE_DATA", str(tmp_path / "data"))
     monkeypatch.delenv("COMMONPLACE_MASTER_KEY", raising=False)
     return tmp_path / "data"
-
-
-@pytest.fixture(autouse=True)
-def registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The groups are there, also while the program does not name them yet."""
-    known = {group.name for group in app.registered_groups}
-    for name, group in access.GROUPS.items():
-        if name not in known:
-            app.add_typer(group, name=name)
 
 
 @pytest.fixture

@@ -7,12 +7,10 @@ import os
 import re
 import socket
 import stat
-import subprocess
 import sys
 import time
 import tomllib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +21,7 @@ from hypothesis import strategies as st
 from commonplace.cli import clients, connect, json_text, settings_files, terminal
 from commonplace.cli.app import run
 from commonplace.cli.clients import CLIENTS, Format
+from server.harness import running
 
 SERVER = str(Path(__file__).parent / "small_mcp_server.py")
 PROGRAM = connect._program
@@ -951,7 +950,7 @@ def test_what_is_written_is_understood_again(client: str) -> None:
         assert clients.server(row, plain, {}) == expected
 
 
-@pytest.mark.parametrize("client", ["claude-desktop", "codex", "opencode"])
+@pytest.mark.parametrize("client", CLIENTS)
 def test_a_connected_client_can_be_checked(
     client: str, do: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -962,10 +961,22 @@ def test_a_connected_client_can_be_checked(
     assert "mcp --dialect commonplace" in found.json["answer"]
 
 
+@pytest.mark.parametrize("client", A_CLIENT_OF_EACH_FORMAT)
+def test_the_command_we_write_starts_our_own_server(
+    client: str, do: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    program = [sys.executable, "-m", "commonplace.cli"]
+    monkeypatch.setattr(connect, "_program", lambda: program)
+    do(client, "--data", str(tmp_path / "data"), "--yes")
+    ended = do(client, "--check", "--timeout", "120", "--json")
+    assert ended.code == 0, ended.out + ended.err
+    assert (ended.json["called"], ended.json["tools"]) == ("context", 10)
+
+
 @pytest.mark.parametrize(
     ("behaviour", "says"),
     [
-        ("hang", "no complete answer within 2 seconds"),
+        ("hang", "no complete answer within 1 seconds"),
         ("garbage", "not MCP messages"),
         ("exit", "no such luck"),
         ("failing", "the tool context failed"),
@@ -974,7 +985,7 @@ def test_a_connected_client_can_be_checked(
 def test_a_server_that_misbehaves_is_told_of(
     behaviour: str, says: str, tmp_path: Path, do: Callable[..., Ended]
 ) -> None:
-    limit = () if behaviour in ("exit", "failing") else ("--timeout", "2")
+    limit = () if behaviour in ("exit", "failing") else ("--timeout", "1")
     begun = time.monotonic()
     ended = do(*configured(tmp_path, behaviour), *limit)
     assert time.monotonic() - begun < 30
@@ -1009,61 +1020,41 @@ def test_an_entry_that_is_off_missing_or_empty_is_told(
     assert (ended.code, "neither a command nor a URL" in ended.err) == (2, True)
 
 
-@contextmanager
-def served(*more: str) -> Iterator[str]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    process = subprocess.Popen([sys.executable, SERVER, "http", str(port), *more])
-    try:
-        until = time.monotonic() + 30
-        while time.monotonic() < until:
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            time.sleep(0.05)
-        yield f"http://127.0.0.1:{port}/mcp/commonplace"
-    finally:
-        process.terminate()
-        process.wait(timeout=30)
+@pytest.fixture(scope="module")
+def running_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+    """The address of a server of ours that asks for a token, and a token."""
+    with running(tmp_path_factory.mktemp("served"), require_token=True) as server:
+        yield f"http://127.0.0.1:{server.port}/mcp/commonplace", server.token("default")
 
 
-@pytest.mark.parametrize("client", ["codex", "windsurf"])
+@pytest.mark.parametrize("client", ON_HTTP)
 def test_a_running_server_is_reached_with_its_token(
-    client: str, do: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch
+    client: str,
+    running_server: tuple[str, str],
+    do: Callable[..., Ended],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with served("s3cret") as url:
-        do(client, "--url", url, "--token-env", "FOO", "--yes")
-        unset = do(client, "--check")
-        assert (unset.code, "FOO, which is not set" in unset.err) == (2, True)
-        monkeypatch.setenv("FOO", "s3cret")
-        right = do(client, "--check", "--json")
-        assert (right.code, right.json["called"]) == (0, "context")
-        if client == "codex":
-            monkeypatch.setenv("FOO", "wrong")
-            wrong = do(client, "--check")
-            assert wrong.code == 6
-            assert "401" in wrong.out
+    url, token = running_server
+    do(client, "--url", url, "--token-env", "FOO", "--yes")
+    unset = do(client, "--check")
+    assert (unset.code, "FOO, which is not set" in unset.err) == (2, True)
+    monkeypatch.setenv("FOO", token)
+    right = do(client, "--check", "--json")
+    assert (right.code, right.json["called"], right.json["tools"]) == (0, "context", 10)
+    monkeypatch.setenv("FOO", "wrong")
+    wrong = do(client, "--check")
+    assert (wrong.code, "401" in wrong.out) == (6, True)
+    do(client, "--url", url, "--token", token, "--yes")
+    assert do(client, "--check").code == 0
 
 
 def test_a_server_that_does_not_run_is_told(do: Callable[..., Ended]) -> None:
-    with served() as url:
-        do("cursor", "--url", url, "--yes")
-        assert do("cursor", "--check").code == 0
-    ended = do("cursor", "--check", "--timeout", "10")
+    with socket.socket() as taken:  # and nobody listens
+        taken.bind(("127.0.0.1", 0))
+        do("cursor", "--url", f"http://127.0.0.1:{taken.getsockname()[1]}/mcp", "--yes")
+        ended = do("cursor", "--check", "--timeout", "10")
     assert ended.code == 6
     assert "commonplace serve" in ended.err
-
-
-def test_the_command_we_write_starts_our_own_server(
-    home: Path, do: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    program = [sys.executable, "-m", "commonplace.cli"]
-    monkeypatch.setattr(connect, "_program", lambda: program)
-    do("claude-code", "--data", str(tmp_path / "data"), "--yes")
-    ended = do("claude-code", "--check", "--timeout", "120", "--json")
-    assert ended.code == 0, ended.out + ended.err
-    assert ended.json["called"] == "context"
 
 
 # The text itself

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from clients import programs
-from commonplace.server.credentials import Credentials, Grant
-from commonplace.server.vault import open_vault
-from commonplace.storage.system import open_system
+from commonplace.dialects.being import beings
+from commonplace.engine.commonplace import Commonplace
+from server.harness import running
 
 
 @dataclass(frozen=True)
@@ -21,18 +19,19 @@ class Reachable:
 
     address: str
     token: str
+    being: str
+    being_token: str
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reachable]:
-    data = tmp_path_factory.mktemp("clients") / "data"
-    token = _token(data)
-    with programs.serving(data, [programs.COMMAND], "--require-token") as address:
-        yield Reachable(address, token)
-
-
-def _token(data: Path) -> str:
-    with closing(open_system(data)) as store:
-        grant = Grant(dialects=frozenset({"commonplace"}))
-        issued = Credentials(store, open_vault(store)).create(grant)
-    return issued.token
+    data: Path = tmp_path_factory.mktemp("clients")
+    with running(data, require_token=True) as one:
+        owned = Commonplace(library=one.parts.library, space="owner")
+        beings.create(owned, "Brin")
+        yield Reachable(
+            one.settings.base_url,
+            one.token(dialects=frozenset({"commonplace"})),
+            being := beings.create(owned, "Aria").id,
+            one.token("owner", dialects=frozenset({"being"}), being=being),
+        )

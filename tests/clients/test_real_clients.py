@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import signal
-import subprocess
+import re
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from clients import programs
 from clients.conftest import Reachable
+from commonplace.dialects.being import DIALECT as BEING
 from commonplace.dialects.commonplace import DIALECT
 
 TOOLS = [tool.name for tool in DIALECT.tools]
@@ -24,13 +24,26 @@ HANDSHAKE, NEWEST = "2025-11-25", "2026-07-28"
 HERON = "The heron nests by the weir."
 
 
-def script(name: str, *arguments: str) -> Any:
-    """What one of the scripts beside this file found."""
-    return json.loads(programs.run(programs.node(), str(programs.HERE / name), *arguments))
+Found = dict[str, Any]
 
 
-def is_whole(found: Any, protocol: str | None = None) -> bool:
+@pytest.fixture(scope="module")
+def typescript(server: Reachable, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Found]:
+    """What the clients of `clients.ts` found, each by its name."""
+    where = {
+        "address": server.address,
+        "token": server.token,
+        "being": {"id": server.being, "token": server.being_token},
+        "command": stdio(tmp_path_factory.mktemp("stdio")),
+    }
+    script = str(programs.HERE / "clients.ts")
+    found: dict[str, Found] = json.loads(programs.run(programs.node(), script, json.dumps(where)))
+    return found
+
+
+def is_whole(found: Found, protocol: str | None = None) -> bool:
     """Everything that a client tries worked."""
+    assert "failed" not in found, found
     assert found["tools"] == TOOLS
     assert found["stored"]
     assert found["found"] == HERON
@@ -39,38 +52,43 @@ def is_whole(found: Any, protocol: str | None = None) -> bool:
     return True
 
 
-@pytest.mark.parametrize("path", ["/mcp/", "/mcp/7c9e6679-7425-40de-944b-e07fc1f90ae7"])
 def test_the_beings_typescript_client_connects_where_its_contract_says(
-    server: Reachable, path: str
+    typescript: dict[str, Found],
 ) -> None:
-    found = script("cowork.ts", server.address + path, server.token)
+    found = typescript["cowork /mcp/"]
     assert is_whole(found, HANDSHAKE)
     assert found["server"] == DIALECT.server
 
 
-def test_the_typescript_client_is_turned_away_without_a_token(server: Reachable) -> None:
-    with pytest.raises(AssertionError, match=r"401|Unauthorized|not accepted"):
-        script("cowork.ts", f"{server.address}/mcp/", "cpt_nothing")
-
-
-def test_the_older_typescript_transport_still_works(server: Reachable) -> None:
-    assert is_whole(script("sse.ts", f"{server.address}/mcp", server.token))
-
-
-@pytest.mark.parametrize(("asked", "spoken"), [("legacy", HANDSHAKE), (NEWEST, NEWEST)])
-def test_the_newest_typescript_client_speaks_both_eras_over_http(
-    server: Reachable, asked: str, spoken: str
+@pytest.mark.parametrize("how", ["cowork /mcp/ as a being", "cowork /mcp/{id}", "older /mcp/{id}"])
+def test_a_being_is_spoken_to_as_one_where_its_contract_says(
+    server: Reachable, typescript: dict[str, Found], how: str
 ) -> None:
-    found = script("newest.ts", asked, f"{server.address}/mcp/commonplace", server.token)
-    assert is_whole(found, spoken)
+    found = typescript[how]
+    assert "failed" not in found, found
+    assert found["server"] == BEING.server
+    assert found["tools"] == [tool.name for tool in BEING.tools]
+    assert server.being in found["context"]
 
 
-@pytest.mark.parametrize(("asked", "spoken"), [("legacy", HANDSHAKE), (NEWEST, NEWEST)])
-def test_the_newest_typescript_client_speaks_both_eras_over_stdio(
-    tmp_path: Path, asked: str, spoken: str
+def test_the_typescript_client_is_turned_away_with_a_wrong_token(
+    typescript: dict[str, Found],
 ) -> None:
-    found = script("newest.ts", asked, *stdio(tmp_path))
-    assert is_whole(found, spoken)
+    assert re.search(
+        r"401|Unauthorized|not accepted", typescript["cowork with a wrong token"]["failed"]
+    )
+
+
+def test_the_older_typescript_transport_still_works(typescript: dict[str, Found]) -> None:
+    assert is_whole(typescript["older"])
+
+
+@pytest.mark.parametrize("transport", ["http", "stdio"])
+@pytest.mark.parametrize(("asked", "spoken"), [("legacy", HANDSHAKE), (NEWEST, NEWEST)])
+def test_the_newest_typescript_client_speaks_both_eras(
+    typescript: dict[str, Found], asked: str, spoken: str, transport: str
+) -> None:
+    assert is_whole(typescript[f"newest {asked} {transport}"], spoken)
 
 
 def stdio(data: Path) -> list[str]:
@@ -170,29 +188,3 @@ def listed(answer: Any) -> list[str]:
 
 def stored(answer: Any) -> Any:
     return answer["structuredContent"]
-
-
-# --- a client that does not close its end ---------------------------------------------------------
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_stops_the_stdio_server_while_its_client_says_nothing(
-    tmp_path: Path, number: int
-) -> None:
-    hello = {
-        "jsonrpc": "2.0", "id": 1, "method": "initialize",
-        "params": {
-            "protocolVersion": HANDSHAKE, "capabilities": {},
-            "clientInfo": {"name": "quiet", "version": "1"},
-        },
-    }  # fmt: skip
-    with subprocess.Popen(
-        stdio(tmp_path), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(json.dumps(hello) + "\n")
-        process.stdin.flush()
-        assert process.stdout.readline()
-        process.send_signal(number)
-        assert process.wait(programs.SECONDS) == 0

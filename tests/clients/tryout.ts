@@ -1,4 +1,4 @@
-// What every client here does once it is connected: look, store, find, and ask for too much.
+// What the clients here do once they are connected.
 type Result = { isError?: boolean; structuredContent?: any };
 
 type Connected = {
@@ -7,6 +7,7 @@ type Connected = {
   callTool(call: { name: string; arguments: Record<string, unknown> }): Promise<any>;
 };
 
+// Look, store, find, and ask for too much.
 export async function tryOut(client: Connected) {
   const { tools } = await client.listTools();
   const stored: Result = await client.callTool({
@@ -24,5 +25,16 @@ export async function tryOut(client: Connected) {
     stored: stored.structuredContent.id,
     found: found.structuredContent.memories[0].text,
     refused: refused.isError,
+  };
+}
+
+// What a being is asked first.
+export async function look(client: Connected): Promise<any> {
+  const { tools } = await client.listTools();
+  const context = await client.callTool({ name: "get_context", arguments: {} });
+  return {
+    server: client.getServerVersion()?.name,
+    tools: tools.map((tool) => tool.name),
+    context: context.content[0].text,
   };
 }

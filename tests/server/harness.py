@@ -24,7 +24,6 @@ from typing import Any
 import anyio
 import apsw
 import pytest
-import uvicorn
 from starlette.routing import Route
 
 from commonplace.dialects.contract import EVERYTHING, Caller, Circumstances, Dialect
@@ -35,7 +34,7 @@ from commonplace.server.door import Door
 from commonplace.server.gate import Gate
 from commonplace.server.http import Parts
 from commonplace.server.observing import JsonLines, TextLines, quieten
-from commonplace.server.pipes import Pipes
+from commonplace.server.pipes import Pipes, lines
 from commonplace.server.protocol import Admitted, Workers, build
 from commonplace.server.settings import Settings
 
@@ -249,7 +248,7 @@ class Stdio:
         back, answers = os.pipe()
         self._to = os.fdopen(ours, "w", encoding="utf-8")
         self._from = os.fdopen(back, encoding="utf-8")
-        ends = os.fdopen(theirs, encoding="utf-8"), os.fdopen(answers, "w", encoding="utf-8")
+        ends = os.fdopen(theirs, "rb"), os.fdopen(answers, "w", encoding="utf-8")
         self._thread = threading.Thread(
             target=self._serve, args=(gate, dialect, caller, seconds, *ends)
         )
@@ -272,7 +271,10 @@ class Stdio:
             workers = Workers(gate, seconds)
             local = Admitted(caller, Circumstances(session="stdio-test"))
             server = build(dialect, gate, workers, local)
-            async with stdio_server(anyio.wrap_file(incoming), anyio.wrap_file(outgoing)) as pair:
+            async with (
+                lines(incoming) as heard,
+                stdio_server(heard, anyio.wrap_file(outgoing)) as pair,
+            ):
                 pipes = Pipes(*pair, seconds)
                 options = server.create_initialization_options()
                 await server.run(pipes.incoming, pipes.outgoing, options)
@@ -370,7 +372,7 @@ def running(
         assert isinstance(made.app, Door)
         if prepare is not None:
             prepare(made)
-        server = uvicorn.Server(serving.config(made.app))
+        server = serving.Stopping(made.app)
         thread = threading.Thread(
             target=lambda: asyncio.run(server.serve(sockets=[made.listening])), daemon=True
         )
@@ -380,10 +382,10 @@ def running(
             wait_until(lambda: server.started)
             yield one
         finally:
-            for client in one._clients:
-                client.close()
             server.should_exit = True
             thread.join(20)
+            for client in one._clients:
+                client.close()
             assert not thread.is_alive(), "the server does not stop"
 
 
@@ -539,6 +541,15 @@ def _nap(call: Any, *, seconds: float, text: str = "") -> Any:
     return {"id": stored}
 
 
+HELD = threading.Barrier(21)
+"""Where calls of `hold` wait: for each other, and for the test."""
+
+
+def _hold(call: Any) -> Any:
+    HELD.wait(30)
+    return {}
+
+
 def _break(call: Any, *, text: str) -> Any:
     call.memory.remember(text)
     raise ValueError(text)
@@ -581,6 +592,7 @@ def lab() -> Dialect:
                 name="nap", scope="write", handler=_nap, **told,
                 input=_takes("seconds", seconds={"type": "number"}, text=text),
             ),
+            Tool(name="hold", scope="read", handler=_hold, input=_takes(), **told),
             Tool(
                 name="break", scope="write", handler=_break, **told,
                 input=_takes("text", text=text),

@@ -16,11 +16,13 @@ import pytest
 from rs_bpe.bpe import openai
 
 from commonplace.dialects.commonplace import DIALECT
+from commonplace.dialects.contract import Caller
+from commonplace.engine import checks
 from server.harness import NEW, OLD, Answer, Client, Running
 
 TOOLS = {tool.name: tool for tool in DIALECT.tools}
 # What models read. If it changes on purpose, put the new hash here.
-LISTED = "3061e853abe79e5f312885e502bcd1b4a00fb33067673b1247d65556c1ff5264"
+LISTED = "590b47de9f2a0b3bf0208ed37e68d8fe80dbd17ee4def4f4535f656ece73c2f7"
 _numbers = iter(range(10_000))
 
 
@@ -71,7 +73,7 @@ def test_the_list_of_tools_is_small(server: Running, era: str) -> None:
 
 
 def test_the_list_of_tools_is_as_it_was(server: Running) -> None:
-    for path in ("/mcp", "/mcp/commonplace", "/mcp/some-being"):
+    for path in ("/mcp", "/mcp/", "/mcp/commonplace"):
         tools = server.client().listed(path=path)
         told = json.dumps(tools, sort_keys=True, ensure_ascii=False)
         assert hashlib.sha256(told.encode()).hexdigest() == LISTED
@@ -257,12 +259,38 @@ def test_a_very_long_text_is_read_in_parts(agent: Agent) -> None:
     parts, start = [], 0
     while start < len(text):
         memory = agent.read(id=stored, start=start)["memory"]
-        assert memory["chars"] == len(text) and len(memory["text"]) <= 200_000
+        assert memory["chars"] == len(text) and len(memory["text"]) <= 75_000
         parts.append(memory["text"])
         start += len(memory["text"])
     assert "".join(parts) == text
     assert agent.read(id=stored, start=len(text))["memory"]["text"] == ""
     assert "start" in agent.error("read", id=stored, start=-1)
+
+
+@pytest.mark.parametrize(
+    ("sign", "chars"),
+    [("\u732b", checks.TEXT_CHARS), ("\U0001f469", 80_000), ("\x01", 80_000), ('"', 80_000)],
+)
+def test_a_text_that_can_be_stored_can_be_read_and_revised_whatever_it_is_written_in(
+    server: Running, sign: str, chars: int
+) -> None:
+    """Over stdio, where a message may be as long as a text; HTTP says how much it takes."""
+    text = "a" + sign * (chars - 1)
+    pipes = server.stdio(Caller(space=f"long-{ord(sign)}"))
+    stored = pipes.call("remember", {"text": text})["result"]["structuredContent"]["id"]
+    read = ""
+    while len(read) < len(text):
+        told = pipes.call("read", {"id": stored, "start": len(read)})["result"]
+        assert not told["isError"], told
+        read += told["structuredContent"]["memory"]["text"]
+    assert read == text
+    revised = pipes.call("revise", {"id": stored, "pinned": True})["result"]
+    assert revised["structuredContent"]["memory"]["chars"] == len(text)
+    if chars == checks.TEXT_CHARS:
+        assert "1,000,000" in str(pipes.call("remember", {"text": text + "b"})["result"])
+        over_http = server.client().call("remember", {"text": text})
+        assert over_http.status == 413
+        assert f"{server.settings.body_bytes:,} bytes" in over_http.json["error"]["message"]
 
 
 def test_long_texts_do_not_close_the_way_to_the_context(agent: Agent) -> None:

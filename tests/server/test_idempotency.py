@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 import pytest
 
 from commonplace.dialects.contract import Caller
-from server.harness import NEW, OLD, Client, Process, Running, message
+from server.harness import NEW, OLD, Client, Process, Running, message, running
 
 DYING = """
 import os, signal, sys
@@ -139,8 +138,8 @@ def test_of_many_at_once_one_acts(server: Running, count: Any) -> None:
 
 
 def test_also_in_two_processes_and_after_a_kill_before_the_answer(data: Path) -> None:
-    with Process(data) as first, Process(data) as second:
-        ports = first.ready(), second.ready()
+    with running(data) as first, Process(data) as second:
+        ports = first.port, second.ready()
         start = threading.Barrier(16)
 
         def send(number: int) -> str:
@@ -168,5 +167,3 @@ def test_also_in_two_processes_and_after_a_kill_before_the_answer(data: Path) ->
         found = client.call("recall", {"query": "die now"}).result["memories"]
         assert len([one for one in found if one["text"] == "die now"]) == 2
         client.close()
-        assert first.stop() == 0, first.errors
-    assert sys.executable

@@ -17,9 +17,12 @@ import pytest
 
 from commonplace import Commonplace
 from commonplace.engine import audit
+from commonplace.server import serving
 from commonplace.storage.system import open_system
 from server.harness import (
+    MCP,
     Client,
+    Older,
     Process,
     clean_environment,
     message,
@@ -99,29 +102,35 @@ def test_a_killed_server_loses_nothing_that_a_client_saw_acknowledged(data: Path
 def test_a_server_that_is_asked_to_stop_finishes_what_it_began(data: Path, number: int) -> None:
     with Process(data) as server:
         port = server.ready()
-        stream = Client(port)
-        assert stream.request("GET", "/health").status == 200
+        idle, stream = Client(port), Older(port)
+        assert idle.request("GET", "/health").status == 200
         writers = Writers(port, 0, clients=8)
         wait_until(lambda: len(writers.acknowledged) > 20, 20)
         begun = time.monotonic()
         code = server.stop(number)
         seconds = time.monotonic() - begun
         acknowledged = writers.join()
+        idle.close()
+        assert stream._answer.read().strip() == b""  # it has an end, and is not cut off
         stream.close()
     assert code == 0, server.errors
     assert seconds < 15
     assert "everything acknowledged is stored" in server.errors
     assert "Traceback" not in server.errors
+    assert '"level": "error"' not in server.errors
     assert len(acknowledged) > 20
     check(data, acknowledged)
 
 
-def test_a_stop_does_not_wait_for_open_streams(data: Path) -> None:
+@pytest.mark.parametrize("path", ["/mcp", MCP])
+def test_a_stop_does_not_wait_for_open_streams_and_ends_them(data: Path, path: str) -> None:
     with running(data) as server:
-        older = server.older()
-        assert "result" in older.call("remember", {"text": "x"})
+        streams = [server.older(path=path) for _ in range(3)]
+        assert "result" in streams[0].call("remember", {"text": "x"})
         begun = time.monotonic()
-    assert time.monotonic() - begun < 8
+    assert time.monotonic() - begun < serving.DRAIN_SECONDS / 2
+    for word in ("without completing", "Cancel ", "Exception", "request failed"):
+        assert word not in server.log.getvalue()
 
 
 def test_a_directory_of_an_older_release_is_served(data: Path) -> None:

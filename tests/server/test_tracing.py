@@ -16,6 +16,9 @@ from pathlib import Path
 
 import pytest
 
+from commonplace.server.tracing import tracing
+from server.harness import running
+
 
 class _Collector(http.server.BaseHTTPRequestHandler):
     received: list[tuple[str, bytes]]
@@ -93,12 +96,24 @@ def test_a_call_becomes_a_span_without_what_was_said(
     assert b"canary" not in sent
 
 
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {},
+        {"OTEL_SERVICE_NAME": "memory"},
+        {"OTEL_EXPORTER_OTLP_ENDPOINT": ""},
+        {"OTEL_EXPORTER_OTLP_ENDPOINT": "$collector", "OTEL_SDK_DISABLED": "true"},
+    ],
+)
 def test_nothing_is_sent_unless_asked_for(
-    tmp_path: Path, collector: tuple[str, list[tuple[str, bytes]]]
+    tmp_path: Path,
+    collector: tuple[str, list[tuple[str, bytes]]],
+    asked: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    started, base = _serve(tmp_path)
-    try:
-        _remember(base, "quiet")
-    finally:
-        _stop(started)
-    assert collector[1] == []
+    endpoint, received = collector
+    for name, value in asked.items():
+        monkeypatch.setenv(name, value.replace("$collector", endpoint))
+    with tracing(os.environ) as on, running(tmp_path) as server:
+        _remember(f"http://127.0.0.1:{server.port}", "quiet")
+    assert (on, received) == (False, [])

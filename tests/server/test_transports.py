@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import time
 import uuid
 from typing import Any
 
 import pytest
 
+from commonplace.dialects.being import beings
 from commonplace.dialects.contract import Caller
+from commonplace.engine.commonplace import Commonplace
+from commonplace.server import served
 from server.harness import NEW, OLD, Running, message, vectors, wait_until
 
-# A stream that is cut leaves a pair of the SDK's own unclosed behind; when they are collected, they
-# say so.
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 ROUTES: dict[str, dict[str, Any]] = vectors("routes.json")
 OURS = {path: row for path, row in ROUTES.items() if row.get("mcp") and "dialect" not in row}
 ENDPOINTS = [row.get("sample", path) for path, row in OURS.items()]
@@ -36,6 +37,48 @@ def test_every_endpoint_speaks_every_version(server: Running, path: str, way: st
         assert client.listed(way)
     found = server.client(token).call("recall", {"query": text, "limit": 50}).result["memories"]
     assert text in [one["text"] for one in found]
+
+
+@pytest.mark.parametrize("way", [OLD, "2025-06-18", "2025-03-26", NEW, "older"])
+def test_a_being_of_the_caller_is_spoken_to_at_its_own_path(server: Running, way: str) -> None:
+    being = beings.create(Commonplace(library=server.parts.library, space="owner"), "Aria").id
+    for grant in ({}, {"dialects": frozenset({"being"})}):
+        token, path = server.token("owner", **grant), f"/mcp/{being}"
+        if way == "older":
+            for address in (path, f"/mcp?being_id={being}"):
+                older = server.older(token, address)
+                assert being in json.dumps(older.call("get_context", {}))
+                older.close()
+        else:
+            client = server.client(token, path)
+            assert being in client.call("get_context", {}, era=way).body.decode()
+            assert "get_context" in [tool["name"] for tool in client.listed(way)]
+
+
+def test_an_address_that_names_no_being_of_the_caller_says_what_there_is(server: Running) -> None:
+    other = beings.create(Commonplace(library=server.parts.library, space="other"), "Brin").id
+    mine = beings.create(Commonplace(library=server.parts.library, space="mine"), "Cleo").id
+    body = message("remember", {"text": "to nobody"})
+    callers = {
+        "anybody at this machine": None,
+        "the owner of another": server.token("mine"),
+        "one dialect only": server.token("mine", dialects=frozenset({"commonplace"})),
+    }
+    for who, token in callers.items():
+        client = server.client(token)
+        addresses = [f"/mcp/{other}", "/mcp/comonplace", "/mcp/..", f"/mcp?being_id={other}"]
+        if who == "one dialect only":
+            addresses.append(f"/mcp/{mine}")
+        for address in addresses:
+            for method, sent in (("POST", body), ("GET", None), ("DELETE", None)):
+                answer = client.request(method, address, sent)
+                assert (answer.status, answer.json["error"]["code"]) == (404, "NOT_FOUND"), who
+                told = answer.json["error"]["message"]
+                for path in ("/mcp,", *(one for d in served.DIALECTS.values() for one in d.paths)):
+                    assert path in told
+        deeper = client.request("POST", "/mcp/commonplace/deeper", body)
+        assert deeper.status == 404 and "/mcp/commonplace," in deeper.json["error"]["message"]
+        assert client.call("recall", {"query": "nobody"}).result["memories"] == []
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
@@ -148,8 +191,6 @@ def test_calls_on_one_pipe_run_side_by_side_and_keep_their_ids(server: Running) 
     pipes = server.stdio(Caller(space="side-by-side", user="ann"))
     for number in range(40):
         pipes.tell(message("remember", {"text": f"line {number}"}, identity=f"id-{number}"))
-    import json
-
     answers = [json.loads(pipes._from.readline()) for _ in range(40)]
     assert {answer["id"] for answer in answers} == {f"id-{number}" for number in range(40)}
     assert len({answer["result"]["structuredContent"]["id"] for answer in answers}) == 40
@@ -162,8 +203,6 @@ def test_what_is_no_message_does_not_end_a_pipe(server: Running) -> None:
         pipes._to.write(noise + "\n")
     pipes._to.flush()
     pipes.tell(message("recall", {"query": "x"}, identity="after"))
-    import json
-
     for _ in range(10):
         answer = json.loads(pipes._from.readline())
         if answer.get("id") == "after":
@@ -172,8 +211,6 @@ def test_what_is_no_message_does_not_end_a_pipe(server: Running) -> None:
 
 
 def test_every_line_of_a_pipe_that_asks_is_answered_with_its_id(server: Running) -> None:
-    import json
-
     pipes = server.stdio(Caller(space="answers"))
     half = json.dumps(message("remember", {"text": "half \ud83d"}, identity=7))
     lines: list[tuple[str, int | str | None, int]] = [
@@ -193,9 +230,24 @@ def test_every_line_of_a_pipe_that_asks_is_answered_with_its_id(server: Running)
     assert not server.calls("answers")
 
 
-def test_a_pipe_that_closes_gets_its_answers_first(server: Running) -> None:
-    import json
+def test_a_line_that_is_not_utf_8_is_refused_and_changes_nothing(server: Running) -> None:
+    pipes = server.stdio(Caller(space="bytes"))
+    whole = json.dumps(message("remember", {"text": "caf?"}, identity=3)).encode()
+    for odd in (b"\xff", b"\xe9", b"\xc0\xaf", b"\xed\xa0\x80", b"\xf0\x9f\x98"):
+        pipes._to.buffer.write(whole.replace(b"?", odd) + b"\n")
+        pipes._to.buffer.flush()
+        answer = json.loads(pipes._from.readline())
+        assert (answer["id"], answer["error"]["code"]) == (3, -32700)
+        assert "UTF-8" in answer["error"]["message"]
+    pipes._to.buffer.write(b"\xff\xfe\n")
+    pipes._to.buffer.flush()
+    assert json.loads(pipes._from.readline())["id"] is None
+    assert not server.calls("bytes")
+    told = pipes.call("remember", {"text": "caf\ufffd is a sign like any other"})
+    assert told["result"]["isError"] is False
 
+
+def test_a_pipe_that_closes_gets_its_answers_first(server: Running) -> None:
     pipes = server.stdio(Caller(space="closing"))
     for number in range(20):
         pipes.tell(message("remember", {"text": f"line {number}"}, identity=number + 1))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import copy
+import functools
 import json
 import os
 import sys
@@ -132,6 +134,19 @@ for name, group in GROUPS.items():
     app.add_typer(group, name=name)
 
 
+@functools.cache
+def _program(name: str) -> Any:
+    """The program with the command of that name alone, or with all where none is called so.
+
+    To make all of them takes typer longer than most commands run.
+    """
+    only = copy.copy(app)
+    only.registered_commands = [one for one in app.registered_commands if one.name == name]
+    only.registered_groups = [one for one in app.registered_groups if one.name == name]
+    known = only.registered_commands or only.registered_groups
+    return typer.main.get_command(only if known else app)
+
+
 _as_json = False  # how errors are told, also those of the command line itself
 
 
@@ -144,7 +159,8 @@ def run(args: Sequence[str]) -> int:
         if hasattr(stream, "reconfigure"):  # not when a test took its place
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     try:
-        result = app(args, prog_name="commonplace", standalone_mode=False)
+        program = _program(args[0] if args else "")
+        result = program(args, prog_name="commonplace", standalone_mode=False)
         sys.stdout.flush()
         code = result if isinstance(result, int) else 0
     except BrokenPipeError:

@@ -117,25 +117,16 @@ def connect(
     if check:
         _check(chosen, settings, name, timeout, as_json)
         return
-    path = (*chosen.container, name)
-    former = settings_files.find(settings.contents(), path)
     if remove:
-        new = settings_files.without_entry(settings, path)
-        action = "none" if former is None else "remove"
-        entry = None
+        change = _leaving(chosen, settings, name, project)
     else:
-        given = context.get_parameter_source("data")
         if transport is None:
             transport = "http" if (url, token, token_env) != (None, None, None) else "stdio"
-        server = _server(
-            chosen, transport, url, dialect, data, space, asked=_on_command_line(given)
-        )
+        asked = _on_command_line(context.get_parameter_source("data"))
+        server = _server(chosen, transport, url, dialect, data, space, asked=asked)
         _check_token(transport, token, token_env)
-        known = former if isinstance(former, dict) else None
-        entry = clients.entry(chosen, server, token=token, token_env=token_env, former=known)
-        new = settings_files.with_entry(settings, path, entry)
-        action = "none" if new == settings.data else "add" if former is None else "update"
-    _apply(_Change(chosen, settings, name, action, new, entry, project), yes, dry_run, as_json)
+        change = _joining(chosen, settings, name, project, server, token, token_env)
+    _apply(change, yes, dry_run, as_json)
 
 
 COMMANDS = (connect,)
@@ -301,6 +292,33 @@ class _Change:
             "entry": self.entry,
             "diff": self.diff,
         }
+
+
+def _leaving(client: Client, settings: Settings, name: str, project: bool) -> _Change:
+    """Our entry taken out, if it is there."""
+    path = (*client.container, name)
+    action = "none" if settings_files.find(settings.contents(), path) is None else "remove"
+    new = settings_files.without_entry(settings, path)
+    return _Change(client, settings, name, action, new, None, project)
+
+
+def _joining(
+    client: Client,
+    settings: Settings,
+    name: str,
+    project: bool,
+    server: Stdio | Http,
+    token: str | None,
+    token_env: str | None,
+) -> _Change:
+    """Our entry put in, or brought up to date with what it does not say left as it is."""
+    path = (*client.container, name)
+    former = settings_files.find(settings.contents(), path)
+    known = former if isinstance(former, dict) else None
+    entry = clients.entry(client, server, token=token, token_env=token_env, former=known)
+    new = settings_files.with_entry(settings, path, entry)
+    action = "none" if new == settings.data else "add" if former is None else "update"
+    return _Change(client, settings, name, action, new, entry, project)
 
 
 def _apply(change: _Change, yes: bool, dry_run: bool, as_json: bool) -> None:

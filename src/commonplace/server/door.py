@@ -13,7 +13,7 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -21,19 +21,14 @@ from mcp_types import INVALID_REQUEST
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from commonplace.dialects.contract import (
-    Caller,
-    Circumstances,
-    Dialect,
-    NotPermitted,
-    TokenExpired,
-)
+from commonplace.dialects.contract import Caller, Circumstances, NotPermitted, TokenExpired
 from commonplace.errors import InvalidInput, NotFound
 from commonplace.server.addresses import Addresses, peer
 from commonplace.server.credentials import Expired, Unauthenticated
 from commonplace.server.gate import Gate, not_permitted
 from commonplace.server.oauth import OAuth
 from commonplace.server.observing import Metrics, request_id
+from commonplace.server.paths import Entrance, Paths
 from commonplace.server.protocol import (
     ADMITTED,
     FORBIDDEN,
@@ -75,23 +70,6 @@ _HEADERS = (
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Entrance:
-    """A path behind the door: the dialect that it speaks, or that anybody may come in."""
-
-    route: str
-    dialect: Dialect | None = None
-    public: bool = False
-    mcp: bool = False
-    uploads: int = 0
-    body: int = 0
-    being: str = ""
-    """The Being that the path names."""
-    beings: Dialect | None = None
-    """What is spoken instead to a caller who comes as a Being, or names one."""
-    websocket: bool = False
-
-
 class Door:
     """An ASGI application around another one."""
 
@@ -101,23 +79,26 @@ class Door:
         *,
         straight: Mapping[str, ASGIApp],
         settings: Settings,
-        entrance: Callable[[str], Entrance],
+        paths: Paths,
         gate: Gate,
         workers: Workers,
         tokens: Tokens,
         metrics: Metrics,
         oauth: OAuth | None,
+        end_streams: Callable[[], None],
     ) -> None:
         self._app = app
         # Paths that need no routing, which would cost a tenth of a small call.
         self._straight = straight
         self._settings = settings
-        self._entrance = entrance
+        self._paths = paths
         self._gate = gate
         self._workers = workers
         self._tokens = tokens
         self._metrics = metrics
         self._oauth = oauth
+        self.end_streams = end_streams
+        """End what would keep a connection open for ever: the server stops."""
         self._secure = settings.base_url.startswith("https://")
         self._addresses = Addresses(settings)
         self._rates = Rates(settings.rate, settings.burst)
@@ -130,9 +111,11 @@ class Door:
             return
         address = peer(scope, self._settings.proxies)
         if scope["type"] == "websocket":
-            await self._open(_Visit(scope, self._entrance(scope["path"]), address), receive, send)
+            await self._open(
+                _Visit(scope, self._paths.entrance(scope["path"]), address), receive, send
+            )
             return
-        visit = _Visit(scope, self._entrance(scope["path"]), address)
+        visit = _Visit(scope, self._paths.entrance(scope["path"]), address)
         token = request_id.set(visit.id)
         begun = time.perf_counter()
 
@@ -222,19 +205,22 @@ class Door:
     ) -> Caller | None:
         """As whom the caller acts here; None when that was refused, which is then answered."""
         came_to = entrance = visit.entrance
-        named = bool(visit.beings()) and caller.dialects is None
+        named = visit.beings()
         if entrance.beings is not None and (named or _is_being(caller)):
+            if caller.dialects is not None and not _is_being(caller):
+                await self._not_there(visit, receive, send)
+                return None
             visit.entrance = entrance = replace(entrance, dialect=entrance.beings)
         dialect = entrance.dialect
         if not entrance.mcp or dialect is None or dialect.identify is None:
             return caller
         try:
-            identify = (self._gate.identify, dialect, caller, visit.beings())
-            found: Caller = await self._workers.run(*identify)
+            found: Caller = await self._workers.run(self._gate.identify, dialect, caller, named)
         except NotFound as error:
             if not _is_being(caller):  # who may speak any dialect, and names no Being of theirs
                 visit.entrance = came_to
-                return caller
+                await self._not_there(visit, receive, send)
+                return None
             # A Being of another owner is as if it did not exist, and neither lets anybody in.
             log.warning("not recognised", extra={"why": error.message, "address": visit.address})
             unknown = Unauthenticated(error.message)
@@ -244,6 +230,11 @@ class Door:
             await self._turn_away(visit, receive, send, 400, error.code, str(error))
             return None
         return found
+
+    async def _not_there(self, visit: _Visit, receive: Receive, send: Send) -> None:
+        """No Being of the caller has the name in the address."""
+        told = f"No Being of yours has that id. {self._paths.told()}"
+        await self._turn_away(visit, receive, send, 404, "NOT_FOUND", told)
 
     async def _open(self, visit: _Visit, receive: Receive, send: Send) -> None:
         """Let a WebSocket through to a path that has one, by the same rules as a request."""
@@ -305,7 +296,10 @@ class Door:
                 visit, receive, send, 415, "CONTENT_ENCODING", "The body must not be compressed."
             )
             return None
-        too_large = f"The body is larger than {limit:,} bytes."
+        too_large = (
+            f"The body is larger than {limit:,} bytes. Send less at a time,"
+            " or let the operator set body_bytes."
+        )
         declared = visit.header("content-length")
         if declared.isdigit() and int(declared) > limit:
             await self._turn_away(visit, receive, send, 413, "TOO_LARGE", too_large)

@@ -7,9 +7,10 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import parse_qsl, quote, urlencode
 
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
@@ -20,7 +21,7 @@ from starlette.applications import Starlette
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from commonplace import __version__
 from commonplace.dialects.contract import (
@@ -40,11 +41,12 @@ from commonplace.server import served
 from commonplace.server.accounts import Accounts
 from commonplace.server.addresses import peer
 from commonplace.server.credentials import Credentials, Unauthenticated
-from commonplace.server.door import STILL, Door, Entrance
+from commonplace.server.door import STILL, Door
 from commonplace.server.gate import Gate
 from commonplace.server.oauth import OAuth, resources_of
 from commonplace.server.oauth import routes as oauth_routes
 from commonplace.server.observing import Metrics, request_id
+from commonplace.server.paths import OF_A_BEING, Paths
 from commonplace.server.protocol import ADMITTED, SPOKEN, Admitted, Workers, build
 from commonplace.server.sessions import Sessions
 from commonplace.server.settings import Settings
@@ -78,15 +80,19 @@ class Endpoint:
     Which of them answers depends on who calls; the door has decided it.
     """
 
-    def __init__(self, path: str, servers: Mapping[str, Server[Any]], door: Streams) -> None:
+    def __init__(
+        self, path: str, servers: Mapping[str, Server[Any]], streams: Streams, body_bytes: int
+    ) -> None:
         self.path = path
         self._servers = servers
-        self._streams = door
+        self._streams = streams
         self.managers = {
-            name: StreamableHTTPSessionManager(server, stateless=True, json_response=True)
+            name: StreamableHTTPSessionManager(
+                server, stateless=True, json_response=True, max_request_body_size=body_bytes
+            )
             for name, server in servers.items()
         }
-        self._older = SseServerTransport(path)
+        self._older = SseServerTransport(path, max_request_body_size=body_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer by method, and by whether the client speaks the older protocol."""
@@ -109,19 +115,39 @@ class Endpoint:
         if VERSION_HEADER in headers or b"text/event-stream" not in headers.get(b"accept", b""):
             await _not_allowed(scope, receive, send)  # a stateless server opens no stream
             return
-        async with self._streams.opened(scope.get(STILL)) as there_is_room:
-            if not there_is_room:
+        async with self._streams.opened(scope.get(STILL)) as ended:
+            if ended is None:
                 busy = {"error": {"code": "BUSY", "message": "Too many streams are open."}}
                 await JSONResponse(busy, 503, {"retry-after": "10"})(scope, receive, send)
                 return
-            async with self._older.connect_sse(scope, receive, send) as (incoming, outgoing):
+            hearing, telling = _until(ended, receive), self._announcing(scope, send)
+            async with self._older.connect_sse(scope, hearing, telling) as (incoming, outgoing):
                 server = self._servers[scope[SPOKEN]]
                 options = server.create_initialization_options()
                 await server.run(incoming, outgoing, options)
-            return
-        # It was ended from here: the client is told that there is no more, unless it has been.
+        # The client is told that there is no more, unless it has been, or has gone.
         with contextlib.suppress(RuntimeError):
             await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    def _announcing(self, scope: Scope, send: Send) -> Send:
+        """The first event says where to post: where the client came to, with the Being it named.
+
+        The transport knows one path only, and its messages would reach another Being, or none.
+        """
+        query = parse_qsl(scope["query_string"].decode("latin-1"))
+        beings = urlencode([(name, value) for name, value in query if name == "being_id"])
+        there = f"data: {quote(scope['path'])}?{beings}{'&' if beings else ''}"
+        announced = False
+
+        async def telling(message: Message) -> None:
+            nonlocal announced
+            if not announced and message.get("body"):
+                announced = True
+                body = message["body"].replace(f"data: {self.path}?".encode(), there.encode(), 1)
+                message = {**message, "body": body}
+            await send(message)
+
+        return telling
 
 
 class Streams:
@@ -129,55 +155,62 @@ class Streams:
 
     def __init__(self, metrics: Metrics) -> None:
         self._gauge = metrics.open_streams
-        self._tasks: set[asyncio.Task[Any]] = set()
-        self._ended: set[asyncio.Task[Any]] = set()
+        self._open: set[asyncio.Event] = set()
 
     @contextlib.asynccontextmanager
-    async def opened(self, still: Callable[[], Caller] | None) -> AsyncIterator[bool]:
-        """Hold a place while the stream lives; False when there is none left.
+    async def opened(
+        self, still: Callable[[], Caller] | None
+    ) -> AsyncIterator[asyncio.Event | None]:
+        """Hold a place while the stream lives; what is set when it must end.
 
-        The block is left quietly when the stream is ended from here.
+        None when there is no place left.
         """
-        task = asyncio.current_task()
-        if len(self._tasks) >= STREAMS or task is None:
-            yield False
+        if len(self._open) >= STREAMS:
+            yield None
             return
-        self._tasks.add(task)
+        ended = asyncio.Event()
+        self._open.add(ended)
         self._gauge.inc()
-        watching = asyncio.create_task(self._watch(still, task))
+        watching = asyncio.create_task(self._watch(still, ended))
         try:
-            yield True
-        except asyncio.CancelledError:
-            if task not in self._ended:
-                raise
-            task.uncancel()
+            yield ended
         finally:
             watching.cancel()
-            self._tasks.discard(task)
-            self._ended.discard(task)
+            self._open.discard(ended)
             self._gauge.dec()
 
-    async def _watch(self, still: Callable[[], Caller] | None, task: asyncio.Task[Any]) -> None:
+    async def _watch(self, still: Callable[[], Caller] | None, ended: asyncio.Event) -> None:
         while still is not None:
             await asyncio.sleep(WATCH_SECONDS)
             try:
                 still()
             except Unauthenticated:
-                self._end(task)
+                ended.set()
                 return
             except CommonplaceError as error:
                 log.warning(
                     "a stream's credential could not be asked for", extra={"why": error.code}
                 )
 
-    def _end(self, task: asyncio.Task[Any]) -> None:
-        self._ended.add(task)
-        task.cancel()
-
     def close(self) -> None:
         """End them all: the server stops."""
-        for task in list(self._tasks):
-            self._end(task)
+        for ended in self._open:
+            ended.set()
+
+
+def _until(ended: asyncio.Event, receive: Receive) -> Receive:
+    """What the client says, and that it has gone as soon as the stream must end."""
+
+    async def hearing() -> Message:
+        said, over = asyncio.ensure_future(receive()), asyncio.ensure_future(ended.wait())
+        try:
+            await asyncio.wait({said, over}, return_when=asyncio.FIRST_COMPLETED)
+            return said.result() if said.done() else {"type": "http.disconnect"}
+        finally:
+            said.cancel()
+            over.cancel()
+
+    return hearing
 
 
 async def _not_allowed(scope: Scope, receive: Receive, send: Send) -> None:
@@ -196,28 +229,24 @@ def _user(caller: Caller) -> AuthenticatedUser:
     )  # fmt: skip
 
 
-def application(parts: Parts) -> ASGIApp:
+def application(parts: Parts) -> Door:
     """The whole application behind its door."""
     settings = parts.settings
-    default = served.load(settings.dialect)
-    oauth = _oauth(parts)
-    extra: list[Route] = []
-    if oauth is not None:
-        extra = oauth_routes(oauth, lambda request: peer(request.scope, settings.proxies))
-    metrics = Metrics()
+    served.load(settings.dialect)  # refused here, in words, if there is none of that name
     dialects = {name: served.load(name) for name in served.DIALECTS}
+    metrics = Metrics()
     own = _own_operations(parts, metrics)
     gate = Gate(parts.library, parts.system, [*dialects.values(), own], metrics.calls)
     workers = Workers(gate, settings.call_seconds)
     streams = Streams(metrics)
-    sessions = Sessions(parts.tokens)
-    setting = Setting(
-        library=parts.library,
-        system=parts.system,
-        environ=os.environ,
-        perform=gate.perform,
-        vault=lambda: parts.vault,
-    )
+    oauth = _oauth(parts)
+    opened: list[Route] = []
+    if oauth is not None:
+        opened = oauth_routes(oauth, lambda request: peer(request.scope, settings.proxies))
+    paths = Paths(
+        dialects, settings.dialect, own=dict.fromkeys(_OWN, own),
+        public={"/health", *(route.path for route in opened)},
+    )  # fmt: skip
     paces = {
         name: None if dialect.pace is None else dialect.pace(os.environ)
         for name, dialect in dialects.items()
@@ -225,60 +254,18 @@ def application(parts: Parts) -> ASGIApp:
     servers = {
         name: build(dialect, gate, workers, pace=paces[name]) for name, dialect in dialects.items()
     }
-
-    beings = dialects.get("being")
-    paths: dict[str, str] = {"/mcp": default.name, "/mcp/": default.name}
-    for name, where in served.DIALECTS.items():
-        for path in where.paths:
-            paths[path] = paths[f"{path}/"] = name
-    open_paths = ("/mcp", "/mcp/")  # where a Being is spoken to as one
-    endpoints = {}
-    for path, name in paths.items():
-        also = {beings.name} if beings is not None and path in open_paths else set()
-        answering = {each: servers[each] for each in {name, *also}}
-        endpoints[path] = Endpoint(path, answering, streams)
-
-    @contextlib.asynccontextmanager
-    async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        async with contextlib.AsyncExitStack() as stack:
-            for dialect in dialects.values():
-                if dialect.running is not None:
-                    stack.enter_context(dialect.running(setting))
-            for endpoint in endpoints.values():
-                for manager in endpoint.managers.values():
-                    await stack.enter_async_context(manager.run())
-            noting = asyncio.create_task(_note_use(parts.tokens.credentials, workers))
-            stack.callback(noting.cancel)
-            yield
-            streams.close()
-        await asyncio.to_thread(workers.close)
-
-    async def health(_: Request) -> Response:
-        return JSONResponse({"status": "ok", "timestamp": int(time.time())})
-
-    def operation(name: str) -> Callable[[Request], Any]:
-        async def endpoint(request: Request) -> Response:
-            admitted: Admitted = request.scope[ADMITTED]
-            try:
-                wire = await workers.perform(admitted, own, name, {})
-            except NotPermitted as error:
-                body = {"error": {"code": error.code, "message": str(error)}}
-                needed = 'Bearer error="insufficient_scope", scope="admin"'
-                return JSONResponse(body, 403, {"www-authenticate": needed})
-            if wire["isError"]:
-                code, _, message = wire["content"][0]["text"].partition(": ")
-                return JSONResponse({"error": {"code": code, "message": message}}, 503)
-            if "structuredContent" in wire:
-                return JSONResponse(wire["structuredContent"])
-            return PlainTextResponse(wire["content"][0]["text"])
-
-        return endpoint
-
+    endpoints = {
+        path: Endpoint(
+            path, {name: servers[name] for name in paths.spoken_at(path)}, streams,
+            settings.body_bytes,
+        )
+        for path in paths.mcp
+    }  # fmt: skip
+    sessions = Sessions(parts.tokens)
     routes: list[BaseRoute] = [
-        Route("/health", health),
-        Route("/health/details", operation("health_details")),
-        Route("/metrics", operation("metrics")),
-        *extra,
+        Route("/health", _health),
+        *(Route(path, _own_route(workers, own, name)) for path, name in _OWN.items()),
+        *opened,
         *(
             route
             for name in served.DIALECTS
@@ -287,43 +274,84 @@ def application(parts: Parts) -> ASGIApp:
             )
         ),
         *(Route(path, endpoint) for path, endpoint in endpoints.items()),
-        Route("/mcp/{being_id}", endpoints["/mcp"]),
+        Route(OF_A_BEING, endpoints["/mcp"]),
     ]
-    app = Starlette(routes=routes, lifespan=lifespan, exception_handlers=_HANDLERS)
+    app = Starlette(
+        routes=routes,
+        lifespan=_lifespan(parts, gate, workers, dialects.values(), endpoints.values()),
+        exception_handlers=_handlers(paths),
+    )
     app.router.redirect_slashes = False
-    public = {"/health", *(route.path for route in extra if isinstance(route, Route))}
-
-    def entrance(path: str) -> Entrance:
-        if path in paths:
-            also = beings if path in open_paths else None
-            return Entrance(path, dialects[paths[path]], mcp=True, beings=also)
-        if path in public or path.startswith("/.well-known/"):
-            return Entrance(path if path in public else "/.well-known", public=True)
-        if path.startswith("/mcp/") and path.count("/") == 2:
-            being = path.removeprefix("/mcp/")
-            return Entrance("/mcp/{being_id}", default, mcp=True, being=being, beings=beings)
-        for name, where in served.DIALECTS.items():
-            for rest in where.rest:
-                if rest.matches(path):
-                    return Entrance(
-                        rest.path, dialects[name], rest.public, uploads=rest.uploads,
-                        body=rest.body, websocket=rest.websocket,
-                    )  # fmt: skip
-        return (
-            Entrance(path, own) if path in ("/health/details", "/metrics") else Entrance("unknown")
-        )
-
     return Door(
         app,
         straight=endpoints,
         settings=settings,
-        entrance=entrance,
+        paths=paths,
         gate=gate,
         workers=workers,
         tokens=parts.tokens,
         metrics=metrics,
         oauth=oauth,
+        end_streams=streams.close,
     )
+
+
+def _lifespan(
+    parts: Parts,
+    gate: Gate,
+    workers: Workers,
+    dialects: Collection[Dialect],
+    endpoints: Collection[Endpoint],
+) -> Any:
+    """What runs beside the requests, from the start to the end."""
+    setting = Setting(
+        library=parts.library,
+        system=parts.system,
+        environ=os.environ,
+        perform=gate.perform,
+        vault=lambda: parts.vault,
+    )
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        async with contextlib.AsyncExitStack() as stack:
+            for dialect in dialects:
+                if dialect.running is not None:
+                    stack.enter_context(dialect.running(setting))
+            for endpoint in endpoints:
+                for manager in endpoint.managers.values():
+                    await stack.enter_async_context(manager.run())
+            noting = asyncio.create_task(_note_use(parts.tokens.credentials, workers))
+            stack.callback(noting.cancel)
+            yield
+        await asyncio.to_thread(workers.close)
+
+    return lifespan
+
+
+async def _health(_: Request) -> Response:
+    return JSONResponse({"status": "ok", "timestamp": int(time.time())})
+
+
+def _own_route(workers: Workers, own: Dialect, name: str) -> Callable[[Request], Any]:
+    """A route that does one of the server's own operations."""
+
+    async def endpoint(request: Request) -> Response:
+        admitted: Admitted = request.scope[ADMITTED]
+        try:
+            wire = await workers.perform(admitted, own, name, {})
+        except NotPermitted as error:
+            body = {"error": {"code": error.code, "message": str(error)}}
+            needed = 'Bearer error="insufficient_scope", scope="admin"'
+            return JSONResponse(body, 403, {"www-authenticate": needed})
+        if wire["isError"]:
+            code, _, message = wire["content"][0]["text"].partition(": ")
+            return JSONResponse({"error": {"code": code, "message": message}}, 503)
+        if "structuredContent" in wire:
+            return JSONResponse(wire["structuredContent"])
+        return PlainTextResponse(wire["content"][0]["text"])
+
+    return endpoint
 
 
 def _oauth(parts: Parts) -> OAuth | None:
@@ -402,16 +430,24 @@ class _ThroughGate:
         return outcome.wire["value"]
 
 
-async def _no_such_page(_: Request, __: Exception) -> Response:
-    return JSONResponse({"error": {"code": "NOT_FOUND", "message": "There is nothing here."}}, 404)
+def _handlers(paths: Paths) -> Any:
+    """What is answered where no route is, or not with that method."""
+
+    async def no_such_page(request: Request, _: Exception) -> Response:
+        told = "There is nothing here."
+        if request.scope["path"].startswith("/mcp"):
+            told += f" {paths.told()}"
+        return JSONResponse({"error": {"code": "NOT_FOUND", "message": told}}, 404)
+
+    async def wrong_method(_: Request, __: Exception) -> Response:
+        body = {"error": {"code": "METHOD_NOT_ALLOWED", "message": "Another method is needed."}}
+        return JSONResponse(body, 405)
+
+    return {404: no_such_page, 405: wrong_method}
 
 
-async def _wrong_method(_: Request, __: Exception) -> Response:
-    body = {"error": {"code": "METHOD_NOT_ALLOWED", "message": "Another method is needed."}}
-    return JSONResponse(body, 405)
-
-
-_HANDLERS: Any = {404: _no_such_page, 405: _wrong_method}
+_OWN = {"/health/details": "health_details", "/metrics": "metrics"}
+"""The paths of the server's own operations."""
 
 
 def _own_operations(parts: Parts, metrics: Metrics) -> Dialect:

@@ -1,14 +1,17 @@
 """What a pipe needs beside the SDK's transport: an answer to every line, and none cut off.
 
-The SDK drops a line that it cannot read, so that its sender waits for ever, and gives up what is
-being answered when the other end closes, though it may have been stored.
+The SDK drops a line that it cannot read, so that its sender waits for ever, puts a sign of its own
+in place of bytes that are no text, and gives up what is being answered when the other end closes,
+though it may have been stored.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from io import TextIOWrapper
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
 import anyio
 import mcp_types as types
@@ -18,6 +21,11 @@ from pydantic import ValidationError
 from commonplace.server.protocol import UNREADABLE, identity_of, message_in, wrong_with
 
 CANCELLED = "notifications/cancelled"
+
+
+def lines(wire: BinaryIO) -> anyio.AsyncFile[str]:
+    """The lines of a pipe; bytes that are not UTF-8 stay what they are, and get theirs refused."""
+    return anyio.wrap_file(TextIOWrapper(wire, encoding="utf-8", errors="surrogateescape"))
 
 
 class Pipes:
@@ -78,7 +86,10 @@ def refusal(error: Exception) -> types.JSONRPCError | None:
     None for an empty line, which asks for nothing.
     """
     first: Any = error.errors(include_url=False)[0] if isinstance(error, ValidationError) else {}
-    if first.get("type") != "json_invalid":
+    if first.get("type") == "string_unicode":
+        found, code = _escaped(first["input"]), types.PARSE_ERROR
+        why = "This line is not UTF-8. Nothing of it was carried out."
+    elif first.get("type") != "json_invalid":
         found, code = _message(error), types.INVALID_REQUEST
         why = wrong_with(found) or "This is not a JSON-RPC 2.0 message."
     elif not str(first["input"]).strip():
@@ -94,6 +105,14 @@ def refusal(error: Exception) -> types.JSONRPCError | None:
     return types.JSONRPCError(
         jsonrpc="2.0", id=identity_of(found), error=types.ErrorData(code=code, message=why)
     )
+
+
+def _escaped(line: str) -> Any:
+    """What a line would say if its odd bytes were signs, to find its id."""
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return UNREADABLE
 
 
 def _message(error: Exception) -> Any:

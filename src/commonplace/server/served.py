@@ -91,7 +91,7 @@ DIALECTS: dict[str, Served] = {
     ),
     "being": Served(
         "commonplace.dialects.being",
-        (),  # at /mcp and /mcp/{being_id}, for who comes as a Being; see http.application
+        (),  # at /mcp and /mcp/{being_id}, for who comes as a Being; see paths.py
         (
             RestPath("/v1/beings"),
             RestPath("/v1/beings/…", websocket=True),

@@ -23,6 +23,7 @@ from commonplace.engine.library import Library
 from commonplace.errors import CommonplaceError, InvalidInput, StorageUnavailable
 from commonplace.server import http
 from commonplace.server.accounts import Accounts
+from commonplace.server.door import Door
 from commonplace.server.observing import set_up_logging
 from commonplace.server.settings import Settings
 from commonplace.server.signed import Tokens, configured
@@ -67,12 +68,24 @@ class _Patient(H11Protocol):
             self.transport.close()
 
 
-class _Uvicorn(uvicorn.Server):
+class Stopping(uvicorn.Server):
     """Uvicorn that stops on a signal and returns, so that the files are closed in order."""
+
+    def __init__(self, app: Door) -> None:
+        super().__init__(config(app))
+        self._door = app
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End the streams first: whoever holds one open would be waited for in vain."""
+        self._door.end_streams()
+        await super().shutdown(sockets)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Ask for a graceful stop; a second signal does not wait."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
         loop = asyncio.get_running_loop()
         asked = (signal.SIGINT, signal.SIGTERM)
         if sys.platform == "win32":
@@ -90,7 +103,7 @@ class Assembled:
 
     settings: Settings
     parts: http.Parts
-    app: ASGIApp
+    app: Door
     listening: socket.socket
 
 
@@ -115,7 +128,7 @@ def serve(settings: Settings, ready: Callable[[Settings], None] | None = None) -
     """Run until asked to stop. `ready` is called with the settings once the port is open."""
     set_up_logging(settings.log)
     with tracing(os.environ), assembled(settings) as made:
-        server = _Uvicorn(config(made.app))
+        server = Stopping(made.app)
         if ready is not None:
             ready(made.settings)
         threading.Thread(target=_warm, args=(made.parts.library,), daemon=True).start()

@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import BinaryIO
 
 from commonplace.dialects.contract import (
     EVERYTHING,
@@ -64,7 +65,7 @@ async def _serve(gate: Gate, caller: Caller, dialect: Dialect) -> bool:
     """Whether the client closed its end; False when a signal asked to stop before."""
     from mcp.server.stdio import stdio_server
 
-    from commonplace.server.pipes import Pipes
+    from commonplace.server.pipes import Pipes, lines
     from commonplace.server.protocol import Admitted, Workers, build
 
     workers = Workers(gate, CALL_SECONDS)
@@ -72,7 +73,7 @@ async def _serve(gate: Gate, caller: Caller, dialect: Dialect) -> bool:
     server = build(dialect, gate, workers, local)
 
     async def serve() -> None:
-        async with stdio_server() as (incoming, outgoing):
+        async with stdio_server(stdin=lines(_standard_input())) as (incoming, outgoing):
             pipes = Pipes(incoming, outgoing, CALL_SECONDS)
             options = server.create_initialization_options()
             await server.run(pipes.incoming, pipes.outgoing, options)
@@ -93,6 +94,14 @@ async def _serve(gate: Gate, caller: Caller, dialect: Dialect) -> bool:
     stopping.cancel()
     serving.result()
     return True
+
+
+def _standard_input() -> BinaryIO:
+    """What the client sends, for us alone: whoever else reads standard input finds nothing."""
+    ours, nothing = os.dup(0), os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    return os.fdopen(ours, "rb", closefd=False)  # a thread may read it to the very end
 
 
 def _user() -> str:

@@ -12,7 +12,7 @@ from commonplace.errors import InvalidInput
 from commonplace.text import prose
 from commonplace.text.snippets import snippet
 
-PART_CHARS = 200_000  # what `read` gives of a text at once
+PART_CHARS = 75_000  # what `read` gives of a text at once; fits a response in every script
 WHOLE_CHARS = 2_000  # a longer text is recalled as an excerpt; `read` has all of it
 RECENT = 8
 PINNED = 20
@@ -95,7 +95,7 @@ def revise(call: Call, *, id: str | None = None, undo: str | None = None, **chan
         raise InvalidInput("id is missing.", hint="Name the memory, or undo.", field="id")
     expected = changes.pop("version", None)
     revised = call.memory.revise(id, expected_version=expected, **changes)
-    return {"operation": call.memory.operation, "memory": presented(revised)}
+    return {"operation": call.memory.operation, "memory": presented(revised, "")}
 
 
 def forget(call: Call, *, ids: Sequence[str], restore: bool) -> Any:
@@ -308,7 +308,7 @@ TOOLS = (
         name="read",
         title="Read",
         description="Read one memory with its links, now or as_of a time; a text longer than"
-        " 200000 chars in parts, by start.",
+        " 75000 chars in parts, by start.",
         scope="read",
         handler=read,
         input=_takes(
