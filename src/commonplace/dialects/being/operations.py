@@ -302,6 +302,7 @@ _WHOLE: Schema = {"type": "integer", "minimum": 0, "maximum": 1_000_000}
 _FLAG: Schema = {"type": "boolean"}
 
 OPERATIONS = (
+    # Over REST the contract lets a read-only token GET and nothing else: a search by POST is more.
     _plain("list_beings", "read", list_beings, tools.takes()),
     _plain("create_being", "write", create_being, tools.takes(("name",), name=_TEXT)),
     _operation("show_being", "read", show_being),
@@ -326,7 +327,7 @@ OPERATIONS = (
     _operation("get_notes", "read", get_notes),
     _operation("post_note", "write", post_note, ("content",), content=_TEXT),
     _operation("rest_context", "read", get_context),
-    _operation("memory_recall", "read", recall, **_without(tools.RECALL_MEMORY_INPUT)),
+    _operation("memory_recall", "write", recall, **_without(tools.RECALL_MEMORY_INPUT)),
     _operation(
         "memory_merge", "write", merge, ("node_ids", "summary"), **_without(tools.MERGE_INPUT)
     ),
@@ -335,11 +336,11 @@ OPERATIONS = (
     ),
     _operation("memory_conclude", "write", conclude, **_without(tools.NOTES_INPUT)),
     _operation(
-        "memory_search_history", "read", search_history, ("query",),
+        "memory_search_history", "write", search_history, ("query",),
         **_without(tools.HISTORY_INPUT),
     ),
     _operation(
-        "memory_search_nodes", "read", search_nodes, ("query",), **_without(tools.SEARCH_INPUT)
+        "memory_search_nodes", "write", search_nodes, ("query",), **_without(tools.SEARCH_INPUT)
     ),
     _operation(
         "relationships_update", "write", relate, ("entity_name", "relation_type", "action"),
