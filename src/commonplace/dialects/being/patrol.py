@@ -24,7 +24,7 @@ from commonplace.dialects.being.sight import NODE
 from commonplace.dialects.being.thinking import SHOWN_NODES, Consolidation, Thinking
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.history import PATROL
-from commonplace.engine.model import Cluster, Memory, Origin, iso
+from commonplace.engine.model import LIVE_STATES, Cluster, Memory, Origin, iso
 from commonplace.engine.ranking import faded_importance
 from commonplace.errors import CommonplaceError, Conflict, NotFound
 
@@ -37,6 +37,8 @@ LARGE_GROUP = 40
 GROWN = 1.5
 """How much a cluster must have grown before a model is asked again whether it falls apart."""
 SHOWN_OF_EACH = 12
+SHOWN_DATES = 20
+"""A node that took in many others has a date of each: a model needs but the last of them."""
 SMALL = 2
 ROOMY = 8
 MARKS = 500
@@ -278,17 +280,17 @@ class _Patrol:
 
     def count(self) -> None:
         """❷ One more session for every active node: told by the being's row alone."""
-        being = sight.find(self.memory, self.being)
         nodes = self.memory.census(filters=sight.own(self.being, NODE, states=sight.ALL_STATES))
         newest = int(nodes.num[-1]) if len(nodes.num) else 0
-        attrs = dict(being.attrs)
-        self.since = attrs.get("patrolled_at")
-        attrs["sessions"] = attrs.get("sessions", 0) + 1
-        marks = attrs.get("marks", [])
-        attrs["marks"] = [*marks, max([newest, *marks[-1:]])][-MARKS:]
-        attrs["patrolled_at"] = iso(datetime.now(UTC))
-        attrs["patrol_marker"] = self.report.marker_id
-        with self.unit():
+        with self.unit():  # the look as well: senses that are shown are noted in the same row
+            being = sight.find(self.memory, self.being)
+            attrs = dict(being.attrs)
+            self.since = attrs.get("patrolled_at")
+            attrs["sessions"] = attrs.get("sessions", 0) + 1
+            marks = attrs.get("marks", [])
+            attrs["marks"] = [*marks, max([newest, *marks[-1:]])][-MARKS:]
+            attrs["patrolled_at"] = iso(datetime.now(UTC))
+            attrs["patrol_marker"] = self.report.marker_id
             self.memory.revise(being.id, attrs=attrs)
             self.tell("count", session=attrs["sessions"])
 
@@ -369,7 +371,10 @@ class _Patrol:
         homes = self.memory.clusters.homes(*self.fresh, *fading)
         batch: list[tuple[str, Memory]] = []
         for cluster in dict.fromkeys(each for held in homes.values() for each in held):
-            nodes = self._shown_first(self.memory.clusters.members(cluster))[:SHOWN_OF_EACH]
+            there = self.memory.clusters.members(cluster, most=SHOWN_OF_EACH)
+            known = {node.id for node in there}
+            made = [each for each in self.fresh if cluster in homes[each] and each not in known]
+            nodes = self._shown_first([*there, *self._living(made)])[:SHOWN_OF_EACH]
             if len(nodes) < 2:
                 self._let_go(cluster, [node for node in nodes if node.state == "dying"])
                 continue
@@ -378,6 +383,14 @@ class _Patrol:
                 batch = []
             batch += [(cluster, node) for node in nodes]
         self._consolidate(batch)
+
+    def _living(self, identities: Sequence[str]) -> Iterator[Memory]:
+        """Nodes by their ids, but for those that somebody has let go of meanwhile."""
+        for identity in identities:
+            with contextlib.suppress(NotFound):
+                node = self.memory.get(identity, count=False)
+                if node.state in LIVE_STATES:
+                    yield node
 
     def _consolidate(self, batch: Sequence[tuple[str, Memory]]) -> None:
         """Ask about the nodes of a few clusters at once: each question has its price."""
@@ -402,7 +415,7 @@ class _Patrol:
         return {
             "id": node.id,
             "action": scene.action[:400],
-            "when": list(scene.dates),
+            "when": list(scene.dates[-SHOWN_DATES:]),
             "status": node.state,
             "fresh": node.id in self.fresh,
             "importance": node.importance,
