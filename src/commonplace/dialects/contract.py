@@ -94,6 +94,8 @@ class Tool:
     stepwise: bool = False
     """It takes long and commits in steps of its own, the audit row with the last; it keeps to
     its own time, and is not given up."""
+    hidden: bool = False
+    """It can be called, but is not listed."""
 
     def named(self, name: str) -> Tool:
         """The same tool under another name."""
@@ -238,6 +240,8 @@ class Dialect:
     succeed: Callable[[Tool, Any], Wire] = succeed
     fail: Callable[[Tool, CommonplaceError], Wire] = fail
     refuse: Refuse | None = None
+    realm: str = ""
+    """What its REST routes call themselves where nobody is recognised."""
     kinds: Mapping[str, str] = field(default_factory=dict)
     """How it shows a memory of each kind that another dialect stored; `*` for any other."""
     running: Callable[[Setting], AbstractContextManager[None]] | None = None
@@ -249,7 +253,7 @@ class Dialect:
     """As whom a caller acts, where the address can say so."""
     forbid: Forbid | None = None
     """What a caller's scope does not reach, where the contract has an answer of its own to it."""
-    passing: Callable[[Caller], tuple[Tool, ...]] | None = None
+    passing: Callable[[Commonplace, Caller], tuple[Tool, ...]] | None = None
     """Tools that come and go, for this caller now."""
 
     def tool(self, name: str) -> Tool | None:

@@ -178,6 +178,7 @@ class Door:
             return
         wait = self._rates.take(f"address {visit.address}")
         if wait:
+            visit.as_documented()
             await self._slow_down(visit, receive, send, wait)
             return
         if visit.entrance.public:
@@ -358,6 +359,7 @@ class Door:
             # Those whose token is good are let in: behind a proxy, all have one address.
             wait = self._failures.take(visit.address)
             if wait:
+                visit.as_documented()
                 await self._slow_down(visit, receive, send, wait)
                 return None
             log.warning("not recognised", extra={"why": error.reason, "address": visit.address})
@@ -390,8 +392,7 @@ class Door:
         receive: Receive,
         send: Send,
     ) -> None:
-        if visit.entrance.beings is not None:  # the contract that this path is documented by
-            visit.entrance = replace(visit.entrance, dialect=visit.entrance.beings)
+        visit.as_documented()
         dialect = visit.entrance.dialect.name if visit.entrance.dialect else ""
         calls: list[tuple[str, dict[str, Any]]] = []
         if visit.entrance.mcp:
@@ -406,6 +407,11 @@ class Door:
         response = _refusal(401, error.code, str(error), visit)
         path = visit.scope["path"]
         challenge = self._oauth.challenge(path) if self._oauth else "Bearer"
+        spoken = visit.entrance.dialect
+        if spoken is not None and spoken.realm and not visit.entrance.mcp:
+            parameters = challenge.removeprefix("Bearer").strip()
+            named = f'Bearer realm="{spoken.realm}"'
+            challenge = f"{named}, {parameters}" if parameters else named
         response.headers["www-authenticate"] = challenge
         await response(visit.scope, receive, send)
 
@@ -494,6 +500,11 @@ class _Visit:
                 found: str = value.decode("latin-1")
                 return found
         return ""
+
+    def as_documented(self) -> None:
+        """To somebody who is not known, speak the contract that the path is documented by."""
+        if self.entrance.beings is not None:
+            self.entrance = replace(self.entrance, dialect=self.entrance.beings)
 
     def circumstances(self) -> Circumstances:
         """What the origin and the audit say of it."""

@@ -174,7 +174,8 @@ class Gate:
         if found is not None or dialect not in self._passing:
             return found
         whole = self._passing[dialect]
-        for tool in whole.passing(caller) if whole.passing else ():
+        memory = self._whole.at(caller.space)
+        for tool in whole.passing(memory, caller) if whole.passing else ():
             if tool.name == name:
                 checker = schema.compile(tool.input)
                 return _Operation(whole, tool, checker, _omissible(tool.input))
@@ -204,8 +205,11 @@ class Gate:
 
     def visible(self, caller: Caller, dialect: Dialect) -> list[Tool]:
         """The tools that the caller may use, in their fixed order."""
-        there = (*dialect.tools, *(dialect.passing(caller) if dialect.passing else ()))
-        return [tool for tool in there if self.permitted(caller, dialect.name, tool.name)]
+        passing = dialect.passing
+        memory = self._whole.at(caller.space)
+        there = (*dialect.tools, *(passing(memory, caller) if passing else ()))
+        seen = [tool for tool in there if not tool.hidden]
+        return [tool for tool in seen if self.permitted(caller, dialect.name, tool.name)]
 
     def refuse(
         self,

@@ -390,13 +390,22 @@ class _ThroughGate:
         return outcome.wire["value"]
 
 
-async def _no_such_page(_: Request, __: Exception) -> Response:
-    return JSONResponse({"error": {"code": "NOT_FOUND", "message": "There is nothing here."}}, 404)
+async def _no_such_page(request: Request, __: Exception) -> Response:
+    return _in_its_words(request, 404, "NOT_FOUND", "There is nothing here.")
 
 
-async def _wrong_method(_: Request, __: Exception) -> Response:
-    body = {"error": {"code": "METHOD_NOT_ALLOWED", "message": "Another method is needed."}}
-    return JSONResponse(body, 405)
+async def _wrong_method(request: Request, __: Exception) -> Response:
+    return _in_its_words(request, 405, "METHOD_NOT_ALLOWED", "Another method is needed.")
+
+
+def _in_its_words(request: Request, status: int, code: str, message: str) -> Response:
+    """An error in the words of the contract that the path belongs to, if it has its own."""
+    name = request.scope.get(SPOKEN, "")
+    refuse = served.load(name).refuse if name in served.DIALECTS else None
+    if refuse is None:
+        return JSONResponse({"error": {"code": code, "message": message}}, status)
+    body = refuse(status, code, message, request_id.get())
+    return PlainTextResponse(body, status) if isinstance(body, str) else JSONResponse(body, status)
 
 
 _HANDLERS: Any = {404: _no_such_page, 405: _wrong_method}

@@ -1,4 +1,4 @@
-"""What the seed's document promises, and the test that holds each promise, or when it comes."""
+"""What the seed's document promises, and the test that holds each promise."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ ROWS: list[tuple[str, str, str]] = [
     ("Authentication", "path and query that disagree",
      _WIRE + "test_path_and_query_that_disagree_let_nobody_in"),
     ("Authentication", "realm=\"being-api\" in the challenge of /v1",
-     "later: the door's challenge has no realm of a dialect's own"),
-    ("Authentication", "rate limit of 60 a minute and address",
-     "later: the server's own rate limit holds; its answer has the contract's body"),
+     _WIRE + "test_on_rest_the_challenge_names_the_realm_and_the_way_to_a_token"),
+    ("Authentication", "rate limit: the server's own figures, the contract's answer",
+     _WIRE + "test_too_many_requests_are_answered_in_the_contracts_words"),
     ("Scope", "read tools are permitted, search_memory too",
      _WIRE + "test_a_read_only_token_may_read"),
     ("Scope", "write tools are blocked with 403", _WIRE + "test_a_read_only_token_may_not_write"),
@@ -255,8 +255,13 @@ ROWS: list[tuple[str, str, str]] = [
     ("Bridges", "origins", _BRIDGES + "test_a_page_of_another_site_opens_no_socket"),
     ("Bridges", "no other path", _BRIDGES + "test_no_other_path_opens_a_socket"),
     ("Bridges", "acts of other beings", _BRIDGES + "test_an_act_of_another_being_is_no_tool"),
-    ("Bridges", "REST capabilities/register, act/pending and its approval",
-     "later: acts of bridges that are not connected"),
+    ("Bridges", "REST capabilities/register and DELETE capabilities/{id}",
+     _BRIDGES + "test_capabilities_are_registered_over_rest_and_listed_when_their_bridge_is_there"),
+    ("Bridges", "acts of bridges that are away; act/pending, approve, reject",
+     _BRIDGES + "test_an_act_whose_bridge_is_away_waits_for_its_owner"),
+    ("Bridges", "acts that wait: a limit",
+     _BRIDGES + "test_as_many_acts_wait_as_there_is_room_for"),
+    ("Bridges", "read-only tokens", _BRIDGES + "test_a_read_only_token_acts_through_nothing"),
     # REST and the command line
     ("REST", "beings", _REST + "test_beings_are_made_listed_shown_and_deleted"),
     ("REST", "names", _REST + "test_a_being_needs_a_name_of_1_to_200_characters"),
@@ -270,8 +275,12 @@ ROWS: list[tuple[str, str, str]] = [
     ("REST", "errors", _REST + "test_an_error_is_one_text"),
     ("REST", "tokens of one being",
      _REST + "test_a_token_for_one_being_reaches_no_other_and_not_the_owners_key"),
-    ("REST", "memory/auto-recall", "later: it needs a model for what recall does without one"),
-    ("REST", "identity, extensions, tool-loop", "later: left out by decision"),
+    ("REST", "memory/auto-recall",
+     _THINK + "test_auto_recall_finds_the_most_important_nodes_of_the_themes_a_model_names"),
+    ("REST", "memory/auto-recall: without a key, and by a model that fails",
+     _THINK + "test_auto_recall_without_a_useful_model_says_what_to_do"),
+    ("REST", "without identity, extensions and tool-loop, by decision: not found, in one text",
+     _REST + "test_identity_extensions_and_the_tool_loop_are_not_there"),
     ("Command line", "being create, list, delete",
      _BEINGS + "test_beings_are_made_listed_and_deleted"),
     ("Command line", "names", _BEINGS + "test_a_being_needs_a_name"),

@@ -296,6 +296,45 @@ def test_what_is_made_of_text_from_outside_stays_from_outside(
     assert soul is not None and soul.trust == "stated"
 
 
+def test_auto_recall_finds_the_most_important_nodes_of_the_themes_a_model_names(
+    thinker: Desk, model: ModelServer
+) -> None:
+    told = [scene(f"garden spade number{n}", importance=n / 10) for n in range(5)]
+    model.script = lambda what, shown: scripted(what, shown) if what == "classify" else "no"
+    thinker.live(*told, scene("office invoice", importance=1.0))
+
+    def choosing(what: str, shown: Any) -> Any:
+        assert (what, shown["message"]) == ("choose", "shall we dig?")
+        assert set(shown["themes"]) == {"Business", "Private"}
+        return {"keywords": ["Private"]}
+
+    model.script = choosing
+    asked = {"being_id": thinker.being, "user_message": "shall we dig?"}
+    found = thinker.outcome("memory_auto_recall", **asked).wire["value"]
+    assert found["keywords"] == ["Private"]
+    assert [node["importance"] for node in found["nodes"]] == [0.4, 0.3, 0.2]
+    assert found["recall_content"].startswith("<memory-recall>\n")
+    assert "garden spade number4" in found["recall_content"]
+    for node in found["nodes"]:
+        assert thinker.memory.usage(node["id"]).accesses == 1
+    assert spending(thinker)[-1]["purpose"] == "choose"
+
+
+def test_auto_recall_without_a_useful_model_says_what_to_do(
+    thinker: Desk, model: ModelServer
+) -> None:
+    asked = {"being_id": thinker.being, "user_message": "shall we dig?"}
+    empty = thinker.outcome("memory_auto_recall", **asked).wire["value"]
+    assert (empty["nodes"], empty["keywords"], model.asked) == ([], [], [])
+    model.script = scripted
+    thinker.live(scene("garden spade"))
+    for answer in ("no idea", {"keywords": ["Another's"]}, {"keywords": "Private"}):
+        model.script = lambda what, shown, answer=answer: answer  # type: ignore[misc]
+        assert "search-nodes" in str(thinker.outcome("memory_auto_recall", **asked).error)
+    running.of(thinker.library).keys().forget("default")
+    assert "X-LLM-API-Key" in str(thinker.outcome("memory_auto_recall", **asked).error)
+
+
 def test_tokens_and_cost_are_told_and_an_unknown_price_is_not_zero(
     thinker: Desk, model: ModelServer
 ) -> None:

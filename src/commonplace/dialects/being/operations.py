@@ -21,8 +21,8 @@ from commonplace.dialects.being import (
 )
 from commonplace.dialects.being.scenes import scene_of
 from commonplace.dialects.contract import Call, Schema, Scope, Tool
-from commonplace.engine.model import iso
-from commonplace.errors import InvalidInput, NotFound
+from commonplace.engine.model import Memory, iso
+from commonplace.errors import CommonplaceError, InvalidInput, NotFound
 
 _ID: Schema = {"type": "string"}
 _TEXT: Schema = {"type": "string"}
@@ -204,12 +204,46 @@ def search_nodes(
     del being
     count = max(1, min(int(limit), recalling.MOST_FOUND))
     found = recalling.found(call, query, count, mode)
-    nodes = [
-        {"id": node.id, **scene_of(node).as_dict(), "importance": node.importance,
-         "status": node.state}
-        for node in found
-    ]  # fmt: skip
+    nodes = [_node_shown(node) for node in found]
     return {"nodes": nodes, "count": len(nodes)}
+
+
+def auto_recall(call: Call, being: str, *, user_message: str) -> Any:
+    """What comes to mind by the themes that a model sees in a message."""
+    thinking = running.of(call.memory.library).thinking(call, running.CALL_SECONDS)
+    if thinking is None:
+        raise InvalidInput(
+            "This needs a language model.",
+            hint="Send X-LLM-API-Key, or keep a key; recall and memory/search-nodes need none.",
+        )
+    thinking.spent = lambda what, told: call.memory.events.record(
+        "being.llm", being, {"purpose": what, **told}
+    )
+    clusters = {each.name: each for each in recalling.held(call.memory, being)}
+    chosen = thinking.choose(user_message, list(clusters)) if clusters else []
+    if chosen is None:
+        raise CommonplaceError(
+            "The model did not answer usefully.", hint="Ask again, or use memory/search-nodes."
+        )
+    found = {
+        node.id: node
+        for name in chosen
+        for node in call.memory.clusters.members(
+            clusters[name].id, states=["active"], most=recalling.RECALLED
+        )
+    }
+    nodes = sorted(found.values(), key=lambda node: -node.importance)[: recalling.RECALLED]
+    recalling.touch(call.memory, nodes)
+    return {
+        "nodes": [_node_shown(node) for node in nodes],
+        "keywords": chosen,
+        "recall_content": recalling.in_pieces(nodes),
+    }
+
+
+def _node_shown(node: Memory) -> dict[str, Any]:
+    scene = scene_of(node).as_dict()
+    return {"id": node.id, **scene, "importance": node.importance, "status": node.state}
 
 
 def relate(
@@ -347,6 +381,9 @@ OPERATIONS = (
         **_without(tools.RELATION_INPUT),
     ),
     _operation(
+        "memory_auto_recall", "write", auto_recall, ("user_message",), True, user_message=_TEXT
+    ),
+    _operation(
         "patrol_trigger", "write", trigger, ("messages",), True,
         **_without(tools.PATROL_INPUT),
     ),
@@ -360,6 +397,16 @@ OPERATIONS = (
         capability_id=_TEXT, data={},
     ),
     _operation("list_capabilities", "read", bridges.listed),
+    _operation(
+        "register_capabilities", "write", bridges.register, ("capabilities",),
+        capabilities={"type": "array", "items": {"type": "object"},
+                      "maxItems": bridges.CAPABILITIES},
+        bridge_id=_TEXT, bridge_name=_TEXT,
+    ),
+    _operation("delete_capability", "delete", bridges.unregister, ("id",), id=_TEXT),
+    _operation("pending_acts", "read", bridges.pending_acts),
+    _operation("approve_act", "write", bridges.approve, ("action_id",), action_id=_TEXT),
+    _operation("reject_act", "write", bridges.reject, ("action_id",), action_id=_TEXT),
     _operation(
         "sense_history", "read", bridges.sense_history,
         limit={"type": "integer", "minimum": 1}, capability_id=_TEXT,

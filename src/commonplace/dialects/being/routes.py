@@ -52,9 +52,15 @@ TABLE: tuple[tuple[str, str, str, int], ...] = (
     ("POST", f"{_ONE}/memory/conclude", "memory_conclude", 200),
     ("POST", f"{_ONE}/memory/search-history", "memory_search_history", 200),
     ("POST", f"{_ONE}/memory/search-nodes", "memory_search_nodes", 200),
+    ("POST", f"{_ONE}/memory/auto-recall", "memory_auto_recall", 200),
     ("POST", f"{_ONE}/patrol/trigger", "patrol_trigger", 200),
     ("POST", f"{_ONE}/messages", "add_messages", 201),
     ("GET", f"{_ONE}/capabilities", "list_capabilities", 200),
+    ("POST", f"{_ONE}/capabilities/register", "register_capabilities", 201),
+    ("DELETE", f"{_ONE}/capabilities/{{id}}", "delete_capability", 204),
+    ("GET", f"{_ONE}/act/pending", "pending_acts", 200),
+    ("POST", f"{_ONE}/act/pending/approve", "approve_act", 200),
+    ("POST", f"{_ONE}/act/pending/reject", "reject_act", 200),
     ("POST", f"{_ONE}/sense", "bridge_sense", 201),
     ("GET", f"{_ONE}/sense/history", "sense_history", 200),
     ("GET", "/v1/llm-key", "about_llm_key", 200),
@@ -217,9 +223,12 @@ class _Conversation:
                 tuple(bridges.capability(each) for each in given),
                 self._send,
             )
+            known = {"being_id": self._being, "bridge_id": bridge.id, "bridge_name": bridge.name,
+                     "capabilities": [each.as_dict() for each in bridge.capabilities]}  # fmt: skip
+            await self._rest.perform(self._socket, "register_capabilities", known)
             self._let_go()
             bridges.connect(self._space, self._being, bridge)
-        except InvalidInput as error:
+        except CommonplaceError as error:
             await self._complain(str(error))
             return
         self._bridge = bridge
