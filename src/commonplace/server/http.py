@@ -33,8 +33,9 @@ from commonplace.dialects.contract import (
     Setting,
     Tool,
 )
+from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.library import Library
-from commonplace.errors import CommonplaceError
+from commonplace.errors import CommonplaceError, InvalidInput, NotFound
 from commonplace.server import served
 from commonplace.server.accounts import Accounts
 from commonplace.server.addresses import peer
@@ -325,10 +326,22 @@ def _oauth(parts: Parts) -> OAuth | None:
             parts.system, parts.tokens.credentials, parts.accounts,
             vault=parts.vault, issuer=settings.base_url,
             resources=resources_of(served.DIALECTS, settings.dialect),
+            has_being=lambda space, being: _has_being(parts.library, space, being),
         )  # fmt: skip
     except ValueError as error:
         log.warning("serving without OAuth", extra={"why": str(error)})
         return None
+
+
+def _has_being(library: Library, space: str, being: str) -> bool:
+    """Whether a token for that being would let anybody in."""
+    identify = served.load("being").identify
+    try:
+        return identify is not None and bool(
+            identify(Commonplace(space=space, library=library), Caller(space=space), [being])
+        )
+    except (NotFound, InvalidInput):
+        return False
 
 
 async def _note_use(credentials: Credentials, workers: Workers) -> None:

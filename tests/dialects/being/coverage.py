@@ -10,6 +10,7 @@ _THINK = "tests/dialects/being/test_thinking.py::"
 _CONTEXT = "tests/dialects/being/test_context.py::"
 _BRIDGES = "tests/dialects/being/test_bridges.py::"
 _BEINGS = "tests/dialects/being/test_beings.py::"
+_SIGN_IN = "tests/dialects/being/test_sign_in.py::"
 _YEAR = "tests/dialects/being/test_year.py::"
 
 ROWS: list[tuple[str, str, str]] = [
@@ -33,6 +34,12 @@ ROWS: list[tuple[str, str, str]] = [
      _WIRE + "test_other_credentials_are_spoken_to_in_the_default_dialect"),
     # Authentication
     ("Authentication", "bto_ tokens carry the being", _WIRE + "test_a_bto_token_carries_its_being"),
+    ("Authentication", "bto_ tokens by sign-in: register, log in, choose a being, PKCE, refresh",
+     _SIGN_IN + "test_a_token_by_sign_in_is_the_being_that_the_person_chose"),
+    ("Authentication", "sign-in for /mcp/:beingId",
+     _SIGN_IN + "test_a_path_that_names_a_being_chooses_it"),
+    ("Authentication", "sign-in as another's being",
+     _SIGN_IN + "test_a_being_that_is_not_the_persons_cannot_be_chosen"),
     ("Authentication", "brt_ tokens need the being in path or query",
      _WIRE + "test_the_eleven_tools_are_listed_at_the_beings_path"),
     ("Authentication", "401 without a good token",
@@ -232,6 +239,12 @@ ROWS: list[tuple[str, str, str]] = [
     ("Patrol", "a step's failure leaves the others",
      _PATROL + "test_a_step_that_fails_leaves_the_others_running"),
     ("Patrol", "undo", _PATROL + "test_a_whole_patrol_is_undone_at_once"),
+    ("Patrol", "undo and life cycle log, with a model",
+     _THINK + "test_all_that_a_patrol_with_a_model_did_is_in_the_log_and_undone_at_once"),
+    ("Patrol", "scenes changed meanwhile",
+     _THINK + "test_a_scene_that_is_changed_while_the_model_thinks_waits_as_it_was_changed"),
+    ("Patrol", "diary: the being's own words stay",
+     _THINK + "test_what_the_being_writes_into_its_diary_stays_beside_what_patrols_tell"),
     ("Patrol", "life cycle log", _PATROL + "test_what_it_did_is_in_the_life_cycle_log"),
     ("Patrol", "only its own kinds",
      _PATROL + "test_patrol_touches_no_other_being_and_no_other_dialects_memories"),

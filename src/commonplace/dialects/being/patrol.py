@@ -155,7 +155,10 @@ class _Patrol:
         """Keep what was said, and tell it as scenes if there is a model for it."""
         if not messages:
             return
-        kept = history.keep(self.memory, self.being, messages, new=known)
+        with self.unit():
+            kept = history.keep(self.memory, self.being, messages, new=known)
+            if kept:
+                self.tell("listen", messages=[line.memory.id for line in kept])
         if self.thinking is None or not kept:
             return
         said = [{"role": line.speaker, "content": line.memory.text} for line in kept]
@@ -164,7 +167,9 @@ class _Patrol:
             # What a model makes of a conversation is worth no more than the least of its sources.
             trust = "external" if any(m.memory.trust == "external" for m in kept) else "inferred"
             drafts = [scenes.draft(self.being, s, kind=sight.SCENE, trust=trust) for s in told]
-            self.memory.remember_many(drafts)
+            made = self.memory.remember_many(drafts)
+            if made:
+                self.tell("extract", notes=[note.id for note in made])
 
     def gather(self) -> None:
         """❶ Scenes become nodes, each in the cluster that it is most like."""
@@ -622,9 +627,22 @@ class _Patrol:
         told = "\n".join(f"- {each}" for each in day.reflection)
         with self.unit():
             today = records.today()
-            records.DIARY_DAYS.put(self.memory, self.being, today, day.diary, self.trust)
+            self._tell_the_day(today, day.diary)
             records.THOUGHTS.put(self.memory, self.being, records.THINK, told, self.trust)
             self.tell("reflect", diary=today)
+
+    def _tell_the_day(self, today: str, diary: str) -> None:
+        """Over what a patrol told of the day before; what the being wrote itself stays."""
+        there = records.DIARY_DAYS.find(self.memory, self.being, today)
+        whole = diary
+        if there is not None:
+            before = str(there.attrs.get("patrol") or "")
+            if before and before in there.text:
+                whole = there.text.replace(before, diary, 1)
+            else:
+                whole = f"{there.text}\n\n{diary}"
+        extra = {"patrol": diary}
+        records.DIARY_DAYS.put(self.memory, self.being, today, whole, self.trust, extra)
 
 
 def _scene_in(note: Memory) -> Scene | None:
