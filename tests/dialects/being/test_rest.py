@@ -134,6 +134,9 @@ def test_an_error_is_one_text(at: Any) -> None:
     assert at("GET", "/v1/beings/not-there").json() == {"error": "Not found"}
     assert set(at("POST", "/v1/beings", {"nome": "x"}).json()) == {"error"}
     assert at("POST", "/notes", ["a list"]).status_code == 400
+    for method, path in (("POST", "/memory/recall"), ("PUT", "/soul")):
+        answer = at(method, path, {"nonsense": 1})
+        assert answer.status_code == 400 and "nonsense" in answer.json()["error"]
 
 
 @pytest.mark.parametrize("path", [

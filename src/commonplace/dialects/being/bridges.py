@@ -181,6 +181,7 @@ _ACT: Mapping[str, Any] = {
         "timeout_ms": {"type": "number", "default": TIMEOUT_MS},
     },
     "required": ["action"],
+    "additionalProperties": False,
 }
 
 
