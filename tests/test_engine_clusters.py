@@ -120,3 +120,23 @@ def test_the_centroid_is_the_direction_of_the_members_mean(
     assert memory.history.operations() == before, "nothing to change"
     memory.clusters.remove(cluster, one.id)
     assert memory.clusters.get(cluster).centroid is None
+
+
+def test_some_members_can_be_asked_for_the_dying_first_then_the_important(
+    memory: Commonplace,
+) -> None:
+    cluster = memory.clusters.create("many").id
+    for text, importance in (("low", 0.1), ("high", 0.9), ("middle", 0.5), ("gone", 1.0)):
+        memory.clusters.add(cluster, memory.remember(text, importance=importance).id)
+    memory.forget(memory.clusters.members(cluster)[-1].id)
+    assert texts(memory.clusters.members(cluster, most=2)) == ["high", "middle"]
+    memory.revise(memory.clusters.members(cluster)[0].id, state="dying")
+    assert texts(memory.clusters.members(cluster, most=2)) == ["low", "high"]
+    assert texts(memory.clusters.members(cluster, most=1, states=["active"])) == ["high"]
+    assert texts(memory.clusters.members(cluster, most=10)) == ["low", "high", "middle"]
+    assert texts(memory.clusters.members(cluster)) == ["low", "high", "middle"], "as they came"
+    for wrong in (0, -1, True, "2"):
+        with pytest.raises(InvalidInput):
+            memory.clusters.members(cluster, most=wrong)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput):
+        memory.clusters.members(cluster, most=1, as_of="2026-01-01")

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from commonplace import Commonplace, Draft, Filters, Origin, Weighting
+from commonplace.engine import filters
 from commonplace.errors import InvalidInput
 from conftest import WordVectors, texts
 
@@ -70,10 +71,16 @@ FILTERS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
+@pytest.mark.parametrize("few", [0, filters.FEW])  # labels by their list, or memory by memory
 @pytest.mark.parametrize(("conditions", "expected"), FILTERS)
 def test_every_way_of_finding_obeys_every_filter(
-    stocked: Commonplace, conditions: dict[str, Any], expected: str
+    stocked: Commonplace,
+    monkeypatch: pytest.MonkeyPatch,
+    conditions: dict[str, Any],
+    expected: str,
+    few: int,
 ) -> None:
+    monkeypatch.setattr(filters, "FEW", few)
     wanted = {f"fern {name}" for name in expected.split()}
     assert set(texts(stocked.recall("fern", **conditions))) == wanted
     found, count = stocked.browse(**conditions)

@@ -3,7 +3,8 @@
 Every operation of the gate and every route is walked. A further dialect is covered once it is
 registered and has its rows in `vectors/operations.json` and `vectors/routes.json`; without them
 the first tests here fail. In a row, `ids` are the parameters that name something and `free` those
-that do not; `$own` and `$other` stand for two memories of the caller's. A route has `public`, `mcp`
+that do not; `$own` and `$other` stand for two memories of the caller's, and `answers` is the status
+of a right request that finds nothing to do it with. A route has `public`, `mcp`
 or the `operation` that it does, a `sample` of its path, `methods` and a `body`, with `$id` where
 something is named.
 """
@@ -17,12 +18,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, urlencode
 
 import pytest
 
+from commonplace.dialects.being import beings, notes, patrol, records, scenes, sight
+from commonplace.dialects.being.routes import TABLE as BEING_ROUTES
+from commonplace.dialects.contract import FULL
 from commonplace.engine import transfer
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.conversations import Line
+from commonplace.engine.filters import Filters
 from commonplace.engine.memories import Draft
 from server.harness import (
     NEW,
@@ -57,6 +63,24 @@ class Spaces:
     alice: dict[str, str] = field(default_factory=dict)
     """A name of every kind of thing in Alice's space."""
     own: dict[str, str] = field(default_factory=dict)
+    hers: dict[str, str] = field(default_factory=dict)
+    """The same of what only beings have, Alice's being itself among it."""
+    as_being: Client | None = None
+    """Bob with a token of the Being dialect."""
+
+    def ways(self, dialect: str) -> list[tuple[Client, str, str]]:
+        """By whom, where and in which era a dialect's tools are called."""
+        if dialect != "being":
+            paths = served.DIALECTS[dialect].paths
+            return [(self.bob, path, era) for path in paths for era in (OLD, NEW)]
+        assert self.as_being is not None
+        being = self.own["being"]
+        by_path, by_query = f"/mcp/{being}", f"/mcp?being_id={being}"
+        return [(self.as_being, by_path, OLD), (self.as_being, by_query, NEW)]
+
+    def names(self, dialect: str) -> dict[str, str]:
+        """What of Alice's is tried."""
+        return {**self.alice, **self.hers} if dialect == "being" else self.alice
 
     def before(self) -> tuple[str, dict[str, str]]:
         with self.server.parts.library.lease("alice") as space:
@@ -117,19 +141,57 @@ def fill(memory: Commonplace, word: str) -> dict[str, str]:
     }
 
 
+def live(memory: Commonplace, word: str) -> dict[str, str]:
+    """A being with something of all that is its own, each with the word in what it says."""
+    being = beings.create(memory, f"{word} being").id
+    told = {"action": f"{word} happened", "actors": [word], "when": ["2026-04-14"]}
+    notes.write(memory, being, "append", [told], [], [], [])
+    marker = patrol.run(memory, being).marker_id
+    notes.write(memory, being, "append", [{**told, "action": f"{word} waits"}], [word], [], [])
+    for kept in (records.PREFERENCES, records.RELATIONSHIPS, records.DIARY_DAYS, records.MAPS):
+        kept.put(memory, being, f"{word} key", f"{word} text", "stated")
+    records.relate(memory, being, f"{word} entity", "person", "upsert", f"{word} is", "stated")
+    rule = records.add_rule(memory, being, word, f"{word} title", f"{word} rule", "stated")
+    (node,) = sight.every(memory, sight.own(being, sight.NODE))
+    (waiting,) = notes.waiting(memory, being)
+    (note,) = notes.open_notes(memory, being, "note")
+    friend = records.RELATIONSHIPS.find(memory, being, f"{word} key")
+    assert scenes.scene_of(node).action == f"{word} happened" and friend is not None
+    return {
+        "being": being,
+        "being's name": f"{word} being",
+        "node": node.id,
+        "home": memory.clusters.homes(node.id)[node.id][0],
+        "scene": waiting.id,
+        "jotted": note.id,
+        "rule": rule.id,
+        "relationship": friend.id,
+        "key": f"{word} key",
+        "entity": f"{word} entity",
+        "marker": marker,
+    }
+
+
 @pytest.fixture(scope="module")
 def spaces(server: Running) -> Iterator[Spaces]:
     library = server.parts.library
-    alice = fill(Commonplace(library=library, space="alice"), CANARY)
+    alice = Commonplace(library=library, space="alice")
     mine = Commonplace(library=library, space="bob")
     own = {"own": mine.remember("bob's own").id, "other": mine.remember("bob's other").id}
     own["operation"] = mine.history.operations(limit=1)[0].id
-    one = Spaces(server, server.client(server.token("bob", user="bob")), alice, own)
+    own["being"] = beings.create(mine, "Bob's").id
+    friend = records.RELATIONSHIPS.put(mine, own["being"], "Ben", "A friend.", "stated")
+    own["relationship"] = friend.id
+    one = Spaces(
+        server,
+        server.client(server.token("bob", user="bob")),
+        fill(alice, CANARY),
+        own,
+        live(alice, CANARY),
+        server.client(server.token("bob", FULL, dialects=frozenset({"being"}))),
+    )
+    assert one.as_being is not None and (one.as_being.token or "").startswith("brt_")
     yield one
-
-
-def paths_of(dialect: str) -> tuple[str, ...]:
-    return served.DIALECTS[dialect].paths
 
 
 def missing_like(identity: str) -> str:
@@ -139,18 +201,31 @@ def missing_like(identity: str) -> str:
     return identity.replace(CANARY, "zq" + uuid.uuid4().hex[:6] + "zq")[: len(identity)]
 
 
-def filled(row: dict[str, Any], own: dict[str, str], parameter: str, value: str) -> dict[str, Any]:
-    """Arguments that are right but for one parameter, which names something."""
+def shapes_of(row: dict[str, Any], parameter: str) -> list[dict[str, Any]]:
+    """The arguments of a row that have a parameter, all of them; if none has, those it has."""
     shapes = [row["arguments"], *row.get("variants", [])]
-    shape = next((one for one in shapes if parameter in one), row["arguments"])
+    return [one for one in shapes if parameter in one] or [row["arguments"]]
+
+
+def filled(
+    shape: dict[str, Any], own: dict[str, str], parameter: str, value: str
+) -> dict[str, Any]:
+    """Arguments that are right but for one parameter, which names something."""
 
     def put(told: Any) -> Any:
         if isinstance(told, list):
             return [put(one) for one in told]
+        if isinstance(told, dict):
+            return {name: put(one) for name, one in told.items()}
         return own[told[1:]] if isinstance(told, str) and told.startswith("$") else told
 
-    arguments = {name: put(told) for name, told in shape.items()}
-    arguments[parameter] = [value] if isinstance(shape.get(parameter), list) else value
+    def name(told: Any) -> Any:
+        if isinstance(told, list):
+            return [name(told[0])] if told else [value]
+        return {**told, "id": value} if isinstance(told, dict) else value
+
+    arguments = {key: put(told) for key, told in shape.items()}
+    arguments[parameter] = name(arguments.get(parameter))
     return arguments
 
 
@@ -171,15 +246,15 @@ def leaks(spaces: Spaces, dialect: str, tool: str, row: dict[str, Any]) -> list[
     """What Bob learns or changes of Alice's by one operation."""
     found = []
     before = spaces.before()
-    for path in paths_of(dialect):
-        for era in (OLD, NEW):
-            for parameter in row["ids"]:
-                for kind, identity in spaces.alice.items():
+    for client, path, era in spaces.ways(dialect):
+        for parameter in row["ids"]:
+            for shape in shapes_of(row, parameter):
+                for kind, identity in spaces.names(dialect).items():
                     where = f"{dialect}.{tool} {parameter}={kind} at {path} ({era})"
                     missing = missing_like(identity)
                     foreign, absent = (
-                        spaces.bob.call(
-                            tool, filled(row, spaces.own, parameter, value), path=path, era=era
+                        client.call(
+                            tool, filled(shape, spaces.own, parameter, value), path=path, era=era
                         )
                         for value in (identity, missing)
                     )
@@ -187,12 +262,10 @@ def leaks(spaces: Spaces, dialect: str, tool: str, row: dict[str, Any]) -> list[
                         found.append(f"{where}: shows what is Alice's")
                     if normal(foreign, identity) != normal(absent, missing):
                         found.append(f"{where}: {foreign.body!r} is not {absent.body!r}")
-            arguments = filled(row, spaces.own, "", "")
-            arguments.pop("", None)
-            if dialect != "lab" and CANARY in told(
-                spaces.bob.call(tool, arguments, path=path, era=era)
-            ):
-                found.append(f"{dialect}.{tool} at {path}: shows what is Alice's unasked")
+        arguments = filled(row["arguments"], spaces.own, "", "")
+        del arguments[""]
+        if dialect != "lab" and CANARY in told(client.call(tool, arguments, path=path, era=era)):
+            found.append(f"{dialect}.{tool} at {path}: shows what is Alice's unasked")
     if spaces.before() != before:
         found.append(f"{dialect}.{tool}: changed what is Alice's")
     return found
@@ -207,14 +280,12 @@ def test_every_route_has_a_row(server: Running) -> None:
     assert sorted(set(server.routes())) == sorted(ROUTES)
 
 
-def test_every_listed_tool_has_a_row(server: Running) -> None:
-    client = server.client(server.token("lister"))
-    for name, where in served.DIALECTS.items():
-        for path in where.paths:
-            for era in (OLD, NEW):
-                listed = [tool["name"] for tool in client.listed(era, path)]
-                assert set(listed) <= set(ROWS[name])
-                assert len(listed) == len(served.load(name).tools)
+def test_every_listed_tool_has_a_row(spaces: Spaces) -> None:
+    for name in served.DIALECTS:
+        for client, path, era in spaces.ways(name):
+            listed = [tool["name"] for tool in client.listed(era, path)]
+            assert set(listed) <= set(ROWS[name])
+            assert len(listed) == len(served.load(name).tools)
 
 
 def test_every_parameter_that_could_name_something_is_looked_at(server: Running) -> None:
@@ -265,6 +336,76 @@ def test_no_route_tells_of_another_space(spaces: Spaces, path: str) -> None:
         answer = spaces.bob.request("GET", sample, headers={name: "alice"})
         assert CANARY not in told(answer)
     assert spaces.before() == before
+
+
+@pytest.mark.parametrize(("method", "path", "operation", "status"), BEING_ROUTES)
+def test_no_method_of_a_beings_routes_tells_of_another_space(
+    spaces: Spaces, method: str, path: str, operation: str, status: int
+) -> None:
+    row = ROWS["being"][operation]
+    own = {**spaces.own, "own": spaces.own["being"]}
+    before = spaces.before()
+    for parameter in row["ids"]:
+        for shape in shapes_of(row, parameter):
+            for kind, identity in {**spaces.alice, **spaces.hers}.items():
+                missing = missing_like(identity)
+                foreign, absent = (
+                    as_owner(spaces.bob, method, path, filled(shape, own, parameter, value))
+                    for value in (identity, missing)
+                )
+                assert CANARY not in told(foreign).replace(identity, ""), (parameter, kind)
+                assert normal(foreign, identity) == normal(absent, missing), (parameter, kind)
+    if operation != "delete_being":  # which Bob's other requests need
+        arguments = filled(row["arguments"], own, "", "")
+        del arguments[""]
+        answer = as_owner(spaces.bob, method, path, arguments)
+        assert answer.status == row.get("answers", status), answer.body
+        assert CANARY not in told(answer)
+    assert spaces.before() == before
+
+
+def as_owner(client: Client, method: str, path: str, arguments: dict[str, Any]) -> Answer:
+    """A request to a being's route: what its path does not name is in the query or the body."""
+    rest = dict(arguments)
+    for name in re.findall(r"{(\w+)}", path):
+        path = path.replace(f"{{{name}}}", quote(str(rest.pop(name)), safe=""))
+    if method in ("GET", "DELETE"):
+        return client.request(method, f"{path}?{urlencode(rest)}" if rest else path)
+    return client.request(method, path, rest, {"x-llm-api-key": "sk-ant-nobody"})
+
+
+@pytest.mark.parametrize("tool", [tool.name for tool in served.load("being").tools])
+def test_nothing_of_an_owners_other_being_is_seen_changed_or_guessed(
+    server: Running, tool: str
+) -> None:
+    space = f"sisters-{tool.replace('_', '-')}"
+    memory = Commonplace(library=server.parts.library, space=space)
+    hers = live(memory, CANARY)
+    hers.pop("being's name")  # one owner's beings write to each other
+    mine = beings.create(memory, "Mine").id
+    client = server.client(server.token(space, FULL, being=mine, dialects=frozenset({"being"})))
+    row = ROWS["being"][tool]
+    before = rows_of(memory, hers["being"])
+    for parameter in row["ids"]:
+        for shape in shapes_of(row, parameter):
+            for kind, identity in hers.items():
+                missing = missing_like(identity)
+                foreign, absent = (
+                    client.call(tool, filled(shape, {"own": mine}, parameter, value), path="/mcp")
+                    for value in (identity, missing)
+                )
+                assert CANARY not in told(foreign).replace(identity, ""), (parameter, kind)
+                assert normal(foreign, identity) == normal(absent, missing), (parameter, kind)
+    arguments = {**filled(row["arguments"], {"own": mine}, "", "")}
+    del arguments[""]
+    assert CANARY not in told(client.call(tool, arguments, path="/mcp"))
+    assert rows_of(memory, hers["being"]) == before
+
+
+def rows_of(memory: Commonplace, being: str) -> list[str]:
+    """The rows of a being as they are, whatever state they are in."""
+    every = Filters(tags_all=[sight.tag(being)], states=sight.ALL_STATES)
+    return sorted(repr(row) for row in sight.every(memory, every))
 
 
 def test_a_space_cannot_be_chosen_by_an_argument(spaces: Spaces) -> None:

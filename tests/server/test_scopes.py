@@ -6,11 +6,15 @@ import contextlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any
 
 import pytest
 
-from commonplace.dialects.being import beings
+from commonplace.dialects.being import beings, records
+from commonplace.dialects.being.answering import NO_ACTION, NO_TOOL, READ_TOOLS
+from commonplace.dialects.being.routes import TABLE as BEING_ROUTES
+from commonplace.dialects.being.running import of as being_runtime
 from commonplace.dialects.contract import EVERYTHING, Caller, Scope
 from commonplace.engine.commonplace import Commonplace
 from commonplace.server.gate import Gate
@@ -52,6 +56,16 @@ class Holder:
     client: Client
     caller: Caller
     own: dict[str, str] = field(default_factory=dict)
+    as_being: Client | None = None
+    """With a token of the Being dialect; there is none that allows nothing."""
+
+    def ways(self, dialect: str) -> list[tuple[Client, str]]:
+        """By whom and where a dialect's tools are called over HTTP."""
+        if dialect != "being":
+            return [(self.client, path) for path in served.DIALECTS[dialect].paths]
+        being = self.own["being"]
+        paths = (f"/mcp/{being}", f"/mcp?being_id={being}", "/mcp")
+        return [(self.as_being, path) for path in paths] if self.as_being is not None else []
 
     def content(self) -> dict[str, str]:
         return content_of(self.server.file(self.caller.space), BOOKKEEPING)
@@ -78,12 +92,19 @@ def holder(server: Running, request: pytest.FixtureRequest) -> Iterator[Holder]:
         "checkpoint": memory.remember("half way", kind="checkpoint").id,
         "being": beings.create(memory, "Aria").id,
     }
+    friend = records.RELATIONSHIPS.put(memory, own["being"], "Ben", "A friend.", "stated")
+    own["relationship"] = friend.id
     scopes = CREDENTIALS[scope]
     # A token always has some scope; one that has none here is for what needs more than it has.
     grant: dict[str, Any] = {} if scopes else {"dialects": frozenset({"server"})}
     token = server.token(space, scopes or {"read"}, user=scope, **grant)
     caller = Caller(space=space, user=scope, scopes=scopes)
-    yield Holder(server, scope, server.client(token), caller, own)
+    one = Holder(server, scope, server.client(token), caller, own)
+    if scopes:
+        token = server.token(space, scopes, user=scope, dialects=frozenset({"being"}))
+        assert token.startswith("brt_")
+        one.as_being = server.client(token)
+    yield one
 
 
 def mcp_operations() -> list[tuple[str, str]]:
@@ -107,11 +128,15 @@ def allowed(scope: str, dialect: str, tool: str) -> bool:
     return ROWS[dialect][tool]["scope"] in CREDENTIALS[scope]
 
 
-def check_refused(answer: Answer, dialect: str, tool: str, identity: Any) -> None:
+def check_refused(answer: Answer, dialect: str, tool: str, identity: Any, scope: str = "") -> None:
     assert answer.status == 403, answer.body
+    if dialect == "being" and "write" not in CREDENTIALS[scope] and tool not in READ_TOOLS:
+        assert answer.json == {"error": NO_TOOL}  # the contract's own words
+        return
     challenge = answer.header("www-authenticate") or ""
     assert 'error="insufficient_scope"' in challenge
-    assert f'scope="{ROWS[dialect][tool]["scope"]}"' in challenge
+    named = "being:full" if dialect == "being" else ROWS[dialect][tool]["scope"]
+    assert f'scope="{named}"' in challenge
     told = answer.json
     assert (told["jsonrpc"], told["id"]) == ("2.0", identity)
     assert told["error"]["code"] == FORBIDDEN
@@ -132,28 +157,27 @@ def test_the_registry_says_what_a_person_wrote_down(server: Running) -> None:
 def test_streamable_http_lets_through_what_the_scope_allows(holder: Holder, era: str) -> None:
     for number, (dialect, tool) in enumerate(mcp_operations()):
         identity = f"call-{number}"
-        for path in served.DIALECTS[dialect].paths:
-            answer = holder.client.call(
+        for client, path in holder.ways(dialect):
+            answer = client.call(
                 tool, holder.arguments(dialect, tool), era=era, identity=identity, path=path
             )
             if allowed(holder.scope, dialect, tool):
                 assert answer.status == 200 and ran(answer.json), (tool, answer.body)
             else:
-                check_refused(answer, dialect, tool, identity)
+                check_refused(answer, dialect, tool, identity, holder.scope)
 
 
 def test_the_older_transport_lets_through_what_the_scope_allows(holder: Holder) -> None:
-    for name, where in served.DIALECTS.items():
-        if not where.paths:  # spoken at /mcp, by who comes as a Being
-            continue
-        older = holder.server.older(holder.client.token, where.paths[0])
-        for tool in served.load(name).tools:
-            told = older.call(tool.name, holder.arguments(name, tool.name), identity=7)
-            if allowed(holder.scope, name, tool.name):
-                assert ran(told), told
-            else:
-                check_refused(told, name, tool.name, 7)
-        older.close()
+    for name in served.DIALECTS:
+        for client, path in holder.ways(name)[:1]:
+            older = holder.server.older(client.token, path)
+            for tool in served.load(name).tools:
+                told = older.call(tool.name, holder.arguments(name, tool.name), identity=7)
+                if allowed(holder.scope, name, tool.name):
+                    assert ran(told), told
+                else:
+                    check_refused(told, name, tool.name, 7, holder.scope)
+            older.close()
 
 
 def test_stdio_lets_through_what_the_scope_allows(holder: Holder) -> None:
@@ -175,9 +199,9 @@ def test_stdio_lets_through_what_the_scope_allows(holder: Holder) -> None:
 
 @pytest.mark.parametrize("era", [OLD, NEW])
 def test_what_is_listed_can_be_called(holder: Holder, era: str) -> None:
-    for name, where in served.DIALECTS.items():
-        for path in where.paths:
-            listed = {tool["name"] for tool in holder.client.listed(era, path)}
+    for name in served.DIALECTS:
+        for client, path in holder.ways(name):
+            listed = {tool["name"] for tool in client.listed(era, path)}
             assert listed == {
                 tool.name
                 for tool in served.load(name).tools
@@ -208,24 +232,52 @@ def test_routes_let_through_what_the_scope_allows(holder: Holder) -> None:
             assert error["code"] == "FORBIDDEN"
 
 
+def test_every_method_of_a_beings_routes_lets_through_what_the_scope_allows(
+    holder: Holder,
+) -> None:
+    memory = Commonplace(library=holder.server.parts.library, space=holder.caller.space)
+    for client in [holder.client, *([holder.as_being] if holder.as_being else [])]:
+        for method, path, operation, status in BEING_ROUTES:
+            own = {**holder.own, "own": holder.own["being"]}
+            if operation == "delete_being":
+                own["own"] = beings.create(memory, "Brief").id
+            if operation == "delete_llm_key":
+                being_runtime(memory.library).keys().put(memory.name, "sk-ant-nobody")
+            row = ROWS["being"][operation]
+            rest = {k: own[v[1:]] if str(v)[:1] == "$" else v for k, v in row["arguments"].items()}
+            sample = path.format(**rest)
+            body = {k: v for k, v in rest.items() if f"{{{k}}}" not in path}
+            reads = method in ("GET", "DELETE")
+            before = holder.content()
+            answer = client.request(
+                method, sample, None if reads else body, {"x-llm-api-key": "sk-ant-nobody"}
+            )
+            if allowed(holder.scope, "being", operation):
+                assert answer.status == row.get("answers", status), (path, answer.body)
+            else:
+                assert (answer.status, answer.json) == (403, {"error": NO_ACTION}), path
+                assert f'scope="{row["scope"]}"' in (answer.header("www-authenticate") or "")
+                assert holder.content() == before
+            if "write" not in CREDENTIALS[holder.scope] and method in ("POST", "PUT"):
+                assert answer.status == 403
+
+
 def test_nothing_of_a_batch_runs_if_one_of_it_is_refused(holder: Holder) -> None:
-    for name, where in served.DIALECTS.items():
-        if not where.paths:
-            continue
+    for name in served.DIALECTS:
         tools = [tool.name for tool in served.load(name).tools]
         batch = [
             message(tool, holder.arguments(name, tool), identity=number)
             for number, tool in enumerate(tools)
         ]
         before = holder.content()
-        for era in ("2025-03-26", OLD):
-            answer = holder.client.request(
-                "POST", where.paths[0], batch, headers_of(era, "tools/call")
-            )
+        for (client, path), era in product(holder.ways(name)[:2], ("2025-03-26", OLD)):
+            answer = client.request("POST", path, batch, headers_of(era, "tools/call"))
             refused = [
                 number for number, tool in enumerate(tools) if not allowed(holder.scope, name, tool)
             ]
-            if refused:
+            if name == "being" and "write" not in CREDENTIALS[holder.scope]:
+                assert (answer.status, answer.json) == (403, {"error": NO_TOOL})
+            elif refused:
                 assert answer.status == 403
                 assert [one["id"] for one in answer.json] == refused
                 assert {one["error"]["code"] for one in answer.json} == {FORBIDDEN}

@@ -96,6 +96,8 @@ class Tool:
     stepwise: bool = False
     """It takes long and commits in steps of its own, the audit row with the last; it keeps to
     its own time, and is not given up."""
+    hidden: bool = False
+    """It can be called, but is not listed."""
 
     def named(self, name: str) -> Tool:
         """The same tool under another name."""
@@ -267,6 +269,8 @@ class Dialect:
     refuse: Refuse | None = None
     tells_expiry: bool = False
     """Whether its contract tells who sends a token of ours that it has expired."""
+    realm: str = ""
+    """What its REST routes call themselves where nobody is recognised."""
     pace: Callable[[Mapping[str, str]], Pace] | None = None
     """What counts its calls in a server for many, made from the environment."""
     kinds: Mapping[str, str] = field(default_factory=dict)
@@ -280,7 +284,7 @@ class Dialect:
     """As whom a caller acts, where the address can say so."""
     forbid: Forbid | None = None
     """What a caller's scope does not reach, where the contract has an answer of its own to it."""
-    passing: Callable[[Caller], tuple[Tool, ...]] | None = None
+    passing: Callable[[Commonplace, Caller], tuple[Tool, ...]] | None = None
     """Tools that come and go, for this caller now."""
 
     def tool(self, name: str) -> Tool | None:

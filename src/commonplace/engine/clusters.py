@@ -249,18 +249,31 @@ def move(
 
 
 def members(
-    space: OpenSpace, identity: str, *, as_of: int | None, states: Collection[str] = LIVE_STATES
+    space: OpenSpace,
+    identity: str,
+    *,
+    as_of: int | None,
+    states: Collection[str] = LIVE_STATES,
+    most: int | None = None,
 ) -> list[Memory]:
-    """A cluster's memories in some states, in the order they were added."""
+    """A cluster's memories in some states, in the order they were added.
+
+    Of `most`, only so many are read: the dying first, then the most important.
+    """
     with space.store.read() as connection:
         if as_of is None:
             _need(connection, space.name, identity)
-            rows = MEMBERS.fetch(connection, space.name, "AND cluster = ? ORDER BY num", identity)
-            found = []
-            for row in rows:
-                memory = MEMORIES.by_id(connection, space.name, row["memory"])
-                if memory is not None:
-                    found.append(memory)
+            # What is in another state is not even read: of an old cluster most are dead.
+            order = "b.num" if most is None else "m.state != 'dying', m.importance DESC, b.num"
+            there = connection.execute(
+                "SELECT b.num FROM members b JOIN memories m ON m.space = b.space"  # noqa: S608
+                " AND m.id = b.memory WHERE b.space = ? AND b.cluster = ?"
+                f" AND m.state IN ({', '.join('?' for _ in states)}) ORDER BY {order} LIMIT ?",
+                (space.name, identity, *states, -1 if most is None else most),
+            )
+            held = MEMBERS.by_nums(connection, space.name, [num for (num,) in there])
+            rows = [MEMORIES.by_id(connection, space.name, row["memory"]) for row in held.values()]
+            found = [row for row in rows if row is not None]
         else:
             seq = seq_at(connection, space.name, as_of)
             then = rows_as_of(connection, space.name, MEMBERS, seq)

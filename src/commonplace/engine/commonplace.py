@@ -725,11 +725,21 @@ class Clusters(_Part):
         *,
         as_of: datetime | str | None = None,
         states: Collection[str] = LIVE_STATES,
+        most: int | None = None,
     ) -> list[Memory]:
-        """A cluster's memories, the live ones or those in other states."""
+        """A cluster's memories, the live ones or those in other states.
+
+        With `most`, so many of those that are there now: the dying, then the most important.
+        """
         chosen = {checks.one_of(each, "states", STATES) for each in checks.listed(states, "states")}
+        if most is not None:
+            checks.limit(most, "most")
+            if as_of is not None:
+                raise InvalidInput("most is of now: leave as_of out.", field="most")
         with self._lease() as space:
-            return clusters.members(space, identity, as_of=_moment_or_none(as_of), states=chosen)
+            return clusters.members(
+                space, identity, as_of=_moment_or_none(as_of), states=chosen, most=most
+            )
 
     def sizes(self) -> dict[str, dict[str, int]]:
         """How many memories of each state each cluster has; none for one that is empty."""

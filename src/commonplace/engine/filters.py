@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _OR_NONE = ("kinds", "trust", "speakers", "ids")
 _STATES = ("active", "dying", "archived", "superseded", "dead")
+FEW = 64
+"""Memories that are asked one by one whether they carry a label."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,20 +114,25 @@ class Filters:
         if self.speakers is not None:
             codes = [snapshot.speakers[name] for name in self.speakers if name in snapshot.speakers]
             mask &= np.isin(snapshot.speaker, codes)
+        # A label may be on most of a space: of the few that are left each is asked for it instead.
+        left = snapshot.num[mask].tolist() if np.count_nonzero(mask) <= FEW else None
+
+        def carriers(*labels: str) -> Flags:
+            found: Flags = np.isin(snapshot.num, labelled(connection, space, labels, left))
+            return found
+
         every, some = self.labels()
         for label in every:
-            mask &= np.isin(snapshot.num, labelled(connection, space, [label]))
+            mask &= carriers(label)
         if some:
-            mask &= np.isin(snapshot.num, labelled(connection, space, some))
+            mask &= carriers(*some)
         if self.tags_none:
-            without = [f"tag:{tag}" for tag in self.tags_none]
-            mask &= ~np.isin(snapshot.num, labelled(connection, space, without))
+            mask &= ~carriers(*(f"tag:{tag}" for tag in self.tags_none))
         if self.trust is not None:
             unwanted = [f"trust:{trust}" for trust in TRUSTS[1:] if trust not in self.trust]
-            mask &= ~np.isin(snapshot.num, labelled(connection, space, unwanted))
+            mask &= ~carriers(*unwanted)
             if TRUSTS[0] not in self.trust:
-                wanted = [f"trust:{trust}" for trust in self.trust]
-                mask &= np.isin(snapshot.num, labelled(connection, space, wanted))
+                mask &= carriers(*(f"trust:{trust}" for trust in self.trust))
         if self.ids is not None:
             mask &= np.isin(snapshot.num, _numbered(connection, space, self.ids))
         return mask
@@ -167,14 +174,22 @@ def trust_labels(trust: str) -> list[str]:
     return [] if trust == TRUSTS[0] else [f"trust:{trust}"]
 
 
-def labelled(connection: apsw.Connection, space: str, labels: Iterable[str]) -> list[int]:
-    """The numbers of the memories that carry one of the labels."""
+def labelled(
+    connection: apsw.Connection,
+    space: str,
+    labels: Iterable[str],
+    among: Sequence[int] | None = None,
+) -> list[int]:
+    """The numbers of the memories, or of some of them, that carry one of the labels."""
     found: list[int] = []
+    every = "SELECT memory FROM labels WHERE space = ? AND label = ?"
     for label in labels:
-        rows = connection.execute(
-            "SELECT memory FROM labels WHERE space = ? AND label = ?", (space, label)
-        )
-        found += [row[0] for row in rows]
+        if among is None:
+            found += [row[0] for row in connection.execute(every, (space, label))]
+            continue
+        for num in among:
+            rows = connection.execute(f"{every} AND memory = ?", (space, label, num))
+            found += [row[0] for row in rows]
     return found
 
 

@@ -168,6 +168,7 @@ class Door:
             return
         wait = self._rates.take(f"address {visit.address}")
         if wait:
+            visit.as_documented()
             await self._slow_down(visit, receive, send, wait)
             return
         if visit.entrance.public:
@@ -359,6 +360,7 @@ class Door:
             # Those whose token is good are let in: behind a proxy, all have one address.
             wait = self._failures.take(visit.address)
             if wait:
+                visit.as_documented()
                 await self._slow_down(visit, receive, send, wait)
                 return None
             log.warning("not recognised", extra={"why": error.reason, "address": visit.address})
@@ -391,8 +393,7 @@ class Door:
         receive: Receive,
         send: Send,
     ) -> None:
-        if visit.entrance.beings is not None:  # the contract that this path is documented by
-            visit.entrance = replace(visit.entrance, dialect=visit.entrance.beings)
+        visit.as_documented()
         dialect = visit.entrance.dialect.name if visit.entrance.dialect else ""
         calls: list[tuple[str, dict[str, Any]]] = []
         if visit.entrance.mcp:
@@ -404,12 +405,17 @@ class Door:
                 self._gate.refuse, None, visit.circumstances(), dialect, name, arguments, error
             )
         self._metrics.refused.labels("unauthorized").inc()
-        told = visit.entrance.dialect is not None and visit.entrance.dialect.tells_expiry
+        spoken = visit.entrance.dialect
+        told = spoken is not None and spoken.tells_expiry
         expired = TokenExpired() if told and isinstance(error, Expired) else None
         shown = expired or error
         response = _refusal(401, shown.code, str(shown), visit)
         path, wrong = visit.scope["path"], "invalid_token" if expired else ""
         challenge = self._oauth.challenge(path, error=wrong) if self._oauth else "Bearer"
+        if spoken is not None and spoken.realm and not visit.entrance.mcp:
+            parameters = challenge.removeprefix("Bearer").strip()
+            named = f'Bearer realm="{spoken.realm}"'
+            challenge = f"{named}, {parameters}" if parameters else named
         response.headers["www-authenticate"] = challenge
         await response(visit.scope, receive, send)
 
@@ -498,6 +504,11 @@ class _Visit:
                 found: str = value.decode("latin-1")
                 return found
         return ""
+
+    def as_documented(self) -> None:
+        """To somebody who is not known, speak the contract that the path is documented by."""
+        if self.entrance.beings is not None:
+            self.entrance = replace(self.entrance, dialect=self.entrance.beings)
 
     def circumstances(self) -> Circumstances:
         """What the origin and the audit say of it."""

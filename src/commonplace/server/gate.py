@@ -174,7 +174,7 @@ class Gate:
         if found is not None or dialect not in self._passing:
             return found
         whole = self._passing[dialect]
-        for tool in whole.passing(caller) if whole.passing else ():
+        for tool in self._coming(caller, whole):
             if tool.name == name:
                 checker = schema.compile(tool.input)
                 return _Operation(whole, tool, checker, _omissible(tool.input))
@@ -204,13 +204,20 @@ class Gate:
 
     def visible(self, caller: Caller, dialect: Dialect) -> list[Tool]:
         """The tools that the caller may use, in their fixed order."""
-        there = (*dialect.tools, *(dialect.passing(caller) if dialect.passing else ()))
-        return [tool for tool in there if self.permitted(caller, dialect.name, tool.name)]
+        there = (*dialect.tools, *self._coming(caller, dialect))
+        seen = [tool for tool in there if not tool.hidden]
+        return [tool for tool in seen if self.permitted(caller, dialect.name, tool.name)]
 
     def called(self, caller: Caller, dialect: Dialect, name: str) -> Tool | None:
         """The tool that a client may call by this name; what only routes do is none."""
-        passing = dialect.passing(caller) if dialect.passing else ()
-        return dialect.tool(name) or next((tool for tool in passing if tool.name == name), None)
+        coming = self._coming(caller, dialect)
+        return dialect.tool(name) or next((tool for tool in coming if tool.name == name), None)
+
+    def _coming(self, caller: Caller, dialect: Dialect) -> tuple[Tool, ...]:
+        """The tools of a dialect that come and go, as they are for this caller."""
+        if dialect.passing is None:
+            return ()
+        return dialect.passing(self._whole.at(caller.space), caller)
 
     def refuse(
         self,

@@ -35,8 +35,9 @@ from commonplace.dialects.contract import (
     Setting,
     Tool,
 )
+from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.library import Library
-from commonplace.errors import CommonplaceError
+from commonplace.errors import CommonplaceError, InvalidInput, NotFound
 from commonplace.server import served
 from commonplace.server.accounts import Accounts
 from commonplace.server.addresses import peer
@@ -362,10 +363,22 @@ def _oauth(parts: Parts) -> OAuth | None:
             parts.system, parts.tokens.credentials, parts.accounts,
             vault=parts.vault, issuer=settings.base_url,
             resources=resources_of(served.DIALECTS, settings.dialect),
+            has_being=lambda space, being: _has_being(parts.library, space, being),
         )  # fmt: skip
     except ValueError as error:
         log.warning("serving without OAuth", extra={"why": str(error)})
         return None
+
+
+def _has_being(library: Library, space: str, being: str) -> bool:
+    """Whether a token for that being would let anybody in."""
+    identify = served.load("being").identify
+    try:
+        return identify is not None and bool(
+            identify(Commonplace(space=space, library=library), Caller(space=space), [being])
+        )
+    except (NotFound, InvalidInput):
+        return False
 
 
 async def _note_use(credentials: Credentials, workers: Workers) -> None:
@@ -437,13 +450,22 @@ def _handlers(paths: Paths) -> Any:
         told = "There is nothing here."
         if request.scope["path"].startswith("/mcp"):
             told += f" {paths.told()}"
-        return JSONResponse({"error": {"code": "NOT_FOUND", "message": told}}, 404)
+        return _in_its_words(request, 404, "NOT_FOUND", told)
 
-    async def wrong_method(_: Request, __: Exception) -> Response:
-        body = {"error": {"code": "METHOD_NOT_ALLOWED", "message": "Another method is needed."}}
-        return JSONResponse(body, 405)
+    async def wrong_method(request: Request, _: Exception) -> Response:
+        return _in_its_words(request, 405, "METHOD_NOT_ALLOWED", "Another method is needed.")
 
     return {404: no_such_page, 405: wrong_method}
+
+
+def _in_its_words(request: Request, status: int, code: str, message: str) -> Response:
+    """An error in the words of the contract that the path belongs to, if it has its own."""
+    name = request.scope.get(SPOKEN, "")
+    refuse = served.load(name).refuse if name in served.DIALECTS else None
+    if refuse is None:
+        return JSONResponse({"error": {"code": code, "message": message}}, status)
+    body = refuse(status, code, message, request_id.get())
+    return PlainTextResponse(body, status) if isinstance(body, str) else JSONResponse(body, status)
 
 
 _OWN = {"/health/details": "health_details", "/metrics": "metrics"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -100,9 +101,20 @@ def open_desk(
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Iterator[Desk]:
+def in_memory(tmp_path: Path) -> Iterator[Path]:
+    """A directory in memory where there is one: years of patrols need no real disk."""
+    memory = Path("/dev/shm")
+    if not memory.is_dir():
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(prefix="commonplace-", dir=memory) as made:
+        yield Path(made)
+
+
+@pytest.fixture
+def desk(in_memory: Path) -> Iterator[Desk]:
     """A being whose memory is searched by quick deterministic vectors."""
-    with open_desk(tmp_path / "data", WordVectors()) as made:
+    with open_desk(in_memory / "data", WordVectors()) as made:
         yield made
 
 
@@ -166,11 +178,13 @@ class Served:
         return self.rpc(path, token, "tools/call", name=tool, arguments=arguments)
 
 
-@pytest.fixture(scope="session")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """One server for all tests that need the wire; each makes its own beings and spaces."""
+@contextlib.contextmanager
+def serving(
+    data: Path, environ: Mapping[str, str] | None = None, **options: Any
+) -> Iterator[Served]:
+    """A server of a data directory, while the block runs."""
     settings = Settings.load(
-        {}, data=tmp_path_factory.mktemp("served"), port=0, embedding="none", require_token=True
+        environ or {}, data=data, port=0, embedding="none", require_token=True, **options
     )
     with assembled(settings) as made:
         server = uvicorn.Server(config(made.app))
@@ -181,9 +195,18 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         while not server.started:
             assert time.monotonic() < until
             time.sleep(0.02)
-        yield Served(made.settings.base_url, made)
-        server.should_exit = True
-        thread.join(20)
+        try:
+            yield Served(made.settings.base_url, made)
+        finally:
+            server.should_exit = True
+            thread.join(20)
+
+
+@pytest.fixture(scope="session")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """One server for all tests that need the wire; each makes its own beings and spaces."""
+    with serving(tmp_path_factory.mktemp("served")) as made:
+        yield made
 
 
 @pytest.fixture
@@ -200,8 +223,8 @@ def model(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 @pytest.fixture
-def thinker(tmp_path: Path, model: Any) -> Iterator[Desk]:
+def thinker(in_memory: Path, model: Any) -> Iterator[Desk]:
     """A being whose owner has kept a key to the model service."""
-    with open_desk(tmp_path / "data", WordVectors(), model.environ()) as made:
+    with open_desk(in_memory / "data", WordVectors(), model.environ()) as made:
         running.of(made.library).keys().put("default", "sk-ant-kept-by-owner")
         yield made

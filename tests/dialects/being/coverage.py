@@ -1,4 +1,4 @@
-"""What the seed's document promises, and the test that holds each promise, or when it comes."""
+"""What the seed's document promises, and the test that holds each promise."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ _THINK = "tests/dialects/being/test_thinking.py::"
 _CONTEXT = "tests/dialects/being/test_context.py::"
 _BRIDGES = "tests/dialects/being/test_bridges.py::"
 _BEINGS = "tests/dialects/being/test_beings.py::"
+_SIGN_IN = "tests/dialects/being/test_sign_in.py::"
 _YEAR = "tests/dialects/being/test_year.py::"
 
 ROWS: list[tuple[str, str, str]] = [
@@ -33,6 +34,12 @@ ROWS: list[tuple[str, str, str]] = [
      _WIRE + "test_other_credentials_are_spoken_to_in_the_default_dialect"),
     # Authentication
     ("Authentication", "bto_ tokens carry the being", _WIRE + "test_a_bto_token_carries_its_being"),
+    ("Authentication", "bto_ tokens by sign-in: register, log in, choose a being, PKCE, refresh",
+     _SIGN_IN + "test_a_token_by_sign_in_is_the_being_that_the_person_chose"),
+    ("Authentication", "sign-in for /mcp/:beingId",
+     _SIGN_IN + "test_a_path_that_names_a_being_chooses_it"),
+    ("Authentication", "sign-in as another's being",
+     _SIGN_IN + "test_a_being_that_is_not_the_persons_cannot_be_chosen"),
     ("Authentication", "brt_ tokens need the being in path or query",
      _WIRE + "test_the_eleven_tools_are_listed_at_the_beings_path"),
     ("Authentication", "401 without a good token",
@@ -42,9 +49,9 @@ ROWS: list[tuple[str, str, str]] = [
     ("Authentication", "path and query that disagree",
      _WIRE + "test_path_and_query_that_disagree_let_nobody_in"),
     ("Authentication", "realm=\"being-api\" in the challenge of /v1",
-     "later: the door's challenge has no realm of a dialect's own"),
-    ("Authentication", "rate limit of 60 a minute and address",
-     "later: the server's own rate limit holds; its answer has the contract's body"),
+     _WIRE + "test_on_rest_the_challenge_names_the_realm_and_the_way_to_a_token"),
+    ("Authentication", "rate limit: the server's own figures, the contract's answer",
+     _WIRE + "test_too_many_requests_are_answered_in_the_contracts_words"),
     ("Scope", "read tools are permitted, search_memory too",
      _WIRE + "test_a_read_only_token_may_read"),
     ("Scope", "write tools are blocked with 403", _WIRE + "test_a_read_only_token_may_not_write"),
@@ -232,6 +239,12 @@ ROWS: list[tuple[str, str, str]] = [
     ("Patrol", "a step's failure leaves the others",
      _PATROL + "test_a_step_that_fails_leaves_the_others_running"),
     ("Patrol", "undo", _PATROL + "test_a_whole_patrol_is_undone_at_once"),
+    ("Patrol", "undo and life cycle log, with a model",
+     _THINK + "test_all_that_a_patrol_with_a_model_did_is_in_the_log_and_undone_at_once"),
+    ("Patrol", "scenes changed meanwhile",
+     _THINK + "test_a_scene_that_is_changed_while_the_model_thinks_waits_as_it_was_changed"),
+    ("Patrol", "diary: the being's own words stay",
+     _THINK + "test_what_the_being_writes_into_its_diary_stays_beside_what_patrols_tell"),
     ("Patrol", "life cycle log", _PATROL + "test_what_it_did_is_in_the_life_cycle_log"),
     ("Patrol", "only its own kinds",
      _PATROL + "test_patrol_touches_no_other_being_and_no_other_dialects_memories"),
@@ -255,8 +268,13 @@ ROWS: list[tuple[str, str, str]] = [
     ("Bridges", "origins", _BRIDGES + "test_a_page_of_another_site_opens_no_socket"),
     ("Bridges", "no other path", _BRIDGES + "test_no_other_path_opens_a_socket"),
     ("Bridges", "acts of other beings", _BRIDGES + "test_an_act_of_another_being_is_no_tool"),
-    ("Bridges", "REST capabilities/register, act/pending and its approval",
-     "later: acts of bridges that are not connected"),
+    ("Bridges", "REST capabilities/register and DELETE capabilities/{id}",
+     _BRIDGES + "test_capabilities_are_registered_over_rest_and_listed_when_their_bridge_is_there"),
+    ("Bridges", "acts of bridges that are away; act/pending, approve, reject",
+     _BRIDGES + "test_an_act_whose_bridge_is_away_waits_for_its_owner"),
+    ("Bridges", "acts that wait: a limit",
+     _BRIDGES + "test_as_many_acts_wait_as_there_is_room_for"),
+    ("Bridges", "read-only tokens", _BRIDGES + "test_a_read_only_token_acts_through_nothing"),
     # REST and the command line
     ("REST", "beings", _REST + "test_beings_are_made_listed_shown_and_deleted"),
     ("REST", "names", _REST + "test_a_being_needs_a_name_of_1_to_200_characters"),
@@ -270,8 +288,12 @@ ROWS: list[tuple[str, str, str]] = [
     ("REST", "errors", _REST + "test_an_error_is_one_text"),
     ("REST", "tokens of one being",
      _REST + "test_a_token_for_one_being_reaches_no_other_and_not_the_owners_key"),
-    ("REST", "memory/auto-recall", "later: it needs a model for what recall does without one"),
-    ("REST", "identity, extensions, tool-loop", "later: left out by decision"),
+    ("REST", "memory/auto-recall",
+     _THINK + "test_auto_recall_finds_the_most_important_nodes_of_the_themes_a_model_names"),
+    ("REST", "memory/auto-recall: without a key, and by a model that fails",
+     _THINK + "test_auto_recall_without_a_useful_model_says_what_to_do"),
+    ("REST", "without identity, extensions and tool-loop, by decision: not found, in one text",
+     _REST + "test_identity_extensions_and_the_tool_loop_are_not_there"),
     ("Command line", "being create, list, delete",
      _BEINGS + "test_beings_are_made_listed_and_deleted"),
     ("Command line", "names", _BEINGS + "test_a_being_needs_a_name"),

@@ -19,6 +19,7 @@ PURPOSES = {
     '"merges": [': "consolidate",
     '"splits": [': "split",
     '"diary": text': "reflect",
+    '"keywords": [': "choose",
 }
 
 

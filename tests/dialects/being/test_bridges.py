@@ -5,14 +5,18 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
+import time
 import uuid
 from collections.abc import Iterator
+from socket import SHUT_RDWR
 from typing import Any
 
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
+from commonplace import Commonplace
+from commonplace.dialects.being import bridges
 from conftest import wait_until
 
 from .conftest import Served
@@ -115,18 +119,100 @@ def test_an_act_that_is_not_answered_is_a_timeout(home: Home) -> None:
         assert home.call("act_desk_lamp_", action="on", timeout_ms=50)["status"] == "timeout"
 
 
-def test_a_bridge_that_dies_leaves_its_acts_as_timeouts(home: Home) -> None:
+@pytest.mark.parametrize("rude", [False, True])
+def test_a_bridge_that_dies_leaves_its_acts_as_timeouts(home: Home, rude: bool) -> None:
     with home.bridge() as socket:
 
         def die() -> None:
             hear(socket)
+            if rude:  # as when its process is killed
+                socket.socket.shutdown(SHUT_RDWR)
             socket.close()
 
         thread = threading.Thread(target=die)
         thread.start()
+        begun = time.monotonic()
         done = home.call("act_desk_lamp_", action="on", timeout_ms=60_000)
         thread.join()
-    assert done["status"] == "timeout"
+    assert (done["status"], done["result"]) == ("timeout", None)
+    assert time.monotonic() - begun < 25, "it was told when the bridge died, not when time was up"
+    memory = Commonplace(space=home.space, library=home.served.made.parts.library)
+    (told,) = memory.events.all(kind="being.act", subject=home.being, limit=10)
+    assert (told.payload or {})["status"] == "timeout"
+
+
+def test_an_act_whose_bridge_is_away_waits_for_its_owner(home: Home) -> None:
+    with home.bridge():
+        pass
+    wait_until(lambda: "act_desk_lamp_" not in home.tools())
+    ask = f"/v1/beings/{home.being}/act/pending"
+
+    def decide(what: str, action: str) -> Any:
+        return home.served.request("POST", f"{ask}/{what}", home.token, {"action_id": action})
+
+    first = home.call("act_desk_lamp_", action="on", parameters={"level": 3})
+    second = home.call("act_desk_lamp_", action="off")
+    assert first["status"] == second["status"] == "pending" and "not connected" in first["message"]
+    waiting = home.served.request("GET", ask, home.token).json()["actions"]
+    assert [each["id"] for each in waiting] == [first["queue_id"], second["queue_id"]]
+    assert waiting[0]["action"] == "on" and waiting[0]["parameters"] == {"level": 3}
+    approved = decide("approve", first["queue_id"]).json()
+    assert approved["ok"] and approved["action"]["status"] == "approved"
+    assert decide("reject", second["queue_id"]).json()["action"]["status"] == "rejected"
+    assert home.served.request("GET", ask, home.token).json() == {"actions": []}
+    for gone in (first["queue_id"], str(uuid.uuid4()), "no-id"):
+        assert decide("approve", gone).status_code == 404
+    # Nothing is carried out by itself.
+    with home.bridge() as socket, pytest.raises(TimeoutError):
+        socket.recv(timeout=0.3)
+
+
+def test_as_many_acts_wait_as_there_is_room_for(home: Home, monkeypatch: Any) -> None:
+    monkeypatch.setattr(bridges, "WAITING_ACTS", 2)
+    with home.bridge():
+        pass
+    wait_until(lambda: "act_desk_lamp_" not in home.tools())
+    for _ in range(2):
+        assert home.call("act_desk_lamp_", action="on")["status"] == "pending"
+    full = home.served.call("/mcp", home.token, "act_desk_lamp_", action="on").json()["result"]
+    assert full["isError"] and "approve or reject" in full["content"][0]["text"]
+
+
+def test_capabilities_are_registered_over_rest_and_listed_when_their_bridge_is_there(
+    home: Home,
+) -> None:
+    at = f"/v1/beings/{home.being}/capabilities"
+
+    def send(method: str, path: str, body: Any = None) -> Any:
+        return home.served.request(method, at + path, home.token, body)
+
+    made = send("POST", "/register", {"bridge_id": "home", "capabilities": ACTS})
+    assert (made.status_code, made.json()) == (201, {"ok": True, "registered": 2})
+    assert send("GET", "").json() == {"capabilities": []}
+    assert "act_desk_lamp_" not in home.tools()
+    assert home.call("act_desk_lamp_", action="on")["status"] == "pending"
+    wrong: list[Any] = [{}, {"capabilities": "many"}, {"capabilities": [{"type": "fly"}]}]
+    wrong.append({"capabilities": [{"type": "act", "name": f"n{n}"} for n in range(99)]})
+    for body in wrong:
+        assert send("POST", "/register", body).status_code == 400, body
+    assert send("DELETE", "/lamp").status_code == 204
+    assert send("DELETE", "/lamp").status_code == 404
+    answer = home.served.call("/mcp", home.token, "act_desk_lamp_", action="on").json()
+    assert "error" in answer
+    assert send("POST", "/register", {"capabilities": ACTS}).status_code == 201
+    assert home.call("act_desk_lamp_", action="on")["status"] == "pending"
+
+
+def test_a_read_only_token_acts_through_nothing(home: Home) -> None:
+    reader = home.served.token(space=home.space, read_only=True)
+    with home.bridge():
+        answer = home.served.call("/mcp", reader, "act_desk_lamp_", action="on")
+        assert answer.status_code == 403
+        names = home.served.rpc("/mcp", reader, "tools/list").json()["result"]["tools"]
+        assert "act_desk_lamp_" not in [tool["name"] for tool in names]
+    wait_until(lambda: "act_desk_lamp_" not in home.tools())
+    answer = home.served.call("/mcp", reader, "act_desk_lamp_", action="on")
+    assert answer.status_code == 403
 
 
 def test_senses_are_shown_in_the_next_context_once(home: Home) -> None:

@@ -201,11 +201,16 @@ def _call(desk: Desk) -> object:
                 origin=NOBODY)  # fmt: skip
 
 
-@pytest.mark.parametrize("step", ["gather", "count", "fade", "revive", "split", "shrink"])
+STEPS = (
+    "listen", "gather", "count", "fade", "consolidate", "revive", "split", "shrink", "reflect",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("step", STEPS)
 def test_a_step_that_fails_leaves_the_others_running(
     desk: Desk, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(self: object) -> None:
+    def broken(*_: object) -> None:
         raise RuntimeError("broken on purpose")
 
     monkeypatch.setattr(patrol._Patrol, step, broken)

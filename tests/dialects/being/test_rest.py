@@ -134,6 +134,19 @@ def test_an_error_is_one_text(at: Any) -> None:
     assert at("GET", "/v1/beings/not-there").json() == {"error": "Not found"}
     assert set(at("POST", "/v1/beings", {"nome": "x"}).json()) == {"error"}
     assert at("POST", "/notes", ["a list"]).status_code == 400
+    for method, path in (("POST", "/memory/recall"), ("PUT", "/soul")):
+        answer = at(method, path, {"nonsense": 1})
+        assert answer.status_code == 400 and "nonsense" in answer.json()["error"]
+
+
+@pytest.mark.parametrize("path", [
+    "/identity", "/identity/chain", "/identity/verify", "/extensions", "/extensions/x/install",
+    "/tool-loop",
+])  # fmt: skip
+def test_identity_extensions_and_the_tool_loop_are_not_there(at: Any, path: str) -> None:
+    for method in ("GET", "POST"):
+        answer = at(method, path, {} if method == "POST" else None)
+        assert (answer.status_code, answer.json()) == (404, {"error": "Not found"})
 
 
 def test_the_owners_key_goes_in_by_a_header_and_never_comes_out(at: Any, served: Served) -> None:

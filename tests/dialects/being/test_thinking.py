@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
-from commonplace.dialects.being import beings, records, running, sight
+from commonplace.dialects.being import beings, patrol, records, running, sight
 from commonplace.dialects.being.recalling import mine
 from commonplace.dialects.being.scenes import scene_of
+from commonplace.engine.filters import Filters
+from commonplace.engine.memories import STATES
 from commonplace.platform import llm
 
 from .conftest import Desk, scene
@@ -220,6 +222,110 @@ def test_a_write_while_the_model_thinks_is_never_lost(thinker: Desk, model: Mode
     assert thinker.json("trigger_patrol", messages=[])["nodes_created"] == 1
 
 
+def test_a_scene_that_is_changed_while_the_model_thinks_waits_as_it_was_changed(
+    thinker: Desk, model: ModelServer
+) -> None:
+    thinker.text("update_notes", scenes=[scene("one"), scene("two")])
+    changed, _ = sight.every(thinker.memory, sight.own(thinker.being, sight.SCENE), "oldest")
+
+    def during(what: str) -> None:
+        if what == "classify":
+            thinker.memo("notes", "update", key=changed.id, content=json.dumps(scene("other")))
+
+    model.script, model.during = scripted, during
+    assert thinker.json("trigger_patrol", messages=[])["nodes_created"] == 1
+    model.during = lambda what: None
+    (waiting,) = sight.every(thinker.memory, sight.own(thinker.being, sight.SCENE))
+    assert waiting.id == changed.id
+    assert thinker.json("trigger_patrol", messages=[])["nodes_created"] == 1
+    assert {scene_of(node).action for node in nodes(thinker)} == {"other", "two"}
+
+
+def test_what_the_being_writes_into_its_diary_stays_beside_what_patrols_tell(
+    thinker: Desk, model: ModelServer
+) -> None:
+    diaries = iter(["First telling.", "Second telling."])
+
+    def during(what: str) -> None:
+        if what == "reflect" and not thinker.memo("diary", "get")["message"]:
+            thinker.memo("diary", "append", content="By my own hand.")
+
+    def script(what: str, shown: Any) -> Any:
+        if what == "reflect":
+            return {"diary": next(diaries), "reflection": ["On."]}
+        return scripted(what, shown)
+
+    model.script, model.during = script, during
+    thinker.live(scene("one"))
+    today = records.today()
+    told = thinker.memo("diary", "get", key=today)["message"]
+    assert told == "By my own hand.\n\nFirst telling."
+    thinker.live(scene("two"))
+    told = thinker.memo("diary", "get", key=today)["message"]
+    assert told == "By my own hand.\n\nSecond telling."
+
+
+def everything(desk: Desk) -> list[str]:
+    """Every memory, cluster, membership, link and line of conversation as it is."""
+    every = sight.every(desk.memory, Filters(states=STATES), "oldest")
+    rows = [
+        (row.id, row.kind, row.state, row.title, row.text, row.importance, row.trust,
+         sorted(row.tags), json.dumps(row.attrs, sort_keys=True))
+        for row in every
+    ]  # fmt: skip
+    homes = desk.memory.clusters.homes(*(row[0] for row in rows))
+    clusters = [
+        (each.id, each.name, each.digest, each.parent, json.dumps(each.attrs, sort_keys=True))
+        for each in desk.memory.clusters.all()
+    ]
+    links = [(link.source, link.target, link.kind) for row in rows
+             for link in desk.memory.links.of(row[0])]  # fmt: skip
+    return sorted(map(repr, [*rows, *clusters, *homes.items(), *set(links)]))
+
+
+def test_all_that_a_patrol_with_a_model_did_is_in_the_log_and_undone_at_once(
+    thinker: Desk, model: ModelServer
+) -> None:
+    model.script = lambda what, shown: scripted(what, shown) if what == "classify" else "no"
+    garden = [scene(f"garden spade soil nr{n}", themes=["garden"]) for n in range(12)]
+    fading = [scene(f"family cake letter nr{n}", importance=0.06) for n in range(3)]
+    thinker.live(*garden[:6], *fading)
+    thinker.live(*garden[6:])
+    for _ in range(8):
+        thinker.json("trigger_patrol", messages=[])
+    dying = nodes(thinker, "dying")
+    assert len(dying) >= 2
+    for _ in range(2):
+        thinker.text("recall_memory", node_id=dying[-1].id)
+    thinker.text("update_notes", scenes=[scene("office invoice", importance=0.9)])
+    before = everything(thinker)
+    known = len(thinker.memory.events.all(kind=patrol.EVENT, limit=1_000))
+
+    def script(what: str, shown: Any) -> Any:
+        if what == "extract":
+            told = {"action": "They met", "actors": ["Ann"], "when": ["2026-05-01"]}
+            return {"scenes": [{**told, "importance": 0.7}]}
+        if what == "consolidate":
+            near = [each for each in shown if each["action"].startswith("garden")]
+            alone = [each["id"] for each in shown if each["id"] == dying[0].id]
+            merges = [{"survivor_id": near[0]["id"], "absorbed_ids": [near[1]["id"]]}]
+            return {"merges": merges if len(near) > 1 else [], "make_dead": alone}
+        if what == "split":
+            two = [each["id"] for each in shown if each["action"].startswith("garden")][:4]
+            return {"splits": [{"name": "Spades", "node_ids": two}]}
+        return scripted(what, shown)
+
+    model.script = script
+    thinker.json("trigger_patrol", messages=[{"role": "user", "content": "We met Ann."}])
+    events = thinker.memory.events.all(kind=patrol.EVENT, limit=1_000)[known:]
+    told = {str((each.payload or {})["step"]) for each in events}
+    wanted = {"listen", "extract", "gather", "count", "consolidate", "revived", "split", "reflect"}
+    assert told >= wanted, told
+    assert everything(thinker) != before
+    thinker.memory.undo()
+    assert everything(thinker) == before
+
+
 def test_others_write_and_read_at_once_while_the_model_thinks(
     thinker: Desk, model: ModelServer
 ) -> None:
@@ -294,6 +400,45 @@ def test_what_is_made_of_text_from_outside_stays_from_outside(
     }
     soul = beings.soul(thinker.memory, thinker.being)
     assert soul is not None and soul.trust == "stated"
+
+
+def test_auto_recall_finds_the_most_important_nodes_of_the_themes_a_model_names(
+    thinker: Desk, model: ModelServer
+) -> None:
+    told = [scene(f"garden spade number{n}", importance=n / 10) for n in range(5)]
+    model.script = lambda what, shown: scripted(what, shown) if what == "classify" else "no"
+    thinker.live(*told, scene("office invoice", importance=1.0))
+
+    def choosing(what: str, shown: Any) -> Any:
+        assert (what, shown["message"]) == ("choose", "shall we dig?")
+        assert set(shown["themes"]) == {"Business", "Private"}
+        return {"keywords": ["Private"]}
+
+    model.script = choosing
+    asked = {"being_id": thinker.being, "user_message": "shall we dig?"}
+    found = thinker.outcome("memory_auto_recall", **asked).wire["value"]
+    assert found["keywords"] == ["Private"]
+    assert [node["importance"] for node in found["nodes"]] == [0.4, 0.3, 0.2]
+    assert found["recall_content"].startswith("<memory-recall>\n")
+    assert "garden spade number4" in found["recall_content"]
+    for node in found["nodes"]:
+        assert thinker.memory.usage(node["id"]).accesses == 1
+    assert spending(thinker)[-1]["purpose"] == "choose"
+
+
+def test_auto_recall_without_a_useful_model_says_what_to_do(
+    thinker: Desk, model: ModelServer
+) -> None:
+    asked = {"being_id": thinker.being, "user_message": "shall we dig?"}
+    empty = thinker.outcome("memory_auto_recall", **asked).wire["value"]
+    assert (empty["nodes"], empty["keywords"], model.asked) == ([], [], [])
+    model.script = scripted
+    thinker.live(scene("garden spade"))
+    for answer in ("no idea", {"keywords": ["Another's"]}, {"keywords": "Private"}):
+        model.script = lambda what, shown, answer=answer: answer  # type: ignore[misc]
+        assert "search-nodes" in str(thinker.outcome("memory_auto_recall", **asked).error)
+    running.of(thinker.library).keys().forget("default")
+    assert "X-LLM-API-Key" in str(thinker.outcome("memory_auto_recall", **asked).error)
 
 
 def test_tokens_and_cost_are_told_and_an_unknown_price_is_not_zero(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from commonplace.dialects.being import records, sight
+from commonplace.dialects.being import DIALECT, records, sight
 from commonplace.dialects.being.recalling import NO_CLUSTERS, NOTHING
 from commonplace.dialects.being.scenes import scene_of
 
@@ -380,6 +380,14 @@ def test_knowledge_and_tools_are_shared_and_the_rest_is_each_beings_own(desk: De
     seen = {target: other.memo(target, "get", key="k")["success"] for target in KEYED}
     assert seen == {"preferences": False, "knowledge": True, "relationship": False,
                     "partner_tools": True, "partner_map": False}  # fmt: skip
+
+
+@pytest.mark.parametrize("tool", [tool.name for tool in DIALECT.tools])
+def test_an_argument_that_is_not_there_is_an_error_that_names_it(desk: Desk, tool: str) -> None:
+    wire = desk.outcome(tool, nonsense=1).wire
+    said = wire["content"][0]["text"]
+    assert "went wrong" not in said and ("nonsense" in said or "required" in said)
+    assert wire["isError"] is (tool != "recall")
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -13,7 +14,7 @@ from mcp import ClientSession
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 
-from .conftest import Served, scene
+from .conftest import Served, scene, serving
 
 pytestmark = pytest.mark.anyio
 ELEVEN = [
@@ -117,6 +118,34 @@ def test_without_a_good_token_it_is_401_in_the_contracts_words(served: Served, t
     answer = served.call("/mcp", token, "get_context")
     assert (answer.status_code, answer.json()) == (401, {"error": "Unauthorized"})
     assert answer.headers["www-authenticate"].startswith("Bearer")
+
+
+def test_on_rest_the_challenge_names_the_realm_and_the_way_to_a_token(served: Served) -> None:
+    for path in ("/v1/beings", f"/v1/beings/{uuid.uuid4()}/soul", "/v1/llm-key"):
+        answer = served.request("GET", path, "brt_nonsense")
+        assert (answer.status_code, answer.json()) == (401, {"error": "Unauthorized"})
+        assert answer.headers["www-authenticate"] == (
+            'Bearer realm="being-api",'
+            f' resource_metadata="{served.base}/.well-known/oauth-protected-resource"'
+        )
+
+
+def test_too_many_requests_are_answered_in_the_contracts_words(tmp_path: Path) -> None:
+    with serving(tmp_path, rate=0.1, burst=3) as slow:
+        being, token = slow.being(), slow.token()
+        paths = ["/v1/beings", f"/v1/beings/{being}", f"/mcp/{being}"]
+        first = [slow.request("GET", path, token).status_code for path in paths]
+        assert 429 not in first
+        for path in paths:
+            answer = slow.request("GET", path, token)
+            seconds = int(answer.headers["retry-after"])
+            assert (answer.status_code, seconds > 0) == (429, True)
+            assert answer.json() == {
+                "statusCode": 429,
+                "error": "Too Many Requests",
+                "message": f"Rate limit exceeded. Try again in {seconds} seconds.",
+                "Retry-After": seconds,
+            }
 
 
 def test_other_credentials_are_spoken_to_in_the_default_dialect(served: Served, space: str) -> None:

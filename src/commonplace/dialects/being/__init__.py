@@ -20,6 +20,7 @@ DIALECT = Dialect(
     operations=OPERATIONS,
     fail=answering.fail,
     refuse=answering.refuse,
+    realm="being-api",
     kinds={"*": "scene"},
     running=running.running,
     identify=sight.identify,

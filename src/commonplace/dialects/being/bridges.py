@@ -1,11 +1,14 @@
 """Bridges: devices and programs that a being can act through, and that tell it what they sense.
 
-They come over a WebSocket and are known while it is open. What they say of themselves is shown
-short and broken up: it is text from outside, and stands where a model reads.
+They come over a WebSocket, and what they can do is a tool while it is open. What they registered
+stays known: an act that is asked for while its bridge is away waits for somebody to decide on it.
+What they say of themselves is shown short and broken up: it is text from outside, and stands where
+a model reads.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 import threading
 import uuid
@@ -18,8 +21,8 @@ from typing import Any
 from commonplace.dialects.being import sight
 from commonplace.dialects.contract import Call, Caller, Tool
 from commonplace.engine.commonplace import Commonplace
-from commonplace.engine.model import iso
-from commonplace.errors import InvalidInput
+from commonplace.engine.model import LIVE_STATES, Memory, iso
+from commonplace.errors import InvalidInput, NotFound
 from commonplace.text.prose import neutral
 
 SENSE, ACTED = "being.sense", "being.act"
@@ -28,6 +31,7 @@ CAPABILITIES = 100
 NAME_CHARS, DESCRIPTION_CHARS = 64, 300
 TIMEOUT_MS, MOST_MS = 5_000, 60_000
 BRIDGES = 20
+WAITING_ACTS = 100
 _FOLDED = ("actions", "data_type", "target_device")
 _NOT_NAME = re.compile(r"[^a-z0-9]")
 
@@ -149,23 +153,24 @@ def _described(each: Capability) -> str:
     return f"Act through {each.name} (described by its bridge, not verified){said}"
 
 
-def passing(caller: Caller) -> tuple[Tool, ...]:
-    """The acts of a caller's being as tools."""
+def passing(memory: Commonplace, caller: Caller) -> tuple[Tool, ...]:
+    """The acts of a caller's being as tools; those whose bridge is away are not listed."""
     if not caller.being:
         return ()
-    return tuple(
-        Tool(
-            name=each.tool,
-            title=each.tool,
-            description=_described(each),
-            scope="write",
-            handler=_acting(bridge, each),
-            input=_ACT,
-            open_world=True,
-            stepwise=True,
-        )
-        for bridge, each in capabilities(caller.space, caller.being, "act")
+    there = capabilities(caller.space, caller.being, "act")
+    names = {each.tool for _, each in there}
+    away = [each for each in _registered(memory, caller.being) if each.type == "act"]
+    return (
+        *(_tool(each, _acting(bridge, each)) for bridge, each in there),
+        *(_tool(each, _waiting(each), hidden=True) for each in away if each.tool not in names),
     )
+
+
+def _tool(each: Capability, handler: Callable[..., dict[str, Any]], hidden: bool = False) -> Tool:
+    return Tool(
+        name=each.tool, title=each.tool, description=_described(each), scope="write",
+        handler=handler, input=_ACT, open_world=True, stepwise=True, hidden=hidden,
+    )  # fmt: skip
 
 
 _ACT: Mapping[str, Any] = {
@@ -176,6 +181,7 @@ _ACT: Mapping[str, Any] = {
         "timeout_ms": {"type": "number", "default": TIMEOUT_MS},
     },
     "required": ["action"],
+    "additionalProperties": False,
 }
 
 
@@ -202,6 +208,123 @@ def _acting(bridge: Bridge, what: Capability) -> Callable[..., dict[str, Any]]:
         return {"act_id": act_id, **outcome}
 
     return act
+
+
+# --- what is registered, and acts that wait ------------------------------------------------------
+
+
+def _ref(being: str, each: Capability) -> str:
+    name = hashlib.sha256(f"{each.type}:{each.tool}".encode()).hexdigest()[:40]
+    return f"{sight.CAPABILITY}:{being}:{name}"
+
+
+def _registered(memory: Commonplace, being: str) -> list[Capability]:
+    rows = sight.every(memory, sight.own(being, sight.CAPABILITY), "oldest")
+    return [Capability(**row.attrs["capability"]) for row in rows]
+
+
+def register(
+    call: Call,
+    being_id: str,
+    *,
+    capabilities: Sequence[Mapping[str, Any]],
+    bridge_id: str = "",
+    bridge_name: str = "",
+) -> dict[str, Any]:
+    """Know what a bridge can do and sense, whether it is there or not."""
+    given = {_ref(being_id, each): each for each in map(capability, capabilities)}
+    known = sight.own(being_id, sight.CAPABILITY)
+    there = {row.ref: row for row in sight.every(call.memory, known)}
+    if len(there.keys() | given.keys()) > CAPABILITIES:
+        raise InvalidInput(
+            f"A being has at most {CAPABILITIES} capabilities.", hint="Delete some first."
+        )
+    for ref, each in given.items():
+        told = f"{each.name}: {each.description}" if each.description else each.name
+        attrs = {"capability": each.as_dict(), "bridge_id": bridge_id[:200],
+                 "bridge_name": neutral(bridge_name)[:NAME_CHARS]}  # fmt: skip
+        row = there.get(ref) or _forgotten(call.memory, ref)
+        if row is None:
+            call.memory.remember(
+                told, kind=sight.CAPABILITY, title=each.name, ref=ref, trust="external",
+                tags=[sight.tag(being_id)], attrs=attrs,
+            )  # fmt: skip
+        elif (row.attrs, row.state) != (attrs, "active"):
+            call.memory.revise(row.id, text=told, title=each.name, attrs=attrs, state="active")
+    return {"ok": True, "registered": len(capabilities)}
+
+
+def _forgotten(memory: Commonplace, ref: str) -> Memory | None:
+    try:
+        return memory.get(ref, count=False)
+    except NotFound:
+        return None
+
+
+def unregister(call: Call, being_id: str, *, id: str) -> dict[str, Any]:
+    """Know a capability no longer."""
+    known = sight.every(call.memory, sight.own(being_id, sight.CAPABILITY))
+    rows = [row.id for row in known if row.attrs["capability"]["id"] == id]
+    if not rows:
+        raise NotFound("There is no such capability.")
+    call.memory.forget(*rows)
+    return {}
+
+
+def _waiting(what: Capability) -> Callable[..., dict[str, Any]]:
+    def wait(
+        call: Call, *, action: str, parameters: Mapping[str, Any], timeout_ms: float
+    ) -> dict[str, Any]:
+        del timeout_ms
+        being = call.caller.being
+        _, there = call.memory.browse(filters=sight.own(being, sight.ACT), limit=1)
+        if there >= WAITING_ACTS:
+            raise InvalidInput(
+                f"{there} acts wait for a decision already.",
+                hint="Let the owner approve or reject some of them.",
+            )
+        asked = {"capability_id": what.id, "capability": what.name, "action": action,
+                 "parameters": dict(parameters), "status": "pending"}  # fmt: skip
+        row = call.memory.remember(
+            action or "-", kind=sight.ACT, title=what.name, tags=[sight.tag(being)], attrs=asked
+        )
+        return {
+            "queue_id": row.id,
+            "status": "pending",
+            "message": f"The bridge of {what.name} is not connected. The act waits for the owner,"
+            " who approves or rejects it; it is not carried out by itself.",
+        }
+
+    return wait
+
+
+def pending_acts(call: Call, being_id: str) -> dict[str, Any]:
+    """Acts that wait for a decision, oldest first."""
+    rows = sight.every(call.memory, sight.own(being_id, sight.ACT), "oldest")
+    return {"actions": [_act_shown(row) for row in rows]}
+
+
+def _act_shown(row: Memory) -> dict[str, Any]:
+    return {"id": row.id, **row.attrs, "created_at": iso(row.created_at)}
+
+
+def approve(call: Call, being_id: str, *, action_id: str) -> dict[str, Any]:
+    """Agree to an act; carrying it out is up to who asked for it."""
+    return _decide(call, being_id, action_id, "approved")
+
+
+def reject(call: Call, being_id: str, *, action_id: str) -> dict[str, Any]:
+    """Do not agree to an act."""
+    return _decide(call, being_id, action_id, "rejected")
+
+
+def _decide(call: Call, being: str, identity: str, status: str) -> dict[str, Any]:
+    row = _forgotten(call.memory, identity)
+    if row is None or not sight.is_own(being, row, sight.ACT) or row.state not in LIVE_STATES:
+        raise NotFound("There is no such act that waits.")
+    decided = call.memory.revise(row.id, attrs={**row.attrs, "status": status}, state="archived")
+    call.memory.events.record(ACTED, being, {"act_id": row.id, **decided.attrs})
+    return {"ok": True, "action": _act_shown(decided)}
 
 
 # --- senses --------------------------------------------------------------------------------------

@@ -21,8 +21,8 @@ from commonplace.dialects.being import (
 )
 from commonplace.dialects.being.scenes import scene_of
 from commonplace.dialects.contract import Call, Schema, Scope, Tool
-from commonplace.engine.model import iso
-from commonplace.errors import InvalidInput, NotFound
+from commonplace.engine.model import Memory, iso
+from commonplace.errors import CommonplaceError, InvalidInput, NotFound
 
 _ID: Schema = {"type": "string"}
 _TEXT: Schema = {"type": "string"}
@@ -204,12 +204,46 @@ def search_nodes(
     del being
     count = max(1, min(int(limit), recalling.MOST_FOUND))
     found = recalling.found(call, query, count, mode)
-    nodes = [
-        {"id": node.id, **scene_of(node).as_dict(), "importance": node.importance,
-         "status": node.state}
-        for node in found
-    ]  # fmt: skip
+    nodes = [_node_shown(node) for node in found]
     return {"nodes": nodes, "count": len(nodes)}
+
+
+def auto_recall(call: Call, being: str, *, user_message: str) -> Any:
+    """What comes to mind by the themes that a model sees in a message."""
+    thinking = running.of(call.memory.library).thinking(call, running.CALL_SECONDS)
+    if thinking is None:
+        raise InvalidInput(
+            "This needs a language model.",
+            hint="Send X-LLM-API-Key, or keep a key; recall and memory/search-nodes need none.",
+        )
+    thinking.spent = lambda what, told: call.memory.events.record(
+        "being.llm", being, {"purpose": what, **told}
+    )
+    clusters = {each.name: each for each in recalling.held(call.memory, being)}
+    chosen = thinking.choose(user_message, list(clusters)) if clusters else []
+    if chosen is None:
+        raise CommonplaceError(
+            "The model did not answer usefully.", hint="Ask again, or use memory/search-nodes."
+        )
+    found = {
+        node.id: node
+        for name in chosen
+        for node in call.memory.clusters.members(
+            clusters[name].id, states=["active"], most=recalling.RECALLED
+        )
+    }
+    nodes = sorted(found.values(), key=lambda node: -node.importance)[: recalling.RECALLED]
+    recalling.touch(call.memory, nodes)
+    return {
+        "nodes": [_node_shown(node) for node in nodes],
+        "keywords": chosen,
+        "recall_content": recalling.in_pieces(nodes),
+    }
+
+
+def _node_shown(node: Memory) -> dict[str, Any]:
+    scene = scene_of(node).as_dict()
+    return {"id": node.id, **scene, "importance": node.importance, "status": node.state}
 
 
 def relate(
@@ -302,6 +336,7 @@ _WHOLE: Schema = {"type": "integer", "minimum": 0, "maximum": 1_000_000}
 _FLAG: Schema = {"type": "boolean"}
 
 OPERATIONS = (
+    # Over REST the contract lets a read-only token GET and nothing else: a search by POST is more.
     _plain("list_beings", "read", list_beings, tools.takes()),
     _plain("create_being", "write", create_being, tools.takes(("name",), name=_TEXT)),
     _operation("show_being", "read", show_being),
@@ -326,7 +361,7 @@ OPERATIONS = (
     _operation("get_notes", "read", get_notes),
     _operation("post_note", "write", post_note, ("content",), content=_TEXT),
     _operation("rest_context", "read", get_context),
-    _operation("memory_recall", "read", recall, **_without(tools.RECALL_MEMORY_INPUT)),
+    _operation("memory_recall", "write", recall, **_without(tools.RECALL_MEMORY_INPUT)),
     _operation(
         "memory_merge", "write", merge, ("node_ids", "summary"), **_without(tools.MERGE_INPUT)
     ),
@@ -335,15 +370,18 @@ OPERATIONS = (
     ),
     _operation("memory_conclude", "write", conclude, **_without(tools.NOTES_INPUT)),
     _operation(
-        "memory_search_history", "read", search_history, ("query",),
+        "memory_search_history", "write", search_history, ("query",),
         **_without(tools.HISTORY_INPUT),
     ),
     _operation(
-        "memory_search_nodes", "read", search_nodes, ("query",), **_without(tools.SEARCH_INPUT)
+        "memory_search_nodes", "write", search_nodes, ("query",), **_without(tools.SEARCH_INPUT)
     ),
     _operation(
         "relationships_update", "write", relate, ("entity_name", "relation_type", "action"),
         **_without(tools.RELATION_INPUT),
+    ),
+    _operation(
+        "memory_auto_recall", "write", auto_recall, ("user_message",), True, user_message=_TEXT
     ),
     _operation(
         "patrol_trigger", "write", trigger, ("messages",), True,
@@ -359,6 +397,16 @@ OPERATIONS = (
         capability_id=_TEXT, data={},
     ),
     _operation("list_capabilities", "read", bridges.listed),
+    _operation(
+        "register_capabilities", "write", bridges.register, ("capabilities",),
+        capabilities={"type": "array", "items": {"type": "object"},
+                      "maxItems": bridges.CAPABILITIES},
+        bridge_id=_TEXT, bridge_name=_TEXT,
+    ),
+    _operation("delete_capability", "delete", bridges.unregister, ("id",), id=_TEXT),
+    _operation("pending_acts", "read", bridges.pending_acts),
+    _operation("approve_act", "write", bridges.approve, ("action_id",), action_id=_TEXT),
+    _operation("reject_act", "write", bridges.reject, ("action_id",), action_id=_TEXT),
     _operation(
         "sense_history", "read", bridges.sense_history,
         limit={"type": "integer", "minimum": 1}, capability_id=_TEXT,

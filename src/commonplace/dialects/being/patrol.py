@@ -24,7 +24,7 @@ from commonplace.dialects.being.sight import NODE
 from commonplace.dialects.being.thinking import SHOWN_NODES, Consolidation, Thinking
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.history import PATROL
-from commonplace.engine.model import Cluster, Memory, Origin, iso
+from commonplace.engine.model import LIVE_STATES, Cluster, Memory, Origin, iso
 from commonplace.engine.ranking import faded_importance
 from commonplace.errors import CommonplaceError, Conflict, NotFound
 
@@ -37,6 +37,8 @@ LARGE_GROUP = 40
 GROWN = 1.5
 """How much a cluster must have grown before a model is asked again whether it falls apart."""
 SHOWN_OF_EACH = 12
+SHOWN_DATES = 20
+"""A node that took in many others has a date of each: a model needs but the last of them."""
 SMALL = 2
 ROOMY = 8
 MARKS = 500
@@ -153,7 +155,10 @@ class _Patrol:
         """Keep what was said, and tell it as scenes if there is a model for it."""
         if not messages:
             return
-        kept = history.keep(self.memory, self.being, messages, new=known)
+        with self.unit():
+            kept = history.keep(self.memory, self.being, messages, new=known)
+            if kept:
+                self.tell("listen", messages=[line.memory.id for line in kept])
         if self.thinking is None or not kept:
             return
         said = [{"role": line.speaker, "content": line.memory.text} for line in kept]
@@ -162,7 +167,9 @@ class _Patrol:
             # What a model makes of a conversation is worth no more than the least of its sources.
             trust = "external" if any(m.memory.trust == "external" for m in kept) else "inferred"
             drafts = [scenes.draft(self.being, s, kind=sight.SCENE, trust=trust) for s in told]
-            self.memory.remember_many(drafts)
+            made = self.memory.remember_many(drafts)
+            if made:
+                self.tell("extract", notes=[note.id for note in made])
 
     def gather(self) -> None:
         """❶ Scenes become nodes, each in the cluster that it is most like."""
@@ -278,17 +285,17 @@ class _Patrol:
 
     def count(self) -> None:
         """❷ One more session for every active node: told by the being's row alone."""
-        being = sight.find(self.memory, self.being)
         nodes = self.memory.census(filters=sight.own(self.being, NODE, states=sight.ALL_STATES))
         newest = int(nodes.num[-1]) if len(nodes.num) else 0
-        attrs = dict(being.attrs)
-        self.since = attrs.get("patrolled_at")
-        attrs["sessions"] = attrs.get("sessions", 0) + 1
-        marks = attrs.get("marks", [])
-        attrs["marks"] = [*marks, max([newest, *marks[-1:]])][-MARKS:]
-        attrs["patrolled_at"] = iso(datetime.now(UTC))
-        attrs["patrol_marker"] = self.report.marker_id
-        with self.unit():
+        with self.unit():  # the look as well: senses that are shown are noted in the same row
+            being = sight.find(self.memory, self.being)
+            attrs = dict(being.attrs)
+            self.since = attrs.get("patrolled_at")
+            attrs["sessions"] = attrs.get("sessions", 0) + 1
+            marks = attrs.get("marks", [])
+            attrs["marks"] = [*marks, max([newest, *marks[-1:]])][-MARKS:]
+            attrs["patrolled_at"] = iso(datetime.now(UTC))
+            attrs["patrol_marker"] = self.report.marker_id
             self.memory.revise(being.id, attrs=attrs)
             self.tell("count", session=attrs["sessions"])
 
@@ -369,7 +376,10 @@ class _Patrol:
         homes = self.memory.clusters.homes(*self.fresh, *fading)
         batch: list[tuple[str, Memory]] = []
         for cluster in dict.fromkeys(each for held in homes.values() for each in held):
-            nodes = self._shown_first(self.memory.clusters.members(cluster))[:SHOWN_OF_EACH]
+            there = self.memory.clusters.members(cluster, most=SHOWN_OF_EACH)
+            known = {node.id for node in there}
+            made = [each for each in self.fresh if cluster in homes[each] and each not in known]
+            nodes = self._shown_first([*there, *self._living(made)])[:SHOWN_OF_EACH]
             if len(nodes) < 2:
                 self._let_go(cluster, [node for node in nodes if node.state == "dying"])
                 continue
@@ -378,6 +388,14 @@ class _Patrol:
                 batch = []
             batch += [(cluster, node) for node in nodes]
         self._consolidate(batch)
+
+    def _living(self, identities: Sequence[str]) -> Iterator[Memory]:
+        """Nodes by their ids, but for those that somebody has let go of meanwhile."""
+        for identity in identities:
+            with contextlib.suppress(NotFound):
+                node = self.memory.get(identity, count=False)
+                if node.state in LIVE_STATES:
+                    yield node
 
     def _consolidate(self, batch: Sequence[tuple[str, Memory]]) -> None:
         """Ask about the nodes of a few clusters at once: each question has its price."""
@@ -402,7 +420,7 @@ class _Patrol:
         return {
             "id": node.id,
             "action": scene.action[:400],
-            "when": list(scene.dates),
+            "when": list(scene.dates[-SHOWN_DATES:]),
             "status": node.state,
             "fresh": node.id in self.fresh,
             "importance": node.importance,
@@ -609,9 +627,22 @@ class _Patrol:
         told = "\n".join(f"- {each}" for each in day.reflection)
         with self.unit():
             today = records.today()
-            records.DIARY_DAYS.put(self.memory, self.being, today, day.diary, self.trust)
+            self._tell_the_day(today, day.diary)
             records.THOUGHTS.put(self.memory, self.being, records.THINK, told, self.trust)
             self.tell("reflect", diary=today)
+
+    def _tell_the_day(self, today: str, diary: str) -> None:
+        """Over what a patrol told of the day before; what the being wrote itself stays."""
+        there = records.DIARY_DAYS.find(self.memory, self.being, today)
+        whole = diary
+        if there is not None:
+            before = str(there.attrs.get("patrol") or "")
+            if before and before in there.text:
+                whole = there.text.replace(before, diary, 1)
+            else:
+                whole = f"{there.text}\n\n{diary}"
+        extra = {"patrol": diary}
+        records.DIARY_DAYS.put(self.memory, self.being, today, whole, self.trust, extra)
 
 
 def _scene_in(note: Memory) -> Scene | None:

@@ -43,14 +43,20 @@ _shuffler = random.SystemRandom()
 def recall(call: Call, *, user_message: str) -> str:
     """What comes to mind: the nearest nodes, in pieces, in no order."""
     hits = _related(call, user_message, RECALLED)
+    if hits:
+        call.memory.reactivate(*(memory.id for memory in hits))
+    return in_pieces(hits)
+
+
+def in_pieces(memories: Sequence[Memory]) -> str:
+    """What memories say, in no order."""
     pieces = []
-    for memory in hits:
+    for memory in memories:
         scene = scene_of(memory)
         pieces += [neutral(part) for part in (scene.action, scene.feeling) if part]
     if not pieces:
         return NOTHING
     _shuffler.shuffle(pieces)
-    call.memory.reactivate(*(memory.id for memory in hits))
     return f"<memory-recall>\n{' / '.join(pieces)}\n</memory-recall>\n{REMINDER}"
 
 
@@ -87,15 +93,20 @@ def mine(memory: Commonplace, being: str) -> list[Cluster]:
     return [each for each in memory.clusters.all() if each.attrs.get("being") == being]
 
 
-def _clusters(memory: Commonplace, being: str) -> str:
+def held(memory: Commonplace, being: str) -> list[Cluster]:
+    """The being's clusters that something is in."""
     sizes = memory.clusters.sizes()
     every = mine(memory, being)
     parents = {each.parent for each in every}
-    held = [each for each in every if sizes.get(each.id) or each.id in parents]
-    if not held:
+    return [each for each in every if sizes.get(each.id) or each.id in parents]
+
+
+def _clusters(memory: Commonplace, being: str) -> str:
+    there = held(memory, being)
+    if not there:
         return NO_CLUSTERS
-    lines = [_told(each) for each in held]
-    return "\n".join([f"{len(held)} clusters:", *lines])
+    lines = [_told(each) for each in there]
+    return "\n".join([f"{len(there)} clusters:", *lines])
 
 
 def _told(cluster: Cluster) -> str:

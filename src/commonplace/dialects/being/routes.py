@@ -28,46 +28,55 @@ _SCOPES = {operation.name: operation.scope for operation in OPERATIONS}
 Handler = Callable[[Request], Awaitable[Response]]
 
 
+_ONE = "/v1/beings/{being_id}"
+TABLE: tuple[tuple[str, str, str, int], ...] = (
+    ("GET", "/v1/beings", "list_beings", 200),
+    ("POST", "/v1/beings", "create_being", 201),
+    ("GET", _ONE, "show_being", 200),
+    ("DELETE", _ONE, "delete_being", 204),
+    ("GET", f"{_ONE}/soul", "get_soul", 200),
+    ("PUT", f"{_ONE}/soul", "put_soul", 200),
+    ("GET", f"{_ONE}/preferences", "get_preferences", 200),
+    ("PUT", f"{_ONE}/preferences", "put_preference", 200),
+    ("GET", f"{_ONE}/relationships", "get_relationships", 200),
+    ("POST", f"{_ONE}/relationships/update", "relationships_update", 200),
+    ("PUT", f"{_ONE}/relationships/{{id}}", "put_relationship", 200),
+    ("GET", f"{_ONE}/rules", "get_rules", 200),
+    ("PUT", f"{_ONE}/rules", "put_rule", 200),
+    ("GET", f"{_ONE}/notes", "get_notes", 200),
+    ("POST", f"{_ONE}/notes", "post_note", 201),
+    ("GET", f"{_ONE}/context", "rest_context", 200),
+    ("POST", f"{_ONE}/memory/recall", "memory_recall", 200),
+    ("POST", f"{_ONE}/memory/merge", "memory_merge", 200),
+    ("POST", f"{_ONE}/memory/update", "memory_update", 200),
+    ("POST", f"{_ONE}/memory/conclude", "memory_conclude", 200),
+    ("POST", f"{_ONE}/memory/search-history", "memory_search_history", 200),
+    ("POST", f"{_ONE}/memory/search-nodes", "memory_search_nodes", 200),
+    ("POST", f"{_ONE}/memory/auto-recall", "memory_auto_recall", 200),
+    ("POST", f"{_ONE}/patrol/trigger", "patrol_trigger", 200),
+    ("POST", f"{_ONE}/messages", "add_messages", 201),
+    ("GET", f"{_ONE}/capabilities", "list_capabilities", 200),
+    ("POST", f"{_ONE}/capabilities/register", "register_capabilities", 201),
+    ("DELETE", f"{_ONE}/capabilities/{{id}}", "delete_capability", 204),
+    ("GET", f"{_ONE}/act/pending", "pending_acts", 200),
+    ("POST", f"{_ONE}/act/pending/approve", "approve_act", 200),
+    ("POST", f"{_ONE}/act/pending/reject", "reject_act", 200),
+    ("POST", f"{_ONE}/sense", "bridge_sense", 201),
+    ("GET", f"{_ONE}/sense/history", "sense_history", 200),
+    ("GET", "/v1/llm-key", "about_llm_key", 200),
+    ("PUT", "/v1/llm-key", "put_llm_key", 200),
+    ("DELETE", "/v1/llm-key", "delete_llm_key", 204),
+)
+"""Method and path, the operation that they do, and the status when it went well."""
+
+
 def routes(rest: Rest) -> list[BaseRoute]:
     """Every route of the dialect."""
-    one = "/v1/beings/{being_id}"
-    table: list[tuple[str, str, str, int]] = [
-        ("GET", "/v1/beings", "list_beings", 200),
-        ("POST", "/v1/beings", "create_being", 201),
-        ("GET", one, "show_being", 200),
-        ("DELETE", one, "delete_being", 204),
-        ("GET", f"{one}/soul", "get_soul", 200),
-        ("PUT", f"{one}/soul", "put_soul", 200),
-        ("GET", f"{one}/preferences", "get_preferences", 200),
-        ("PUT", f"{one}/preferences", "put_preference", 200),
-        ("GET", f"{one}/relationships", "get_relationships", 200),
-        ("POST", f"{one}/relationships/update", "relationships_update", 200),
-        ("PUT", f"{one}/relationships/{{id}}", "put_relationship", 200),
-        ("GET", f"{one}/rules", "get_rules", 200),
-        ("PUT", f"{one}/rules", "put_rule", 200),
-        ("GET", f"{one}/notes", "get_notes", 200),
-        ("POST", f"{one}/notes", "post_note", 201),
-        ("GET", f"{one}/context", "rest_context", 200),
-        ("POST", f"{one}/memory/recall", "memory_recall", 200),
-        ("POST", f"{one}/memory/merge", "memory_merge", 200),
-        ("POST", f"{one}/memory/update", "memory_update", 200),
-        ("POST", f"{one}/memory/conclude", "memory_conclude", 200),
-        ("POST", f"{one}/memory/search-history", "memory_search_history", 200),
-        ("POST", f"{one}/memory/search-nodes", "memory_search_nodes", 200),
-        ("POST", f"{one}/patrol/trigger", "patrol_trigger", 200),
-        ("POST", f"{one}/messages", "add_messages", 201),
-        ("GET", f"{one}/capabilities", "list_capabilities", 200),
-        ("POST", f"{one}/sense", "bridge_sense", 201),
-        ("GET", f"{one}/sense/history", "sense_history", 200),
-        ("GET", "/v1/llm-key", "about_llm_key", 200),
-        ("PUT", "/v1/llm-key", "put_llm_key", 200),
-        ("DELETE", "/v1/llm-key", "delete_llm_key", 204),
-    ]
     by_path: dict[str, dict[str, tuple[str, int]]] = {}
-    for method, path, operation, status in table:
+    for method, path, operation, status in TABLE:
         by_path.setdefault(path, {})[method] = (operation, status)
     return [
-        WebSocketRoute(f"{one}/bridge/ws", _bridge(rest)),
+        WebSocketRoute(f"{_ONE}/bridge/ws", _bridge(rest)),
         *(
             Route(path, _answering(rest, methods), methods=list(methods))
             for path, methods in by_path.items()
@@ -214,9 +223,12 @@ class _Conversation:
                 tuple(bridges.capability(each) for each in given),
                 self._send,
             )
+            known = {"being_id": self._being, "bridge_id": bridge.id, "bridge_name": bridge.name,
+                     "capabilities": [each.as_dict() for each in bridge.capabilities]}  # fmt: skip
+            await self._rest.perform(self._socket, "register_capabilities", known)
             self._let_go()
             bridges.connect(self._space, self._being, bridge)
-        except InvalidInput as error:
+        except CommonplaceError as error:
             await self._complain(str(error))
             return
         self._bridge = bridge

@@ -30,9 +30,12 @@ DIARY = "being.diary"
 RULE = "being.rule"
 PARTY = "being.party"
 THOUGHT = "being.thought"
+CAPABILITY = "being.capability"
+ACT = "being.act"
+"""An act that waits for its bridge, and for somebody to decide."""
 KINDS = (
     BEING, SOUL, NODE, SCENE, NOTE, PREFERENCE, KNOWLEDGE, RELATIONSHIP, RELATION, TOOL, MAP,
-    DIARY, RULE, PARTY, THOUGHT,
+    DIARY, RULE, PARTY, THOUGHT, CAPABILITY, ACT,
 )  # fmt: skip
 SHARED = (KNOWLEDGE, TOOL)
 """What all beings of an owner have in common."""

@@ -77,6 +77,12 @@ class Day(BaseModel):
     reflection: list[str] = Field(min_length=1, max_length=7)
 
 
+class Keywords(BaseModel):
+    """Names of clusters."""
+
+    keywords: list[str] = Field(max_length=50)
+
+
 Shape = TypeVar("Shape", bound=BaseModel)
 
 
@@ -137,6 +143,22 @@ class Thinking:
         if answer is None or len(answer.roots) != len(scenes):
             return None
         return answer.roots if set(answer.roots) <= set(names) else None
+
+    def choose(self, message: str, names: Sequence[str]) -> list[str] | None:
+        """The clusters that a message brings to mind; what was not shown is no answer."""
+        answer = self._ask(
+            "choose",
+            "Which of these themes of a memory does the message bring to mind, the nearest first?"
+            ' {"keywords": [at most 5 of the themes, as they stand]}.',
+            {"message": message[: SHOWN_CHARS * 10], "themes": [name[:100] for name in names]},
+            Keywords,
+        )
+        if answer is None:
+            return None
+        whole = {name[:100]: name for name in names}
+        if not set(answer.keywords) <= whole.keys():
+            return None
+        return list(dict.fromkeys(whole[each] for each in answer.keywords))[:5]
 
     def consolidate(self, nodes: Sequence[Mapping[str, Any]]) -> Consolidation | None:
         """What of a cluster can be merged or let go."""

@@ -32,7 +32,9 @@ def _texts(words: str) -> dict[str, Any]:
 
 def takes(required: tuple[str, ...] = (), /, **properties: Schema) -> Schema:
     """The schema of arguments."""
-    taken: dict[str, Any] = {"type": "object", "properties": properties}
+    taken: dict[str, Any] = {
+        "type": "object", "properties": properties, "additionalProperties": False,
+    }  # fmt: skip
     return {**taken, "required": list(required)} if required else taken
 
 

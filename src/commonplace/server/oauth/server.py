@@ -103,7 +103,8 @@ class OAuth:
     """One authorization server for all dialects: the resource asked for decides the rest.
 
     `issuer` is the address that clients know this server by, without a path: https, or http on
-    this machine. `resources` are the paths that a token can be for.
+    this machine. `resources` are the paths that a token can be for; `has_being` says whether a
+    space has a being of that id.
     """
 
     def __init__(
@@ -116,7 +117,9 @@ class OAuth:
         issuer: str,
         resources: Mapping[str, Resource] = RESOURCES,
         fetcher: Fetcher | None = None,
+        has_being: Callable[[str, str], bool] | None = None,
     ) -> None:
+        self._has_being = has_being
         self.issuer = _checked_issuer(issuer)
         self._store = store
         self.resources = Resources(issuer, resources)
@@ -324,6 +327,10 @@ class OAuth:
             being = ""
         elif not is_being(being):
             raise invalid_request("Say which being: its id, as your list of beings shows it.")
+        elif self._has_being and not await self.in_thread(self._has_being, space, being):
+            raise invalid_request(
+                "There is no such being in that space. Give its id, as your list shows it."
+            )
         consent = Allowed(
             client=request.asked.client,
             user=account.name,
