@@ -178,7 +178,8 @@ def test_search_by_word_by_substring_with_filters_and_reasons(do: Callable[..., 
     assert "1 more" in do("search", "tomat", "--text", "-n", "1").err
     nothing = do("search", "walrus")
     assert (nothing.code, nothing.out, nothing.err) == (1, "", "nothing found\n")
-    assert do("search", "x", "--text", "--as-of", "2026-01-01").code == 2
+    assert do("search", "fc-114", "--text", "--as-of", "2020-01-01").code == 1
+    assert do("search", "fc-114", "--text", "--as-of", "2099-01-01").code == 0
 
 
 def test_meaning_is_searched_with_the_built_in_model(do: Callable[..., Ended]) -> None:

@@ -266,15 +266,21 @@ class Commonplace:
         limit: int = 50,
         offset: int = 0,
         filters: Filters | None = None,
+        as_of: datetime | str | None = None,
         **conditions: Any,
     ) -> tuple[list[Memory], int]:
         """Memories by `order` (newest, oldest, importance, credit, updated), and their count."""
         checks.limit(limit)
         checks.whole(offset, "offset")
+        chosen = filters_of(filters, conditions)
         with self.lease() as space:
-            return memories.browse(
-                space, filters_of(filters, conditions), order=order, limit=limit, offset=offset
-            )
+            if as_of is not None:
+                from commonplace.engine import past
+
+                return past.browse(
+                    space, chosen, order=order, limit=limit, offset=offset, as_of=moment_of(as_of)
+                )
+            return memories.browse(space, chosen, order=order, limit=limit, offset=offset)
 
     def find_text(
         self,
@@ -282,13 +288,18 @@ class Commonplace:
         *,
         limit: int = 50,
         filters: Filters | None = None,
+        as_of: datetime | str | None = None,
         **conditions: Any,
     ) -> tuple[list[Memory], int]:
         """Memories that contain a text as it stands, whatever its case, and their count."""
+        checks.limit(limit)
+        chosen = filters_of(filters, conditions)
         with self.lease() as space:
-            return memories.find_text(
-                space, needle, filters_of(filters, conditions), limit=checks.limit(limit)
-            )
+            if as_of is not None:
+                from commonplace.engine import past
+
+                return past.find_text(space, needle, chosen, limit=limit, as_of=moment_of(as_of))
+            return memories.find_text(space, needle, chosen, limit=limit)
 
     def locate(
         self,
@@ -297,6 +308,7 @@ class Commonplace:
         *,
         limit: int = 50,
         filters: Filters | None = None,
+        as_of: datetime | str | None = None,
         **conditions: Any,
     ) -> tuple[list[tuple[Memory, tuple[Place, ...]]], int]:
         """Memories that hold every needle in title, tags or text, best score first; their count.
@@ -307,20 +319,26 @@ class Commonplace:
 
         if not callable(score):
             raise InvalidInput("score must be a function.", field="score")
+        wanted, chosen = checks.texts(needles, "needles"), filters_of(filters, conditions)
+        checks.limit(limit)
         with self.lease() as space:
             return locating.locate(
-                space,
-                checks.texts(needles, "needles"),
-                filters_of(filters, conditions),
-                score,
-                limit=checks.limit(limit),
+                space, wanted, chosen, score, limit=limit, as_of=moment_or_none(as_of)
             )
 
     def tally(
-        self, *names: str, kinds: Sequence[str], states: Sequence[str] = LIVE_STATES
+        self,
+        *names: str,
+        kinds: Sequence[str],
+        states: Sequence[str] = LIVE_STATES,
+        as_of: datetime | str | None = None,
     ) -> dict[tuple[str, ...], int]:
         """How many memories of these kinds, live unless told, have the same texts in some attrs."""
         with self.lease() as space:
+            if as_of is not None:
+                from commonplace.engine import past
+
+                return past.tally(space, names, kinds, states, as_of=moment_of(as_of))
             return memories.tally(space, names, kinds, states)
 
     def similarity(self, text: str, *others: str) -> list[float]:
@@ -336,6 +354,7 @@ class Commonplace:
         limit: int = 3,
         least: float = 0.7,
         filters: Filters | None = None,
+        as_of: datetime | str | None = None,
         **conditions: Any,
     ) -> list[tuple[str, str, float]]:
         """(memory, one of those most like it, calibrated likeness), each pair once."""
@@ -345,19 +364,35 @@ class Commonplace:
             return likeness.alike(
                 space, identities, filters_of(filters, conditions),
                 limit=checks.limit(limit), least=checks.share(least, "least"),
+                as_of=moment_or_none(as_of),
             )  # fmt: skip
 
-    def census(self, *, filters: Filters | None = None, **conditions: Any) -> Census:
+    def census(
+        self,
+        *,
+        filters: Filters | None = None,
+        as_of: datetime | str | None = None,
+        **conditions: Any,
+    ) -> Census:
         """The standing of every memory that passes the filters, without reading its text."""
         from commonplace.engine import census
 
         with self.lease() as space:
-            return census.census(space, filters_of(filters, conditions))
+            return census.census(
+                space, filters_of(filters, conditions), as_of=moment_or_none(as_of)
+            )
 
-    def numbered(self, numbers: Collection[int]) -> list[Memory]:
+    def numbered(
+        self, numbers: Collection[int], *, as_of: datetime | str | None = None
+    ) -> list[Memory]:
         """Memories by the numbers that a census names, in their order."""
+        wanted = checks.wholes(numbers, "numbers")
         with self.lease() as space:
-            return memories.numbered(space, checks.wholes(numbers, "numbers"))
+            if as_of is not None:
+                from commonplace.engine import past
+
+                return past.numbered(space, wanted, as_of=moment_of(as_of))
+            return memories.numbered(space, wanted)
 
     def usages(self, numbers: Collection[int]) -> dict[int, Usage]:
         """How often memories were read, and when last, by their numbers."""
@@ -378,17 +413,20 @@ class Commonplace:
             memories.reactivate(space, identities, checks.limit(times, "times"))
 
     def likeness(
-        self, numbers: Sequence[int], clusters: Sequence[str] | None = None
+        self,
+        numbers: Sequence[int],
+        clusters: Sequence[str] | None = None,
+        *,
+        as_of: datetime | str | None = None,
     ) -> NDArray[np.float32]:
         """Calibrated likeness of memories to each other, or to clusters, as a matrix."""
         from commonplace.engine import census
 
+        wanted, then = checks.wholes(numbers, "numbers"), moment_or_none(as_of)
         with self.lease() as space:
             if clusters is None:
-                return census.among(space, checks.wholes(numbers, "numbers"))
-            return census.to_clusters(
-                space, checks.wholes(numbers, "numbers"), checks.texts(clusters, "clusters")
-            )
+                return census.among(space, wanted, as_of=then)
+            return census.to_clusters(space, wanted, checks.texts(clusters, "clusters"), as_of=then)
 
     def settle(
         self,
@@ -414,10 +452,16 @@ class Commonplace:
         with self.lease() as space:
             return upkeep.waiting(space, identities)
 
-    def tags(self) -> list[tuple[str, int, datetime]]:
+    def tags(self, *, as_of: datetime | str | None = None) -> list[tuple[str, int, datetime]]:
         """(tag, how many live memories have it, since when), the most used first."""
         with self.lease() as space:
-            return [(tag, count, moment(at)) for tag, count, at in memories.tags(space)]
+            if as_of is not None:
+                from commonplace.engine import past
+
+                found = past.tags(space, as_of=moment_of(as_of))
+            else:
+                found = memories.tags(space)
+            return [(tag, count, moment(at)) for tag, count, at in found]
 
     def undo(self, operation: str | None = None, *, origin: Origin | None = None) -> Operation:
         """Put back what an operation changed: the newest by default, or the one named."""

@@ -86,10 +86,10 @@ class Links(Part):
                 weight=weight, reason=reason, attrs=attrs,
             )  # fmt: skip
 
-    def get(self, identity: str) -> Link:
-        """One link by its id."""
+    def get(self, identity: str, *, as_of: datetime | str | None = None) -> Link:
+        """One link by its id; or as it was at a moment."""
         with self._lease() as space:
-            return graph.get_link(space, identity)
+            return graph.get_link(space, identity, as_of=moment_or_none(as_of))
 
     def revise(self, identity: str, *, origin: Origin | None = None, **changes: Any) -> Link:
         """Change a link's weight, reason or attrs."""
@@ -250,15 +250,23 @@ class Facts(Part):
                 limit=checks.limit(limit),
             )  # fmt: skip
 
-    def totals(self) -> facts.Totals:
-        """How many facts there are, about how many things."""
+    def totals(self, *, as_of: datetime | str | None = None) -> facts.Totals:
+        """How many facts there are, about how many things; or were known at a moment."""
         with self._lease() as space:
-            return facts.totals(space)
+            return facts.totals(space, as_of=moment_or_none(as_of))
 
-    def timeline(self, entity: str | None = None, *, limit: int = 100) -> list[Fact]:
-        """Facts by when they began."""
+    def timeline(
+        self,
+        entity: str | None = None,
+        *,
+        limit: int = 100,
+        as_of: datetime | str | None = None,
+    ) -> list[Fact]:
+        """Facts by when they began; as they are known, or as they were at a moment."""
         with self._lease() as space:
-            return facts.timeline(space, entity, limit=checks.limit(limit))
+            return facts.timeline(
+                space, entity, limit=checks.limit(limit), as_of=moment_or_none(as_of)
+            )
 
 
 class Clusters(Part):
@@ -284,10 +292,10 @@ class Clusters(Part):
                 attrs=attrs,
             )
 
-    def get(self, identity: str) -> Cluster:
-        """One cluster."""
+    def get(self, identity: str, *, as_of: datetime | str | None = None) -> Cluster:
+        """One cluster; or as it was at a moment."""
         with self._lease() as space:
-            return clusters.get(space, identity)
+            return clusters.get(space, identity, as_of=moment_or_none(as_of))
 
     def all(self, *, as_of: datetime | str | None = None) -> list[Cluster]:
         """All clusters, oldest first."""
@@ -331,15 +339,17 @@ class Clusters(Part):
         with self._lease() as space:
             return clusters.members(space, identity, as_of=moment_or_none(as_of), states=chosen)
 
-    def sizes(self) -> dict[str, dict[str, int]]:
+    def sizes(self, *, as_of: datetime | str | None = None) -> dict[str, dict[str, int]]:
         """How many memories of each state each cluster has; none for one that is empty."""
         with self._lease() as space:
-            return clusters.sizes(space)
+            return clusters.sizes(space, as_of=moment_or_none(as_of))
 
-    def homes(self, *identities: str) -> dict[str, list[str]]:
+    def homes(self, *identities: str, as_of: datetime | str | None = None) -> dict[str, list[str]]:
         """The ids of the clusters that each memory is in, by the memory's id."""
         with self._lease() as space:
-            return clusters.homes(space, checks.texts(identities, "identities"))
+            return clusters.homes(
+                space, checks.texts(identities, "identities"), as_of=moment_or_none(as_of)
+            )
 
     def move(self, source: str, target: str, *members: str, origin: Origin | None = None) -> int:
         """Take memories from one cluster into another; all of them if none is named."""
@@ -349,10 +359,10 @@ class Clusters(Part):
                 checks.texts(members, "members"), by(origin, self._whole.origin),
             )  # fmt: skip
 
-    def of(self, memory: str) -> list[Cluster]:
-        """The clusters a memory is in."""
+    def of(self, memory: str, *, as_of: datetime | str | None = None) -> list[Cluster]:
+        """The clusters a memory is in, or was at a moment."""
         with self._lease() as space:
-            return clusters.of_memory(space, memory)
+            return clusters.of_memory(space, memory, as_of=moment_or_none(as_of))
 
 
 class Artifacts(Part):
@@ -478,10 +488,19 @@ class Conversations(Part):
                 as_of=moment_or_none(as_of),
             )  # fmt: skip
 
-    def find(self, conversation: str, needle: str, *, limit: int = 50) -> list[Message]:
+    def find(
+        self,
+        conversation: str,
+        needle: str,
+        *,
+        limit: int = 50,
+        as_of: datetime | str | None = None,
+    ) -> list[Message]:
         """Lines of a conversation that contain a text as it stands, newest first."""
         with self._lease() as space:
-            return conversations.find(space, conversation, needle, limit=checks.limit(limit))
+            return conversations.find(
+                space, conversation, needle, limit=checks.limit(limit), as_of=moment_or_none(as_of)
+            )
 
     def of(self, identity: str, *, as_of: datetime | str | None = None) -> Message:
         """The line that a memory is."""
@@ -531,12 +550,13 @@ class Events(Part):
         limit: int = 100,
         after: int = 0,
         newest: bool = False,
+        as_of: datetime | str | None = None,
     ) -> list[Event]:
-        """Events in their order, after a given one; or the newest first."""
+        """Events in their order, after a given one; or the newest first; or those until then."""
         with self._lease() as space:
             return events.listing(
                 space, kind=kind, subject=subject, limit=checks.limit(limit), after=after,
-                newest=checks.flag(newest, "newest"),
+                newest=checks.flag(newest, "newest"), as_of=moment_or_none(as_of),
             )  # fmt: skip
 
 
