@@ -38,7 +38,8 @@ SOURCE = Path(commonplace.__file__).parent
 OPENERS = {
     "storage/sqlite.py": "the gate itself",
     "engine/backup.py": "copies that are made and checked aside, and swapped while nobody writes",
-    "engine/doctor.py": "an empty database in memory, to compare the tables with",
+    "engine/examining.py": "an empty database in memory, to compare the tables with",
+    "engine/salvaging.py": "a damaged file, to read what can still be read of it",
     "storage/foreign.py": "a temporary copy of another program's database, to read it",
 }
 

@@ -236,7 +236,7 @@ def doctor(
 
     Exit code 6 means that something is wrong.
     """
-    from commonplace.engine import doctor
+    from commonplace.engine import doctor, salvaging
 
     healthy = True
     with options.library(_existing(data), embedding) as library:
@@ -250,7 +250,7 @@ def doctor(
             saved = None
             if salvage is not None:
                 with progress(f"Salvaging {name}") as show:
-                    saved = doctor.salvage(library, name, salvage / "spaces", progress=show)
+                    saved = salvaging.salvage(library, name, salvage / "spaces", progress=show)
             with progress(f"Examining {name}") as show:
                 diagnosis = doctor.examine(library, name, progress=show)
             healthy = healthy and diagnosis.healthy
