@@ -377,6 +377,28 @@ def test_backup_restore_and_doctor(do: Callable[..., Ended], tmp_path: Path) -> 
     assert "default: healthy" in do("doctor", "--repair", "--space", "default").out
 
 
+def test_tokens_are_backed_up_restored_and_examined_too(
+    do: Callable[..., Ended], tmp_path: Path
+) -> None:
+    do("remember", "one")
+    token = do("token", "create", "--dialect", "commonplace", "--json").json["id"]
+    target = str(tmp_path / "backup")
+    assert "default, system.db" in do("backup", target).out
+    assert "default, system.db" in do("restore", target, "--check").out
+    do("token", "revoke", token)
+    assert do("restore", target, "--system").code == 4
+    restored = do("restore", target, "--system", "--overwrite", "--json").json
+    assert (restored["spaces"], restored["files"]) == ({}, ["system.db"])
+    assert list(restored["replaced"]) == ["system.db"]
+    assert do("token", "list", "--json").lines[0]["id"] == token
+    told = do("doctor", "--json").lines
+    assert [each.get("file") or each["space"] for each in told] == ["default", "system.db"]
+    assert all(each["healthy"] for each in told)
+    assert "system.db: healthy" in do("doctor").out
+    do("backup", str(tmp_path / "some"), "--space", "default")
+    assert do("restore", str(tmp_path / "some"), "--system").code == 3
+
+
 def test_a_damaged_row_is_told_by_the_doctor_and_the_exit_code(
     do: Callable[..., Ended], data: Path
 ) -> None:

@@ -21,6 +21,10 @@ RESTORE = (
     "Restore it from a backup with 'commonplace restore', or save the sound rows with"
     " 'commonplace doctor --salvage DIR'."
 )
+RESTORE_SYSTEM = (
+    "Stop what uses it, and restore it from a backup with"
+    " 'commonplace restore BACKUP --system --overwrite'."
+)
 
 
 @dataclass(slots=True)

@@ -12,9 +12,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from commonplace.engine.backup import Progress
+from commonplace.engine import beside
+from commonplace.engine.backup import RESTORING, Progress
 from commonplace.engine.comparing import DERIVED
-from commonplace.engine.diagnosis import RESTORE, Diagnosis
+from commonplace.engine.diagnosis import RESTORE, RESTORE_SYSTEM, Diagnosis
+from commonplace.engine.examining import examine_beside as examine_one_beside
 from commonplace.engine.examining import examine_file
 from commonplace.engine.library import Library
 from commonplace.engine.rebuilding import mend
@@ -74,6 +76,30 @@ def _opened(library: Library, space: str, diagnosis: Diagnosis) -> Iterator[Stor
         yield store
     finally:
         store.close()
+
+
+def examine_beside(library: Library) -> list[Diagnosis]:
+    """The same for the files that belong to no space, as far as there are any."""
+    found = []
+    for name in beside.present(library.path):
+        diagnosis = Diagnosis(name)
+        found.append(diagnosis)
+        if not (library.path / name).stat().st_size:
+            diagnosis.add("file", "It is empty.", RESTORE_SYSTEM)
+            continue
+        try:
+            with beside.reading(library.path, name) as connection:
+                examine_one_beside(connection, name, diagnosis)
+        except CommonplaceError as error:
+            diagnosis.add("file", f"It cannot be opened: {error.message}", RESTORE_SYSTEM)
+        diagnosis.finish()
+    if (library.path / RESTORING).exists():
+        half = Diagnosis(RESTORING)
+        what = "A restore was interrupted: some files are the backup's, and some the former ones."
+        hint = "Run it again with --overwrite; the former files are kept as *.before-restore-*."
+        half.add("restore", what, hint)
+        found.append(half)
+    return found
 
 
 def repair(library: Library, space: str, *, progress: Progress | None = None) -> Repair:

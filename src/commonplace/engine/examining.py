@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import zlib
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import apsw
 
 from commonplace.embedding.provider import Embedder
+from commonplace.engine import beside
 from commonplace.engine.backup import KEPT, Progress, named, read_rows
 from commonplace.engine.comparing import (
     BATCH,
@@ -21,10 +22,11 @@ from commonplace.engine.comparing import (
     is_readable,
     vector_sizes,
 )
-from commonplace.engine.diagnosis import NAMED, REPAIR, RESTORE, Diagnosis, noting
+from commonplace.engine.diagnosis import NAMED, REPAIR, RESTORE, RESTORE_SYSTEM, Diagnosis, noting
 from commonplace.errors import StorageCorrupt
 from commonplace.storage import schema
 from commonplace.storage.sqlite import read_head
+from commonplace.storage.system import SYSTEM_MIGRATIONS
 from commonplace.storage.tables import VERSIONED
 
 
@@ -81,15 +83,24 @@ def _check_file(connection: apsw.Connection, diagnosis: Diagnosis) -> None:
             diagnosis.add("file", f"SQLite: {fault}.", REPAIR)
 
 
-def empty_reference() -> apsw.Connection:
+def empty_reference(steps: Sequence[str] | None = None) -> apsw.Connection:
     """An empty database with the tables as this release makes them."""
     reference = apsw.Connection(":memory:")
-    schema.migrate(reference)
+    schema.migrate(reference) if steps is None else schema.migrate(reference, steps)
     return reference
 
 
 def _check_schema(connection: apsw.Connection, diagnosis: Diagnosis) -> None:
     reference = empty_reference()
+    _compare_definitions(connection, reference, diagnosis, RESTORE)
+    settings = "SELECT k, v FROM grams_config ORDER BY k"
+    if connection.execute(settings).fetchall() != reference.execute(settings).fetchall():
+        diagnosis.add("grams", "The settings of grams are not those that were made.", REPAIR)
+
+
+def _compare_definitions(
+    connection: apsw.Connection, reference: apsw.Connection, diagnosis: Diagnosis, hint: str
+) -> None:
     statement = "SELECT type || ' ' || name, tbl_name, sql FROM sqlite_schema"
     expected, found = (
         {row[0]: row[1:] for row in each.execute(statement)} for each in (reference, connection)
@@ -97,10 +108,20 @@ def _check_schema(connection: apsw.Connection, diagnosis: Diagnosis) -> None:
     for name in sorted(expected.keys() | found.keys()):
         if expected.get(name) != found.get(name):
             how = "missing" if name not in found else "unknown" if name not in expected else "other"
-            diagnosis.add("schema", f"The definition of {name} is {how}.", RESTORE)
-    settings = "SELECT k, v FROM grams_config ORDER BY k"
-    if connection.execute(settings).fetchall() != reference.execute(settings).fetchall():
-        diagnosis.add("grams", "The settings of grams are not those that were made.", REPAIR)
+            diagnosis.add("schema", f"The definition of {name} is {how}.", hint)
+
+
+def examine_beside(connection: apsw.Connection, name: str, diagnosis: Diagnosis) -> None:
+    """The checks of a file that belongs to no space."""
+    with noting(diagnosis, "file", RESTORE_SYSTEM):
+        for what in beside.faults(connection, name):
+            check = "file" if what.startswith("SQLite") else "audit"
+            diagnosis.add(check, f"{what}.", RESTORE_SYSTEM)
+    with noting(diagnosis, "schema", RESTORE_SYSTEM):
+        if name == beside.SYSTEM:
+            reference = empty_reference(SYSTEM_MIGRATIONS)
+            _compare_definitions(connection, reference, diagnosis, RESTORE_SYSTEM)
+        diagnosis.counts.update(beside.summary(connection, name)["rows"])
 
 
 def _count(connection: apsw.Connection, diagnosis: Diagnosis) -> int:
