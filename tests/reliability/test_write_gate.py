@@ -40,6 +40,7 @@ OPENERS = {
     "engine/backup.py": "copies that are made and checked aside, and swapped while nobody writes",
     "engine/examining.py": "an empty database in memory, to compare the tables with",
     "engine/salvaging.py": "a damaged file, to read what can still be read of it",
+    "storage/readonly.py": "a file that cannot be written, or a copy of it, to read it",
     "storage/foreign.py": "a temporary copy of another program's database, to read it",
 }
 

@@ -31,6 +31,9 @@ from commonplace.errors import (
 from commonplace.storage.sqlite import Store
 from commonplace.storage.tables import VERSIONED
 
+READ_ONLY = "It can only be read."
+READ_ONLY_HINT = "To store anything, mount the disk for writing, or look at the rights."
+
 
 @dataclass(frozen=True, slots=True)
 class Repair:
@@ -55,6 +58,8 @@ def examine(library: Library, space: str, *, progress: Progress | None = None) -
     with _opened(library, space, diagnosis) as store:
         if store is None:
             return diagnosis
+        if store.read_only:
+            diagnosis.add("file", READ_ONLY, READ_ONLY_HINT, "note")
         with store.read() as connection:
             examine_file(connection, space, library.embedder, diagnosis, progress)
     return diagnosis.finish()
