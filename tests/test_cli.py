@@ -178,7 +178,8 @@ def test_search_by_word_by_substring_with_filters_and_reasons(do: Callable[..., 
     assert "1 more" in do("search", "tomat", "--text", "-n", "1").err
     nothing = do("search", "walrus")
     assert (nothing.code, nothing.out, nothing.err) == (1, "", "nothing found\n")
-    assert do("search", "x", "--text", "--as-of", "2026-01-01").code == 2
+    assert do("search", "fc-114", "--text", "--as-of", "2020-01-01").code == 1
+    assert do("search", "fc-114", "--text", "--as-of", "2099-01-01").code == 0
 
 
 def test_meaning_is_searched_with_the_built_in_model(do: Callable[..., Ended]) -> None:
@@ -374,6 +375,28 @@ def test_backup_restore_and_doctor(do: Callable[..., Ended], tmp_path: Path) -> 
     checked = do("doctor", "--json")
     assert (checked.code, [each["healthy"] for each in checked.lines]) == (0, [True, True])
     assert "default: healthy" in do("doctor", "--repair", "--space", "default").out
+
+
+def test_tokens_are_backed_up_restored_and_examined_too(
+    do: Callable[..., Ended], tmp_path: Path
+) -> None:
+    do("remember", "one")
+    token = do("token", "create", "--dialect", "commonplace", "--json").json["id"]
+    target = str(tmp_path / "backup")
+    assert "default, system.db" in do("backup", target).out
+    assert "default, system.db" in do("restore", target, "--check").out
+    do("token", "revoke", token)
+    assert do("restore", target, "--system").code == 4
+    restored = do("restore", target, "--system", "--overwrite", "--json").json
+    assert (restored["spaces"], restored["files"]) == ({}, ["system.db"])
+    assert list(restored["replaced"]) == ["system.db"]
+    assert do("token", "list", "--json").lines[0]["id"] == token
+    told = do("doctor", "--json").lines
+    assert [each.get("file") or each["space"] for each in told] == ["default", "system.db"]
+    assert all(each["healthy"] for each in told)
+    assert "system.db: healthy" in do("doctor").out
+    do("backup", str(tmp_path / "some"), "--space", "default")
+    assert do("restore", str(tmp_path / "some"), "--system").code == 3
 
 
 def test_a_damaged_row_is_told_by_the_doctor_and_the_exit_code(

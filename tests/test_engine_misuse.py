@@ -21,8 +21,9 @@ import numpy.typing
 import pytest
 
 from commonplace import Commonplace, Draft, Filters, Library, Line, Origin, Weighting
-from commonplace.engine import census, filters, locating, recall, scoring, transfer
+from commonplace.engine import census, filters, locating, parts, recall, scoring, transfer
 from commonplace.engine import commonplace as facade
+from commonplace.engine.arguments import drafts_of
 from commonplace.errors import CommonplaceError
 
 WRONG: dict[str, Any] = {
@@ -85,6 +86,7 @@ NAMES = {
     **vars(numpy.typing),
     "np": numpy,
     **vars(facade),
+    **vars(parts),
 }
 
 
@@ -125,7 +127,7 @@ def good(call: str, world: dict[str, str]) -> dict[str, Any]:
 
 def calls() -> Iterator[tuple[str, inspect.Signature, dict[str, Any]]]:
     """(name, signature, type hints) of every public method of a memory and of its parts."""
-    owners = {"": Commonplace} | {part: getattr(facade, part.capitalize()) for part in PARTS}
+    owners = {"": Commonplace} | {part: getattr(parts, part.capitalize()) for part in PARTS}
     for part, owner in owners.items():
         for method, function in inspect.getmembers(owner, inspect.isfunction):
             if not method.startswith("_"):
@@ -378,7 +380,7 @@ def test_a_library_refuses_what_is_no_name(tmp_path: Path) -> None:
 )
 def test_drafts_are_made_of_mappings(memory: Commonplace, items: Any) -> None:
     with pytest.raises(CommonplaceError):
-        memory.remember_many(facade.drafts_of(items))
+        memory.remember_many(drafts_of(items))
     assert memory.history.operations() == []
 
 

@@ -54,6 +54,12 @@ class StorageUnavailable(CommonplaceError):
     code = "STORAGE_UNAVAILABLE"
 
 
+class StorageReadOnly(StorageUnavailable):
+    """The data can only be read; nothing was stored, and reading goes on."""
+
+    code = "STORAGE_READ_ONLY"
+
+
 class StorageCorrupt(CommonplaceError):
     """What is on disk is not what was stored; it is not returned."""
 

@@ -14,7 +14,8 @@ import apsw
 import pytest
 
 from commonplace import Commonplace
-from commonplace.engine import doctor
+from commonplace.engine import doctor, salvaging
+from commonplace.engine.comparing import DERIVED
 from commonplace.engine.graph import Neighbour, Walk
 from commonplace.engine.library import Library
 from commonplace.engine.recall import Hit, SessionHit
@@ -236,7 +237,7 @@ def test_salvage_saves_all_but_the_damaged_rows(whole: Whole, quick_disk: Path) 
     at = _places_of(whole, b"certificate had expired", 1)[0]
     library = _flipped(whole, quick_disk / "salvage", at, 0)
     before = doctor.examine(library, "default")
-    saved = doctor.salvage(library, "default", quick_disk / "saved")
+    saved = salvaging.salvage(library, "default", quick_disk / "saved")
     library.close()
     assert 0 < len(saved.lost) <= 2
     total = sum(before.counts[table] for table in saved.saved)
@@ -244,5 +245,5 @@ def test_salvage_saves_all_but_the_damaged_rows(whole: Whole, quick_disk: Path) 
     (quick_disk / "new" / "spaces").mkdir(parents=True)
     shutil.copy(saved.path, quick_disk / "new" / "spaces" / "default.db")
     with Commonplace(quick_disk / "new", embedding=WordVectors()) as memory:
-        assert not doctor.examine(memory.library, "default").ill("file", "grams", *doctor.DERIVED)
+        assert not doctor.examine(memory.library, "default").ill("file", "grams", *DERIVED)
         assert memory.recall("Ann prefers tea")

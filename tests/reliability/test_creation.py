@@ -15,7 +15,7 @@ import pytest
 
 from commonplace import Commonplace
 from commonplace.cli.app import run
-from commonplace.engine import backup, doctor
+from commonplace.engine import backup, doctor, salvaging
 from commonplace.errors import StorageCorrupt, StorageUnavailable
 from commonplace.storage import schema, sqlite
 from commonplace.storage.system import open_system, system_file
@@ -85,7 +85,7 @@ def test_the_log_of_an_emptied_file_is_not_touched(tmp_path: Path) -> None:
             memory.browse()
         doctor.examine(memory.library, "default")
         with pytest.raises(StorageCorrupt):
-            doctor.salvage(memory.library, "default", tmp_path / "saved")
+            salvaging.salvage(memory.library, "default", tmp_path / "saved")
     assert log.read_bytes() == b"what may be all that is left"
 
 

@@ -16,7 +16,9 @@ import pytest
 
 from commonplace import Commonplace
 from commonplace.cli.app import run
-from commonplace.engine import backup, doctor, memories
+from commonplace.engine import backup, doctor, memories, rebuilding, salvaging
+from commonplace.engine.comparing import DERIVED
+from commonplace.engine.diagnosis import Diagnosis
 from commonplace.engine.model import Origin
 from commonplace.errors import NotFound, StorageCorrupt
 from conftest import WordVectors
@@ -244,7 +246,7 @@ def test_the_same_fault_of_many_rows_is_one_finding(
 
 
 def test_different_faults_are_listed_up_to_a_hundred() -> None:
-    diagnosis = doctor.Diagnosis("default")
+    diagnosis = Diagnosis("default")
     for i in range(130):
         diagnosis.add("file", f"SQLite: fault {i}.")
     diagnosis.add("links", "Row {row} is odd.", row="links num 1")
@@ -277,7 +279,7 @@ def test_a_space_that_is_not_there_is_not_made(full: Commonplace) -> None:
         with pytest.raises(NotFound):
             ask(full.library, "nobody")
     with pytest.raises(NotFound):
-        doctor.salvage(full.library, "nobody", full.library.path / "saved")
+        salvaging.salvage(full.library, "nobody", full.library.path / "saved")
     assert full.library.spaces() == ["default"]
 
 
@@ -347,7 +349,7 @@ def test_a_repair_killed_at_any_moment_leaves_the_old_or_the_new(
         finished += child.stdout.read() == "True\n"
         child.stdout.close()
         diagnosis = doctor.examine(full.library, "default")
-        assert diagnosis.healthy or all(diagnosis.ill(table) for table in doctor.DERIVED)
+        assert diagnosis.healthy or all(diagnosis.ill(table) for table in DERIVED)
         killed += not diagnosis.healthy
         assert {name: diagnosis.counts[name] for name in rows} == rows
     publish(f"10 repairs killed: {killed} left the old, {10 - killed} the new")
@@ -365,8 +367,8 @@ def test_repair_in_halves_would_be_seen(full: Commonplace, monkeypatch: pytest.M
         return {"lexemes": set()}
 
     _damage(full, "DELETE FROM lexemes")
-    monkeypatch.setattr(doctor, "_rebuild", careless)
-    monkeypatch.setattr(doctor, "_write_anew", lambda *_: None)
+    monkeypatch.setattr(rebuilding, "_rebuild", careless)
+    monkeypatch.setattr(doctor, "write_anew", lambda *_: None)
     repaired = doctor.repair(full.library, "default")
     assert not repaired.after.healthy
     assert _census(full) == before

@@ -21,9 +21,10 @@ import pytest
 
 import commonplace
 from commonplace import Commonplace
-from commonplace.engine import commonplace as library
+from commonplace.engine.arguments import drafts_of
 from commonplace.engine.conversations import Line
 from commonplace.engine.files import File
+from commonplace.engine.parts import Part
 from commonplace.errors import CommonplaceError, Conflict, StorageFull, StorageUnavailable
 from commonplace.storage import sqlite
 from commonplace.storage.sqlite import Store, Writer
@@ -37,7 +38,9 @@ SOURCE = Path(commonplace.__file__).parent
 OPENERS = {
     "storage/sqlite.py": "the gate itself",
     "engine/backup.py": "copies that are made and checked aside, and swapped while nobody writes",
-    "engine/doctor.py": "an empty database in memory, to compare the tables with",
+    "engine/examining.py": "an empty database in memory, to compare the tables with",
+    "engine/salvaging.py": "a damaged file, to read what can still be read of it",
+    "storage/readonly.py": "a file that cannot be written, or a copy of it, to read it",
     "storage/foreign.py": "a temporary copy of another program's database, to read it",
 }
 
@@ -111,7 +114,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
 def use_everything(place: Commonplace) -> None:
     """Each thing the library can do, once."""
     first = place.remember("The harbour closes at nine.", tags=["harbour"], ref="one")
-    drafts = library.drafts_of([{"text": "The lantern is lit at six."}, {"text": "Third."}])
+    drafts = drafts_of([{"text": "The lantern is lit at six."}, {"text": "Third."}])
     second, third = place.remember_many(drafts)
     place.get(first.id)
     place.get(first.id, as_of="2099-01-01T00:00:00Z")
@@ -218,7 +221,7 @@ def use_everything(place: Commonplace) -> None:
 
 def public_methods(place: Commonplace) -> set[str]:
     """What a caller can call, by dotted name."""
-    parts = {name: part for name, part in vars(place).items() if isinstance(part, library._Part)}
+    parts = {name: part for name, part in vars(place).items() if isinstance(part, Part)}
     return {
         f"{prefix}{name}"
         for prefix, owner in [("", type(place)), *((f"{n}.", type(p)) for n, p in parts.items())]

@@ -104,22 +104,20 @@ def search(
       commonplace search "RFC-1149" --text
       commonplace search invoices --since 2026-01-01 --as-of "2026-03-01 12:00"
     """
-    if text and as_of is not None:
-        raise InvalidInput("--text looks at the present only.", hint="Leave out --as-of.")
     conditions = _given(
         kinds=kind, tags_all=tag, since=options.moment(since, "since"),
         until=options.moment(until, "until"),
     )  # fmt: skip
+    moment = options.moment(as_of, "as_of")
     with options.memory(data, space, "none" if text else embedding) as memory:
         if text:
-            found, total = memory.find_text(query, limit=limit, **conditions)
+            found, total = memory.find_text(query, limit=limit, as_of=moment, **conditions)
             for each in found:
                 emit({"memory": each.as_dict()}) if as_json else _tell(each, query)
             if total > len(found) and not as_json:
                 note(f"{total - len(found)} more; see them with --limit.")
             none = not found
         else:
-            moment = options.moment(as_of, "as_of")
             hits = memory.recall(query, limit=limit, as_of=moment, **conditions)
             for hit in hits:
                 emit(_hit(hit)) if as_json else _tell(hit.memory, query, hit, why)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from commonplace.cli.terminal import note, visible
 from commonplace.errors import InvalidInput, NotFound
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ def library(data: Path | None, embedding: str = "none") -> Iterator[Library]:
     key = os.environ.get("COMMONPLACE_EMBEDDING_KEY") or None
     opened = Library(data, embedder=open_embedder(embedding, api_key=key, model=model))
     try:
+        if opened.read_only:
+            note(f"{visible(str(opened.path))} can only be read: nothing is stored or counted.")
         yield opened
     finally:
         opened.close()

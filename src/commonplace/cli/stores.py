@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Annotated, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,6 +15,9 @@ from commonplace.cli import options
 from commonplace.cli.options import AsJson, Data, Embedding, Space
 from commonplace.cli.terminal import bold, emit, note, progress, say, visible
 from commonplace.errors import Conflict, InvalidInput, NotFound, StorageUnavailable
+
+if TYPE_CHECKING:
+    from commonplace.engine.diagnosis import Diagnosis
 
 CONFLICT = 4
 UNHEALTHY = 6
@@ -163,7 +166,13 @@ def backup(
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
-    """Copy spaces, and verify the copy. Others may write meanwhile.
+    """Copy all spaces, tokens, accounts and workflows, and verify the copy. Others may write
+    meanwhile. With --space, those spaces alone.
+
+    Of tokens and passwords a backup holds hashes, of stored keys what the master key sealed. The
+    master key itself (master.key in the data directory, or COMMONPLACE_MASTER_KEY) is not in it:
+    keep a copy elsewhere, or what it sealed is lost with the machine. config.toml is not in it
+    either.
 
     \b
       commonplace backup ~/backups/today
@@ -176,7 +185,8 @@ def backup(
         emit(report.as_dict())
     else:
         rows = sum(report.spaces.values())
-        say(f"backed up {', '.join(report.spaces)} ({rows:,} rows) to {visible(str(report.path))}")
+        held = ", ".join([*report.spaces, *report.files])
+        say(f"backed up {held} ({rows:,} rows) to {visible(str(report.path))}")
 
 
 def restore(
@@ -186,13 +196,26 @@ def restore(
         str | None, typer.Option("--into", metavar="NAME", help="Another name for the space.")
     ] = None,
     overwrite: Overwrite = False,
+    system: Annotated[
+        bool | None,
+        typer.Option(
+            "--system/--no-system",
+            help="What is beside spaces (tokens, accounts, workflows): that alone, or with the"
+            " spaces that are named; or not at all. Without either, with all spaces.",
+            show_default=False,
+        ),
+    ] = None,
     check: Annotated[
         bool, typer.Option("--check", help="Only verify the backup; change nothing.")
     ] = False,
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
-    """Bring spaces back from a backup. It is verified before anything is replaced.
+    """Bring back what a backup holds. It is verified first, and restored whole or not at all.
+
+    Tokens and accounts are then as they were at the time of the backup: what was revoked since is
+    valid again, unless you say --no-system. On another machine, put master.key (mode 0600) into the
+    data directory first.
 
     \b
       commonplace restore ~/backups/today --check
@@ -204,12 +227,14 @@ def restore(
         with progress("Verifying") as show:
             found = backup.verify(source, progress=show)
         rows = sum(found.spaces.values())
-        _report(found.as_dict(), as_json, f"whole: {', '.join(found.spaces)} ({rows:,} rows)")
+        held = ", ".join([*found.spaces, *found.files])
+        _report(found.as_dict(), as_json, f"whole: {held} ({rows:,} rows)")
         return
     with options.library(data) as library, progress("Restoring") as show:
         report = backup.restore(
-            library, source, spaces=spaces, into=into, overwrite=overwrite, progress=show
-        )
+            library, source, spaces=spaces, into=into, overwrite=overwrite, system=system,
+            progress=show,
+        )  # fmt: skip
     _report(report.as_dict(), as_json, f"restored from {visible(str(source))}")
 
 
@@ -236,7 +261,7 @@ def doctor(
 
     Exit code 6 means that something is wrong.
     """
-    from commonplace.engine import doctor
+    from commonplace.engine import doctor, salvaging
 
     healthy = True
     with options.library(_existing(data), embedding) as library:
@@ -250,7 +275,7 @@ def doctor(
             saved = None
             if salvage is not None:
                 with progress(f"Salvaging {name}") as show:
-                    saved = doctor.salvage(library, name, salvage / "spaces", progress=show)
+                    saved = salvaging.salvage(library, name, salvage / "spaces", progress=show)
             with progress(f"Examining {name}") as show:
                 diagnosis = doctor.examine(library, name, progress=show)
             healthy = healthy and diagnosis.healthy
@@ -268,10 +293,22 @@ def doctor(
                     f" {len(saved.lost)}; use it with --data {salvage}")  # fmt: skip
                 for row in saved.lost:
                     say(visible(f"  lost: {row}"))
-            for finding in diagnosis.findings:
-                say(visible(f"  {finding.severity}: {finding} {finding.hint}".rstrip()))
+            _tell_findings(diagnosis)
+        for other in doctor.examine_beside(library) if not spaces else ():
+            healthy = healthy and other.healthy
+            if as_json:
+                told = other.as_dict()
+                emit({"file": told.pop("space"), **told})
+                continue
+            say(f"{bold(other.space)}: {'healthy' if other.healthy else 'not healthy'}")
+            _tell_findings(other)
     if not healthy:
         raise typer.Exit(UNHEALTHY)
+
+
+def _tell_findings(diagnosis: Diagnosis) -> None:
+    for finding in diagnosis.findings:
+        say(visible(f"  {finding.severity}: {finding} {finding.hint}".rstrip()))
 
 
 def demo(

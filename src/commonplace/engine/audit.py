@@ -133,7 +133,7 @@ def append(store: Store, entry: Entry) -> int:
     operation = store.open_unit.seq if store.open_unit and store.open_unit.changed else 0
     arguments, result = capped(entry.arguments), capped(entry.result)
     with store.maintain() as connection:
-        rows, previous = _head(connection, store.space)
+        rows, previous = read_head(connection, store.space)
         chained = (
             rows + 1, store.space, now(), entry.request, entry.dialect, entry.tool, entry.caller,
             entry.credential, entry.client, entry.session, entry.address, int(entry.success),
@@ -149,7 +149,8 @@ def append(store: Store, entry: Entry) -> int:
     return rows + 1
 
 
-def _head(connection: apsw.Connection, space: str) -> tuple[int, bytes]:
+def read_head(connection: apsw.Connection, space: str) -> tuple[int, bytes]:
+    """(how many rows there are, the last one's hash)."""
     row: Any = connection.execute(
         "SELECT rows, hash FROM audit_head WHERE space = ?", (space,)
     ).fetchone()
@@ -221,9 +222,9 @@ def _payload(text: str | None) -> Any:
 def verify(store: Store, *, head: str | None = None) -> Verdict:
     """Go through the whole chain; `head` is one that was noted elsewhere before."""
     with store.read() as connection:
-        faults = list(_faults(connection, store.space, head))
-        count, hashed = _head(connection, store.space)
-    return Verdict(count, _hex(hashed) if count else "", tuple(faults))
+        found = list(faults(connection, store.space, head))
+        count, hashed = read_head(connection, store.space)
+    return Verdict(count, _hex(hashed) if count else "", tuple(found))
 
 
 def _hex(value: Any) -> str:
@@ -231,7 +232,8 @@ def _hex(value: Any) -> str:
     return value.hex() if isinstance(value, bytes) else ""
 
 
-def _faults(connection: apsw.Connection, space: str, noted: str | None) -> Iterator[Fault]:
+def faults(connection: apsw.Connection, space: str, noted: str | None = None) -> Iterator[Fault]:
+    """What in the chain is not as it was written; `noted` is a head that must be in it."""
     expected, previous = 1, _START
     emptied, redacted = set[int](), set[int]()
     seen = noted is None
@@ -257,7 +259,7 @@ def _faults(connection: apsw.Connection, space: str, noted: str | None) -> Itera
         seen = seen or noted == _hex(previous)
     for num in sorted(emptied - redacted):
         yield Fault(num, "its payload was taken away, and no purge says so")
-    if _head(connection, space) != (expected - 1, previous):
+    if read_head(connection, space) != (expected - 1, previous):
         yield Fault(expected, "rows are missing at the end, or the head was changed")
     if not seen:
         yield Fault(expected, "the noted head is not in the chain: rows were cut off or rewritten")

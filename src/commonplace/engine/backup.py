@@ -1,7 +1,9 @@
 """Backups: a directory with one file a space and a manifest that says what each must hold.
 
 A backup is taken while others write, is written aside and put in place whole, and is read again
-before anybody is told that it exists. A restore is verified before and after.
+before anybody is told that it exists. A restore is verified before and after; if one of its files
+cannot be put in place, those that were are taken back. A backup of all spaces also holds what is
+beside them, but never the master key: what it seals cannot be read from a backup alone.
 """
 
 from __future__ import annotations
@@ -17,12 +19,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import apsw
 
-from commonplace.engine import checks
+from commonplace.engine import beside, checks
 from commonplace.engine.library import Library
 from commonplace.engine.model import iso
 from commonplace.errors import (
@@ -47,8 +50,10 @@ from commonplace.storage.sqlite import (
 from commonplace.storage.tables import VERSIONED, Table, digest
 
 FORMAT = "commonplace-backup"
-VERSION = 1
+VERSION = 2
+BESIDE = "beside"  # the folder of what belongs to no space, since a space may be called system
 MANIFEST = "manifest.json"
+RESTORING = "restoring.json"  # in the data directory while files are put in place
 SHARE = 1_000  # a step's progress is told in thousandths
 ALONE_SECONDS = 3.0
 NAMED = 100  # more damaged rows of one table than this are only counted
@@ -195,10 +200,15 @@ class BackupReport:
     """Memories of each space."""
     digest: dict[str, str]
     """For each space a SHA-256 over all it says."""
+    files: tuple[str, ...] = ()
+    """What it holds beside spaces."""
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        return {"path": str(self.path), "spaces": self.spaces, "digest": self.digest}
+        return {
+            "path": str(self.path), "spaces": self.spaces, "digest": self.digest,
+            "files": list(self.files),
+        }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,12 +219,15 @@ class RestoreReport:
     spaces: dict[str, int]
     digest: dict[str, str]
     replaced: dict[str, str]
+    """Where the former files are, by the space or the file."""
+    files: tuple[str, ...] = ()
+    """What was restored beside spaces."""
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         return {
             "path": str(self.path), "spaces": self.spaces, "digest": self.digest,
-            "replaced": self.replaced,
+            "replaced": self.replaced, "files": list(self.files),
         }  # fmt: skip
 
 
@@ -244,20 +257,30 @@ def backup(
 ) -> BackupReport:
     """Copy spaces into a new directory, while others write; it holds all that was acknowledged.
 
-    The directory appears whole and verified, or not at all.
+    Without a choice of spaces it also holds what is beside them. The directory appears whole and
+    verified, or not at all.
     """
     target = Path(target).expanduser().absolute()
     names = _chosen(library.spaces(), spaces, f"{library.path} has")
+    files = beside.present(library.path) if spaces is None else []
     if target.exists() or target.is_symlink():
         raise Conflict(f"{target} exists already.", hint="Choose a new name.", field="target")
-    told = _Told(progress, 2 * len(names))
+    told = _Told(progress, 2 * len(names) + 2 * len(files))
     aside: Path | None = None
     try:
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         aside = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent))
+        due = beside.asked(library.path) if spaces is None else []
+        others = {name: _copy_beside(library, name, aside / BESIDE, told) for name in files}
+        begun: set[str] = set()
+        if beside.WORKFLOWS in others:
+            with open_sealed(aside / others[beside.WORKFLOWS]["file"]) as connection:
+                begun = beside.begun(connection)
         entries = {name: _copy(library, name, aside / f"{name}.db", told) for name in names}
-        _write_manifest(aside / MANIFEST, entries)
-        report = _verified(aside, _read_manifest(aside), names, told)
+        if spaces is None:
+            due = beside.due_since(library.path, due, begun)
+        _write_manifest(aside / MANIFEST, entries, others, due)
+        report = _verified(aside, _read_manifest(aside), names, files, told)
         sync_directory(aside)
         aside.rename(target)
         sync_directory(target.parent)
@@ -269,7 +292,20 @@ def backup(
         if isinstance(error, apsw.Error):
             raise typed(error) from error
         raise
-    return BackupReport(target, report.spaces, report.digest)
+    return BackupReport(target, report.spaces, report.digest, report.files)
+
+
+def _copy_beside(library: Library, name: str, folder: Path, told: _Told) -> dict[str, Any]:
+    folder.mkdir(mode=0o700, exist_ok=True)
+    target = folder / Path(name).name
+    entry = beside.copy(library.path, name, target)
+    told.next()
+    return {
+        "file": f"{BESIDE}/{target.name}",
+        "sha256": _sha256(target),
+        "bytes": target.stat().st_size,
+        **entry,
+    }
 
 
 def _chosen(there: Sequence[str], wanted: Sequence[str] | None, whose: str) -> list[str]:
@@ -337,12 +373,16 @@ def _manifest_sum(manifest: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
-def _write_manifest(path: Path, entries: Mapping[str, Any]) -> None:
+def _write_manifest(
+    path: Path, entries: Mapping[str, Any], files: Mapping[str, Any], due: Sequence[Any]
+) -> None:
     manifest: dict[str, Any] = {
         "format": FORMAT,
         "version": VERSION,
         "created": iso(datetime.now(UTC)),
         "spaces": entries,
+        "files": files,
+        "due": due,
     }
     manifest["sum"] = _manifest_sum(manifest)
     with os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
@@ -369,7 +409,7 @@ def _read_manifest(source: Path) -> dict[str, Any]:
             f"The backup has format version {manifest['version']}, this release knows {VERSION}.",
             hint="Use the newer release that wrote it.",
         )
-    return manifest
+    return {"files": {}, "due": [], **manifest}  # the first version had neither
 
 
 def _broken(source: Path, what: str) -> StorageCorrupt:
@@ -380,15 +420,29 @@ def verify(path: Path, progress: Progress | None = None) -> BackupReport:
     """Read a whole backup; StorageCorrupt names what is not as it was written."""
     path = Path(path).expanduser().absolute()
     manifest = _read_manifest(path)
+    steps = len(manifest["spaces"]) + len(manifest["files"])
     return _verified(
-        path, manifest, list(manifest["spaces"]), _Told(progress, len(manifest["spaces"]))
+        path, manifest, list(manifest["spaces"]), list(manifest["files"]), _Told(progress, steps)
     )
 
 
 def _verified(
-    source: Path, manifest: Mapping[str, Any], names: Sequence[str], told: _Told
+    source: Path,
+    manifest: Mapping[str, Any],
+    names: Sequence[str],
+    files: Sequence[str],
+    told: _Told,
 ) -> BackupReport:
     spaces, digests = {}, {}
+    for name in files:
+        entry = manifest["files"][name]
+        try:
+            _verify_beside(source, name, entry)
+        except FileNotFoundError:
+            raise _broken(source, f"{name} is missing") from None
+        except apsw.Error as error:
+            raise _broken(source, f"{name} cannot be read ({error})") from error
+        told.next()
     for name in names:
         entry = manifest["spaces"][name]
         try:
@@ -398,7 +452,28 @@ def _verified(
         except apsw.Error as error:
             raise _broken(source, f"{name}.db cannot be read ({error})") from error
         spaces[name], digests[name] = entry["rows"]["memories"], entry["digest"]
-    return BackupReport(source, spaces, digests)
+    return BackupReport(source, spaces, digests, tuple(files))
+
+
+def _verify_beside(source: Path, name: str, entry: Mapping[str, Any]) -> None:
+    if name not in beside.FILES or entry["file"] != f"{BESIDE}/{Path(name).name}":
+        raise _broken(source, f"{MANIFEST} names the file {entry['file']!r} for {name}")
+    path = source / entry["file"]
+    _verify_bytes(source, path, entry)
+    with open_sealed(path) as connection:
+        for fault in beside.faults(connection, name):
+            raise _broken(source, f"{name}: {fault}")
+        for part, value in beside.summary(connection, name).items():
+            if entry[part] != value:
+                raise _broken(source, f"{name} has {part} {value} instead of {entry[part]}")
+
+
+def _verify_bytes(source: Path, path: Path, entry: Mapping[str, Any]) -> None:
+    size = path.stat().st_size
+    if size != entry["bytes"]:
+        raise _broken(source, f"{path.name} has {size} bytes instead of {entry['bytes']}")
+    if _sha256(path) != entry["sha256"]:
+        raise _broken(source, f"{path.name} does not match its SHA-256")
 
 
 def _verify_file(source: Path, name: str, entry: Mapping[str, Any], told: _Told) -> None:
@@ -411,11 +486,7 @@ def _verify_file(source: Path, name: str, entry: Mapping[str, Any], told: _Told)
             hint="Use the newer release that wrote it.",
         )
     path = source / entry["file"]
-    size = path.stat().st_size
-    if size != entry["bytes"]:
-        raise _broken(source, f"{path.name} has {size} bytes instead of {entry['bytes']}")
-    if _sha256(path) != entry["sha256"]:
-        raise _broken(source, f"{path.name} does not match its SHA-256")
+    _verify_bytes(source, path, entry)
     with open_sealed(path) as connection:
         if schema.version_of(connection) != entry["schema"]:
             raise _broken(source, f"{path.name} has another schema version than {MANIFEST} says")
@@ -454,15 +525,27 @@ def restore(
     spaces: Sequence[str] | None = None,
     into: str | None = None,
     overwrite: bool = False,
+    system: bool | None = None,
     progress: Progress | None = None,
 ) -> RestoreReport:
-    """Bring spaces back from a backup, or one of them under another name.
+    """Bring back all that a backup holds, or some spaces, or one of them under another name.
 
-    An existing space is replaced only with `overwrite`; its file is then kept beside it.
+    With `system`, what is beside spaces is restored with the spaces that are named, or alone if
+    none is; without it, spaces alone. What exists is replaced only with `overwrite`; its file is
+    then kept beside it. All of it is restored, or nothing is changed.
     """
     source = Path(source).expanduser().absolute()
     manifest = _read_manifest(source)
-    names = _chosen(list(manifest["spaces"]), spaces, f"{source} has")
+    whole = spaces is None and into is None
+    wanted = list(spaces or ()) if system and whole else spaces
+    names = _chosen(list(manifest["spaces"]), wanted, f"{source} has")
+    files = list(manifest["files"]) if (whole if system is None else system) else []
+    if system and not files:
+        raise NotFound(
+            f"{source} has no {beside.SYSTEM}.",
+            hint="A backup of chosen spaces holds those alone; use one of all spaces.",
+            field="system",
+        )
     if into is not None and len(names) != 1:
         raise InvalidInput(
             f"{len(names)} spaces cannot be restored into one.",
@@ -477,30 +560,89 @@ def restore(
                 hint="Choose another name with --into, or say --overwrite: it keeps the old file.",
                 field="into" if into else "spaces",
             )
-    told = _Told(progress, 3 * len(names))
-    _verified(source, manifest, names, told)
-    counts, digests, replaced = {}, {}, {}
-    for name, place in places.items():
-        entry = manifest["spaces"][name]
-        aside = library.file(place).with_suffix(".db.restoring")
-        try:
-            _lay_aside(source / f"{name}.db", aside, entry, name, place)
+    for name in files:
+        if not overwrite and (library.path / name).exists():
+            raise Conflict(
+                f"There is a {name} in {library.path}.",
+                hint="Say --no-system to leave it, or --overwrite: it keeps the old file.",
+                field="system",
+            )
+    told = _Told(progress, 3 * len(names) + 2 * len(files))
+    _verified(source, manifest, names, files, told)
+    counts, digests = {}, {}
+    laid: list[tuple[Path, Path, Callable[[], None]]] = []
+    placed: list[tuple[Path, Path | None]] = []
+    marker = library.path / RESTORING
+    try:
+        for name in files:
+            live = library.path / name
+            live.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            aside = live.with_name(live.name + ".restoring")
+            laid.append((live, aside, lambda: None))
+            entry = manifest["files"][name]
+            _lay_aside(source / entry["file"], aside, entry, None)
             told.next()
-            kept = put_in_place(library, place, aside, "restore", overwrite=overwrite)
-        except OSError as error:
-            raise _refused(error, aside) from error
-        except apsw.Error as error:
+        for name, place in places.items():
+            live = library.file(place)
+            aside = live.with_suffix(".db.restoring")
+            laid.append((live, aside, partial(_let_go, library, place)))
+            entry = manifest["spaces"][name]
+            _lay_aside(source / f"{name}.db", aside, entry, None if place == name else place)
+            told.next()
+        _note_restore(marker, source)
+        for live, aside, let_go in laid:
+            placed.append((live, swap_in(live, aside, "restore", let_go, overwrite=overwrite)))
+        for name, place in places.items():
+            counts[place], digests[place] = _confirm(library, place, manifest["spaces"][name], told)
+        if files:
+            beside.ask_again(library.path, manifest["due"])
+    except BaseException as error:
+        for _, _, let_go in laid[: len(placed)]:
+            with contextlib.suppress(CommonplaceError):
+                let_go()
+        _take_back(placed)
+        marker.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise _refused(error, library.path) from error
+        if isinstance(error, apsw.Error):
             raise typed(error) from error
-        finally:
+        raise
+    finally:
+        for _, aside, _ in laid:
             aside.unlink(missing_ok=True)
-        if kept is not None:
-            replaced[place] = str(kept)
-        counts[place], digests[place] = _confirm(library, place, entry, told)
-    return RestoreReport(source, counts, digests, replaced)
+    marker.unlink(missing_ok=True)
+    sync_directory(marker.parent)
+    named = {**{library.path / name: name for name in files},
+             **{library.file(place): place for place in places.values()}}  # fmt: skip
+    replaced = {named[live]: str(kept) for live, kept in placed if kept is not None}
+    return RestoreReport(source, counts, digests, replaced, tuple(files))
 
 
-def _lay_aside(file: Path, aside: Path, entry: Mapping[str, Any], name: str, place: str) -> None:
-    """A copy of a backup's file, ready to be opened as the space it is to be."""
+def _note_restore(marker: Path, source: Path) -> None:
+    """Leave a sign, until all files are in place, that some of them may be and some not."""
+    with marker.open("w", encoding="utf-8") as file:
+        json.dump({"from": str(source)}, file)
+        file.flush()
+        os.fsync(file.fileno())
+    sync_directory(marker.parent)
+
+
+def _take_back(placed: Sequence[tuple[Path, Path | None]]) -> None:
+    """Put back what was there before; what came from the backup goes."""
+    for live, kept in placed:
+        for suffix in ("-wal", "-shm", "-journal"):
+            Path(f"{live}{suffix}").unlink(missing_ok=True)
+            if kept is not None and Path(f"{kept}{suffix}").exists():
+                Path(f"{kept}{suffix}").replace(f"{live}{suffix}")
+        if kept is None:
+            live.unlink(missing_ok=True)
+        else:
+            kept.replace(live)
+        sync_directory(live.parent)
+
+
+def _lay_aside(file: Path, aside: Path, entry: Mapping[str, Any], rename: str | None) -> None:
+    """A copy of a backup's file, ready to be opened; as another space, if it is to be one."""
     aside.unlink(missing_ok=True)
     os.close(os.open(aside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     shutil.copyfile(file, aside)
@@ -510,13 +652,13 @@ def _lay_aside(file: Path, aside: Path, entry: Mapping[str, Any], name: str, pla
         )
     connection = connect(aside)
     try:
-        if place != name:
+        if rename is not None:
             if entry["schema"] != len(schema.MIGRATIONS):
                 raise UnsupportedVersion(
                     "A backup of an older release cannot be renamed while it is restored.",
                     hint="Restore it under its own name elsewhere, and back it up again.",
                 )
-            _rename_space(connection, place)
+            _rename_space(connection, rename)
         connection.pragma("journal_mode", "wal")
     finally:
         connection.close(True)
@@ -578,23 +720,39 @@ def put_in_place(
     Refused while another process has the space open: what it wrote would be lost to sight.
     A kill leaves the old file or the new one.
     """
-    live = library.file(space)
-    _let_go(library, space)
+    return swap_in(
+        library.file(space), aside, why, partial(_let_go, library, space),
+        overwrite=overwrite, unchanged=unchanged,
+    )  # fmt: skip
+
+
+def swap_in(
+    live: Path,
+    aside: Path,
+    why: str,
+    let_go: Callable[[], None],
+    *,
+    overwrite: bool,
+    unchanged: Callable[[apsw.Connection], bool] = lambda _: True,
+) -> Path | None:
+    """Make a finished file the one in use; where the former one is kept, if there was one."""
+    let_go()
     if not live.exists():
         try:
             os.link(aside, live)  # unlike a rename, never over a file that came meanwhile
             aside.unlink()
         except FileExistsError:
-            raise Conflict(f"There is a space {space}.", hint="Try again.") from None
+            raise Conflict(f"There is a {live.name}.", hint="Try again.") from None
         except OSError:
             aside.replace(live)  # a file system without links
         sync_directory(live.parent)
         return None
     if not overwrite:
-        raise Conflict(f"There is a space {space}.", hint="Say --overwrite to replace it.")
-    kept = live.with_name(f"{space}.before-{why}-{time.strftime('%Y%m%dT%H%M%S')}.db")
+        raise Conflict(f"There is a {live.name}.", hint="Say --overwrite to replace it.")
+    stamp = f".before-{why}-{time.strftime('%Y%m%dT%H%M%S')}"
+    kept = live.with_name(f"{live.stem}{stamp}{live.suffix}")
     while kept.exists():
-        kept = kept.with_name(f"{kept.stem}x.db")
+        kept = kept.with_name(f"{kept.stem}x{live.suffix}")
     with _alone(live) as connection:
         if not unchanged(connection):
             raise Conflict("The space was changed meanwhile.", hint="Try again.")
@@ -609,7 +767,7 @@ def put_in_place(
         sync_directory(live.parent)
         aside.replace(live)
         sync_directory(live.parent)
-    _let_go(library, space)
+    let_go()
     return kept
 
 
@@ -641,7 +799,7 @@ def _alone(live: Path) -> Iterator[apsw.Connection]:
             connection.execute("BEGIN EXCLUSIVE")
         except (apsw.BusyError, apsw.LockedError) as error:
             raise StorageUnavailable(
-                "Another process has the space open.", hint="Stop it, and try again."
+                f"Another process has {live.name} open.", hint="Stop it, and try again."
             ) from error
         except apsw.Error:
             pass  # too damaged to lock, and so to be used by anybody

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from commonplace.engine import checks
-from commonplace.engine.history import rows_as_of, seq_at
+from commonplace.engine.history import need_row_as_of, rows_as_of, seq_at
 from commonplace.engine.memories import need_row
 from commonplace.engine.model import LIVE_STATES, Cluster, Memory, Origin
 from commonplace.engine.opened import OpenSpace
@@ -26,6 +26,13 @@ def _need(connection: apsw.Connection, space: str, identity: str) -> Row:
     if row is None:
         raise NotFound("There is no such cluster.", field="cluster")
     return row
+
+
+def _need_as_of(connection: apsw.Connection, space: str, identity: str, seq: int) -> Row:
+    checks.text(identity, "cluster", max_chars=checks.REF_CHARS)
+    for row in rows_as_of(connection, space, CLUSTERS, seq, id=identity):
+        return row
+    raise NotFound("There was no such cluster at that time.", field="cluster")
 
 
 def create(
@@ -181,10 +188,13 @@ def _member_vectors(
     return matrix.astype(np.float32) * scales[:, None]
 
 
-def get(space: OpenSpace, identity: str) -> Cluster:
-    """One cluster."""
+def get(space: OpenSpace, identity: str, *, as_of: int | None) -> Cluster:
+    """One cluster, as it is or as it was."""
     with space.store.read() as connection:
-        return Cluster.of(_need(connection, space.name, identity))
+        if as_of is None:
+            return Cluster.of(_need(connection, space.name, identity))
+        seq = seq_at(connection, space.name, as_of)
+        return Cluster.of(_need_as_of(connection, space.name, identity, seq))
 
 
 def listing(space: OpenSpace, *, as_of: int | None) -> list[Cluster]:
@@ -198,10 +208,20 @@ def listing(space: OpenSpace, *, as_of: int | None) -> list[Cluster]:
         return [Cluster.of(row) for row in rows]
 
 
-def sizes(space: OpenSpace) -> dict[str, dict[str, int]]:
+def sizes(space: OpenSpace, *, as_of: int | None) -> dict[str, dict[str, int]]:
     """How many memories of each state each cluster has."""
     found: dict[str, dict[str, int]] = {}
     with space.store.read() as connection:
+        if as_of is not None:
+            seq = seq_at(connection, space.name, as_of)
+            then = rows_as_of(connection, space.name, MEMORIES, seq)
+            states = {row["id"]: row["state"] for row in then}
+            for member in rows_as_of(connection, space.name, MEMBERS, seq):
+                if member["memory"] in states:
+                    counts = found.setdefault(member["cluster"], {})
+                    state = states[member["memory"]]
+                    counts[state] = counts.get(state, 0) + 1
+            return found
         for cluster, state, count in connection.execute(
             "SELECT b.cluster, m.state, count(*) FROM members b"
             " JOIN memories m ON m.space = b.space AND m.id = b.memory"
@@ -212,9 +232,16 @@ def sizes(space: OpenSpace) -> dict[str, dict[str, int]]:
     return found
 
 
-def homes(space: OpenSpace, memories: Iterable[str]) -> dict[str, list[str]]:
+def homes(space: OpenSpace, memories: Iterable[str], *, as_of: int | None) -> dict[str, list[str]]:
     """The ids of the clusters that each memory is in."""
     with space.store.read() as connection:
+        if as_of is not None:
+            seq = seq_at(connection, space.name, as_of)
+            found: dict[str, list[str]] = {memory: [] for memory in memories}
+            for row in rows_as_of(connection, space.name, MEMBERS, seq):
+                if row["memory"] in found:
+                    found[row["memory"]].append(row["cluster"])
+            return found
         return {
             memory: [
                 row["cluster"]
@@ -276,16 +303,23 @@ def members(
             found = [row for row in rows if row is not None]
         else:
             seq = seq_at(connection, space.name, as_of)
-            then = rows_as_of(connection, space.name, MEMBERS, seq)
-            ids = [row["memory"] for row in then if row["cluster"] == identity]
+            _need_as_of(connection, space.name, identity, seq)
+            then = rows_as_of(connection, space.name, MEMBERS, seq, cluster=identity)
+            ids = [row["memory"] for row in then]
             by_id = {row["id"]: row for row in rows_as_of(connection, space.name, MEMORIES, seq)}
             found = [by_id[each] for each in ids if each in by_id]
         return [Memory.of(row) for row in found if row["state"] in states]
 
 
-def of_memory(space: OpenSpace, memory: str) -> list[Cluster]:
-    """The clusters a memory is in."""
+def of_memory(space: OpenSpace, memory: str, *, as_of: int | None) -> list[Cluster]:
+    """The clusters a memory is in, or was."""
     with space.store.read() as connection:
+        if as_of is not None:
+            seq = seq_at(connection, space.name, as_of)
+            one = need_row_as_of(connection, space.name, memory, seq)["id"]
+            homes = rows_as_of(connection, space.name, MEMBERS, seq, memory=one)
+            then = {row["id"]: row for row in rows_as_of(connection, space.name, CLUSTERS, seq)}
+            return [Cluster.of(then[row["cluster"]]) for row in homes]
         one = need_row(connection, space.name, memory)["id"]
         return [
             Cluster.of(_need(connection, space.name, row["cluster"]))

@@ -185,12 +185,17 @@ def window(
         return _joined(connection, space.name, rows)
 
 
-def find(space: OpenSpace, conversation: str, needle: str, *, limit: int) -> list[Message]:
+def find(
+    space: OpenSpace, conversation: str, needle: str, *, limit: int, as_of: int | None
+) -> list[Message]:
     """Lines of a conversation that contain a text as it stands, newest first."""
     checks.optional(conversation, "conversation")
     folded = fold(checks.text(needle, "needle", max_chars=1_000))
     found: list[Message] = []
     with space.store.read() as connection:
+        if as_of is not None:
+            lines = _lines_as_of(connection, space.name, as_of, conversation=conversation)
+            return [line for line in lines[::-1] if folded in fold(line.memory.text)][:limit]
         wanted = set(memories.candidates(connection, space.name, folded))
         places = connection.execute(
             f"SELECT memory FROM messages WHERE space = ? AND conversation = ? AND {_LIVE}"  # noqa: S608

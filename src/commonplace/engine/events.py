@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from commonplace.engine import checks
+from commonplace.engine.history import seq_at
 from commonplace.engine.model import Event, Origin, moment
 from commonplace.engine.opened import OpenSpace
 from commonplace.errors import StorageCorrupt
@@ -49,6 +50,7 @@ def listing(
     limit: int,
     after: int = 0,
     newest: bool = False,
+    as_of: int | None = None,
 ) -> list[Event]:
     """Events in their order, after a given one; or the newest first."""
     clause = "AND num > ?"
@@ -60,6 +62,9 @@ def listing(
         clause += " AND subject = ?"
         values.append(checks.optional(subject, "subject"))
     with space.store.read() as connection:
+        if as_of is not None:
+            clause += " AND seq <= ?"
+            values.append(seq_at(connection, space.name, as_of))
         order = " ORDER BY num DESC LIMIT ?" if newest else " ORDER BY num LIMIT ?"
         return list(read(connection, space.name, clause + order, *values, limit))
 

@@ -173,11 +173,12 @@ def _matches(row: Row, name: str | None, role: Role, verb: str | None, true_at: 
     return (start is None or start <= true_at) and (end is None or end >= true_at)
 
 
-def timeline(space: OpenSpace, entity: str | None, *, limit: int) -> list[Fact]:
+def timeline(space: OpenSpace, entity: str | None, *, limit: int, as_of: int | None) -> list[Fact]:
     """Facts by when they began; those without a beginning come last."""
     name = None if entity is None else key(checks.text(entity, "entity"))
     with space.store.read() as connection:
-        rows = _rows(connection, space.name, name, "any", None)
+        rows = _rows(connection, space.name, name, "any", as_of)
+    rows = [row for row in rows if _matches(row, name, "any", None, None)]
     rows.sort(key=lambda row: (row["valid_from"] is None, row["valid_from"] or 0, row["num"]))
     return [Fact.of(row) for row in rows[:limit]]
 
@@ -192,9 +193,11 @@ class Totals:
     predicates: tuple[str, ...]
 
 
-def totals(space: OpenSpace) -> Totals:
-    """Counts over all facts."""
+def totals(space: OpenSpace, *, as_of: int | None) -> Totals:
+    """Counts over all facts, or over those that were known at a moment."""
     with space.store.read() as connection:
+        if as_of is not None:
+            return _totals(_rows(connection, space.name, None, "any", as_of))
         one: Any = connection.execute(
             "SELECT count(*), count(*) - count(valid_to) FROM facts WHERE space = ?", (space.name,)
         ).fetchone()
@@ -209,6 +212,19 @@ def totals(space: OpenSpace) -> Totals:
             (space.name,),
         )
         return Totals(names[0], one[0], one[1], tuple(row[0] for row in verbs))
+
+
+def _totals(rows: list[Row]) -> Totals:
+    verbs: dict[str, str] = {}
+    for row in rows:
+        spelt = verbs.setdefault(row["predicate_key"], row["predicate"])
+        verbs[row["predicate_key"]] = min(spelt, row["predicate"])
+    return Totals(
+        len({row[side] for row in rows for side in ("subject_key", "object_key")}),
+        len(rows),
+        sum(row["valid_to"] is None for row in rows),
+        tuple(verbs[each] for each in sorted(verbs)),
+    )
 
 
 def _check_period(start: int | None, end: int | None) -> None:

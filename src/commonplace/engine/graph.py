@@ -132,10 +132,16 @@ def _need_link(connection: apsw.Connection, space: str, identity: str) -> Row:
     return row
 
 
-def get_link(space: OpenSpace, identity: str) -> Link:
-    """One link by its id."""
+def get_link(space: OpenSpace, identity: str, *, as_of: int | None) -> Link:
+    """One link by its id, as it is or as it was."""
     with space.store.read() as connection:
-        return Link.of(_need_link(connection, space.name, identity))
+        if as_of is None:
+            return Link.of(_need_link(connection, space.name, identity))
+        checks.text(identity, "id", max_chars=checks.REF_CHARS)
+        seq = seq_at(connection, space.name, as_of)
+        for row in rows_as_of(connection, space.name, LINKS, seq, id=identity):
+            return Link.of(row)
+        raise NotFound("There was no such link at that time.", field="id")
 
 
 def revise_link(

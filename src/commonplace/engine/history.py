@@ -114,7 +114,41 @@ def replaced_since(
 ) -> list[tuple[Row, bytes | None]]:
     """Memories that were current after an operation and have been replaced since."""
     kept = MEMORIES.versions(connection, space, "AND since <= ? AND until > ?", seq, seq)
-    return [(row, vectors) for row, _, vectors in kept]
+    return [
+        (row, _vectors_after(connection, space, row) if vectors is None else vectors)
+        for row, _, vectors in kept
+    ]
+
+
+def _vectors_after(connection: apsw.Connection, space: str, row: Row) -> bytes | None:
+    """A version's vectors where it kept none, since the next form had the same text."""
+    clause = "AND num = ? AND since > ? ORDER BY since"
+    for later, _, vectors in MEMORIES.versions(connection, space, clause, row["num"], row["seq"]):
+        if not _reads_alike(row, later):
+            return None
+        if vectors is not None:
+            return vectors
+    present = MEMORIES.fetch_one(connection, space, "AND num = ?", row["num"])
+    if present is None or not _reads_alike(row, present):
+        return None
+    return memories.stored_vectors(connection, space, row["num"])
+
+
+def _reads_alike(one: Row, other: Row) -> bool:
+    return bool(one["text"] == other["text"] and one["title"] == other["title"])
+
+
+def speakers_as_of(
+    connection: apsw.Connection, space: str, nums: Iterable[int], seq: int
+) -> dict[int, str]:
+    """Who had said these memories after an operation; those that were no lines are left out."""
+    former = MESSAGES.versions(connection, space, "AND since <= ? AND until > ?", seq, seq)
+    found = {row["memory"]: str(row["speaker"]) for row, _, _ in former}
+    clause = "AND memory = ? AND seq <= ?"
+    for num in nums:
+        for row in MESSAGES.fetch(connection, space, clause, num, seq):
+            found[num] = str(row["speaker"])
+    return found
 
 
 def memory_as_of(space: OpenSpace, identity: str, at: int) -> Memory:
@@ -359,6 +393,12 @@ def _undo_in(space: OpenSpace, unit: Unit, target: Operation, table: Table, rows
             else:
                 table.remove(unit, current[num])
     if table is MEMORIES:
+        rows = {
+            num: (before, vectors)
+            if before is None or vectors is not None
+            else (before, _vectors_after(unit.connection, unit.space, before))
+            for num, (before, vectors) in rows.items()
+        }
         # Refs may have changed hands: let go of all before any is taken up again.
         for num in rows:
             unit.connection.execute(

@@ -13,6 +13,7 @@ from commonplace.embedding.provider import Embedder
 from commonplace.engine import checks, upkeep
 from commonplace.engine.opened import OpenSpace
 from commonplace.errors import CommonplaceError, InvalidInput, StorageUnavailable
+from commonplace.storage.readonly import writable
 from commonplace.storage.sqlite import Store, check_runtime, sync_directory
 
 OPEN_SPACES = 64
@@ -90,6 +91,11 @@ class Library:
                 hint="Choose another directory with --data or COMMONPLACE_DATA.",
             ) from error
         check_runtime(self.path)
+
+    @property
+    def read_only(self) -> bool:
+        """Whether the spaces can only be read."""
+        return not writable(self.path / "spaces")
 
     def file(self, space: str) -> Path:
         """The file of a space."""

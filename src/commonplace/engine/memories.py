@@ -32,6 +32,9 @@ CHANGEABLE = {
     "kind", "title", "text", "tags", "importance", "confidence", "credit", "state", "pinned",
     "occurred_at", "ref", "attrs", "trust",
 }  # fmt: skip
+# The column of the index that a listing goes by: its highest values first, but for the oldest.
+ORDERS = {"newest": "created", "oldest": "created", "importance": "importance",
+          "credit": "credit", "updated": "row_seq"}  # fmt: skip
 _VECTORS = struct.Struct("<iii")
 
 
@@ -543,15 +546,10 @@ def browse(
 
     with space.view() as (connection, snapshot):
         at = np.flatnonzero(filters.mask(snapshot, connection, space.name))
-        keys: Mapping[str, tuple[Any, ...]] = {
-            "newest": (-snapshot.num[at], -snapshot.created[at]),
-            "oldest": (snapshot.num[at], snapshot.created[at]),
-            "importance": (-snapshot.num[at], -snapshot.importance[at]),
-            "credit": (-snapshot.num[at], -snapshot.credit[at]),
-            "updated": (-snapshot.num[at], -snapshot.row_seq[at]),
-        }
-        checks.one_of(order, "order", tuple(keys))
-        chosen = at[np.lexsort(keys[order])][offset : offset + limit]
+        column = ORDERS[checks.one_of(order, "order", tuple(ORDERS))]
+        sign = 1 if order == "oldest" else -1
+        keys = (sign * snapshot.num[at], sign * getattr(snapshot, column)[at])
+        chosen = at[np.lexsort(keys)][offset : offset + limit]
         nums = snapshot.num[chosen].tolist()
         rows = MEMORIES.by_nums(connection, space.name, nums)
         return [Memory.of(rows[num]) for num in nums if num in rows], len(at)
@@ -593,10 +591,14 @@ def find_text(
                 if num not in rows:
                     continue
                 memory = Memory.of(rows[num])
-                whole = fold("\n".join(p for p in (memory.title, memory.text, *memory.tags) if p))
-                if folded in whole and _admits(connection, space.name, filters, memory):
+                if holds(memory, folded) and _admits(connection, space.name, filters, memory):
                     found.append(memory)
     return found[:limit], len(found)
+
+
+def holds(memory: Memory, folded: str) -> bool:
+    """Whether a folded text is in a memory's title, text or tags."""
+    return folded in fold("\n".join(p for p in (memory.title, memory.text, *memory.tags) if p))
 
 
 def tags(space: OpenSpace) -> list[tuple[str, int, int]]:

@@ -112,7 +112,9 @@ class OpenSpace:
         return derived.known_model(connection, self.model[0], self.model[1])
 
     def count_reads(self, nums: list[int], at: int) -> None:
-        """Note that memories were read; written within a second."""
+        """Note that memories were read; written within a second, if anything can be."""
+        if self.store.read_only:
+            return
         if self.store.open_unit is not None:
             # Their rows may be gone with the unit, and their numbers then be another's.
             self.add_reads(dict.fromkeys(nums, (1, at)))

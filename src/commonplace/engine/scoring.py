@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from commonplace.embedding.calibration import knows_script
 from commonplace.engine import checks, history, ranking
 from commonplace.engine.filters import Filters
-from commonplace.engine.memories import analysed, speaker_of, usable_vectors
+from commonplace.engine.memories import analysed, usable_vectors
 from commonplace.engine.model import Memory
 from commonplace.engine.opened import OpenSpace
 from commonplace.engine.ranking import Flags, Floats
@@ -113,6 +113,8 @@ class Search:
     degraded: str
     extra: list[tuple[Row, bytes | None]] = field(default_factory=list)
     """Former versions that were current then, for a look at the past."""
+    spoken: dict[int, str] = field(default_factory=dict)
+    """Who had said those of them that were lines, by the memory's number."""
     seq: int | None = None
     """The operation as of which the past is looked at."""
 
@@ -156,14 +158,17 @@ def search_legs(
 ) -> Search:
     mask = filters.mask(snapshot, connection, space.name)
     extra: list[tuple[Row, bytes | None]] = []
+    said: dict[int, str] = {}
     seq = None
     if as_of is not None:
         seq = history.seq_at(connection, space.name, as_of)
         mask &= snapshot.row_seq <= seq
+        extra = history.replaced_since(connection, space.name, seq)
+        said = history.speakers_as_of(connection, space.name, [row["num"] for row, _ in extra], seq)
         extra = [
             (row, vectors)
-            for row, vectors in history.replaced_since(connection, space.name, seq)
-            if filters.admits(Memory.of(row), speaker_of(connection, space.name, row["num"]))
+            for row, vectors in extra
+            if filters.admits(Memory.of(row), said.get(row["num"], ""))
         ]
     named, spoken = _voice(snapshot, asked.query)
     bm25, covered, holding, rarities, mean = _lexical(snapshot, asked.terms, weighting)
@@ -172,7 +177,7 @@ def search_legs(
         np.zeros(snapshot.size, np.float32), snapshot.embedded, named,
         [derived.term_number(term) for name in sorted(_names(snapshot, named))
          for term in analyse_query(name)],
-        asked.script, False, "", extra, seq,
+        asked.script, False, "", extra, said, seq,
     )  # fmt: skip
     vector = asked.vector(asked.query) if weighting.dense > 0 else None
     if vector is not None:
@@ -181,8 +186,8 @@ def search_legs(
         if lines is None or not bool((lines | ~mask).all()):
             search.cosine = snapshot.cosine(*vector)
         if lines is not None:
-            said = asked.vector(spoken) or vector
-            search.cosine = np.where(lines, snapshot.cosine(*said), search.cosine)
+            heard = asked.vector(spoken) or vector
+            search.cosine = np.where(lines, snapshot.cosine(*heard), search.cosine)
     search.degraded = asked.degraded
     if extra:
         _append_extra(space, connection, search, rarities, mean, weighting, vector)
@@ -233,7 +238,7 @@ def _append_extra(
     mass = sum(rarities) or 1.0
     holders: list[list[int]] = [[] for _ in search.terms]
     for at, (row, kept) in enumerate(search.extra, start=search.snapshot.size):
-        item = analysed(dict(row), speaker_of(connection, space.name, row["num"]))
+        item = analysed(dict(row), search.spoken.get(row["num"], ""))
         postings = np.frombuffer(item.terms, POSTING)
         times = dict(zip(postings["term"].tolist(), postings["times"].tolist(), strict=True))
         length = np.array([sum(times.values())], np.float32)
@@ -356,6 +361,10 @@ def _with_properties(search: Search, weighting: Weighting, score: Floats) -> Flo
     added[:size] += weighting.importance * snapshot.importance + weighting.credit * snapshot.credit
     for i, (row, _) in enumerate(search.extra, start=size):
         added[i] = weighting.importance * row["importance"] + weighting.credit * row["credit"]
+        if weighting.recency:
+            when = row["created_at"] if row["occurred_at"] is None else row["occurred_at"]
+            age = max(0, (now() - when) / DAY)
+            added[i] += weighting.recency * 2 ** (-age / weighting.recency_days)
     mixed: Floats = ((score + added) / np.float32(1 + total)).astype(np.float32)
     return mixed
 

@@ -62,7 +62,7 @@ def waiting(space: OpenSpace, identities: Sequence[str]) -> dict[str, str]:
 
 def find_work(space: OpenSpace) -> bool:
     """Put memories whose vectors are missing or of another model into the outbox."""
-    if space.embedder is None:
+    if space.embedder is None or space.store.read_only:
         return False
     with space.store.read() as connection:
         if space.model is None:

@@ -26,9 +26,10 @@ from commonplace.errors import (
     Conflict,
     StorageCorrupt,
     StorageFull,
+    StorageReadOnly,
     StorageUnavailable,
 )
-from commonplace.storage import schema
+from commonplace.storage import readonly, schema
 from commonplace.storage.tables import digest
 
 BUSY_SECONDS = 30.0
@@ -87,6 +88,11 @@ def typed(error: apsw.Error | UnicodeDecodeError) -> CommonplaceError:
         return StorageFull(
             "There is no room to write; nothing of this call was stored.",
             hint="Free disk space and try again; reading goes on.",
+        )
+    if isinstance(error, apsw.ReadOnlyError):
+        return StorageReadOnly(
+            "The file can only be read; nothing of this call was stored.",
+            hint="Look at the rights of the data directory, and whether its disk is read-only.",
         )
     damaged = apsw.CorruptError | apsw.NotADBError | UnicodeDecodeError
     if isinstance(error, damaged):
@@ -768,31 +774,54 @@ class Store:
         self._scope = _Scope()
         self._idle: list[apsw.Connection] = []
         self._closed = False
-        self._writer = Writer(space, lambda: connect(self.path))
+        self._writer = Writer(space, self._writable)
+        self._sealed: readonly.Sealed | None = None
         try:
             self._find()
-            connection = connect(path)
+            self._sealed = readonly.Sealed(path) if readonly.is_read_only(path) else None
+            connection = self._connect()
             try:
                 version = recognised(connection)
                 if version == 0:
                     raise _damaged(f"{path.name} has no tables.")
+                if self._sealed is not None and version < len(self._steps):
+                    raise readonly.old(path, version)
                 # A restored copy has today's tables, but no write-ahead log yet.
                 ready = connection.pragma("journal_mode") == "wal"
-                if version != len(self._steps) or not ready:
+                if version != len(self._steps) or not (ready or self._sealed):
                     self._prepare(connection, version)
                 connection.execute(_READ_ONLY)
             except BaseException:
                 connection.close(True)
                 raise
-        except apsw.Error as error:
-            raise typed(error) from error
+        except BaseException as error:
+            if self._sealed is not None:
+                self._sealed.close()
+            if isinstance(error, apsw.Error):
+                raise typed(error) from error
+            raise
         self._idle.append(connection)
+
+    @property
+    def read_only(self) -> bool:
+        """Whether the file can only be read."""
+        return self._sealed is not None
+
+    def _connect(self) -> apsw.Connection:
+        return connect(self.path) if self._sealed is None else self._sealed.connect()
+
+    def _writable(self) -> apsw.Connection:
+        if self._sealed is not None:
+            raise readonly.refused(self.path)
+        return connect(self.path)
 
     def _find(self) -> None:
         """See that the file is there, or make it; SQLite would take an empty one for a new one."""
         try:
             size = self.path.stat().st_size
         except FileNotFoundError:
+            if readonly.is_read_only(self.path):
+                raise readonly.refused(self.path) from None
             create(self.path, self._steps)
         else:
             if size == 0:
@@ -850,7 +879,7 @@ class Store:
         """A connection on which a write is refused, and not silently rolled back."""
         with contextlib.suppress(IndexError):
             return self._idle.pop()
-        connection = connect(self.path)
+        connection = self._connect()
         connection.execute(_READ_ONLY)
         return connection
 
@@ -979,6 +1008,8 @@ class Store:
         self._writer.close()
         while self._idle:
             self._idle.pop().close(True)
+        if self._sealed is not None:
+            self._sealed.close()
 
 
 def copy_database(

@@ -13,7 +13,7 @@ import pytest
 import watchfiles
 
 from commonplace.dialects.clawbrain import documents, keeping
-from commonplace.engine.commonplace import drafts_of
+from commonplace.engine.arguments import drafts_of
 from conftest import wait_until
 
 from .brain import Brain, Refused, opened

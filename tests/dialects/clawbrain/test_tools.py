@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from commonplace.dialects.clawbrain import DIALECT
-from commonplace.engine.commonplace import drafts_of
+from commonplace.engine.arguments import drafts_of
 from commonplace.server.gate import RESPONSE_BYTES
 
 from .brain import Brain, Refused

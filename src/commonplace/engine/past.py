@@ -1,0 +1,184 @@
+"""Memories as they were at a moment: listed, counted, found by a part of their text.
+
+A memory that has not changed since stands in the index and is asked for there; the others are
+among the former versions, each of which was kept with the operation that replaced it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from commonplace.engine import checks, history, memories
+from commonplace.engine.filters import Filters
+from commonplace.engine.model import LIVE_STATES, Memory
+from commonplace.engine.opened import OpenSpace
+from commonplace.storage.index import Snapshot
+from commonplace.storage.tables import MEMORIES, Row
+from commonplace.text.fold import fold
+from commonplace.text.passages import split
+
+if TYPE_CHECKING:
+    import apsw
+
+# The columns of the index that a listing goes by, as a row calls them.
+_COLUMNS = {"created": "created_at", "row_seq": "seq", "num": "num", "credit": "credit",
+            "importance": "importance"}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Then:
+    """What stood at a moment and passes some filters."""
+
+    seq: int
+    at: NDArray[np.intp]
+    """Positions of the index that have not changed since."""
+    former: list[tuple[Row, bytes | None]]
+    """What has changed since, as it was, with its vectors."""
+
+    def column(self, snapshot: Snapshot, name: str) -> NDArray[Any]:
+        """A column of the index, with the values of former rows at its end."""
+        stands = getattr(snapshot, name)[self.at]
+        was = [row[_COLUMNS.get(name, name)] for row, _ in self.former]
+        return np.concatenate([stands, np.array(was, stands.dtype)])
+
+
+def look(
+    space: OpenSpace,
+    connection: apsw.Connection,
+    snapshot: Snapshot,
+    filters: Filters,
+    as_of: int,
+) -> Then:
+    """What stood at a moment and passes the filters, which are applied to how it was."""
+    seq = history.seq_at(connection, space.name, as_of)
+    mask = filters.mask(snapshot, connection, space.name) & (snapshot.row_seq <= seq)
+    former = history.replaced_since(connection, space.name, seq)
+    said: dict[int, str] = {}
+    if filters.speakers is not None:
+        nums = [row["num"] for row, _ in former]
+        said = history.speakers_as_of(connection, space.name, nums, seq)
+    admitted = [
+        (row, vectors)
+        for row, vectors in former
+        if filters.admits(Memory.of(row), said.get(row["num"], ""))
+    ]
+    return Then(seq, np.flatnonzero(mask), admitted)
+
+
+def vectors_then(
+    space: OpenSpace, connection: apsw.Connection, seq: int
+) -> dict[int, tuple[NDArray[np.int8], NDArray[np.float32]] | None]:
+    """For what has changed since an operation its vectors and scales then, one a passage.
+
+    None where there was no vector, or none that the present model made.
+    """
+    from commonplace.embedding.quantise import unpack_many
+
+    found: dict[int, tuple[NDArray[np.int8], NDArray[np.float32]] | None] = {}
+    for row, kept in history.replaced_since(connection, space.name, seq):
+        packed = memories.usable_vectors(space, connection, kept, len(split(row["text"])))
+        found[row["num"]] = None
+        if packed and space.embedder is not None:
+            found[row["num"]] = unpack_many(b"".join(packed), space.embedder.dimensions)
+    return found
+
+
+def browse(
+    space: OpenSpace, filters: Filters, *, order: str, limit: int, offset: int, as_of: int
+) -> tuple[list[Memory], int]:
+    """Memories that passed the filters in a plain order, and how many there were in all."""
+    column = memories.ORDERS[checks.one_of(order, "order", tuple(memories.ORDERS))]
+    sign = 1 if order == "oldest" else -1
+    with space.view() as (connection, snapshot):
+        then = look(space, connection, snapshot, filters, as_of)
+        num = then.column(snapshot, "num")
+        keys = (sign * num, sign * then.column(snapshot, column))
+        chosen = num[np.lexsort(keys)][offset : offset + limit].tolist()
+        rows = _rows(space, connection, then, chosen)
+        return [Memory.of(rows[each]) for each in chosen], len(num)
+
+
+def _rows(
+    space: OpenSpace, connection: apsw.Connection, then: Then, nums: Sequence[int]
+) -> dict[int, Row]:
+    former = {row["num"]: row for row, _ in then.former}
+    return former | MEMORIES.by_nums(
+        connection, space.name, [num for num in nums if num not in former]
+    )
+
+
+def find_text(
+    space: OpenSpace, needle: str, filters: Filters, *, limit: int, as_of: int
+) -> tuple[list[Memory], int]:
+    """Memories that contained the needle as it stands, newest first, and how many there were."""
+    folded = fold(checks.text(needle, "needle", max_chars=1_000))
+    with space.store.read() as connection:
+        seq = history.seq_at(connection, space.name, as_of)
+        rows = [row for row, _ in history.replaced_since(connection, space.name, seq)]
+        for num in memories.candidates(connection, space.name, folded):
+            rows += MEMORIES.fetch(connection, space.name, "AND num = ? AND seq <= ?", num, seq)
+        holding = [each for each in map(Memory.of, rows) if memories.holds(each, folded)]
+        said: dict[int, str] = {}
+        if filters.speakers is not None:
+            nums = [each.num for each in holding]
+            said = history.speakers_as_of(connection, space.name, nums, seq)
+    found = [each for each in holding if filters.admits(each, said.get(each.num, ""))]
+    found.sort(key=lambda each: -each.num)
+    return found[:limit], len(found)
+
+
+def tally(
+    space: OpenSpace,
+    names: Sequence[str],
+    kinds: Sequence[str],
+    states: Sequence[str],
+    *,
+    as_of: int,
+) -> dict[tuple[str, ...], int]:
+    """How many memories of these kinds in these states had the same texts in these attrs."""
+    for name in names:
+        checks.kind(name, "names")
+    wanted = {checks.kind(kind, "kinds") for kind in checks.listed(kinds, "kinds")}
+    listed = checks.listed(states, "states")
+    standing = {checks.one_of(state, "states", memories.STATES) for state in listed}
+    columns = ", ".join("coalesce(json_extract(?1, ?), '')" for _ in names)
+    paths = [f"$.{name}" for name in names]
+    found: dict[tuple[str, ...], int] = {} if names else {(): 0}
+    with space.store.read() as connection:
+        seq = history.seq_at(connection, space.name, as_of)
+        for row in history.rows_as_of(connection, space.name, MEMORIES, seq):
+            if row["kind"] in wanted and row["state"] in standing:
+                # Asked of SQLite, which says how a number or a list reads as a text.
+                texts: Any = ((),)
+                if names:
+                    texts = connection.execute(f"SELECT {columns}", (row["attrs"], *paths))
+                group = tuple(str(value) for value in next(iter(texts)))
+                found[group] = found.get(group, 0) + 1
+    return found
+
+
+def tags(space: OpenSpace, *, as_of: int) -> list[tuple[str, int, int]]:
+    """(tag, how many live memories had it, when the first of them was made), most used first."""
+    made: dict[str, list[int]] = {}
+    with space.store.read() as connection:
+        seq = history.seq_at(connection, space.name, as_of)
+        for row in history.rows_as_of(connection, space.name, MEMORIES, seq):
+            if row["state"] in LIVE_STATES:
+                for tag in json.loads(row["tags"]):
+                    made.setdefault(tag, []).append(row["created_at"])
+    counted = [(tag, len(times), min(times)) for tag, times in made.items()]
+    return sorted(counted, key=lambda each: (-each[1], each[0]))
+
+
+def numbered(space: OpenSpace, nums: Sequence[int], *, as_of: int) -> list[Memory]:
+    """Memories by their numbers, in that order; those that were not there are left out."""
+    with space.store.read() as connection:
+        seq = history.seq_at(connection, space.name, as_of)
+        rows = history.memories_as_of(connection, space.name, nums, seq)
+    return [Memory.of(rows[num]) for num in nums if num in rows]

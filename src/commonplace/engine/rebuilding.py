@@ -1,0 +1,188 @@
+"""Writing anew what is derived from the rows; never a row itself."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+import apsw
+
+from commonplace.embedding.provider import Embedder
+from commonplace.engine import memories
+from commonplace.engine.backup import KEPT, TABLES, read_rows
+from commonplace.engine.comparing import (
+    DERIVED,
+    Wrong,
+    compare,
+    is_readable,
+    passage_sound,
+    vector_sizes,
+)
+from commonplace.engine.diagnosis import Diagnosis
+from commonplace.engine.examining import empty_reference
+from commonplace.engine.model import Origin
+from commonplace.errors import StorageCorrupt
+from commonplace.storage import derived
+from commonplace.storage.sqlite import Store, write_head
+from commonplace.storage.tables import MEMORIES
+
+DOCTOR = Origin(client="commonplace", tool="doctor")
+OPERATION = "embed"  # the name by which history knows upkeep: it is neither listed nor undone
+
+
+def mend(store: Store, embedder: Embedder | None, ills: Diagnosis) -> list[str]:
+    """Rebuild what an examination found ill; what that was."""
+    rebuilt = []
+    with store.maintain() as connection:
+        if ills.ill("file"):
+            connection.execute("REINDEX")
+            rebuilt.append("indexes")
+        if ills.ill("head"):
+            write_head(connection, store.space, *true_head(connection, store.space))
+            rebuilt.append("head")
+        if ills.ill("counters"):
+            _reset_counters(connection)
+            rebuilt.append("counters")
+        if ills.ill("outbox"):
+            connection.execute("DELETE FROM outbox")  # what waited is found again by its absence
+            rebuilt.append("outbox")
+    if not ills.ill("grams", "vectors", "models", *DERIVED):
+        return rebuilt
+    with store.write(OPERATION, DOCTOR.as_dict()) as unit:
+        connection = unit.connection
+        before = _row_counts(connection)
+        for table in DERIVED:
+            if not is_readable(connection, table):
+                _make_empty(connection, table)
+        done = _rebuild(connection, store.space, embedder)
+        if ills.ill("grams"):
+            fill_grams(connection)
+            done["grams"] = set()
+        for num in done.get("lexemes", set()) | done.get("passages", set()):
+            memories.touch(unit, num)
+        if _row_counts(connection) != before:
+            raise StorageCorrupt("The rebuild would have lost rows; nothing was changed.")
+    return rebuilt + list(done)
+
+
+def _row_counts(connection: apsw.Connection) -> dict[str, int]:
+    return {
+        kept.name: connection.execute(f"SELECT count(*) FROM {kept.name}").fetchone()[0]  # type: ignore[index] # noqa: S608
+        for kept in KEPT
+        if kept.name not in ("head", "operations")
+    }
+
+
+def true_head(connection: apsw.Connection, space: str) -> tuple[int, int]:
+    """The counters as the sound rows show them."""
+    seq = num = 0
+    for kept in KEPT:
+        if kept.name in ("head", "counters"):
+            continue
+        at = {column: i for i, column in enumerate(kept.columns)}
+        for owner, values, sound in read_rows(connection, kept):
+            if not sound or owner != space:
+                continue
+            if kept.name == "operations":
+                seq = max(seq, values[at["num"]])
+                continue
+            num = max(num, values[at["num"]])
+            seq = max(seq, values[at["until" if kept.name == "versions" else "seq"]])
+    return seq, num + 1
+
+
+def _reset_counters(connection: apsw.Connection) -> None:
+    kept = TABLES["counters"]
+    ill = [values[0] for _, values, sound in read_rows(connection, kept) if not sound]
+    for memory in ill:
+        connection.execute("DELETE FROM counters WHERE memory = ?", (memory,))
+
+
+def _make_empty(connection: apsw.Connection, table: str) -> None:
+    """The table as the schema defines it, with nothing in it."""
+    connection.execute(f"DROP TABLE IF EXISTS {table}")
+    for (sql,) in empty_reference().execute(
+        "SELECT sql FROM sqlite_schema WHERE tbl_name = ? AND sql IS NOT NULL"
+        " ORDER BY type = 'index'",
+        (table,),
+    ):
+        connection.execute(sql)
+    if table == "grams":
+        connection.execute("INSERT INTO grams (grams, rank) VALUES ('secure-delete', 1)")
+
+
+def _rebuild(
+    connection: apsw.Connection, space: str, embedder: Embedder | None
+) -> dict[str, set[int]]:
+    """Write anew what is not what the rows give; table → memories for which it was."""
+    sizes = vector_sizes(connection, Diagnosis(space))
+    done: dict[str, set[int]] = defaultdict(set)
+    for wrong in compare(connection, space, DERIVED):
+        tables = set(wrong.faults)
+        if wrong.row is not None and not all(_known(p, sizes) for p in wrong.passages):
+            tables.add("passages")
+        for table in tables:
+            connection.execute(f"DELETE FROM {table} WHERE memory = ?", (wrong.num,))  # noqa: S608
+            done[table].add(wrong.num)
+        if wrong.prepared is not None:
+            write_derived(connection, space, wrong, tables, sizes, embedder)
+    return done
+
+
+def _known(passage: tuple[Any, ...], sizes: dict[int, tuple[Any, ...]]) -> bool:
+    """Whether a passage's vector is of a model that is known here, or it has none."""
+    _, _, _, _, model, vector, _ = passage
+    if model is None:
+        return vector is None
+    return model in sizes and isinstance(vector, bytes) and len(vector) == sizes[model][2]
+
+
+def write_derived(
+    connection: apsw.Connection,
+    space: str,
+    wrong: Wrong,
+    tables: set[str],
+    sizes: dict[int, tuple[Any, ...]],
+    embedder: Embedder | None,
+) -> None:
+    """Write what finds a memory, in these tables."""
+    prepared = wrong.prepared
+    assert prepared is not None
+    if "lexemes" in tables:
+        derived.write_terms(connection, space, wrong.num, prepared.terms)
+    if "labels" in tables:
+        derived.write_labels(connection, space, wrong.num, prepared.labels)
+    if "passages" in tables:
+        passages = _with_sound_vectors(wrong, prepared, sizes)
+        derived.write_passages(connection, space, wrong.num, passages)
+        if embedder is not None and any(passage.vector is None for passage in passages):
+            memories.enqueue_embedding(connection, space, wrong.num)
+
+
+def _with_sound_vectors(
+    wrong: Wrong, prepared: memories.Prepared, sizes: dict[int, tuple[Any, ...]]
+) -> list[derived.Passage]:
+    """The text's passages, each with the vector it had if that is whole and of the same stretch."""
+    kept = {
+        (row[2], row[3]): (row[4], row[5])
+        for row in wrong.passages
+        if passage_sound(wrong.num, row) and _known(row, sizes)
+    }
+    return [
+        derived.Passage(span, *kept.get((span.start, span.stop), (None, None)))
+        for span in prepared.spans
+    ]
+
+
+def fill_grams(connection: apsw.Connection) -> None:
+    """The substring index anew; a row that does not match its hash is indexed as it stands."""
+    _make_empty(connection, "grams")
+    for _, values, sound in read_rows(connection, TABLES["memories"]):
+        row = dict(zip(MEMORIES.fields, values, strict=True))
+        try:
+            folded = memories.analysed(row).folded
+        except (ValueError, TypeError, AttributeError):
+            if sound:
+                raise
+            continue
+        derived.write_grams(connection, row["num"], folded)

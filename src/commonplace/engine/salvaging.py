@@ -1,0 +1,234 @@
+"""Saving what can still be read of a damaged file into a new one."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from commonplace.embedding.provider import Embedder
+from commonplace.engine import backup
+from commonplace.engine.backup import KEPT, Kept, Progress, named, read_rows
+from commonplace.engine.comparing import DERIVED, compare, stored_rows, vector_sizes
+from commonplace.engine.diagnosis import RESTORE, Diagnosis, Unreadable
+from commonplace.engine.library import Library
+from commonplace.engine.rebuilding import fill_grams, true_head, write_derived
+from commonplace.errors import Conflict, NotFound, StorageCorrupt
+from commonplace.storage import schema
+from commonplace.storage.sqlite import connect, read_head, sync_directory, typed, write_head
+from commonplace.storage.tables import VERSIONED
+
+
+@dataclass(frozen=True, slots=True)
+class Salvage:
+    """What could be saved into a new file, and what could not."""
+
+    path: Path
+    saved: dict[str, int]
+    lost: list[str]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {"path": str(self.path), "saved": self.saved, "lost": self.lost}
+
+
+def salvage(
+    library: Library, space: str, target: Path, *, progress: Progress | None = None
+) -> Salvage:
+    """Write every sound row of a damaged space into a new file; what is lost is listed."""
+    directory = Path(target).expanduser().absolute()
+    path = directory / f"{space}.db"
+    if path.exists():
+        raise Conflict(f"{path} exists already.", hint="Choose another directory.", field="target")
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    aside = path.with_name(path.name + ".part")
+    try:
+        saved, lost, _ = _save(library, space, aside, progress)
+        aside.rename(path)
+        sync_directory(directory)
+    finally:
+        aside.unlink(missing_ok=True)
+    return Salvage(path, saved, lost)
+
+
+def _save(
+    library: Library, space: str, aside: Path, progress: Progress | None = None
+) -> tuple[dict[str, int], list[str], int]:
+    """(rows saved, rows lost, the change counter they were read at)."""
+    path = library.file(space)
+    if not path.exists():
+        raise NotFound(f"There is no space {space}.", field="space")
+    if not path.stat().st_size:  # which SQLite would take for a new one, and delete its log
+        raise StorageCorrupt("The file is empty: no row is left to save.", hint=RESTORE)
+    aside.unlink(missing_ok=True)
+    old = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+    try:
+        old.set_busy_timeout(30_000)
+        if schema.version_of(old) != len(schema.MIGRATIONS):
+            raise StorageCorrupt("The file's schema is not of this release.", hint=RESTORE)
+        old.execute("BEGIN")
+        new = connect(aside, create=True)
+        try:
+            schema.migrate(new)
+            with new:
+                saved, lost = _carry_over(old, new, space, library.embedder, progress)
+                seq = read_head(new, space)[0]
+            new.pragma("journal_mode", "wal")
+        finally:
+            new.close(True)
+    except apsw.Error as error:
+        raise typed(error) from error
+    finally:
+        old.close(True)
+    return saved, lost, seq
+
+
+def _carry_over(
+    old: apsw.Connection,
+    new: apsw.Connection,
+    space: str,
+    embedder: Embedder | None,
+    progress: Progress | None,
+) -> tuple[dict[str, int], list[str]]:
+    saved: dict[str, int] = {}
+    lost: list[str] = []
+    bound = _bound(old)
+    for i, kept in enumerate(KEPT):
+        if progress is not None:
+            progress(i, len(KEPT) + 1)
+        count, found = 0, set()
+        at = [kept.columns.index(part) for part in kept.key]
+        marks = ", ".join("?" * (len(kept.columns) + 2))
+        insert = f"INSERT INTO {kept.name} (space, {', '.join(kept.columns)}, hash)"
+        broken: list[str] = []
+        for owner, values, sound in _every(old, kept, space, bound, broken):
+            if sound and owner == space:
+                hashed = kept.hash(space, values)
+                new.execute(f"{insert} VALUES ({marks})", (space, *values, hashed))
+                count += 1
+            elif kept.name not in ("head", "counters"):
+                lost.append(named(kept, values))
+            found.add(tuple(values[i] for i in at))
+        saved[kept.name] = count
+        promised = _promised(old, kept, space)
+        if promised is not None:
+            lost += [f"{kept.name} {key}" for key in sorted(promised - found)]
+        elif broken:
+            lost.append(f"{kept.name}: no index is left to tell which")
+    if not saved["head"]:
+        write_head(new, space, *true_head(new, space))
+    with contextlib.suppress(*Unreadable):
+        for row in old.execute("SELECT num, id, weights, dimensions FROM models"):
+            new.execute(
+                "INSERT INTO models (num, id, weights, dimensions) VALUES (?, ?, ?, ?)", row
+            )
+    with contextlib.suppress(*Unreadable):
+        for memory, seq in old.execute("SELECT memory, seq FROM touches WHERE space = ?", (space,)):
+            new.execute(
+                "INSERT INTO touches (space, memory, seq) VALUES (?, ?, ?)", (space, memory, seq)
+            )
+    _derive(old, new, space, embedder)
+    return saved, lost
+
+
+def _derive(
+    old: apsw.Connection, new: apsw.Connection, space: str, embedder: Embedder | None
+) -> None:
+    """What finds the saved memories, with the vectors that are still whole."""
+    sizes = vector_sizes(new, Diagnosis(space))
+    for wrong in compare(new, space, DERIVED):
+        with contextlib.suppress(apsw.Error):
+            wrong.passages = stored_rows(old, "passages", wrong.num - 1, wrong.num)[wrong.num]
+        write_derived(new, space, wrong, set(DERIVED), sizes, embedder)
+    fill_grams(new)
+
+
+def _bound(connection: apsw.Connection) -> int:
+    """A number above that of every row, as far as can be told."""
+    highest = 0
+    for kept in KEPT[1:]:
+        column = "memory" if kept.name == "counters" else "num"
+        with contextlib.suppress(apsw.Error):
+            row = connection.execute(f"SELECT max({column}) FROM {kept.name}").fetchone()  # noqa: S608
+            highest = max(highest, (row and row[0]) or 0)
+    with contextlib.suppress(apsw.Error):
+        row = connection.execute("SELECT max(seq), max(next_num) FROM head").fetchone()
+        highest = max(highest, *((row and (row[0] or 0, row[1] or 0)) or (0, 0)))
+    return min(highest, 50_000_000)
+
+
+def _every(
+    connection: apsw.Connection, kept: Kept, space: str, bound: int, broken: list[str]
+) -> Iterator[tuple[Any, tuple[Any, ...], bool]]:
+    """All rows that can still be read; where a page is broken, each row behind it by its key."""
+    seen: set[tuple[Any, ...]] = set()
+    at = [kept.columns.index(part) for part in kept.key]
+    try:
+        for owner, values, sound in read_rows(connection, kept):
+            seen.add(tuple(values[i] for i in at))
+            yield owner, values, sound
+        return
+    except apsw.Error as error:
+        broken.append(str(error))
+    columns = ", ".join(kept.columns)
+    entities = [table.name for table in VERSIONED] if kept.name == "versions" else [None]
+    number = "seq" if kept.name == "head" else "memory" if kept.name == "counters" else "num"
+    for entity in entities:
+        clause = f"space = ? AND {number} = ?" + (" AND entity = ?" if entity else "")
+        statement = f"SELECT {columns}, hash FROM {kept.name} WHERE {clause}"  # noqa: S608
+        for num in range(1, bound + 1):
+            try:
+                for *values, hashed in connection.execute(
+                    statement, (space, num, *([entity] if entity else []))
+                ):
+                    if tuple(values[i] for i in at) not in seen:
+                        yield space, tuple(values), kept.hash(space, values) == hashed
+            except Unreadable:
+                continue
+
+
+_INDEXES = {
+    **{table.name: f"{table.name}_seq" for table in VERSIONED},
+    "operations": "operations_id", "events": "events_kind", "versions": "versions_until",
+}  # fmt: skip
+
+
+def _promised(connection: apsw.Connection, kept: Kept, space: str) -> set[tuple[Any, ...]] | None:
+    """Keys of rows that an index knows of, whatever became of the rows; None if it cannot tell."""
+    if kept.name not in _INDEXES:
+        return set()
+    try:
+        return set(
+            connection.execute(
+                f"SELECT {', '.join(kept.key)} FROM {kept.name}"  # noqa: S608
+                f" INDEXED BY {_INDEXES[kept.name]} WHERE space = ?",
+                (space,),
+            )
+        )
+    except Unreadable:
+        return None
+
+
+def write_anew(library: Library, space: str) -> None:
+    """Put a new file with all rows in place of one whose structure is broken, or refuse."""
+    aside = library.file(space).with_suffix(".db.repairing")
+    try:
+        _, lost, seq = _save(library, space, aside)
+        if lost:
+            raise StorageCorrupt(
+                f"{len(lost)} rows cannot be read any more, first {lost[0]}; nothing was changed.",
+                hint=RESTORE,
+            )
+
+        def unchanged(connection: apsw.Connection) -> bool:
+            with contextlib.suppress(StorageCorrupt, apsw.Error):
+                return read_head(connection, space)[0] == seq
+            return True  # the counter is part of the damage: nobody can have written
+
+        backup.put_in_place(library, space, aside, "repair", unchanged=unchanged)
+    finally:
+        aside.unlink(missing_ok=True)
