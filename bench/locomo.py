@@ -182,7 +182,8 @@ def measure(path: Path, *, conversations: int | None = None) -> Section:
         f"{questions} questions count, {counted} of categories 1-4; evidence ids that name no turn,"
         f" left out: {len(left_out)} ({', '.join(left_out)})",
         f"the session level of the first three ranks sessions by their best turn among {DEEP}",
-        "neither half is untouched: the formula's terms were explored on all ten conversations",
+        "the weights were chosen on the last half alone (bench.choosing); which terms the formula"
+        " has was explored on all ten conversations",
         f"each question's outcome: {lines}",
     ]
     return Section(f"LoCoMo, share of evidence in the top {TOP}", rows, notes)
@@ -220,10 +221,10 @@ def _rows(answers: Sequence[Answer], conversations: int) -> list[Row]:
                 )
             )
             if judged and value is turn:
-                gap = first - last
+                gap = last - first
                 rows.append(
                     Row(
-                        name="    last half below first half",
+                        name="    the half that nothing was chosen on, below the other",
                         measured=f"{gap:+.3f}",
                         target=f"≤ {HALVES_TARGET}",
                         ok=gap <= HALVES_TARGET,

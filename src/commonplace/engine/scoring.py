@@ -60,8 +60,8 @@ class Weighting:
     dense: float = 0.65
     coverage: float = 2.0
     """The words' score is multiplied by the share of the query that is matched, to this power."""
-    k1: float = 1.2
-    b: float = 0.75
+    k1: float = 0.6
+    b: float = 0.4
     neighbours: float = 0.15
     """What the line before and the line after add to a line of a conversation."""
     session: float = 0.75
