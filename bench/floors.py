@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from bench.corpus import Corpus
 from bench.embedders import DIMENSIONS
 from commonplace.storage import schema
-from commonplace.storage.sqlite import connect
+from commonplace.storage.database import connect
 from commonplace.text.analysis import analyse_query
 from commonplace.text.fold import fold
 

@@ -29,7 +29,7 @@ from commonplace.engine import audit
 from commonplace.engine.model import NOBODY
 from commonplace.server import served
 from commonplace.server.gate import Gate
-from commonplace.storage.sqlite import connect, new_id
+from commonplace.storage.database import connect, new_id
 from commonplace.storage.system import open_system
 from commonplace.storage.tables import FACTS
 

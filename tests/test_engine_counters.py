@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from commonplace import Commonplace
-from commonplace.storage.sqlite import read_head
+from commonplace.storage.writing import read_head
 from conftest import wait_until
 
 

@@ -22,7 +22,7 @@ from commonplace.engine.locating import PLACES, Located
 from commonplace.engine.model import Memory
 from commonplace.engine.ranking import credit_weighted
 from commonplace.errors import InvalidInput
-from commonplace.storage.sqlite import now
+from commonplace.storage.database import now
 from commonplace.text.fold import fold
 
 DAY = credit.DAY

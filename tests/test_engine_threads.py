@@ -9,7 +9,7 @@ import pytest
 
 from commonplace import Commonplace, Line
 from commonplace.errors import StorageUnavailable
-from commonplace.storage.sqlite import Writer, _Job
+from commonplace.storage.writing import Job, Writer
 from conftest import WordVectors, texts, wait_until
 
 WRITER = """
@@ -136,7 +136,7 @@ def test_a_writer_behind_one_that_was_interrupted_is_not_forgotten(memory: Commo
         thread.start()
         _waiting(writer, 1)
         # One that nobody waits for any more, first in the queue: it alone is woken.
-        gone = _Job("gone", {}, lambda pairs: [None for _ in pairs], None)
+        gone = Job("gone", {}, lambda pairs: [None for _ in pairs], None)
         writer._jobs.appendleft(gone)
         writer._release()
         thread.join(10)
@@ -163,7 +163,7 @@ def test_an_interrupt_reaches_only_the_thread_it_was_sent_to(memory: Commonplace
         thread = threading.Thread(target=other, daemon=True)
         thread.start()
         _waiting(writer, 1)
-        mine = _Job("mine", {}, stop, None)
+        mine = Job("mine", {}, stop, None)
         writer._jobs.append(mine)
         try:
             with pytest.raises(KeyboardInterrupt):
@@ -189,7 +189,7 @@ def test_nobody_is_waited_for_who_has_left(memory: Commonplace) -> None:
     with memory.lease() as space:
         writer = space.store._writer
         assert (writer._coming, writer._returning) == (0, 0)
-        gone, here = (_Job("gone", {}, lambda _: [], None) for _ in range(2))
+        gone, here = (Job("gone", {}, lambda _: [], None) for _ in range(2))
         writer._leave(gone)  # it was interrupted before the commit
         writer._expect_back([gone, here])
         assert writer._returning == 1

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from commonplace.storage.database import new_id, new_ids
 from commonplace.storage.derived import pack_terms, pack_text
-from commonplace.storage.sqlite import new_id, new_ids
 from commonplace.text.analysis import _ASCII_WORDS, DETECTION_WORDS, analyse, ascii_chunks
 
 _WORDS = ["the", "of", "und", "der", "les", "est", "foo-bar", "v1.2.3", "1,234", "C++", "c#",

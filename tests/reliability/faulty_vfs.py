@@ -29,7 +29,7 @@ from typing import Literal
 
 import apsw
 
-from commonplace.storage import sqlite
+from commonplace.storage import database
 
 SECTOR = 512
 LOSSES = ("drop", "prefix", "subset", "torn")
@@ -107,7 +107,7 @@ def mounted(disk: Disk) -> Iterator[None]:
     """
     shim = _Shim(f"shim-{len(_kept)}", disk)
     _kept.append(shim)
-    link, sync_directory = os.link, sqlite.sync_directory
+    link, sync_directory = os.link, database.sync_directory
 
     def linking(source: Path, target: Path) -> None:
         link(source, target)
@@ -117,11 +117,11 @@ def mounted(disk: Disk) -> Iterator[None]:
         sync_directory(directory)
         disk.directory_synced(str(directory))
 
-    os.link, sqlite.sync_directory = linking, syncing  # type: ignore[assignment]
+    os.link, database.sync_directory = linking, syncing  # type: ignore[assignment]
     try:
         yield
     finally:
-        os.link, sqlite.sync_directory = link, sync_directory
+        os.link, database.sync_directory = link, sync_directory
         apsw.set_default_vfs("unix")
 
 

@@ -17,7 +17,7 @@ from commonplace import Commonplace
 from commonplace.cli.app import run
 from commonplace.engine import backup, doctor, salvaging
 from commonplace.errors import StorageCorrupt, StorageUnavailable
-from commonplace.storage import schema, sqlite
+from commonplace.storage import database, schema, sqlite
 from commonplace.storage.system import open_system, system_file
 from reliability.faulty_vfs import Recorder, mounted
 from reliability.test_power_loss import Recording, cut_power, figures
@@ -68,7 +68,7 @@ def test_a_file_without_its_content_is_damage_and_no_new_space(
 
 def test_a_database_without_tables_is_damage(tmp_path: Path) -> None:
     file = tmp_path / "default.db"
-    connection = sqlite.connect(file, create=True)
+    connection = database.connect(file, create=True)
     connection.execute("PRAGMA journal_mode = wal; CREATE TABLE t (x); DROP TABLE t")
     connection.close()
     with pytest.raises(StorageCorrupt, match="has no tables"):
@@ -221,7 +221,7 @@ def test_a_space_made_in_its_place_is_detected(
     """The mutant: the file has its name before it has its tables."""
 
     def in_place(path: Path, steps: Sequence[str]) -> None:
-        connection = sqlite.connect(path, create=True)
+        connection = database.connect(path, create=True)
         schema.migrate(connection, steps)
         connection.close()
 

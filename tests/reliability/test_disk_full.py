@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from commonplace.errors import StorageFull
-from commonplace.storage import sqlite
+from commonplace.storage import database, sqlite, writing
 from reliability.faulty_vfs import SmallDisk, filling
 from reliability.workers import (
     FullRun,
@@ -103,7 +103,7 @@ def test_a_disk_that_fills_at_hundreds_of_sizes(
 
 def often_checkpointed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Move the log into the file every few writes, so that a disk fills up there as well."""
-    real = sqlite.connect
+    real = database.connect
 
     def connect(path: Path, **options: Any) -> Any:
         connection = real(path, **options)
@@ -194,7 +194,7 @@ def test_an_acknowledgement_of_what_was_refused_is_detected(
     def settle(self: Any, error: Exception | None) -> None:
         self.settled.set()
 
-    monkeypatch.setattr(sqlite._Batch, "settle", settle)
+    monkeypatch.setattr(writing._Batch, "settle", settle)
     chance = random.Random(1)
     run, _ = fill_at([chance.randrange(100_000, 300_000) for _ in range(3)], quick_disk)
     publish(figures(asdict(run)))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from commonplace.errors import StorageUnavailable
-from commonplace.storage import sqlite
+from commonplace.storage import writing
 from reliability.faulty_vfs import FailingSync, mounted
 from reliability.workers import Hand, State, file_of, inspect, open_memory
 
@@ -111,7 +111,7 @@ def test_an_acknowledgement_of_a_failed_commit_is_detected(
     def settle(self: Any, error: Exception | None) -> None:
         self.settled.set()
 
-    monkeypatch.setattr(sqlite._Batch, "settle", settle)
+    monkeypatch.setattr(writing._Batch, "settle", settle)
     monkeypatch.setattr(Hand, "write", Hand._remember)
     disk, said = FailingSync(), list[dict[str, Any]]()
     with mounted(disk), open_memory(quick_disk) as place:

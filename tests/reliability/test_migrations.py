@@ -18,7 +18,8 @@ from commonplace.engine import doctor
 from commonplace.engine.library import Library
 from commonplace.errors import CommonplaceError, StorageCorrupt, UnsupportedVersion
 from commonplace.storage import schema
-from commonplace.storage.sqlite import Store, connect
+from commonplace.storage.database import connect
+from commonplace.storage.sqlite import Store
 from fixtures.full_store import content_digest
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
@@ -36,7 +37,7 @@ CHILD = """
 import json, os, signal, sys
 from pathlib import Path
 from commonplace.storage import schema
-from commonplace.storage.sqlite import connect
+from commonplace.storage.database import connect
 path, steps, fatal = sys.argv[1], json.loads(sys.argv[2]), int(sys.argv[3])
 connection = connect(Path(path))
 count = 0

@@ -16,7 +16,7 @@ from commonplace.engine import doctor, purge
 from commonplace.engine.conversations import Line
 from commonplace.engine.model import Origin
 from commonplace.errors import CommonplaceError, NotFound, StorageUnavailable
-from commonplace.storage import sqlite
+from commonplace.storage import database, sqlite
 from conftest import WordVectors
 
 PLACES = (
@@ -171,7 +171,7 @@ def test_while_another_reads_an_old_snapshot_the_proof_says_so(
     marked: Commonplace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Then the log cannot be emptied: better refused than claimed."""
-    monkeypatch.setattr(sqlite, "BUSY_SECONDS", 0.3)
+    monkeypatch.setattr(database, "BUSY_SECONDS", 0.3)
     reader = apsw.Connection(str(marked.library.file("default")))
     reader.execute("BEGIN")
     reader.execute("SELECT count(*) FROM memories").fetchall()
@@ -189,7 +189,7 @@ def test_without_secure_deletion_the_traces_are_seen(
     quick_disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The mutant: rows are deleted as SQLite does by default, and the file is not rewritten."""
-    connect = sqlite.connect
+    connect = database.connect
 
     def careless(path: Path, *, create: bool = False) -> Any:
         connection = connect(path, create=create)

@@ -15,8 +15,9 @@ from commonplace.errors import (
     StorageUnavailable,
     UnsupportedVersion,
 )
-from commonplace.storage import schema, sqlite
-from commonplace.storage.sqlite import Store, check_runtime
+from commonplace.storage import database, schema
+from commonplace.storage.database import check_runtime
+from commonplace.storage.sqlite import Store
 
 
 @pytest.mark.parametrize("version", ["3.7.0", "3.40.1", "3.51.2"])
@@ -38,7 +39,7 @@ def test_the_sqlite_in_use_is_checked_when_a_memory_is_opened(
         Commonplace(tmp_path, embedding="none")
 
 
-@pytest.mark.parametrize("kind", sorted(sqlite.NETWORK_FILESYSTEMS))
+@pytest.mark.parametrize("kind", sorted(database.NETWORK_FILESYSTEMS))
 def test_a_network_file_system_is_refused(tmp_path: Path, kind: str) -> None:
     place = tmp_path / "my data"
     place.mkdir()

@@ -26,8 +26,9 @@ from commonplace.engine.conversations import Line
 from commonplace.engine.files import File
 from commonplace.engine.parts import Part
 from commonplace.errors import CommonplaceError, Conflict, StorageFull, StorageUnavailable
-from commonplace.storage import sqlite
-from commonplace.storage.sqlite import Store, Writer
+from commonplace.storage import database, sqlite
+from commonplace.storage.sqlite import Store
+from commonplace.storage.writing import Writer
 from reliability import workers
 from reliability.faulty_vfs import FailingSync, mounted
 from reliability.workers import file_of, inspect, open_memory
@@ -36,7 +37,7 @@ SOURCE = Path(commonplace.__file__).parent
 
 # Who may open a connection, and why.
 OPENERS = {
-    "storage/sqlite.py": "the gate itself",
+    "storage/database.py": "the gate itself",
     "engine/backup.py": "copies that are made and checked aside, and swapped while nobody writes",
     "engine/examining.py": "an empty database in memory, to compare the tables with",
     "engine/salvaging.py": "a damaged file, to read what can still be read of it",
@@ -106,8 +107,8 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
     monkeypatch.setattr(Writer, "together", through_call(Writer.together))
     monkeypatch.setattr(Writer, "close", through_call(Writer.close))
     monkeypatch.setattr(Store, "_prepare", through_call(Store._prepare))
-    monkeypatch.setattr(sqlite, "create", through_call(sqlite.create))
-    monkeypatch.setattr(sqlite, "copy_database", through_call(sqlite.copy_database))
+    monkeypatch.setattr(sqlite, "create", through_call(database.create))
+    monkeypatch.setattr(sqlite, "copy_database", through_call(database.copy_database))
     return watch
 
 
@@ -287,7 +288,7 @@ def test_connections_are_opened_in_few_places() -> None:
         for path in SOURCE.rglob("*.py")
         if openers(path.read_text(encoding="utf-8"))
     }
-    assert found <= OPENERS.keys(), "open connections through storage/sqlite.py"
+    assert found == OPENERS.keys(), "open connections through storage/database.py"
     assert openers("import apsw\napsw.Connection('x')")
     assert openers("import sqlite3\nwith sqlite3.connect('x') as c: pass")
 

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from commonplace import Commonplace
 from commonplace.engine import memories
 from commonplace.errors import CommonplaceError, Conflict, StorageFull
-from commonplace.storage import derived, sqlite
+from commonplace.storage import database, derived, sqlite, writing
 from commonplace.storage.tables import LINKS, MEMORIES, VERSIONED, digest
 
 SPACE = "default"
@@ -180,7 +180,7 @@ def _inspect(connection: apsw.Connection, state: State) -> None:
     for (found,) in connection.execute("PRAGMA integrity_check"):
         if found != "ok":
             problems.append(f"integrity_check: {found}")
-    seq, next_num = sqlite.read_head(connection, SPACE)
+    seq, next_num = writing.read_head(connection, SPACE)
     state.operations = seq
     _inspect_operations(connection, seq, problems)
     highest = 0
@@ -282,7 +282,7 @@ def _inspect_derived(
 
 def commits_without_sync(patch: Patch) -> None:
     """synchronous=NORMAL: a commit is not synced."""
-    real = sqlite.connect
+    real = database.connect
 
     def connect(path: Path, **options: Any) -> apsw.Connection:
         connection = real(path, **options)
@@ -305,27 +305,27 @@ def begins_deferred(patch: Patch) -> None:
 
 def acknowledges_before_commit(patch: Patch) -> None:
     """A unit returns although the shared commit is still to come."""
-    real = sqlite.Writer._run
+    real = writing.Writer._run
 
-    def run(self: sqlite.Writer, batch: Any, jobs: Any) -> None:
+    def run(self: writing.Writer, batch: Any, jobs: Any) -> None:
         real(self, batch, jobs)
         for job in jobs:
             job.rouse()  # a thread sleeps until the commit unless it is woken
 
-    patch(sqlite.Writer, "_await", lambda *_: None)
-    patch(sqlite.Writer, "_run", run)
+    patch(writing.Writer, "_await", lambda *_: None)
+    patch(writing.Writer, "_run", run)
 
 
 def commits_behind_the_callers_back(patch: Patch) -> None:
     """A unit returns at once, and a commit is made for many of them now and then."""
     acknowledges_before_commit(patch)
 
-    def pass_on(self: sqlite.Writer, me: object) -> None:
+    def pass_on(self: writing.Writer, me: object) -> None:
         batch = self._batch
         if batch is not None and time.monotonic() - batch.begun > 0.02:
             self._commit(batch)
 
-    patch(sqlite.Writer, "_pass_on", pass_on)
+    patch(writing.Writer, "_pass_on", pass_on)
 
 
 class _Apart(apsw.Connection):

@@ -33,7 +33,8 @@ from commonplace.server.credentials import (
     penfield_scopes,
 )
 from commonplace.server.vault import Vault, open_vault
-from commonplace.storage.sqlite import Store, copy_database
+from commonplace.storage.database import copy_database
+from commonplace.storage.sqlite import Store
 from commonplace.storage.system import Watch, open_system
 
 START = datetime(2026, 6, 1, 12, tzinfo=UTC)

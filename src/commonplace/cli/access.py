@@ -183,7 +183,7 @@ def list_tokens(
 
 
 def _state(credential: Credential) -> str:
-    from commonplace.storage.sqlite import now
+    from commonplace.storage.database import now
 
     if credential.revoked_at is not None:
         return "revoked"

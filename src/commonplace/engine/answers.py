@@ -7,7 +7,8 @@ from typing import Any
 import apsw
 
 from commonplace.errors import CommonplaceError
-from commonplace.storage.sqlite import Store, now
+from commonplace.storage.database import now
+from commonplace.storage.sqlite import Store
 from commonplace.storage.tables import digest
 
 KEPT = 86_400_000_000  # microseconds: 24 hours

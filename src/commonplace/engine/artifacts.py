@@ -10,8 +10,9 @@ from commonplace.engine.history import rows_as_of, seq_at
 from commonplace.engine.model import Artifact, ArtifactVersion, Origin, Review, moment
 from commonplace.engine.opened import OpenSpace
 from commonplace.errors import Conflict, InvalidInput, NotFound
-from commonplace.storage.sqlite import Unit, new_id
+from commonplace.storage.database import new_id
 from commonplace.storage.tables import ARTIFACTS, CONTENTS, REVIEWS, Row, Table
+from commonplace.storage.writing import Unit
 
 if TYPE_CHECKING:
     import apsw

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from commonplace.engine import checks
 from commonplace.engine.model import moment
-from commonplace.storage.sqlite import Store, now
+from commonplace.storage.database import now
+from commonplace.storage.sqlite import Store
 from commonplace.storage.tables import digest
 
 if TYPE_CHECKING:

@@ -39,15 +39,10 @@ from commonplace.errors import (
     UnsupportedVersion,
 )
 from commonplace.storage import schema
-from commonplace.storage.sqlite import (
-    Store,
-    connect,
-    copy_database,
-    read_head,
-    sync_directory,
-    typed,
-)
+from commonplace.storage.database import connect, copy_database, sync_directory, typed
+from commonplace.storage.sqlite import Store
 from commonplace.storage.tables import VERSIONED, Table, digest
+from commonplace.storage.writing import read_head
 
 FORMAT = "commonplace-backup"
 VERSION = 2

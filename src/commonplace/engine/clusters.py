@@ -11,8 +11,9 @@ from commonplace.engine.memories import need_row
 from commonplace.engine.model import LIVE_STATES, Cluster, Memory, Origin
 from commonplace.engine.opened import OpenSpace
 from commonplace.errors import Conflict, InvalidInput, NotFound
-from commonplace.storage.sqlite import Unit, new_id
+from commonplace.storage.database import new_id
 from commonplace.storage.tables import CLUSTERS, MEMBERS, MEMORIES, Row
+from commonplace.storage.writing import Unit
 
 if TYPE_CHECKING:
     import apsw

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from commonplace.engine.model import LIVE_STATES, Memory
 from commonplace.errors import InvalidInput, NotFound
-from commonplace.storage.sqlite import now
+from commonplace.storage.database import now
 
 if TYPE_CHECKING:
     import numpy as np

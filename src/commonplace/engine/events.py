@@ -11,8 +11,8 @@ from commonplace.engine.history import seq_at
 from commonplace.engine.model import Event, Origin, moment
 from commonplace.engine.opened import OpenSpace
 from commonplace.errors import StorageCorrupt
-from commonplace.storage.sqlite import Unit
 from commonplace.storage.tables import digest
+from commonplace.storage.writing import Unit
 
 if TYPE_CHECKING:
     import apsw

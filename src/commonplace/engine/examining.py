@@ -25,9 +25,9 @@ from commonplace.engine.comparing import (
 from commonplace.engine.diagnosis import NAMED, REPAIR, RESTORE, RESTORE_SYSTEM, Diagnosis, noting
 from commonplace.errors import StorageCorrupt
 from commonplace.storage import schema
-from commonplace.storage.sqlite import read_head
 from commonplace.storage.system import SYSTEM_MIGRATIONS
 from commonplace.storage.tables import VERSIONED
+from commonplace.storage.writing import read_head
 
 
 def examine_file(

@@ -13,7 +13,7 @@ from commonplace.engine.memories import need_row
 from commonplace.engine.model import Fact, Origin
 from commonplace.engine.opened import OpenSpace
 from commonplace.errors import InvalidInput, NotFound
-from commonplace.storage.sqlite import new_id
+from commonplace.storage.database import new_id
 from commonplace.storage.tables import FACTS, Row
 from commonplace.text.fold import fold
 

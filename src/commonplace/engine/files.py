@@ -12,8 +12,8 @@ from dataclasses import astuple, dataclass
 from commonplace.engine import checks
 from commonplace.engine.model import Memory
 from commonplace.engine.opened import OpenSpace
-from commonplace.storage.sqlite import read_head
 from commonplace.storage.tables import MEMORIES, digest
+from commonplace.storage.writing import read_head
 
 NOTED = 1_000  # files noted in one write
 

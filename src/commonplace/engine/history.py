@@ -9,7 +9,6 @@ from commonplace.engine import checks, memories
 from commonplace.engine.model import Memory, Operation, Origin, Version, moment
 from commonplace.engine.opened import OpenSpace
 from commonplace.errors import Conflict, NotFound, StorageCorrupt
-from commonplace.storage.sqlite import Unit
 from commonplace.storage.tables import (
     ARTIFACTS,
     CLUSTERS,
@@ -24,6 +23,7 @@ from commonplace.storage.tables import (
     Table,
     digest,
 )
+from commonplace.storage.writing import Unit
 
 if TYPE_CHECKING:
     import apsw

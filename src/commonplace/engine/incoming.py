@@ -16,7 +16,7 @@ from typing import IO, Any
 from commonplace.engine.history import LABEL
 from commonplace.engine.model import Origin
 from commonplace.errors import InvalidInput, StorageFull
-from commonplace.storage.sqlite import new_id
+from commonplace.storage.database import new_id
 
 BATCH = 500
 BATCH_BYTES = 32 * 1024 * 1024

@@ -13,8 +13,9 @@ from commonplace.embedding.provider import Embedder
 from commonplace.engine import checks, upkeep
 from commonplace.engine.opened import OpenSpace
 from commonplace.errors import CommonplaceError, InvalidInput, StorageUnavailable
+from commonplace.storage.database import check_runtime, sync_directory
 from commonplace.storage.readonly import writable
-from commonplace.storage.sqlite import Store, check_runtime, sync_directory
+from commonplace.storage.sqlite import Store
 
 OPEN_SPACES = 64
 TEND_SECONDS = 0.5

@@ -18,8 +18,9 @@ from commonplace.engine.model import LIVE_STATES, NOBODY, TRUSTS, Memory, Origin
 from commonplace.engine.opened import OpenSpace, read_counter
 from commonplace.errors import Conflict, InvalidInput, NotFound
 from commonplace.storage import derived
-from commonplace.storage.sqlite import Unit, begin_all, new_id, new_ids, now
+from commonplace.storage.database import new_id, new_ids, now
 from commonplace.storage.tables import MEMORIES, MESSAGES, Row
+from commonplace.storage.writing import Unit, begin_all
 from commonplace.text.fold import fold, trigrams
 from commonplace.text.passages import Span, split
 

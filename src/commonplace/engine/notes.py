@@ -27,8 +27,8 @@ from commonplace.engine.memories import Draft, Prepared
 from commonplace.engine.model import Origin, moment
 from commonplace.engine.opened import OpenSpace
 from commonplace.errors import CommonplaceError, Conflict, InvalidInput
-from commonplace.storage.sqlite import Unit
 from commonplace.storage.tables import MEMORIES
+from commonplace.storage.writing import Unit
 
 _PLAIN = uuid.UUID("6d1f2f55-4d0c-5c7e-9d37-0b5ad2f1c0de")  # names of memories without an id
 _DRAFT = tuple(name for name in Draft.__slots__ if name != "vectors")

@@ -12,8 +12,9 @@ from commonplace.embedding.provider import Embedder
 from commonplace.engine import checks
 from commonplace.errors import EmbeddingUnavailable, StorageCorrupt
 from commonplace.storage import derived
-from commonplace.storage.sqlite import Store, Unit, read_head
+from commonplace.storage.sqlite import Store
 from commonplace.storage.tables import digest
+from commonplace.storage.writing import Unit, read_head
 
 if TYPE_CHECKING:
     import apsw

@@ -13,7 +13,6 @@ from commonplace.engine.model import Origin
 from commonplace.engine.opened import OpenSpace
 from commonplace.errors import NotFound, StorageUnavailable
 from commonplace.storage import derived
-from commonplace.storage.sqlite import Unit
 from commonplace.storage.tables import (
     FACTS,
     LINKS,
@@ -23,6 +22,7 @@ from commonplace.storage.tables import (
     VERSIONED,
     Table,
 )
+from commonplace.storage.writing import Unit
 
 WINDOW = 24  # bytes of a purged text that must not be found together in any file
 STRIDE = 8

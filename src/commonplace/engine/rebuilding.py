@@ -23,8 +23,9 @@ from commonplace.engine.examining import empty_reference
 from commonplace.engine.model import Origin
 from commonplace.errors import StorageCorrupt
 from commonplace.storage import derived
-from commonplace.storage.sqlite import Store, write_head
+from commonplace.storage.sqlite import Store
 from commonplace.storage.tables import MEMORIES
+from commonplace.storage.writing import write_head
 
 DOCTOR = Origin(client="commonplace", tool="doctor")
 OPERATION = "embed"  # the name by which history knows upkeep: it is neither listed nor undone

@@ -30,8 +30,8 @@ from commonplace.engine.scoring import (
     with_neighbours,
 )
 from commonplace.errors import StorageCorrupt
+from commonplace.storage.database import now
 from commonplace.storage.index import STATES, Snapshot
-from commonplace.storage.sqlite import now
 from commonplace.storage.tables import MEMORIES, MESSAGES, Row
 from commonplace.text.analysis import analyse, analyse_query
 from commonplace.text.scripts import dominant_script

@@ -29,7 +29,6 @@ from commonplace.engine.opened import OpenSpace
 from commonplace.engine.portable import Key
 from commonplace.errors import CommonplaceError, InvalidInput, UnsupportedVersion
 from commonplace.storage import derived
-from commonplace.storage.sqlite import Unit
 from commonplace.storage.tables import (
     ARTIFACTS,
     CLUSTERS,
@@ -44,6 +43,7 @@ from commonplace.storage.tables import (
     Table,
     digest,
 )
+from commonplace.storage.writing import Unit
 
 if TYPE_CHECKING:
     import apsw

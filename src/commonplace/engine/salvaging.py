@@ -19,8 +19,9 @@ from commonplace.engine.library import Library
 from commonplace.engine.rebuilding import fill_grams, true_head, write_derived
 from commonplace.errors import Conflict, NotFound, StorageCorrupt
 from commonplace.storage import schema
-from commonplace.storage.sqlite import connect, read_head, sync_directory, typed, write_head
+from commonplace.storage.database import connect, sync_directory, typed
 from commonplace.storage.tables import VERSIONED
+from commonplace.storage.writing import read_head, write_head
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,8 @@ from commonplace.engine.opened import OpenSpace
 from commonplace.engine.ranking import Flags, Floats
 from commonplace.errors import EmbeddingUnavailable, InvalidInput
 from commonplace.storage import derived
+from commonplace.storage.database import now
 from commonplace.storage.index import NEVER, POSTING, Snapshot
-from commonplace.storage.sqlite import now
 from commonplace.storage.tables import LINKS, MEMORIES, Row
 from commonplace.text.analysis import analyse_query
 from commonplace.text.passages import split

@@ -27,7 +27,7 @@ from commonplace.engine.model import Operation, iso, microseconds
 from commonplace.engine.opened import OpenSpace
 from commonplace.engine.portable import Key
 from commonplace.engine.replay import FORMAT, VERSION
-from commonplace.storage.sqlite import now
+from commonplace.storage.database import now
 from commonplace.storage.tables import CONTENTS, VERSIONED, Row, Table
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from commonplace.engine.model import Origin
 from commonplace.engine.opened import OpenSpace
 from commonplace.errors import CommonplaceError, EmbeddingUnavailable
 from commonplace.storage import derived
-from commonplace.storage.sqlite import now
+from commonplace.storage.database import now
 from commonplace.storage.tables import MEMORIES
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 from commonplace.storage import foreign
-from commonplace.storage.sqlite import sync_directory
+from commonplace.storage.database import sync_directory
 
 LOOK_SECONDS = 0.2
 LOCK_SECONDS = 2.0

@@ -9,7 +9,8 @@ from commonplace.engine import checks
 from commonplace.engine.model import iso, moment
 from commonplace.errors import InvalidInput
 from commonplace.platform.llm import PROVIDERS, Access
-from commonplace.storage.sqlite import Store, now
+from commonplace.storage.database import now
+from commonplace.storage.sqlite import Store
 
 if TYPE_CHECKING:
     import apsw

@@ -20,7 +20,8 @@ from commonplace.engine import checks
 from commonplace.engine.model import iso, moment
 from commonplace.errors import Conflict, InvalidInput, NotFound, StorageCorrupt
 from commonplace.server.credentials import USER_CHARS, Credentials, set_not_before
-from commonplace.storage.sqlite import Store, now
+from commonplace.storage.database import now
+from commonplace.storage.sqlite import Store
 
 if TYPE_CHECKING:
     import apsw

@@ -22,7 +22,8 @@ from commonplace.dialects.contract import EVERYTHING, FULL, READ_ONLY, SCOPES, C
 from commonplace.engine import checks
 from commonplace.engine.model import iso, moment
 from commonplace.errors import CommonplaceError, Conflict, InvalidInput, NotFound
-from commonplace.storage.sqlite import Store, new_id, now
+from commonplace.storage.database import new_id, now
+from commonplace.storage.sqlite import Store
 from commonplace.storage.system import Watch
 
 if TYPE_CHECKING:

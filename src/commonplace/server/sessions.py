@@ -7,7 +7,7 @@ import threading
 from commonplace.dialects.contract import Caller, Session, TokenExpired
 from commonplace.server.credentials import Credential, Expired, Grant, Unauthenticated
 from commonplace.server.signed import JWT_SECONDS, PENFIELD, Tokens, tenant_of
-from commonplace.storage.sqlite import new_id
+from commonplace.storage.database import new_id
 
 REFRESH = "urn:commonplace:refresh"  # no address of ours: a refresh token opens no other door
 REFRESH_SECONDS = 30 * 86_400

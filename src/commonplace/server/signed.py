@@ -42,7 +42,8 @@ from commonplace.server.credentials import (
     removed,
     token_digest,
 )
-from commonplace.storage.sqlite import Store, now
+from commonplace.storage.database import now
+from commonplace.storage.sqlite import Store
 
 if TYPE_CHECKING:
     import apsw

@@ -22,7 +22,8 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from commonplace.errors import InvalidInput, StorageCorrupt, StorageUnavailable
-from commonplace.storage.sqlite import Store, sync_directory
+from commonplace.storage.database import sync_directory
+from commonplace.storage.sqlite import Store
 from commonplace.storage.tables import digest
 
 if TYPE_CHECKING:

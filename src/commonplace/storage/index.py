@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from commonplace.errors import StorageCorrupt
 from commonplace.storage import derived
 from commonplace.storage.growing import Growing as _Growing
-from commonplace.storage.sqlite import read_head
+from commonplace.storage.writing import read_head
 
 POSTING = np.dtype([("term", "<u8"), ("times", "u1")])  # as derived.pack_terms writes them
 STATES = ("active", "dying", "archived", "superseded", "dead")

@@ -15,7 +15,8 @@ import apsw
 
 from commonplace.errors import StorageUnavailable
 from commonplace.storage import schema
-from commonplace.storage.sqlite import Store, check_runtime, connect, sync_directory, typed
+from commonplace.storage.database import check_runtime, connect, sync_directory, typed
+from commonplace.storage.sqlite import Store
 
 NAME = "system"
 """The `space` of the rows of the audit in this file."""

@@ -9,7 +9,7 @@ import pytest
 
 from commonplace.engine.facts import key
 from commonplace.engine.model import NOBODY
-from commonplace.storage.sqlite import new_id
+from commonplace.storage.database import new_id
 from commonplace.storage.tables import FACTS
 
 from .conftest import Workspace

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from commonplace.storage.sqlite import new_id
+from commonplace.storage.database import new_id
 
 OWN = ".commonplace"  # the lease and the directory's id
 FILE_BYTES = 4_200_000  # a million characters, and room for the frontmatter

@@ -24,7 +24,7 @@ from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.files import File
 from commonplace.engine.model import LIVE_STATES, Memory, Origin
 from commonplace.errors import CommonplaceError, Conflict, NotFound
-from commonplace.storage.sqlite import now
+from commonplace.storage.database import now
 
 EDITOR = Origin(client="editor", tool="file")
 PASSES = 4

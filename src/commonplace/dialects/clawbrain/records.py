@@ -13,7 +13,7 @@ from commonplace.engine import credit
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.model import LIVE_STATES, Memory
 from commonplace.errors import NotFound
-from commonplace.storage.sqlite import now
+from commonplace.storage.database import now
 
 PAGE = 1_000
 INITIAL = 0.5

@@ -30,7 +30,7 @@ from commonplace.engine.locating import Place as Where
 from commonplace.engine.model import Memory
 from commonplace.engine.ranking import credit_weighted
 from commonplace.errors import CommonplaceError, Conflict, InvalidInput, NotFound
-from commonplace.storage.sqlite import now
+from commonplace.storage.database import now
 
 SHOWN_AS: dict[str, str] = {
     "*": "entity",

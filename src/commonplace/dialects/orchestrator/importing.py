@@ -24,7 +24,7 @@ from commonplace.engine.memories import Draft
 from commonplace.engine.model import microseconds
 from commonplace.errors import InvalidInput, NotFound
 from commonplace.storage import foreign
-from commonplace.storage.sqlite import new_id
+from commonplace.storage.database import new_id
 
 if TYPE_CHECKING:
     from commonplace.engine.commonplace import Commonplace

@@ -32,7 +32,8 @@ from commonplace.server.oauth.metadata import (
 )
 from commonplace.server.oauth.redirects import BadRedirect, parse_redirect
 from commonplace.server.oauth.rows import Rows
-from commonplace.storage.sqlite import Store, now
+from commonplace.storage.database import now
+from commonplace.storage.sqlite import Store
 
 if TYPE_CHECKING:
     import apsw

@@ -26,7 +26,8 @@ from commonplace.server.oauth.families import (
     other_resource,
 )
 from commonplace.server.oauth.rows import Row, Rows
-from commonplace.storage.sqlite import Store, now
+from commonplace.storage.database import now
+from commonplace.storage.sqlite import Store
 
 if TYPE_CHECKING:
     import apsw

@@ -32,7 +32,8 @@ from commonplace.server.oauth.clients import Client, Clients
 from commonplace.server.oauth.errors import OAuthError, invalid_grant, invalid_request
 from commonplace.server.oauth.resources import OFFLINE, Audience, Resources
 from commonplace.server.oauth.rows import Row, Rows
-from commonplace.storage.sqlite import Store, now
+from commonplace.storage.database import now
+from commonplace.storage.sqlite import Store
 
 if TYPE_CHECKING:
     import apsw

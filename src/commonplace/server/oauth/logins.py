@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from commonplace.server.credentials import SECOND, not_before, removed, token_digest
 from commonplace.server.oauth.rows import Rows
-from commonplace.storage.sqlite import Store, now
+from commonplace.storage.database import now
+from commonplace.storage.sqlite import Store
 
 LOGIN_SECONDS = 600
 LOCK_SECONDS = 30.0

@@ -1,0 +1,251 @@
+"""An SQLite file: opening and making it, its errors in our words, copies, names and times."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import random
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import apsw
+
+from commonplace.errors import (
+    CommonplaceError,
+    Conflict,
+    StorageCorrupt,
+    StorageFull,
+    StorageReadOnly,
+    StorageUnavailable,
+)
+from commonplace.storage import schema
+
+BUSY_SECONDS = 30.0
+WAL_BYTES = 64 * 1024 * 1024
+WAL_PAGES = 4_000  # 16 MB: at the usual 1,000, every fourth commit of 32 writers pays for it
+OLDEST_SQLITE = (3, 51, 3)  # before it, two writers could corrupt a WAL file
+NETWORK_FILESYSTEMS = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ncpfs", "fuse.sshfs"}
+
+
+def now() -> int:
+    """The wall clock as UTC microseconds."""
+    return time.time_ns() // 1000
+
+
+def check_runtime(directory: Path, version: str = "", mounts: str = "/proc/self/mounts") -> None:
+    """Refuse a SQLite or a file system on which a promise of durability would be empty."""
+    version = version or apsw.sqlite_lib_version()
+    if tuple(int(part) for part in version.split(".")[:3]) < OLDEST_SQLITE:
+        raise StorageUnavailable(
+            f"SQLite {version} can corrupt files that several processes write.",
+            hint="Install apsw 3.51.3 or newer.",
+        )
+    try:
+        lines = Path(mounts).read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return  # not Linux: there is no such list to ask
+    place, best, kind = directory.resolve(), "", ""
+    for line in lines:
+        _, point, filesystem, *_ = line.split(" ")
+        point = point.replace("\\040", " ")
+        if len(point) >= len(best) and place.is_relative_to(point):
+            best, kind = point, filesystem
+    if kind in NETWORK_FILESYSTEMS:
+        raise StorageUnavailable(
+            f"{directory} is on a network file system ({kind}), which cannot lock safely.",
+            hint="Choose a directory on a local disk with --data or COMMONPLACE_DATA.",
+        )
+
+
+def typed(error: apsw.Error | UnicodeDecodeError) -> CommonplaceError:
+    """What an SQLite error means for the caller."""
+    extended = getattr(error, "extendedresult", 0)
+    if isinstance(error, apsw.FullError) or extended in (
+        apsw.SQLITE_IOERR_WRITE,
+        apsw.SQLITE_IOERR_SHMSIZE,
+    ):
+        return StorageFull(
+            "There is no room to write; nothing of this call was stored.",
+            hint="Free disk space and try again; reading goes on.",
+        )
+    if isinstance(error, apsw.ReadOnlyError):
+        return StorageReadOnly(
+            "The file can only be read; nothing of this call was stored.",
+            hint="Look at the rights of the data directory, and whether its disk is read-only.",
+        )
+    damaged = apsw.CorruptError | apsw.NotADBError | UnicodeDecodeError
+    if isinstance(error, damaged):
+        return StorageCorrupt(
+            "The file is damaged.", hint="Run 'commonplace doctor' and restore from a backup."
+        )
+    if isinstance(error, apsw.BusyError | apsw.LockedError):
+        return StorageUnavailable(
+            f"Another process has been writing for over {BUSY_SECONDS:.0f} seconds.",
+            hint="Try again; if it lasts, look for a stopped process.",
+        )
+    if isinstance(error, apsw.ConstraintError):
+        return Conflict("Something with the same identity exists already.")
+    return StorageUnavailable(
+        f"The storage refused ({type(error).__name__}, code {extended}).",
+        hint="Nothing of this call was acknowledged; look at the disk and try again.",
+    )
+
+
+def _waiting_turn() -> Callable[[int], bool]:
+    """A busy handler that waits for the other process by its own clock, with jitter."""
+
+    def handler(tries: int) -> bool:
+        if tries == 0:
+            handler.until = time.monotonic() + BUSY_SECONDS  # type: ignore[attr-defined]
+        if time.monotonic() > handler.until:  # type: ignore[attr-defined]
+            return False
+        time.sleep(random.uniform(0.0002, 0.001 if tries < 50 else 0.004))  # noqa: S311
+        return True
+
+    return handler
+
+
+def connect(path: Path, *, create: bool = False) -> apsw.Connection:
+    """An open connection with the settings that the promises rest on."""
+    if create and not path.exists():
+        # SQLite gives its side files the mode of the main file.
+        with contextlib.suppress(FileExistsError):
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+    connection.set_busy_handler(_waiting_turn())
+    connection.execute(
+        "PRAGMA synchronous = FULL; PRAGMA secure_delete = ON; PRAGMA temp_store = MEMORY;"
+        f"PRAGMA journal_size_limit = {WAL_BYTES}; PRAGMA wal_autocheckpoint = {WAL_PAGES}"
+    )
+    return connection
+
+
+def create(path: Path, steps: Sequence[str]) -> None:
+    """A new file with all tables, made aside and put in place whole.
+
+    So a file without them is never one that is still being made: it is damage. Of several who
+    create the same file, one puts his in place, and the others use it.
+    """
+    for suffix in ("-wal", "-journal"):
+        left = path.with_name(path.name + suffix)
+        # Looked at in this order: who creates the file at this moment makes its log after it.
+        if left.exists() and left.stat().st_size and not path.exists():
+            raise damaged(f"{path.name} is missing, but its log {left.name} is there.")
+    aside = path.with_name(f"{path.name}.{new_id()}.new")
+    try:
+        try:
+            connection = connect(aside, create=True)
+            try:
+                # Nobody sees it yet, so that it needs no journal; each commit still syncs it.
+                connection.pragma("journal_mode", "memory")
+                schema.migrate(connection, steps)
+                connection.pragma("journal_mode", "wal")
+            finally:
+                connection.close(True)
+            try:
+                os.link(aside, path)  # unlike a rename, never over a file that came meanwhile
+            except FileExistsError:
+                return
+            except OSError:
+                if not path.exists():
+                    aside.rename(path)  # a file system without links
+            sync_directory(path.parent)
+        finally:
+            for suffix in ("", "-wal", "-shm", "-journal"):
+                aside.with_name(aside.name + suffix).unlink(missing_ok=True)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise StorageFull(
+                f"There is no room for {path.name}.", hint="Free disk space and try again."
+            ) from error
+        raise StorageUnavailable(
+            f"{path} cannot be made: {error.strerror or error}.",
+            hint="Look at the directory and its rights.",
+        ) from error
+
+
+def damaged(what: str) -> StorageCorrupt:
+    return StorageCorrupt(
+        what,
+        hint="Restore it with 'commonplace restore', and see what is left with"
+        " 'commonplace doctor'; if it never held anything, delete it.",
+    )
+
+
+def new_id() -> str:
+    """A random UUID (version 4)."""
+    return new_ids(1)[0]
+
+
+def new_ids(count: int) -> list[str]:
+    """Random UUIDs (version 4), of one look at the system's randomness."""
+    digits = os.urandom(16 * count).hex()
+    found = []
+    for at in range(0, len(digits), 32):
+        a, b, c, d = at + 8, at + 12, at + 16, at + 20
+        found.append(
+            f"{digits[at:a]}-{digits[a:b]}-4{digits[b + 1 : c]}"
+            f"-{_VARIANT[digits[c]]}{digits[c + 1 : d]}-{digits[d : at + 32]}"
+        )
+    return found
+
+
+_VARIANT = {f"{digit:x}": "89ab"[digit % 4] for digit in range(16)}
+
+
+def recognised(connection: apsw.Connection) -> int:
+    """The schema version of a file that is ours, or empty; another program's is refused."""
+    connection.execute("BEGIN")  # all three answers from one snapshot
+    try:
+        version = schema.version_of(connection)
+        marked = connection.pragma("application_id") == schema.APPLICATION_ID
+        used = version or connection.execute("SELECT 1 FROM sqlite_schema").fetchone()
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+    if used and not marked:
+        raise StorageCorrupt(
+            "The file is a SQLite database of another program.", hint="Choose another path."
+        )
+    return version
+
+
+def copy_database(
+    source: apsw.Connection, target: Path, progress: Callable[[int, int], None] | None = None
+) -> None:
+    """A consistent copy of an open database, also while others write to it."""
+    part = target.with_name(target.name + ".part")
+    part.unlink(missing_ok=True)
+    os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    copy = apsw.Connection(str(part))
+    try:
+        # An open read transaction pins the snapshot; without it, a backup in steps starts
+        # over whenever another connection writes, and might never end under load.
+        if not source.in_transaction:
+            raise StorageUnavailable("A copy needs an open read snapshot.")
+        source.execute("SELECT 1 FROM sqlite_schema").fetchone()
+        with copy.backup("main", source, "main") as backup:
+            while not backup.done:
+                backup.step(4096)
+                if progress is not None:
+                    progress(backup.page_count - backup.remaining, backup.page_count)
+        copy.pragma("journal_mode", "delete")
+    finally:
+        copy.close(True)
+    with part.open("rb+") as file:
+        os.fsync(file.fileno())
+    part.replace(target)
+    sync_directory(target.parent)
+
+
+def sync_directory(directory: Path) -> None:
+    """Make a rename or a new file in the directory durable, where the system has a way to."""
+    if os.name != "posix":
+        return
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
