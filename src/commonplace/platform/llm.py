@@ -48,6 +48,8 @@ class ModelUnavailable(CommonplaceError):
     """The language model did not answer usefully; nothing was changed by it."""
 
     code = "MODEL_UNAVAILABLE"
+    spent: Spent | None = None
+    """What answers of no use have cost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +142,13 @@ class Failed(Exception):
     def __init__(self, why: str) -> None:
         super().__init__(why)
         self.why = why
+        self.spent: Spent | None = None
+
+    def unavailable(self) -> ModelUnavailable:
+        """The same, for who asked."""
+        told = ModelUnavailable(self.why, hint="Nothing was changed.")
+        told.spent = self.spent
+        return told
 
 
 class Refused(Failed):
@@ -162,10 +171,10 @@ def guarded(access: Access) -> Iterator[None]:
         yield
     except Refused as error:
         breaker.undecided()
-        raise ModelUnavailable(error.why, hint="Nothing was changed.") from error
+        raise error.unavailable() from error
     except Failed as error:
         breaker.failed()
-        raise ModelUnavailable(error.why, hint="Nothing was changed.") from error
+        raise error.unavailable() from error
     except BaseException:
         breaker.undecided()
         raise
@@ -194,19 +203,29 @@ async def _ask(
     access: Access, instructions: str, prompt: str, shape: type[Shape], seconds: float
 ) -> Answer[Shape]:
     async with reached(access, seconds) as model:
-        for _ in range(MISFITS):
-            model.each = TRIES - model.tries
-            try:
-                async with asyncio.timeout(max(0.01, model.until - time.monotonic())):
-                    response = await _request(model.patient, instructions, prompt)
-            except TimeoutError:
-                raise Failed(f"The model did not answer within {seconds:g} s.") from None
-            value = _fitting(response.text or "", shape)
-            if value is not None:
-                return Answer(value, model.spent())
-            if model.tries >= TRIES:
-                break
-        raise Refused("The model's answer did not have the form that was asked for.")
+        try:
+            return await _answer(model, instructions, prompt, shape, seconds)
+        except Failed as error:
+            error.spent = model.spent() if model.responses else None
+            raise
+
+
+async def _answer(
+    model: Reached, instructions: str, prompt: str, shape: type[Shape], seconds: float
+) -> Answer[Shape]:
+    for _ in range(MISFITS):
+        model.each = TRIES - model.tries
+        try:
+            async with asyncio.timeout(max(0.01, model.until - time.monotonic())):
+                response = await _request(model.patient, instructions, prompt)
+        except TimeoutError:
+            raise Failed(f"The model did not answer within {seconds:g} s.") from None
+        value = _fitting(response.text or "", shape)
+        if value is not None:
+            return Answer(value, model.spent())
+        if model.tries >= TRIES:
+            break
+    raise Refused("The model's answer did not have the form that was asked for.")
 
 
 @dataclass

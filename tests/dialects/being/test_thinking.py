@@ -455,6 +455,15 @@ def test_tokens_and_cost_are_told_and_an_unknown_price_is_not_zero(
     assert spending(thinker)[-1]["cost_usd"] is None
 
 
+def test_answers_of_no_use_are_paid_for_too(thinker: Desk, model: ModelServer) -> None:
+    model.script = lambda what, shown: "no JSON at all"
+    thinker.live(scene("one"))
+    told = next(each for each in spending(thinker) if each["purpose"] == "classify")
+    assert "form" in told["error"]
+    assert (told["input_tokens"], told["output_tokens"], told["tries"]) == (2000, 200, 2)
+    assert float(told["cost_usd"]) > 0
+
+
 def test_after_repeated_failures_the_model_is_left_alone(model: ModelServer) -> None:
     access = llm.configured(llm.Access("sk-ant-12345678"), model.environ())
     model.manners = ["500"]

@@ -108,7 +108,8 @@ class Thinking:
                 seconds=min(left, llm.CALL_SECONDS),
             )  # fmt: skip
         except CommonplaceError as error:
-            self.spent(what, {"error": error.message})
+            cost = getattr(error, "spent", None)  # answers of no use are paid for too
+            self.spent(what, {**(cost.as_dict() if cost else {}), "error": error.message})
             return None
         self.spent(what, answer.spent.as_dict())
         return answer.value
