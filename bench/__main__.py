@@ -9,11 +9,12 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench import locomo, meaning, report, server, speed
+from bench import locomo, meaning, report, server, slow_disk, speed
 
 QUALITY = ("locomo", "meaning")
-MEASURED = {**speed.PARTS, **server.PARTS}
-GROUPS = {"speed": tuple(speed.PARTS), "server": tuple(server.PARTS), "quality": QUALITY}
+SPEED = {**speed.PARTS, "store-slow-disk": slow_disk.measure}
+MEASURED = {**SPEED, **server.PARTS}
+GROUPS = {"speed": tuple(SPEED), "server": tuple(server.PARTS), "quality": QUALITY}
 
 
 def _sizes(text: str) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from bench import corpus, floors, locomo, report, speed  # noqa: E402
+from bench import corpus, floors, locomo, report, slow_disk, speed  # noqa: E402
 
 TINY = speed.Plan(
     sizes=(300,), queries=5, rounds=1, writes=8, spaces=3, per_space=20, warm_spaces=2, starts=1
@@ -31,6 +31,24 @@ def test_a_small_corpus_is_the_beginning_of_a_larger_one() -> None:
 
     assert list(small.texts) == list(large.texts[:50])
     assert np.array_equal(small.vectors, large.vectors[:50])
+
+
+def test_without_a_compiler_the_slow_disk_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    section = slow_disk.measure(TINY)
+    assert not section.rows
+    assert "compiler" in section.notes[0]
+
+
+def test_every_sync_of_the_slow_disk_is_slow() -> None:
+    section = slow_disk.measure(TINY)
+    if not section.rows:  # a machine without a compiler: it says so, and the rest is measured
+        assert "compiler" in section.notes[0]
+        return
+    disk = next(row for row in section.rows if row.name.startswith("the disk alone"))
+    assert disk.values["p50"] >= slow_disk.SYNC_MICROSECONDS / 1e6
+    one = next(row for row in section.rows if row.name == "one thread, p50")
+    assert min(one.values["p50"], one.values["floor p50"]) >= slow_disk.SYNC_MICROSECONDS / 1e6
 
 
 @pytest.mark.parametrize(
