@@ -56,7 +56,7 @@ $(UNITS): unit-%: $(VENV)/.test $(CLIENTS)
 	$(BIN)/pytest -m "not soak" -p no:cacheprovider $(TESTS_OF_$*)
 
 soak: $(VENV)/.test
-	$(BIN)/pytest -m soak
+	$(BIN)/pytest -m soak -o faulthandler_timeout=0
 
 bench: $(VENV)/.bench $(CLIENTS)
 	$(BIN)/python -m bench $(if $(LOCOMO),--locomo $(LOCOMO))

@@ -49,6 +49,10 @@ class Work:
         return True
     def end(self, space, identity):
         print(f"end {identity}", flush=True)
+    def failed(self, space, identity):
+        print(f"failed {identity}", flush=True)
+    def unfinished(self, given_up):
+        return iter([("default", "first", 0)] if stop_in < 0 else [])
 
 with Durable(data, Work()).running():
     sys.stdin.readline()
@@ -308,6 +312,8 @@ def worker(data: Path, stop_in: int) -> Iterator[Callable[[], str]]:
     )  # fmt: skip
     assert child.stdin is not None and child.stdout is not None
     out = child.stdout
+    hanging = threading.Timer(60, child.kill)
+    hanging.start()
 
     def said() -> str:
         line = out.readline()
@@ -317,6 +323,7 @@ def worker(data: Path, stop_in: int) -> Iterator[Callable[[], str]]:
     try:
         yield said
     finally:
+        hanging.cancel()
         child.kill()
         child.wait()
         child.stdin.close()
