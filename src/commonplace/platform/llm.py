@@ -17,7 +17,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from commonplace.embedding.breaker import CircuitBreaker
@@ -286,13 +286,10 @@ async def reached(access: Access, seconds: float) -> AsyncIterator[Reached]:
     Its `patient` is a pydantic-ai model that tries again as all of ours do, and that raises Failed
     or Refused. Use it under `guarded`.
     """
-    model, close = _model(access)  # the first time, importing takes seconds
+    model = _model(access)  # the first time, importing takes seconds
     made = Reached(access, time.monotonic() + seconds)
     made.patient = _patient(model, made)
-    try:
-        yield made
-    finally:
-        await close()
+    yield made
 
 
 def _patient(model: Model, reached: Reached) -> Model:
@@ -315,8 +312,9 @@ def _patient(model: Model, reached: Reached) -> Model:
     return Patient(model)
 
 
-def _model(access: Access) -> tuple[Model, Any]:
-    """The model of a provider, and how to let go of its connections."""
+@lru_cache(maxsize=32)
+def _model(access: Access) -> Model:
+    """The model of a provider; making one takes longer than many an answer."""
     try:
         if access.provider == "anthropic":
             from anthropic import AsyncAnthropic
@@ -326,10 +324,7 @@ def _model(access: Access) -> tuple[Model, Any]:
             theirs = AsyncAnthropic(
                 api_key=access.key, base_url=access.url, max_retries=0, http_client=_client()
             )
-            made: Model = AnthropicModel(
-                access.model, provider=AnthropicProvider(anthropic_client=theirs)
-            )
-            return made, theirs.close
+            return AnthropicModel(access.model, provider=AnthropicProvider(anthropic_client=theirs))
         from openai import AsyncOpenAI
         from pydantic_ai.models.openai import OpenAIChatModel
         from pydantic_ai.providers.openai import OpenAIProvider
@@ -342,13 +337,15 @@ def _model(access: Access) -> tuple[Model, Any]:
         api_key=access.key, base_url=access.url, max_retries=0, http_client=_client()
     )
     provider = OpenAIProvider(openai_client=compatible)
-    return OpenAIChatModel(access.model, provider=provider), compatible.close
+    return OpenAIChatModel(access.model, provider=provider)
 
 
 def _client() -> Any:
     import httpx2
 
-    return httpx2.AsyncClient(verify=_trusted(), follow_redirects=False)
+    # Each question has an event loop of its own, and a connection cannot outlive its loop.
+    none_kept = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
+    return httpx2.AsyncClient(verify=_trusted(), follow_redirects=False, limits=none_kept)
 
 
 @cache
