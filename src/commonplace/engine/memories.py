@@ -151,6 +151,9 @@ _FIELDS = (
 
 
 _values = attrgetter(*[name for name, *_ in _FIELDS])
+_CHECKS: dict[str, Callable[[Any], Any]] = {
+    "text": checks.text, **{name: check for name, _, check in _FIELDS},
+}  # fmt: skip
 _USUAL: dict[str, Any] = {
     **dict.fromkeys(("id", "text", "origin")),
     **{name: check(usual) for name, usual, check in _FIELDS},
@@ -418,8 +421,7 @@ def revise(
 
 def checked_changes(changes: Mapping[str, Any]) -> dict[str, Any]:
     """Changed fields in their stored form."""
-    whole = prepare(Draft(**{"text": "-", **changes}), Origin()).values
-    return {name: whole[name] for name in changes}
+    return {name: _CHECKS[name](value) for name, value in changes.items()}
 
 
 def _prepare_change(
