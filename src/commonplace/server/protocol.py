@@ -156,7 +156,10 @@ def build(
         who, given = admitted(ctx), params.arguments or {}
         tool = gate.called(who.caller, dialect, params.name)
         late = pace.refusal(who.caller) if pace is not None and tool is not None else None
-        if late is not None and tool is not None:  # as the door does, it counts and writes nothing
+        if late is not None and tool is not None:
+            await workers.run(
+                gate.refuse, who.caller, who.circumstances, dialect.name, params.name, given, late
+            )
             return {**COMPLETE, **dialect.fail(tool, late)}
         try:
             if tool is None:

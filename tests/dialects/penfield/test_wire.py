@@ -162,7 +162,9 @@ def test_beyond_the_rate_a_tool_answers_so_for_that_tenant_alone(
             assert rest.get("/tags").status_code == 429
         assert not asyncio.run(session(server, other, 1))[0].is_error
         with server.parts.library.lease("one") as space, space.store.read() as connection:
-            assert connection.execute("SELECT count(*) FROM audit").fetchone() == (3,)
+            rows = connection.execute("SELECT success, error FROM audit ORDER BY num").fetchall()
+        noted = [(success, error.partition(":")[0]) for success, error in rows]
+        assert noted == [(1, "")] * 3 + [(0, "RATE_LIMITED")] * 2, "refused calls are noted too"
 
 
 def test_a_read_token_sees_and_may_call_only_what_reads(server: Server) -> None:
