@@ -1,8 +1,8 @@
 """`python -m bench.choosing LOCOMO`: choose the weights on one half of the data, look at the other.
 
 The default weights are those chosen here on the last five conversations of LoCoMo and on the set
-where words do not help, each counting for half; the first five are looked at once, at the end. The
-same the other way round shows how much a choice depends on the half it was made on. No leg may have
+where words do not help, each counting for half. docs/benchmarks.md tells which other choices were
+looked at before that one was taken. No leg may have
 much more than two thirds, and no word's absence may weigh more than squared: beyond that lies what
 these two sets ask for and others may not.
 """

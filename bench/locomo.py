@@ -182,8 +182,9 @@ def measure(path: Path, *, conversations: int | None = None) -> Section:
         f"{questions} questions count, {counted} of categories 1-4; evidence ids that name no turn,"
         f" left out: {len(left_out)} ({', '.join(left_out)})",
         f"the session level of the first three ranks sessions by their best turn among {DEEP}",
-        "the weights were chosen on the last half alone (bench.choosing); which terms the formula"
-        " has was explored on all ten conversations",
+        "the weights were chosen on the last half (bench.choosing), after choices on the first had"
+        " been looked at on both; which terms the formula has was explored on all ten: neither half"
+        " is untouched",
         f"each question's outcome: {lines}",
     ]
     return Section(f"LoCoMo, share of evidence in the top {TOP}", rows, notes)
@@ -224,7 +225,7 @@ def _rows(answers: Sequence[Answer], conversations: int) -> list[Row]:
                 gap = last - first
                 rows.append(
                     Row(
-                        name="    the half that nothing was chosen on, below the other",
+                        name="    first half below last half, on which the weights were chosen",
                         measured=f"{gap:+.3f}",
                         target=f"≤ {HALVES_TARGET}",
                         ok=gap <= HALVES_TARGET,
