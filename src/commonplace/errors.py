@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 
 class CommonplaceError(Exception):
     """Base of all typed errors. `code` is stable; `message` is for people."""
 
-    code: ClassVar[str] = "ERROR"
+    code: str = "ERROR"
 
     def __init__(self, message: str, *, hint: str = "", field: str | None = None) -> None:
         super().__init__(message if not hint else f"{message} {hint}")

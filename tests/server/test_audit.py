@@ -140,7 +140,10 @@ def test_each_refused_call_of_a_batch_has_a_row(server: Running, space: str) -> 
     client = server.client(server.token(space, {"read"}))
     batch = [message(tool, {}) for tool in ("remember", "recall", "forget")]
     assert client.request("POST", MCP, batch).status == 403
-    assert [call.tool for call in server.calls(space)] == ["forget", "remember"]
+    calls = server.calls(space)
+    assert [call.tool for call in calls] == ["forget", "recall", "remember"]
+    assert not any(call.success for call in calls)
+    assert all(call.error.startswith("FORBIDDEN") for call in calls)
 
 
 @pytest.mark.parametrize("path", [LAB, f"{LAB}/"])

@@ -21,8 +21,8 @@ from mcp_types import INVALID_REQUEST
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from commonplace.dialects.contract import Caller, Circumstances, NotPermitted, TokenExpired
-from commonplace.errors import InvalidInput, NotFound
+from commonplace.dialects.contract import Caller, Circumstances, TokenExpired, TooManyCalls
+from commonplace.errors import CommonplaceError, InvalidInput, NotFound
 from commonplace.server.addresses import Addresses, peer
 from commonplace.server.credentials import Expired, Unauthenticated
 from commonplace.server.gate import Gate, not_permitted
@@ -39,9 +39,11 @@ from commonplace.server.protocol import (
     identity_of,
     message_in,
     messages_of,
+    named,
     wrong_with,
 )
 from commonplace.server.rates import Rates
+from commonplace.server.refusals import Called, Refusals, Refused
 from commonplace.server.settings import Settings, is_loopback
 from commonplace.server.signed import Tokens
 
@@ -58,6 +60,11 @@ METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _MARKS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{}]', re.DOTALL)
 _NONE = ("", "0")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_BESIDE = "Not carried out: another call of this message is beyond the credential's scope."
+_CODES = {
+    401: "UNAUTHORIZED", 403: "FORBIDDEN", 404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED",
+    409: "CONFLICT", 413: "TOO_LARGE", 429: "RATE_LIMITED",
+}  # fmt: skip
 _HEADERS = (
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
@@ -82,6 +89,7 @@ class Door:
         paths: Paths,
         gate: Gate,
         workers: Workers,
+        refusals: Refusals,
         tokens: Tokens,
         metrics: Metrics,
         oauth: OAuth | None,
@@ -94,6 +102,7 @@ class Door:
         self._paths = paths
         self._gate = gate
         self._workers = workers
+        self._refusals = refusals
         self._tokens = tokens
         self._metrics = metrics
         self._oauth = oauth
@@ -122,6 +131,8 @@ class Door:
         async def sending(message: Message) -> None:
             if message["type"] == "http.response.start":
                 visit.status = message["status"]
+                if visit.status >= 400 and not visit.noted:
+                    await self._note(visit)
                 message = {**message, "headers": self._dressed(message["headers"], visit)}
             await send(message)
 
@@ -159,6 +170,19 @@ class Door:
             },
         )  # fmt: skip
 
+    async def _note(self, visit: _Visit) -> None:
+        """Write down what is refused here, or by a route before it came to the gate."""
+        dialect = visit.entrance.dialect
+        if dialect is None:  # a page, or nothing at all: no call
+            return
+        visit.noted.append(visit.id)
+        error = visit.refused or Refused(*_meaning(visit.status))
+        calls, around = visit.called(), visit.circumstances()
+        if visit.caller is not None or isinstance(error, Unauthenticated):  # which has its rate
+            await self._refusals.note(visit.caller, around, dialect.name, calls, error)
+        else:
+            await self._refusals.note_nobody(around, dialect.name, calls, error)
+
     async def _admit(self, visit: _Visit, receive: Receive, send: Send) -> None:
         """Decide in order; the first refusal is the answer."""
         visited = visit.method in ("GET", "HEAD") and visit.scope["path"] in VISITED
@@ -180,20 +204,23 @@ class Door:
         caller = await self._caller(visit, receive, send)
         if caller is None:
             return
+        visit.caller = caller
         caller = await self._as_whom(visit, caller, receive, send)
         if caller is None:
             return
+        visit.caller = caller
         if caller.credential:
             wait = self._rates.take(f"credential {caller.credential}")
             if wait:
                 await self._slow_down(visit, receive, send, wait)
                 return
-        admitted = Admitted(caller, visit.circumstances())
+        admitted = Admitted(caller, visit.circumstances(), visit.noted)
         if await self._out_of_scope(visit, admitted, body, receive, send):
             return
         if visit.entrance.mcp and visit.method == "POST":
             wrong = wrong_with(visit.message)
             if wrong:
+                visit.refused = Refused("INVALID_INPUT", wrong)
                 await _no_message(visit, wrong)(visit.scope, receive, send)
                 return
         visit.scope[ADMITTED] = admitted
@@ -225,6 +252,7 @@ class Door:
             # A Being of another owner is as if it did not exist, and neither lets anybody in.
             log.warning("not recognised", extra={"why": error.message, "address": visit.address})
             unknown = Unauthenticated(error.message)
+            visit.caller = None
             await self._not_recognised(visit, unknown, receive, send)
             return None
         except InvalidInput as error:
@@ -245,6 +273,7 @@ class Door:
             if (await receive())["type"] != "websocket.connect":
                 return
             self._metrics.refused.labels("websocket").inc()
+            await self._note(visit)
             await send({"type": "websocket.accept"})
             said = json.dumps({"type": "error", "message": message})
             await send({"type": "websocket.send", "text": said})
@@ -256,7 +285,8 @@ class Door:
             await send({"type": "websocket.close", "code": 1008})
             return
         if self._rates.take(f"address {visit.address}"):
-            await close("Too many requests.")
+            visit.refused = TooManyCalls("Too many requests.")
+            await close(visit.refused.message)
             return
         given = [v for k, v in visit.scope["headers"] if k == b"authorization"]
         if not given and token.startswith("brt_"):  # the one form that the contract allows there
@@ -268,6 +298,7 @@ class Door:
                 caller = self._recognised(given, visit)
         except Unauthenticated as error:
             wait = self._failures.take(visit.address)
+            visit.refused = TooManyCalls("Too many requests.") if wait else error
             log.warning("not recognised", extra={"why": error.reason, "address": visit.address})
             await close("Too many requests." if wait else "Unauthorized")
             return
@@ -341,12 +372,13 @@ class Door:
             return None
         if visit.entrance.mcp:
             visit.message = message_in(body)
-            visit.calls = calls_in(visit.message)
-        if len(visit.calls) > MOST_CALLS:
-            await self._turn_away(
-                visit, receive, send, 413, "TOO_LARGE", f"A batch may have {MOST_CALLS} calls."
-            )
-            return None
+            calls = calls_in(visit.message)
+            if len(calls) > MOST_CALLS:
+                await self._turn_away(
+                    visit, receive, send, 413, "TOO_LARGE", f"A batch may have {MOST_CALLS} calls."
+                )
+                return None
+            visit.calls = calls
         return body
 
     async def _caller(self, visit: _Visit, receive: Receive, send: Send) -> Caller | None:
@@ -394,16 +426,7 @@ class Door:
         send: Send,
     ) -> None:
         visit.as_documented()
-        dialect = visit.entrance.dialect.name if visit.entrance.dialect else ""
-        calls: list[tuple[str, dict[str, Any]]] = []
-        if visit.entrance.mcp:
-            calls = [_named(call) for call in visit.calls]
-        elif dialect:
-            calls = [(f"{visit.method} {visit.entrance.route}", {})]
-        for name, arguments in calls:
-            await self._workers.run(
-                self._gate.refuse, None, visit.circumstances(), dialect, name, arguments, error
-            )
+        visit.refused = error
         self._metrics.refused.labels("unauthorized").inc()
         spoken = visit.entrance.dialect
         told = spoken is not None and spoken.tells_expiry
@@ -426,28 +449,28 @@ class Door:
         dialect = visit.entrance.dialect
         if dialect is None or not visit.entrance.mcp or not body:
             return False
-        refused: list[tuple[Any, NotPermitted]] = []
-        needed: set[str] = set()
-        for call in visit.calls:
-            name, arguments = _named(call)
-            tool = dialect.tool(name)
-            if tool is None or self._gate.permitted(admitted.caller, dialect.name, name):
-                continue
-            error = not_permitted(tool)
-            refused.append((call.get("id"), error))
-            needed.add(tool.scope)
-            await self._workers.run(
-                self._gate.refuse, admitted.caller, visit.circumstances(), dialect.name, name,
-                arguments, error,
-            )  # fmt: skip
-        forbidden = None
         if dialect.forbid is not None:
             forbidden = dialect.forbid(admitted.caller, messages_of(visit.message))
-        if forbidden is not None:
-            await self._turn_away(visit, receive, send, 403, "FORBIDDEN", forbidden)
-            return True
-        if not refused:
+            if forbidden is not None:
+                await self._turn_away(visit, receive, send, 403, "FORBIDDEN", forbidden)
+                return True
+        needed: set[str] = set()
+        refused: list[tuple[Any, CommonplaceError]] = []
+        for call in visit.calls or ():
+            name, _ = _named(call)
+            tool = dialect.tool(name)
+            error: CommonplaceError = Refused("FORBIDDEN", _BESIDE)
+            if tool and not self._gate.permitted(admitted.caller, dialect.name, name):
+                error = not_permitted(tool)
+                needed.add(tool.scope)
+            refused.append((call.get("id"), error))
+        if not needed:
             return False
+        for called, (_, error) in zip(visit.called(), refused, strict=True):
+            visit.noted.append(visit.id)
+            await self._refusals.note(
+                admitted.caller, admitted.circumstances, dialect.name, [called], error
+            )
         self._metrics.refused.labels("scope").inc()
         errors = [
             {
@@ -471,7 +494,8 @@ class Door:
 
     async def _slow_down(self, visit: _Visit, receive: Receive, send: Send, wait: int) -> None:
         self._metrics.refused.labels("rate").inc()
-        response = _refusal(429, "RATE_LIMITED", f"Too many requests; wait {wait} s.", visit)
+        visit.refused = error = TooManyCalls(f"Too many requests; wait {wait} s.")
+        response = _refusal(429, error.code, error.message, visit)
         response.headers["retry-after"] = str(wait)
         await response(visit.scope, receive, send)
 
@@ -479,6 +503,7 @@ class Door:
         self, visit: _Visit, receive: Receive, send: Send, status: int, code: str, message: str
     ) -> None:
         self._metrics.refused.labels(code.lower()).inc()
+        visit.refused = Refused(code, message)
         await _refusal(status, code, message, visit)(visit.scope, receive, send)
 
 
@@ -491,7 +516,12 @@ class _Visit:
         self.method: str = scope.get("method", "GET")
         self.status = 0
         self.message: Any = None
-        self.calls: list[dict[str, Any]] = []
+        self.calls: list[dict[str, Any]] | None = None
+        """The calls of an MCP message; None as long as it was not read."""
+        self.caller: Caller | None = None
+        self.refused: CommonplaceError | None = None
+        self.noted: list[str] = []
+        """By whom the request was written down; filled by the door, and behind it."""
         self.address = address
         given = self.header("x-request-id")
         self.id = given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
@@ -509,6 +539,14 @@ class _Visit:
         """To somebody who is not known, speak the contract that the path is documented by."""
         if self.entrance.beings is not None:
             self.entrance = replace(self.entrance, dialect=self.entrance.beings)
+
+    def called(self) -> list[Called]:
+        """What is called, as far as it is known; nothing by a message that calls no tool."""
+        if not self.entrance.mcp:
+            return [(f"{self.method} {self.entrance.route}", {})]
+        if self.calls is None:
+            return [(f"POST {self.entrance.route}", {})] if self.method == "POST" else []
+        return [_named(call) for call in self.calls]
 
     def circumstances(self) -> Circumstances:
         """What the origin and the audit say of it."""
@@ -553,15 +591,16 @@ def depth(body: bytes) -> int:
     return deepest
 
 
-def _named(call: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The tool and the arguments of a call as it came, whatever it is."""
-    params = call.get("params")
-    params = params if isinstance(params, dict) else {}
-    name, arguments = params.get("name"), params.get("arguments")
-    return (
-        name if isinstance(name, str) else "",
-        arguments if isinstance(arguments, dict) else {},
-    )
+def _named(call: dict[str, Any]) -> Called:
+    return named(call.get("params"))
+
+
+def _meaning(status: int) -> tuple[str, str]:
+    """The code of a refusal that only its status is known of, and what it says."""
+    told = f"Answered with HTTP status {status}."
+    if status >= 500:
+        return "INTERNAL_ERROR", told
+    return _CODES.get(status, "INVALID_INPUT"), told
 
 
 def _no_message(visit: _Visit, wrong: str) -> Response:

@@ -49,6 +49,7 @@ from commonplace.server.oauth import routes as oauth_routes
 from commonplace.server.observing import Metrics, request_id
 from commonplace.server.paths import OF_A_BEING, Paths
 from commonplace.server.protocol import ADMITTED, SPOKEN, Admitted, Workers, build
+from commonplace.server.refusals import Refusals
 from commonplace.server.sessions import Sessions
 from commonplace.server.settings import Settings
 from commonplace.server.signed import Tokens
@@ -239,6 +240,7 @@ def application(parts: Parts) -> Door:
     own = _own_operations(parts, metrics)
     gate = Gate(parts.library, parts.system, [*dialects.values(), own], metrics.calls)
     workers = Workers(gate, settings.call_seconds)
+    refusals = Refusals(gate, workers)
     streams = Streams(metrics)
     oauth = _oauth(parts)
     opened: list[Route] = []
@@ -279,7 +281,7 @@ def application(parts: Parts) -> Door:
     ]
     app = Starlette(
         routes=routes,
-        lifespan=_lifespan(parts, gate, workers, dialects.values(), endpoints.values()),
+        lifespan=_lifespan(parts, gate, workers, refusals, dialects.values(), endpoints.values()),
         exception_handlers=_handlers(paths),
     )
     app.router.redirect_slashes = False
@@ -290,6 +292,7 @@ def application(parts: Parts) -> Door:
         paths=paths,
         gate=gate,
         workers=workers,
+        refusals=refusals,
         tokens=parts.tokens,
         metrics=metrics,
         oauth=oauth,
@@ -301,6 +304,7 @@ def _lifespan(
     parts: Parts,
     gate: Gate,
     workers: Workers,
+    refusals: Refusals,
     dialects: Collection[Dialect],
     endpoints: Collection[Endpoint],
 ) -> Any:
@@ -322,9 +326,10 @@ def _lifespan(
             for endpoint in endpoints:
                 for manager in endpoint.managers.values():
                     await stack.enter_async_context(manager.run())
-            noting = asyncio.create_task(_note_use(parts.tokens.credentials, workers))
-            stack.callback(noting.cancel)
+            for beside in (_note_use(parts.tokens.credentials, workers), refusals.run()):
+                stack.callback(asyncio.create_task(beside).cancel)
             yield
+            await refusals.flush()
         await asyncio.to_thread(workers.close)
 
     return lifespan

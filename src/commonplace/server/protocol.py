@@ -9,12 +9,13 @@ import json
 import logging
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import mcp_types as types
 from mcp.server.caching import CacheHint
-from mcp.server.context import ServerRequestContext
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 
@@ -26,7 +27,7 @@ from commonplace.dialects.contract import (
     Pace,
     Wire,
 )
-from commonplace.errors import NotFound
+from commonplace.errors import CommonplaceError, InvalidInput, NotFound
 from commonplace.server.gate import Gate, Outcome, TookTooLong, Turn, no_such_tool
 
 FORBIDDEN = -32003
@@ -37,6 +38,7 @@ COMPLETE = {"resultType": "complete"}  # required since 2026-07-28; left out for
 LIST_MILLISECONDS = 300_000
 WORKERS = 64
 UNREADABLE = object()
+_calling: ContextVar[Admitted] = ContextVar("calling")
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +49,8 @@ class Admitted:
 
     caller: Caller
     circumstances: Circumstances
+    noted: list[str] = field(default_factory=list)
+    """Who has a call written down adds what it called, so that nobody else does."""
 
 
 class Workers:
@@ -75,6 +79,7 @@ class Workers:
         arguments: Mapping[str, Any],
     ) -> Outcome:
         """What came of one call; one that takes too long is given up and has no effect."""
+        admitted.noted.append(name)  # the gate writes it down, whatever becomes of it
         turn = Turn()
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Outcome] = loop.create_future()
@@ -118,6 +123,21 @@ class Workers:
             if timer is not None:
                 timer.cancel()
 
+    async def refuse(
+        self,
+        admitted: Admitted,
+        dialect: Dialect,
+        name: str,
+        arguments: Mapping[str, Any],
+        error: CommonplaceError,
+    ) -> None:
+        """Write down a call that is not carried out."""
+        admitted.noted.append(name)
+        await self.run(
+            self._gate.refuse, admitted.caller, admitted.circumstances, dialect.name, name,
+            arguments, error,
+        )  # fmt: skip
+
     async def run(self, function: Any, *arguments: Any) -> Any:
         """Something else that blocks."""
         call = functools.partial(function, *arguments)
@@ -138,7 +158,10 @@ def build(
     """The MCP server of a dialect; `local` is who calls where nobody is let in by a door."""
 
     def admitted(ctx: ServerRequestContext[Any, Any]) -> Admitted:
-        found = ctx.request.scope.get(ADMITTED) if ctx.request is not None else local
+        if ctx.request is not None:
+            found = ctx.request.scope.get(ADMITTED)
+        else:
+            found = None if local is None else replace(local, noted=[])
         if found is None:
             raise MCPError(code=FORBIDDEN, message="Nobody is known to be calling.")
         return _with_details(found, ctx)
@@ -151,23 +174,18 @@ def build(
         return {**COMPLETE, "tools": [tool.listed() for tool in tools]}
 
     async def call_tool(
-        ctx: ServerRequestContext[Any, Any], params: types.CallToolRequestParams
+        _: ServerRequestContext[Any, Any], params: types.CallToolRequestParams
     ) -> dict[str, Any]:
-        who, given = admitted(ctx), params.arguments or {}
+        who, given = _calling.get(), params.arguments or {}
         tool = gate.called(who.caller, dialect, params.name)
         late = pace.refusal(who.caller) if pace is not None and tool is not None else None
         if late is not None and tool is not None:
-            await workers.run(
-                gate.refuse, who.caller, who.circumstances, dialect.name, params.name, given, late
-            )
+            await workers.refuse(who, dialect, params.name, given, late)
             return {**COMPLETE, **dialect.fail(tool, late)}
         try:
             if tool is None:
                 unknown = no_such_tool(params.name)
-                await workers.run(
-                    gate.refuse, who.caller, who.circumstances, dialect.name, params.name, given,
-                    unknown,
-                )  # fmt: skip
+                await workers.refuse(who, dialect, params.name, given, unknown)
                 raise unknown
             wire = await workers.perform(who, dialect, params.name, given)
             return {**COMPLETE, **wire}
@@ -182,6 +200,19 @@ def build(
             told = "Something went wrong on our side."
             raise MCPError(code=types.INTERNAL_ERROR, message=told) from error
 
+    async def note(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+        """A call that the SDK does not hand on, for what is wrong with it, is written down too."""
+        if ctx.method != "tools/call":
+            return await call_next(ctx)
+        who = admitted(ctx)
+        _calling.set(who)
+        try:
+            return await call_next(ctx)
+        finally:
+            if not who.noted:
+                wrong = InvalidInput("This is not a call as MCP has it.")
+                await workers.refuse(who, dialect, *named(ctx.params), wrong)
+
     lasts = 0 if dialect.passing is not None else LIST_MILLISECONDS  # some tools come and go
     server: Server[Any] = Server(
         dialect.server,
@@ -194,6 +225,7 @@ def build(
     )
     server.add_request_handler("tools/list", types.PaginatedRequestParams, list_tools)
     server.add_request_handler("tools/call", types.CallToolRequestParams, call_tool)
+    server.middleware.append(note)
     return server
 
 
@@ -205,32 +237,33 @@ def _with_details(admitted: Admitted, ctx: ServerRequestContext[Any, Any]) -> Ad
     client = _client(ctx, meta) or around.client
     if client == around.client and not isinstance(key, str):
         return admitted
-    return Admitted(
-        admitted.caller,
-        Circumstances(
-            request=around.request,
-            client=client,
-            session=around.session,
-            address=around.address,
-            idempotency_key=key if isinstance(key, str) else around.idempotency_key,
-            headers=around.headers,
-        ),
-    )
+    key = key if isinstance(key, str) else around.idempotency_key
+    return replace(admitted, circumstances=replace(around, client=client, idempotency_key=key))
 
 
 def _client(ctx: ServerRequestContext[Any, Any], meta: object) -> str:
     if isinstance(meta, Mapping):
         info = meta.get(types.CLIENT_INFO_META_KEY)
         if isinstance(info, Mapping):
-            return _named(info.get("name"), info.get("version"))
+            return _versioned(info.get("name"), info.get("version"))
     params = ctx.session.client_params
     if params is not None:
-        return _named(params.client_info.name, params.client_info.version)
+        return _versioned(params.client_info.name, params.client_info.version)
     return ""
 
 
-def _named(name: object, version: object) -> str:
+def _versioned(name: object, version: object) -> str:
     return f"{name} {version}".strip()[:200] if isinstance(name, str) else ""
+
+
+def named(params: object) -> tuple[str, Mapping[str, Any]]:
+    """The tool and the arguments of a call as it came, whatever it is."""
+    given = params if isinstance(params, Mapping) else {}
+    name, arguments = given.get("name"), given.get("arguments")
+    return (
+        name if isinstance(name, str) else "",
+        arguments if isinstance(arguments, Mapping) else {},
+    )
 
 
 def message_in(body: bytes) -> Any:
@@ -274,6 +307,8 @@ def wrong_with(message: Any) -> str:
         return "method must be a text."
     if not isinstance(message.get("params", {}), dict | None):
         return "params must be an object."
+    if message["method"] == "tools/call" and "id" not in message:
+        return "A call needs an id; without one nobody could be told what came of it."
     return ""
 
 

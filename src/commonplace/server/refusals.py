@@ -1,0 +1,108 @@
+"""What is refused before it reaches the gate is written down too, and a flood cannot write.
+
+A call of somebody known has a row of its own. Requests of nobody known, refused before their body
+was read, could come by the thousand: of an address, a path and a reason the first of a second has
+its row, and the others of that second share one that says how many they were.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from commonplace.dialects.contract import Caller, Circumstances
+from commonplace.errors import CommonplaceError
+from commonplace.server.gate import Gate
+from commonplace.server.protocol import Workers
+
+SECONDS = 1.0
+MOST_FLOODS = 100  # told apart in a second; further ones are told without their address
+SEVERAL = "several"
+
+Called = tuple[str, Mapping[str, Any]]
+"""What was called, and with what."""
+
+log = logging.getLogger(__name__)
+
+
+class Refused(CommonplaceError):
+    """A request that was turned away, by the code that its answer has."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass(slots=True)
+class _Flood:
+    """The first of many, and how many came after it."""
+
+    circumstances: Circumstances
+    error: CommonplaceError
+    others: int = 0
+
+
+class Refusals:
+    """Used from one thread, the event loop."""
+
+    def __init__(self, gate: Gate, workers: Workers) -> None:
+        self._gate = gate
+        self._workers = workers
+        self._floods: dict[tuple[str, str, str, str], _Flood] = {}
+
+    async def note(
+        self,
+        caller: Caller | None,
+        circumstances: Circumstances,
+        dialect: str,
+        calls: Sequence[Called],
+        error: CommonplaceError,
+    ) -> None:
+        """A row for each call: in the caller's space, or above all spaces."""
+        for name, arguments in calls:
+            try:
+                await self._workers.run(
+                    self._gate.refuse, caller, circumstances, dialect, name, arguments, error
+                )
+            except CommonplaceError as worse:  # it was refused, and is, whatever the disk says
+                told = {"call": name[:80], "why": worse.code}
+                log.error("a refusal could not be written down", extra=told)
+
+    async def note_nobody(
+        self,
+        circumstances: Circumstances,
+        dialect: str,
+        calls: Sequence[Called],
+        error: CommonplaceError,
+    ) -> None:
+        """A row at once, or one more to tell of when the second is over."""
+        for name, _ in calls:
+            key = (circumstances.address, dialect, name, error.code)
+            if key not in self._floods and len(self._floods) >= MOST_FLOODS:
+                key = (SEVERAL, *key[1:])
+                circumstances = replace(circumstances, address=SEVERAL)
+            flood = self._floods.get(key)
+            if flood is not None:
+                flood.others += 1
+                continue
+            self._floods[key] = _Flood(circumstances, error)
+            await self.note(None, circumstances, dialect, [(name, {})], error)
+
+    async def flush(self) -> None:
+        """Write down how many more there were since the last time."""
+        floods, self._floods = self._floods, {}
+        for (_, dialect, name, _), flood in floods.items():
+            if flood.others:
+                calls = [(name, {"requests": flood.others})]
+                told = f"{flood.others:,} more like the one before. {flood.error.message}"
+                error = Refused(flood.error.code, told)
+                await self.note(None, flood.circumstances, dialect, calls, error)
+
+    async def run(self) -> None:
+        """Flush every second, until cancelled; what is left is for whoever stops it."""
+        while True:
+            await asyncio.sleep(SECONDS)
+            await self.flush()

@@ -1,0 +1,293 @@
+"""T30: what is refused before it reaches the gate has its row too, and a flood does not write."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import time
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commonplace.dialects.contract import Caller, Circumstances, TooManyCalls
+from commonplace.engine import audit
+from commonplace.errors import StorageFull
+from commonplace.server import door, refusals
+from server.harness import (
+    MCP,
+    NEW,
+    Running,
+    headers_of,
+    message,
+    running,
+    vectors,
+    wait_until,
+)
+
+ROUTES: dict[str, dict[str, Any]] = vectors("routes.json")
+
+
+@pytest.fixture(scope="module")
+def server(shared_data: Path) -> Iterator[Running]:
+    with running(shared_data, body_bytes=4_096) as one:
+        yield one
+
+
+@pytest.fixture
+def space(request: pytest.FixtureRequest) -> str:
+    """A space of the test's own, so that its rows can be counted."""
+    return f"s{zlib.crc32(request.node.name.encode())}"
+
+
+def rows(server: Running, space: str, count: int = 1) -> list[audit.Call]:
+    """The rows of a space, the oldest first, once they are as many as they should be."""
+    wait_until(lambda: len(server.calls(space)) >= count, 5)
+    time.sleep(0.03)
+    found = server.calls(space)[::-1]
+    assert len(found) == count, [(call.tool, call.error) for call in found]
+    return found
+
+
+def above(server: Running, after: int) -> list[audit.Call]:
+    """What was written above the spaces after so many rows, the oldest first."""
+    return server.calls("system")[::-1][after:]
+
+
+# Calls of somebody known: a row each, in their space.
+
+MALFORMED: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
+    "no params": ({"params": None}, "", {}),
+    "no name": ({"params": {"arguments": {"a": 1}}}, "", {"a": 1}),
+    "a name that is none": ({"params": {"name": 5, "arguments": {}}}, "", {}),
+    "arguments that are a list": ({"params": {"name": "recall", "arguments": [1]}}, "recall", {}),
+    "no id": ({"params": {"name": "recall", "arguments": {"query": "x"}}, "id": None}, "recall",
+              {"query": "x"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", MALFORMED)
+@pytest.mark.parametrize("way", ["streamable", "2026", "older", "stdio"])
+def test_a_call_that_is_none_of_mcp_has_one_row(
+    server: Running, space: str, kind: str, way: str
+) -> None:
+    told, tool, arguments = MALFORMED[kind]
+    sent = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", **copy.deepcopy(told)}
+    if sent["id"] is None:
+        del sent["id"]  # nobody could be answered
+    if sent["params"] is None:
+        del sent["params"]
+    elif way == "2026":
+        sent["params"] |= {"_meta": message("x", {}, era=NEW)["params"]["_meta"]}
+    token = server.token(space, user="ann")
+    if way == "stdio":
+        server.stdio(Caller(space=space, user="ann")).tell(sent)
+    elif way == "older":
+        older = server.older(token)
+        older.send(sent)
+        rows(server, space)
+        older.close()
+    else:
+        headers = headers_of(NEW, "tools/call", tool) if way == "2026" else {}
+        server.client(token).request("POST", MCP, sent, headers)
+    (call,) = rows(server, space)
+    assert (call.tool, call.arguments, call.success, call.caller) == (tool, arguments, False, "ann")
+    assert call.error.startswith("INVALID_INPUT")
+    assert server.verdict(space).faults == ()
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"accept": "text/plain"}, 406),
+        ({"mcp-protocol-version": "1999-01-01"}, 400),
+        ({**headers_of(NEW, "tools/call", "recall"), "mcp-name": "forget"}, 400),
+        ({**headers_of(NEW, "tools/list")}, 400),
+    ],
+)
+def test_a_call_that_its_headers_refuse_has_one_row(
+    server: Running, space: str, headers: dict[str, str], status: int
+) -> None:
+    era = headers.get("mcp-protocol-version", "2025-11-25")
+    sent = message("recall", {"query": "x"}, era=era if era == NEW else "2025-11-25")
+    assert server.client(server.token(space)).request("POST", MCP, sent, headers).status == status
+    (call,) = rows(server, space)
+    assert (call.tool, call.success, call.arguments) == ("recall", False, {"query": "x"})
+
+
+def test_every_call_of_a_message_that_is_refused_has_a_row(server: Running, space: str) -> None:
+    batch = [message(tool, {"n": 1}) for tool in ("recall", "read")]
+    assert server.client(server.token(space)).request("POST", MCP, batch).status == 400
+    assert [call.tool for call in rows(server, space, 2)] == ["recall", "read"]
+
+
+def test_what_calls_nothing_has_no_row(server: Running, space: str) -> None:
+    client = server.client(server.token(space))
+    before = len(server.calls("system"))
+    for method, path, body in (
+        ("POST", MCP, {"jsonrpc": "2.0", "id": 1}),
+        ("POST", MCP, {"jsonrpc": "2.0", "id": 1, "method": 5}),
+        ("PUT", MCP, {}),
+        ("GET", "/nothing/here", None),
+        ("GET", "/.well-known/nothing", None),
+    ):
+        assert client.request(method, path, body).status >= 400
+    client.token = "cpt_nobody"
+    assert client.request("POST", MCP, {"jsonrpc": "2.0", "id": 1, "method": "ping"}).status == 401
+    assert client.request("GET", "/health").status == 200
+    time.sleep(0.05)
+    assert server.calls(space) == []
+    assert len(server.calls("system")) == before
+
+
+def bodied() -> list[tuple[str, str]]:
+    """Every route of a dialect that takes a body, and how."""
+    return [
+        (method, path)
+        for path, row in ROUTES.items()
+        for method in row.get("methods", ())
+        if row.get("body") is not None and not row.get("mcp") and not row.get("public")
+        if method in ("POST", "PUT", "PATCH")
+    ]
+
+
+@pytest.mark.parametrize(("method", "path"), bodied())
+def test_a_body_that_no_route_can_read_has_one_row(
+    server: Running, space: str, method: str, path: str
+) -> None:
+    sample = ROUTES[path].get("sample", path).replace("$id", "3f2b8c1e-0000-4000-8000-000000000001")
+    answer = server.client(server.token(space)).request(method, sample, b'{"half": ')
+    assert 400 <= answer.status < 500
+    (call,) = rows(server, space)
+    assert not call.success and call.address == "127.0.0.1"
+
+
+def test_every_call_over_a_credentials_rate_has_its_row(data: Path) -> None:
+    with running(data) as server:
+        token = server.token("one")
+    with running(data, rate=0.01, burst=3, proxies=("127.0.0.1",)) as server:
+        client = server.client(token)
+
+        def ask(number: int) -> int:
+            """Each from another machine, so that no address has a rate to pass."""
+            elsewhere = {"x-forwarded-for": f"192.0.2.{number}"}
+            return client.call("recall", {"query": str(number)}, headers=elsewhere).status
+
+        assert [ask(number) for number in range(5)] == [200] * 3 + [429] * 2
+        calls = rows(server, "one", 5)
+        assert [call.success for call in calls] == [True] * 3 + [False] * 2
+        assert [call.arguments["query"] for call in calls] == ["0", "1", "2", "3", "4"]
+        assert [call.error[:12] for call in calls[3:]] == ["RATE_LIMITED"] * 2
+        assert [call.address for call in calls[3:]] == ["192.0.2.3", "192.0.2.4"]
+        assert server.verdict("one").faults == ()
+
+
+# Requests of nobody known: above the spaces, and few rows for many.
+
+
+REFUSED: dict[str, tuple[str, Any, Mapping[str, str], int, str]] = {
+    "another host": (MCP, message("recall", {}), {"host": "evil.example"}, 421, "ADDRESS"),
+    "another origin": (MCP, message("recall", {}), {"origin": "http://evil.example"}, 403,
+                       "ADDRESS"),
+    "too large": (MCP, b'"' + b"x" * 5_000 + b'"', {}, 413, "TOO_LARGE"),
+    "too deep": (MCP, b"[" * 70 + b"]" * 70, {}, 400, "TOO_DEEP"),
+    "no JSON": (MCP, b"x", {"content-type": "text/plain"}, 415, "CONTENT_TYPE"),
+    "compressed": (MCP, b"x", {"content-encoding": "gzip"}, 415, "CONTENT_ENCODING"),
+    "a long batch": (MCP, [{"method": "tools/call"}] * (door.MOST_CALLS + 1), {}, 413, "TOO_LARGE"),
+    "a route, too large": ("/api/mama/save", b'"' + b"x" * 5_000 + b'"', {}, 413, "TOO_LARGE"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_what_is_refused_unread_has_one_row_above_the_spaces(server: Running, kind: str) -> None:
+    path, body, headers, status, code = REFUSED[kind]
+    wait_until(lambda: not server.door._refusals._floods, 5)  # no second is open
+    before = len(server.calls("system"))
+    answer = server.client(server.token("whoever")).request("POST", path, body, headers)
+    assert answer.status == status, answer.body
+    (call,) = above(server, before)
+    assert (call.tool, call.success, call.caller) == (f"POST {path}", False, "")
+    assert (call.address, call.error.partition(":")[0]) == ("127.0.0.1", code)
+    assert call.request == answer.header("x-request-id")
+    assert audit.verify(server.parts.system).faults == ()
+
+
+@pytest.mark.parametrize("over", [0, 1, 2, 40])
+def test_an_address_over_its_rate_has_few_rows_that_tell_of_all(data: Path, over: int) -> None:
+    with running(data, rate=0.01, burst=4) as server:
+        client = server.client(server.token("one"))
+        statuses = [client.call("recall", {"query": "x"}).status for _ in range(4 + over)]
+        assert statuses == [200] * 4 + [429] * over
+        told = told_of(server, over)
+    assert told["RATE_LIMITED"] == over
+
+
+def told_of(server: Running, refused: int) -> dict[str, int]:
+    """How many requests the rows above the spaces tell of, by their code."""
+
+    def sums() -> dict[str, int]:
+        found = {"RATE_LIMITED": 0, "UNAUTHORIZED": 0}
+        for call in server.calls("system"):
+            code = call.error.partition(":")[0]
+            found[code] += call.arguments.get("requests", 1)
+        return found
+
+    wait_until(lambda: sum(sums().values()) >= refused, 5)
+    return sums()
+
+
+def test_wrong_tokens_beyond_their_rate_have_few_rows_that_tell_of_all(data: Path) -> None:
+    with running(data) as server:
+        client = server.client("cpt_wrong")
+        for _ in range(door.FAILURES_A_MINUTE + 25):
+            client.call("recall", {"query": "x"})
+        told = told_of(server, door.FAILURES_A_MINUTE + 25)
+        assert told == {"UNAUTHORIZED": door.FAILURES_A_MINUTE, "RATE_LIMITED": 25}
+        assert len(server.calls("system")) <= door.FAILURES_A_MINUTE + 10
+
+
+def test_what_a_flood_has_not_told_yet_is_told_at_the_end(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(refusals, "SECONDS", 1_000.0)
+    with running(data, rate=0.01, burst=1) as server:
+        client = server.client()
+        for _ in range(10):
+            client.call("recall", {"query": "x"})
+        assert len(server.calls("system")) == 1
+    with running(data) as server:
+        assert [call.arguments for call in above(server, 0)] == [{}, {"requests": 8}]
+
+
+def test_a_flood_from_everywhere_is_told_by_few_rows(server: Running) -> None:
+    noting = refusals.Refusals(server.gate, server.door._workers)
+    before = len(server.calls("system"))
+
+    async def flood() -> None:
+        for number in range(1_000):
+            around = Circumstances(address=f"2001:db8::{number:x}", request="r")
+            error = TooManyCalls("Too many requests.")
+            await noting.note_nobody(around, "mama", [("POST /mcp/mama", {})], error)
+        await noting.flush()
+        await noting.flush()  # and nothing is told twice
+
+    asyncio.run(flood())
+    calls = [call for call in above(server, before) if call.tool == "POST /mcp/mama"]
+    assert len(calls) == refusals.MOST_FLOODS + 2
+    assert sum(call.arguments.get("requests", 1) for call in calls) == 1_000
+    assert {call.address for call in calls[-2:]} == {refusals.SEVERAL}
+
+
+def test_a_refusal_that_cannot_be_written_down_is_one_still(
+    server: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise StorageFull("No room.")
+
+    monkeypatch.setattr(audit, "append", full)
+    assert server.client("cpt_nobody").call("recall", {"query": "x"}).status == 401
+    reader = server.client(server.token("reader", {"read"}))
+    assert reader.call("remember", {"text": "x"}).status == 403
+    assert server.log.getvalue().count('"a refusal could not be written down"') == 2
