@@ -313,6 +313,20 @@ def test_a_credential_may_ask_so_often_from_wherever(data: Path) -> None:
         assert ask(second, "192.0.2.99") == 200
 
 
+def test_all_of_an_ipv6_network_counts_as_one_sender(data: Path) -> None:
+    with running(data) as server:
+        token = server.token("one")
+    with running(data, rate=0.01, burst=3, proxies=("127.0.0.1",)) as server:
+        client = server.client(token)
+
+        def ask(address: str) -> int:
+            return client.request("GET", "/health", headers={"x-forwarded-for": address}).status
+
+        assert [ask(f"2001:db8:0:1::{number}") for number in range(4)] == [200] * 3 + [429]
+        assert ask("2001:db8:0:2::1") == 200
+        assert ask("::ffff:192.0.2.1") == 200
+
+
 def test_wrong_tokens_are_slowed_down_and_right_ones_are_not(data: Path) -> None:
     with running(data) as server:
         right = server.client(server.token("right"))

@@ -267,7 +267,7 @@ def test_a_flood_from_everywhere_is_told_by_few_rows(server: Running) -> None:
 
     async def flood() -> None:
         for number in range(1_000):
-            around = Circumstances(address=f"2001:db8::{number:x}", request="r")
+            around = Circumstances(address=f"2001:db8:0:{number:x}::1", request="r")
             error = TooManyCalls("Too many requests.")
             await noting.note_nobody(around, "mama", [("POST /mcp/mama", {})], error)
         await noting.flush()

@@ -42,7 +42,7 @@ from commonplace.server.protocol import (
     named,
     wrong_with,
 )
-from commonplace.server.rates import Rates
+from commonplace.server.rates import Rates, block_of
 from commonplace.server.refusals import Called, Refusals, Refused
 from commonplace.server.settings import Settings, is_loopback
 from commonplace.server.signed import Tokens
@@ -190,7 +190,7 @@ class Door:
         if refused is not None:
             await self._turn_away(visit, receive, send, refused.status, "ADDRESS", refused.message)
             return
-        wait = self._rates.take(f"address {visit.address}")
+        wait = self._rates.take(f"address {visit.sender}")
         if wait:
             visit.as_documented()
             await self._slow_down(visit, receive, send, wait)
@@ -284,7 +284,7 @@ class Door:
             await receive()
             await send({"type": "websocket.close", "code": 1008})
             return
-        if self._rates.take(f"address {visit.address}"):
+        if self._rates.take(f"address {visit.sender}"):
             visit.refused = TooManyCalls("Too many requests.")
             await close(visit.refused.message)
             return
@@ -297,7 +297,7 @@ class Door:
             else:
                 caller = self._recognised(given, visit)
         except Unauthenticated as error:
-            wait = self._failures.take(visit.address)
+            wait = self._failures.take(visit.sender)
             visit.refused = TooManyCalls("Too many requests.") if wait else error
             log.warning("not recognised", extra={"why": error.reason, "address": visit.address})
             await close("Too many requests." if wait else "Unauthorized")
@@ -390,7 +390,7 @@ class Door:
             caller = self._recognised(given, visit)
         except Unauthenticated as error:
             # Those whose token is good are let in: behind a proxy, all have one address.
-            wait = self._failures.take(visit.address)
+            wait = self._failures.take(visit.sender)
             if wait:
                 visit.as_documented()
                 await self._slow_down(visit, receive, send, wait)
@@ -523,6 +523,7 @@ class _Visit:
         self.noted: list[str] = []
         """By whom the request was written down; filled by the door, and behind it."""
         self.address = address
+        self.sender = block_of(address)
         given = self.header("x-request-id")
         self.id = given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
 

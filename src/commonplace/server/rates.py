@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ipaddress
 import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import lru_cache
 
 MOST_BUCKETS = 50_000
 
@@ -41,3 +43,17 @@ class Rates:
         now = self._clock()
         level, at = self._buckets.get(who, (self._burst, now))
         return min(self._burst, level + (now - at) * self._rate), now
+
+
+@lru_cache(maxsize=1_000)
+def block_of(address: str) -> str:
+    """What counts as one sender: an IPv4 address, or the network that an IPv6 host is given."""
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    if parsed.version == 4:
+        return str(parsed)
+    if parsed.ipv4_mapped is not None:
+        return str(parsed.ipv4_mapped)
+    return str(ipaddress.ip_network((int(parsed) >> 64 << 64, 64)))

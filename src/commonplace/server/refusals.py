@@ -17,6 +17,7 @@ from commonplace.dialects.contract import Caller, Circumstances
 from commonplace.errors import CommonplaceError
 from commonplace.server.gate import Gate
 from commonplace.server.protocol import Workers
+from commonplace.server.rates import block_of
 
 SECONDS = 1.0
 MOST_FLOODS = 100  # told apart in a second; further ones are told without their address
@@ -80,7 +81,7 @@ class Refusals:
     ) -> None:
         """A row at once, or one more to tell of when the second is over."""
         for name, _ in calls:
-            key = (circumstances.address, dialect, name, error.code)
+            key = (block_of(circumstances.address), dialect, name, error.code)
             if key not in self._floods and len(self._floods) >= MOST_FLOODS:
                 key = (SEVERAL, *key[1:])
                 circumstances = replace(circumstances, address=SEVERAL)

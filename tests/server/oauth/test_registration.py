@@ -14,7 +14,7 @@ from starlette.types import Message
 from commonplace.server.oauth import Rows
 from commonplace.server.oauth.clients import Clients, check_registration
 from commonplace.server.oauth.errors import OAuthError
-from commonplace.server.oauth.server import block_of
+from commonplace.server.rates import block_of
 
 from .conftest import CALLBACK, World
 from .test_broken_requests import assert_refused

@@ -6,7 +6,6 @@ import base64
 import binascii
 import contextlib
 import hmac
-import ipaddress
 import logging
 import secrets
 import time
@@ -56,7 +55,7 @@ from commonplace.server.oauth.resources import (
 )
 from commonplace.server.oauth.rows import Rows
 from commonplace.server.observing import request_id
-from commonplace.server.rates import Rates
+from commonplace.server.rates import Rates, block_of
 from commonplace.storage.sqlite import Store
 
 if TYPE_CHECKING:
@@ -547,19 +546,6 @@ def new_cookie() -> str:
 def form_token(cookie: str, step: str, query: str) -> str:
     """What a form of ours carries: only who knows the cookie can make it, and for one request."""
     return hmac.digest(cookie.encode(), f"{step}\n{query}".encode(), "sha256").hex()
-
-
-def block_of(address: str) -> str:
-    """What counts as one sender: an IPv4 address, or the network that an IPv6 host is given."""
-    try:
-        parsed = ipaddress.ip_address(address)
-    except ValueError:
-        return address
-    if parsed.version == 4:
-        return str(parsed)
-    if parsed.ipv4_mapped is not None:
-        return str(parsed.ipv4_mapped)
-    return str(ipaddress.ip_network((int(parsed) >> 64 << 64, 64)))
 
 
 def _take(rates: Rates, who: str) -> None:
