@@ -2,19 +2,26 @@
 
 The default weights are those chosen here on the last five conversations of LoCoMo and on the set
 where words do not help, each counting for half. docs/benchmarks.md tells which other choices were
-looked at before that one was taken. No leg may have
-much more than two thirds, and no word's absence may weigh more than squared: beyond that lies what
-these two sets ask for and others may not.
+looked at before that one was taken. No leg may have much more than two thirds, and no word's
+absence may weigh more than squared: beyond that lies what these two sets ask for, and others may
+not.
+
+With `--every-half` it is done for every way to part the conversations into halves, so that what is
+lost by choosing on a half does not hang on which one it was.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
+import statistics
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
+from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 from bench import locomo, meaning
 from bench.embedders import Remembering
@@ -39,6 +46,8 @@ STEPS: dict[str, tuple[float, ...]] = {
 WORTH = 0.0005  # a smaller gain is no reason to move
 
 Talk = tuple[Commonplace, locomo.Conversation]
+Found = tuple[float, int]
+"""The sum of shares, and of how many questions."""
 
 
 def with_value(weights: Weighting, name: str, value: float) -> Weighting:
@@ -48,70 +57,138 @@ def with_value(weights: Weighting, name: str, value: float) -> Weighting:
     return replace(weights, **{name: value})  # type: ignore[arg-type]
 
 
-def turns_found(talks: Sequence[Talk], weights: Weighting) -> float:
-    """The share of evidence turns in the top ten, over all questions.
+class Trials:
+    """What each conversation gives with each choice of weights, looked at once."""
 
-    Those that name the wrong speaker too: without them, a choice trusts names too much.
+    def __init__(self, talks: Sequence[Talk], spaces: Sequence[Commonplace]) -> None:
+        self._talks = talks
+        self._spaces = spaces
+        self._known: dict[tuple[int, Weighting], tuple[Found, Found]] = {}
+        self._meant: dict[Weighting, float] = {}
+
+    def found(self, half: Iterable[int], weights: Weighting, *, answered: bool = False) -> float:
+        """The share of evidence turns in the top ten, over all questions of these conversations.
+
+        Those that name the wrong speaker too: without them, a choice trusts names too much.
+        `answered` leaves them out, as the reported figure does.
+        """
+        parts = [self._talk(number, weights)[answered] for number in half]
+        return sum(shares for shares, _ in parts) / sum(count for _, count in parts)
+
+    def _talk(self, number: int, weights: Weighting) -> tuple[Found, Found]:
+        key = number, weights
+        if key not in self._known:
+            memory, conversation = self._talks[number]
+            every, answered = [], []
+            for question in conversation.questions:
+                hits = memory.recall(
+                    question.text, limit=locomo.TOP, weighting=weights, count=False
+                )
+                found = {hit.memory.ref for hit in hits}
+                every.append(len(found & set(question.evidence)) / len(question.evidence))
+                if question.category != locomo.ADVERSARIAL:
+                    answered.append(every[-1])
+            self._known[key] = (sum(every), len(every)), (sum(answered), len(answered))
+        return self._known[key]
+
+    def meant(self, weights: Weighting) -> float:
+        """The share of statements that come first for their question."""
+        if weights not in self._meant:
+            found = [meaning.found(memory, weights)[0] for memory in self._spaces]
+            self._meant[weights] = sum(found) / len(found)
+        return self._meant[weights]
+
+    def choose(self, half: Sequence[int]) -> Weighting:
+        """One weight after the other, until no step of any of them is worth taking."""
+
+        def worth(weights: Weighting) -> float:
+            return (self.found(half, weights) + self.meant(weights)) / 2
+
+        best, moved = START, True
+        while moved:
+            moved = False
+            for name, values in STEPS.items():
+                best_way = max((with_value(best, name, value) for value in values), key=worth)
+                if worth(best_way) > worth(best) + WORTH:
+                    best, moved = best_way, True
+                say(f"{name} {getattr(best, name)}: {worth(best):.4f}, {len(self._meant)} tried")
+        return best
+
+
+def both_halves(trials: Trials, count: int) -> dict[str, Any]:
+    """Choose on the first and on the last half, and print what each choice finds on both."""
+    half = (count + 1) // 2
+    halves = {"first half": range(half), "last half": range(half, count)}
+    choices = {f"chosen on the {name}": trials.choose(part) for name, part in halves.items()}
+    report = {}
+    for name, weights in {"default": DEFAULT, **choices}.items():
+        found = {where: trials.found(part, weights) for where, part in halves.items()}
+        found["meaning @1"] = trials.meant(weights)
+        report[name] = {**found, "weights": asdict(weights)}
+        print(f"{name:25} " + "  ".join(f"{where} {share(n)}" for where, n in found.items()))
+        print(f"{'':25} " + ", ".join(f"{each} {getattr(weights, each)}" for each in STEPS))
+    return report
+
+
+def every_half(trials: Trials, count: int) -> dict[str, Any]:
+    """Choose on every half, and print what is lost on the other, categories 1 to 4.
+
+    Two halves differ in how hard they are, by far more than by what was chosen on which. So each
+    half is looked at with the choice made on it and with the choice made on the other.
     """
-    shares = []
-    for memory, conversation in talks:
-        for question in conversation.questions:
-            hits = memory.recall(question.text, limit=locomo.TOP, weighting=weights, count=False)
-            found = {hit.memory.ref for hit in hits}
-            shares.append(len(found & set(question.evidence)) / len(question.evidence))
-    return sum(shares) / len(shares)
-
-
-def meaning_found(spaces: Sequence[Commonplace], weights: Weighting) -> float:
-    """The share of statements that come first for their question."""
-    return sum(meaning.found(memory, weights)[0] for memory in spaces) / len(spaces)
-
-
-def choose(talks: Sequence[Talk], spaces: Sequence[Commonplace]) -> Weighting:
-    """One weight after the other, until no step of any of them is worth taking."""
-    known: dict[Weighting, float] = {}
-
-    def worth(weights: Weighting) -> float:
-        if weights not in known:
-            known[weights] = (turns_found(talks, weights) + meaning_found(spaces, weights)) / 2
-        return known[weights]
-
-    best, moved = START, True
-    while moved:
-        moved = False
-        for name, values in STEPS.items():
-            ways = [with_value(best, name, value) for value in values]
-            found = max(ways, key=worth)
-            if worth(found) > worth(best) + WORTH:
-                best, moved = found, True
-            say(f"{name} {getattr(best, name)}: {worth(best):.4f} after {len(known)} trials")
-    return best
+    everybody = frozenset(range(count))
+    halves = [frozenset(one) for one in combinations(range(count), (count + 1) // 2)]
+    choices = {}
+    for number, half in enumerate(halves):
+        say(f"half {number + 1} of {len(halves)}")
+        choices[half] = trials.choose(sorted(half))
+    own, other, lost = [], [], []
+    for half, weights in choices.items():
+        rest = everybody - half
+        own.append(trials.found(half, weights, answered=True))
+        other.append(trials.found(rest, weights, answered=True))
+        if rest in choices:
+            lost.append(trials.found(rest, choices[rest], answered=True) - other[-1])
+    ways = {
+        "on the half chosen on": own,
+        "on the other half": other,
+        "lost by not choosing on it": lost,
+    }
+    for name, values in ways.items():
+        print(
+            f"{name:28} mean {statistics.mean(values):.4f}  "
+            f"least {min(values):.4f}  most {max(values):.4f}"
+        )
+    below = sum(
+        mine - theirs > locomo.HALVES_TARGET for mine, theirs in zip(own, other, strict=True)
+    )
+    kinds = len(set(choices.values()))
+    print(f"{len(halves)} halves, {kinds} different choices; the other half is more than")
+    print(f"{locomo.HALVES_TARGET} below the half chosen on {below} times")
+    rows = [
+        {"half": sorted(half), "own": mine, "other": theirs, "weights": asdict(weights)}
+        for (half, weights), mine, theirs in zip(choices.items(), own, other, strict=True)
+    ]
+    return {"halves": rows, "lost": lost}
 
 
 def main(given: Sequence[str]) -> int:
-    """Choose on each half, and print what each choice finds on both."""
-    if len(given) != 1:
-        print(__doc__, file=sys.stderr)
-        return 2
-    data = locomo.read(Path(given[0]))
+    """Read the data, choose, and write down what was found."""
+    parser = argparse.ArgumentParser(prog="python -m bench.choosing", description=__doc__)
+    parser.add_argument("locomo", type=Path, help="locomo10.json; it is never part of this code")
+    parser.add_argument("--every-half", action="store_true", help="choose on each possible half")
+    told = parser.parse_args(given)
+    data = locomo.read(told.locomo)
     model = open_embedder("builtin")
     assert model is not None
-    half = (len(data) + 1) // 2
     with tempfile.TemporaryDirectory(prefix="commonplace-bench-") as directory:
         library = Library(directory, embedder=Remembering(model, CACHE))
         talks = [(locomo.store(library, each), each) for each in data]
-        spaces = list(meaning.store(library).values())
-        halves = {"first half": talks[:half], "last half": talks[half:]}
-        choices = {f"chosen on the {name}": choose(part, spaces) for name, part in halves.items()}
-        report = {}
-        for name, weights in {"default": DEFAULT, **choices}.items():
-            found = {where: turns_found(part, weights) for where, part in halves.items()}
-            found["meaning @1"] = meaning_found(spaces, weights)
-            report[name] = {**found, "weights": asdict(weights)}
-            print(f"{name:25} " + "  ".join(f"{where} {share(n)}" for where, n in found.items()))
-            print(f"{'':25} " + ", ".join(f"{each} {getattr(weights, each)}" for each in STEPS))
+        trials = Trials(talks, list(meaning.store(library).values()))
+        report = (every_half if told.every_half else both_halves)(trials, len(talks))
         library.close()
-    (RESULTS / "choosing.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    name = "choosing-every-half.json" if told.every_half else "choosing.json"
+    (RESULTS / name).write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
     return 0
 
 
