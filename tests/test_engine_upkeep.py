@@ -4,9 +4,11 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
+import apsw
 import numpy as np
 import pytest
 
@@ -286,3 +288,23 @@ def test_the_quick_embedder_is_what_the_tests_take_it_for(words: WordVectors) ->
     one, two = words.embed(["the walrus", "the walrus"], query=True)
     assert np.array_equal(one, two)
     assert np.linalg.norm(one) == pytest.approx(1)
+
+
+def test_closing_does_not_wait_for_a_long_memory_to_be_embedded(tmp_path: Path) -> None:
+    """A thread that still computes when the interpreter ends makes the process abort."""
+    words = " ".join(f"harbour{i % 89} quay{i % 97} crane{i % 83}" for i in range(40_000))
+    memory = Commonplace(tmp_path)
+    memory.remember(words)
+    file = tmp_path / "spaces" / "default.db"
+    wait_until(lambda: claims(file) == [True])
+    memory.close()
+    assert not [each for each in threading.enumerate() if each.name == "commonplace-upkeep"]
+    assert claims(file) == [False], "the next process can go on at once"
+
+
+def claims(file: Path) -> list[bool]:
+    connection = apsw.Connection(str(file), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        return [bool(row[0]) for row in connection.execute("SELECT claimed_until FROM outbox")]
+    finally:
+        connection.close()

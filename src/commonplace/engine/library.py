@@ -232,7 +232,7 @@ class Library:
                         space.write_reads()
                         while space.has_work and not self._stop.is_set():
                             space.has_work = False  # before looking: a write may set it again
-                            if upkeep.embed_some(space):
+                            if upkeep.embed_some(space, self._stop.is_set):
                                 space.has_work = True
                             elif upkeep.find_work(space):
                                 space.has_work = waiting = True

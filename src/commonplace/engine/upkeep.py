@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import apsw
 
 BATCH = 32
+LOCAL_BATCH = 8  # computed here: about a second between two looks at whether to stop
 FOUND = 10_000  # how many memories are put into the outbox at once
 CLAIM_SECONDS = 120
 RETRY_SECONDS = (1, 5, 30, 120, 600)
@@ -96,26 +97,32 @@ def _without_vectors(connection: apsw.Connection, space: str, model: int | None)
     return [row[0] for row in rows]
 
 
-def embed_some(space: OpenSpace) -> int:
-    """Embed one batch of what is due; how many memories were finished."""
+def embed_some(space: OpenSpace, stopping: Callable[[], bool] = lambda: False) -> int:
+    """Embed one batch of what is due; how many memories were finished.
+
+    When `stopping` says so, what is not finished is given back for the next one who looks.
+    """
     claimed = _claim(space)
     if not claimed:
         return 0
     try:
-        return _embed(space, claimed)
+        return _embed(space, claimed, stopping)
     except EmbeddingUnavailable as error:
         if len(claimed) == 1:
             _postpone(space, claimed, error)
             raise
-    return _embed_singly(space, claimed)
+    return _embed_singly(space, claimed, stopping)
 
 
-def _embed_singly(space: OpenSpace, nums: list[int]) -> int:
+def _embed_singly(space: OpenSpace, nums: list[int], stopping: Callable[[], bool]) -> int:
     """Embed what failed together one by one, so that one text does not hold up the others."""
     finished = failed = 0
     for i, num in enumerate(nums):
+        if stopping():
+            _give_back(space, nums[i:])
+            break
         try:
-            finished += _embed(space, [num])
+            finished += _embed(space, [num], stopping)
         except EmbeddingUnavailable as error:
             failed += 1
             if failed > finished + 1:  # it is not the text: the provider does not answer
@@ -143,7 +150,17 @@ def _claim(space: OpenSpace) -> list[int]:
         return [int(row[0]) for row in rows]
 
 
-def _embed(space: OpenSpace, nums: list[int]) -> int:
+def _give_back(space: OpenSpace, nums: list[int]) -> None:
+    with space.store.maintain() as connection:
+        for num in nums:
+            connection.execute(
+                "UPDATE outbox SET claimed_until = 0 WHERE space = ? AND kind = 'embed'"
+                " AND subject = ?",
+                (space.name, str(num)),
+            )
+
+
+def _embed(space: OpenSpace, nums: list[int], stopping: Callable[[], bool]) -> int:
     from commonplace.embedding.quantise import quantise
 
     embedder = space.embedder
@@ -154,8 +171,12 @@ def _embed(space: OpenSpace, nums: list[int]) -> int:
     prepared = {num: memories.analysed(row, speakers[num]) for num, row in rows.items()}
     texts = [text for item in prepared.values() for text in item.embeddable]
     vectors: list[bytes] = []
-    for first in range(0, len(texts), BATCH):
-        vectors += quantise(embedder.embed(texts[first : first + BATCH]))
+    step = LOCAL_BATCH if embedder.local else BATCH
+    for first in range(0, len(texts), step):
+        if stopping():
+            _give_back(space, nums)
+            return 0
+        vectors += quantise(embedder.embed(texts[first : first + step]))
     with space.write("embed", UPKEEP) as unit:
         connection = unit.connection
         model = derived.model_number(connection, embedder.id, embedder.weights, embedder.dimensions)
