@@ -92,3 +92,27 @@ def test_a_memory_of_penfield_is_a_node_of_mamas_graph(ann: Person) -> None:
     ann.penfield("store", content="The kettle whistles at dawn")
     nodes = ann.rest("mama", "GET", "/graph")["nodes"]
     assert any("kettle" in json.dumps(node) for node in nodes)
+
+
+LONG = "The kettle whistles at dawn. " + "Steam rises over the stove. " * 16_000
+
+LISTED: dict[str, Callable[[Person], Any]] = {
+    **FOUND,
+    "penfield by meaning": lambda ann: ann.penfield("search", query="kettle whistles"),
+    "penfield's reflection": lambda ann: ann.penfield("reflect"),
+    "penfield over REST": lambda ann: ann.rest("penfield", "GET", "/api/v2/memories"),
+    "mama's newest": lambda ann: ann.mama("search"),
+}
+
+
+@pytest.mark.parametrize("reader", LISTED)
+def test_long_memories_of_one_leave_room_in_the_answers_of_the_others(
+    ann: Person, reader: str
+) -> None:
+    """Together they are larger than a response may be."""
+    whole = [ann.commonplace("remember", text=f"{LONG}{part}")["id"] for part in range(3)]
+    ann.penfield("store", content="The kettle whistles at dawn, and the cat wakes")
+    listed = json.dumps(LISTED[reader](ann))
+    assert "the cat wakes" in listed and len(listed) < 100_000
+    if reader.startswith("penfield"):
+        assert ann.penfield("fetch", id=whole[2])["text"] == f"{LONG}2"

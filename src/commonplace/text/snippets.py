@@ -16,6 +16,11 @@ _UNSPACED = frozenset(("han", "kana", "hangul", "thai"))
 _IN_WORDS = frozenset("_'’-")
 
 
+def opening(text: str, width: int) -> str:
+    """The text, or its first `width` characters and an ellipsis when it has more."""
+    return text if len(text) <= width else f"{text[: cut_at_or_before(text, width)]}{_ELLIPSIS}"
+
+
 def snippet(text: str, query: str, width: int = 200) -> str:
     """At most `width` characters of the text, where most of the query's terms stand together.
 

@@ -54,6 +54,15 @@ def test_recalled_text_cannot_forge_the_block(desk: Desk) -> None:
     assert text.count("</memory-recall>") == 1 and "<system>" not in text
 
 
+def test_long_memories_of_other_agents_leave_room_for_the_rest(desk: Desk) -> None:
+    for part in range(3):
+        desk.memory.remember(f"Planted tomatoes {part}. " + "Soil and seeds. " * 30_000)
+    desk.live(scene("Planted tomatoes again"))
+    for tool, key in (("recall", "user_message"), ("search_memory", "query")):
+        text = desk.text(tool, **{key: "planted tomatoes again"})
+        assert "Planted tomatoes again" in text and len(text) < 20_000
+
+
 def test_recall_sees_other_agents_memories_but_not_other_beings(desk: Desk) -> None:
     other = desk.other("Brin")
     other.live(scene("secret tomatoes"))

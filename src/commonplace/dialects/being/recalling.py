@@ -17,6 +17,7 @@ from commonplace.engine.model import LIVE_STATES, Cluster, Memory, Usage
 from commonplace.errors import InvalidInput, NotFound
 from commonplace.text.prose import neutral
 from commonplace.text.scripts import dominant_script
+from commonplace.text.snippets import opening
 
 RELATED = 0.35
 RECALLED = 3
@@ -53,7 +54,8 @@ def in_pieces(memories: Sequence[Memory]) -> str:
     pieces = []
     for memory in memories:
         scene = scene_of(memory)
-        pieces += [neutral(part) for part in (scene.action, scene.feeling) if part]
+        parts = (scene.action, scene.feeling)
+        pieces += [neutral(opening(part, TEXT_CHARS)) for part in parts if part]
     if not pieces:
         return NOTHING
     _shuffler.shuffle(pieces)
@@ -226,7 +228,7 @@ def _knows_meaning(memory: Commonplace, query: str) -> bool:
 def _line(memory: Memory, matched: str) -> str:
     scene = scene_of(memory)
     themes = f" (themes: {neutral(', '.join(scene.themes))})" if scene.themes else ""
-    return f"- [{memory.id}] {matched}{neutral(scene.line)}{themes}"
+    return f"- [{memory.id}] {matched}{neutral(opening(scene.line, TEXT_CHARS))}{themes}"
 
 
 def by_words(call: Call, query: str, limit: int, *, every: bool) -> list[tuple[Memory, list[str]]]:

@@ -7,10 +7,13 @@ from typing import Any
 from commonplace.dialects.mama import checkpoints, decisions
 from commonplace.dialects.mama.searching import Found
 from commonplace.engine.model import Memory, microseconds
+from commonplace.text.snippets import opening
 
 SECONDS, MILLISECONDS = 1, 1_000
 KINDS = {"checkpoint": "checkpoint", "*": "decision"}
 """How a memory of each kind is shown, whichever contract stored it."""
+ELSEWHERE_CHARS = 10_000
+"""How much of another contract's memory a list shows, so that one cannot fill the answer."""
 
 
 def identity(memory: Memory) -> str:
@@ -39,7 +42,7 @@ def item(memory: Memory, per_second: int) -> dict[str, Any]:
         }
     shown = {**fields(memory, per_second), "_type": shown_as}
     if memory.kind != decisions.KIND:
-        shown["kind"] = memory.kind
+        shown |= {"kind": memory.kind, "decision": opening(shown["decision"], ELSEWHERE_CHARS)}
     return shown
 
 

@@ -10,6 +10,7 @@ from commonplace.dialects.orchestrator.answering import stamp
 from commonplace.dialects.orchestrator.classifier import classify
 from commonplace.engine.model import LIVE_STATES, Memory
 from commonplace.errors import Conflict, InvalidInput, NotFound
+from commonplace.text.snippets import opening
 
 if TYPE_CHECKING:
     from commonplace.engine.commonplace import Commonplace
@@ -99,7 +100,7 @@ def presented(found: Memory, similarity: float) -> dict[str, Any]:
         "id": found.ref if own and found.ref else found.id,
         "wing": attrs.get("wing", "") if own else ELSEWHERE,
         "room": attrs.get("room", "") if own else found.kind,
-        "content": found.text,
+        "content": opening(found.text, CONTENT_CHARS),
         "memory_type": attrs.get("memory_type", "general")
         if own
         else KINDS.get(found.kind, KINDS["*"]),

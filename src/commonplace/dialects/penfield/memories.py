@@ -26,10 +26,12 @@ from commonplace.dialects.penfield.kinds import (
     source_of,
     type_of,
 )
+from commonplace.dialects.penfield.schemas import CONTENT_CHARS
 from commonplace.engine import checks
 from commonplace.engine.filters import Filters
 from commonplace.engine.model import LIVE_STATES, Link, Memory, Origin
 from commonplace.errors import Conflict, NotFound
+from commonplace.text.snippets import opening
 
 PAGE = 1_000
 CONFIDENCE = 0.8
@@ -88,13 +90,13 @@ def changeable(call: Call, identity: str) -> Memory:
 
 def shown(call: Call, memory: Memory, links: Sequence[Link] | None = None) -> dict[str, Any]:
     """A memory as this contract shows it."""
-    return shown_all(call, [memory], [links])[0]
+    return {**shown_all(call, [memory], [links])[0], "content": memory.text}
 
 
 def shown_all(
     call: Call, memories: Sequence[Memory], links: Sequence[Sequence[Link] | None] | None = None
 ) -> list[dict[str, Any]]:
-    """Memories as this contract shows them."""
+    """Memories as a list of this contract shows them: longer ones than it has are cut."""
     from commonplace.dialects.penfield.relationships import shown_link
 
     waiting = call.memory.unembedded(*(memory.id for memory in memories))
@@ -105,7 +107,7 @@ def shown_all(
         found.append(
             {
                 "id": memory.id,
-                "content": memory.text,
+                "content": opening(memory.text, CONTENT_CHARS),
                 "memory_type": type_of(memory.kind),
                 "importance": memory.importance,
                 "confidence": memory.confidence,

@@ -15,7 +15,9 @@ from commonplace.dialects.penfield.failures import Invalid, stamp
 from commonplace.dialects.penfield.fusion import check_sum
 from commonplace.dialects.penfield.kinds import CHUNK, PROTECTED, is_context, type_of
 from commonplace.dialects.penfield.memories import every, moments, readable
+from commonplace.dialects.penfield.schemas import CONTENT_CHARS
 from commonplace.engine.model import Memory
+from commonplace.text.snippets import opening
 from commonplace.text.stopwords import STOP_WORDS
 
 RECENT = 50
@@ -156,7 +158,7 @@ def analyse(
         "memories": [
             {
                 "id": one.memory.id,
-                "content": one.memory.text,
+                "content": opening(one.memory.text, CONTENT_CHARS),
                 "memory_type": type_of(one.memory.kind),
                 "importance": one.memory.importance,
                 "access_count": one.accesses,

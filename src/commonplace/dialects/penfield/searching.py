@@ -20,6 +20,7 @@ from commonplace.dialects.penfield.memories import (
     title_of,
     wanted_tags,
 )
+from commonplace.dialects.penfield.schemas import CONTENT_CHARS
 from commonplace.engine.filters import Filters
 from commonplace.engine.model import Link, Memory, Origin
 from commonplace.errors import NotFound
@@ -181,7 +182,7 @@ def item(
     memory = one.memory
     shown = {
         "id": memory.id,
-        "content": memory.text,
+        "content": snippet(memory.text, query, CONTENT_CHARS),
         "snippet": snippet(memory.text, query, SNIPPET),
         "score": round(one.score, 6),
         "score_breakdown": {
@@ -457,7 +458,7 @@ def vector_search(
         memory = hit.memory
         shown: dict[str, Any] = {
             "id": memory.id,
-            "content": memory.text,
+            "content": snippet(memory.text, query, CONTENT_CHARS),
             "snippet": snippet(memory.text, query, SNIPPET),
             "score": round(hit.similarity, 6),
             "score_breakdown": {"vector_similarity": round(hit.similarity, 6)},
