@@ -211,6 +211,25 @@ def test_words_are_looked_for_one_by_one_when_the_whole_is_not_found(brain: Brai
     assert [(r["name"], r["relevance_score"]) for r in found["results"]] == [("alice-chen", 0.75)]
 
 
+def test_a_query_longer_than_a_needle_is_looked_for_by_its_words(brain: Brain) -> None:
+    """A whole paragraph, as an agent pastes it to see whether it is stored."""
+    told = "\n".join(f"- the lab has vision transformers on row {i % 7}" for i in range(200))
+    brain.call("memory_store", type="entity", category="projects", name="lab", content=told)
+
+    for chars in (499, 500, 501, 5_000):
+        found = brain.call("memory_search", query=told[:chars])
+        assert [one["id"] for one in found["results"]] == ["entity-projects-lab"], chars
+    assert brain.call("memory_search", query=f"lab {'x' * 501}")["results"] == []
+    assert brain.call("memory_search", query="x" * 10_000)["results"] == []
+    brain.call(
+        "memory_store", type="episode", name="tokyo", content="会議室は三階にあります。" * 90
+    )
+    found = brain.call("memory_search", query="会議室は三階にあります。" * 80)
+    assert [one["name"] for one in found["results"]] == ["tokyo"], "a script without blanks"
+    with pytest.raises(Refused, match="'query' has 10,001 characters; at most 10,000"):
+        brain.call("memory_search", query="x" * 10_001)
+
+
 def test_a_search_for_nothing_finds_nothing(brain: Brain) -> None:
     brain.store("bob", "He leads.")
 

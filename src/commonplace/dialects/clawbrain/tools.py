@@ -46,6 +46,7 @@ RELEVANCE = {"title": 1.0, "tag": 0.8, "text": 0.5}
 SNIPPET_CHARS = 180
 MOST_RESULTS = 20
 MOST_REPORTED = 100
+QUERY_CHARS = 10_000
 WORDS = 32  # of a query that are looked for one by one
 FACTS = 20  # changed facts that are compared
 PEERS = 100  # memories that each of them is compared with
@@ -150,10 +151,11 @@ def seek(
 ) -> tuple[list[tuple[Memory, tuple[Where, ...]]], int]:
     """The best matches with where they match, and how many there are.
 
-    They match the whole query; if nothing does, all its words.
+    They match the whole query; if nothing does, or it is too long for that, all its words.
     """
-    asked = query.strip()
-    if not asked:
+    asked = checks.optional(query, "query", max_chars=QUERY_CHARS).strip()
+    words = list(dict.fromkeys(word[: checks.NAME_CHARS] for word in asked.split()))[:WORDS]
+    if not words:
         return [], 0
     rate, at = credit.rule(memory).decay_rate, now()
 
@@ -162,11 +164,11 @@ def seek(
         return credit_weighted(_relevances(located), score)
 
     conditions = _conditions(type)
-    found, total = memory.locate([asked], combined, limit=most, **conditions)
-    words = list(dict.fromkeys(asked.split()))[:WORDS]
-    if not total and len(words) > 1:
-        return memory.locate(words, combined, limit=most, **conditions)
-    return found, total
+    if len(asked) <= checks.NAME_CHARS:
+        found, total = memory.locate([asked], combined, limit=most, **conditions)
+        if total or len(words) == 1:
+            return found, total
+    return memory.locate(words, combined, limit=most, **conditions)
 
 
 def _relevance(where: Sequence[Where]) -> float:
