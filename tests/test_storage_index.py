@@ -70,6 +70,7 @@ def test_an_index_that_followed_every_change_equals_one_read_afresh(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sort_at: int
 ) -> None:
     monkeypatch.setattr(resident, "SORT_POSTINGS", sort_at)
+    monkeypatch.setattr(resident, "READ_ROWS", 7)
     chance, ids = random.Random(sort_at), list[str]()
     with Commonplace(tmp_path, embedding=WordVectors()) as memory:
         for step in range(60):
@@ -151,3 +152,51 @@ def test_what_was_changed_behind_our_back_is_never_returned(
         with pytest.raises(StorageCorrupt) as caught:
             call(memory, stored.id)  # type: ignore[operator]
         assert "doctor" in caught.value.hint
+
+
+def test_an_index_whose_reading_failed_is_read_whole_once_the_rows_are_mended(
+    tmp_path: Path,
+) -> None:
+    with Commonplace(tmp_path, embedding=WordVectors()) as memory:
+        for number in range(3):
+            memory.remember(f"walrus {number}")
+        with memory.lease() as space, space.store.maintain() as connection:
+            connection.execute("UPDATE passages SET sum = sum + 1 WHERE memory = 3")
+        with memory.lease() as space:
+            index = SpaceIndex(space.name, space.model)
+            with space.store.read() as connection, pytest.raises(StorageCorrupt):
+                index.snapshot(connection)
+            with space.store.maintain() as connection:
+                connection.execute("UPDATE passages SET sum = sum - 1 WHERE memory = 3")
+            with space.store.read() as connection:
+                fresh = SpaceIndex(space.name, space.model).snapshot(connection)
+                again = index.snapshot(connection)
+            assert again.size == fresh.size == 3
+            assert content(again) == content(fresh)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5])
+def test_rows_read_a_few_at_a_time_give_the_same_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    with Commonplace(tmp_path, embedding=WordVectors()) as memory:
+        memory.remember("tapir")
+        memory.remember("A walrus meets an otter. " * 400)  # several passages
+        memory.remember("heron")
+        with memory.lease() as space, space.store.read() as connection:
+            whole = SpaceIndex(space.name, space.model).snapshot(connection)
+            monkeypatch.setattr(resident, "READ_ROWS", rows)
+            few = SpaceIndex(space.name, space.model).snapshot(connection)
+    assert len(whole.owner) > whole.vectored == few.vectored == 3
+    assert content(few) == content(whole)
+    assert few.vectors.tolist() == whole.vectors.tolist()
+    assert few.owner.tolist() == whole.owner.tolist()
+
+
+def test_terms_that_differ_in_their_low_bits_alone_are_told_apart() -> None:
+    chance = np.random.default_rng(7)
+    near = np.array([2**40, 2**40 + 1, 2**40 + 2, 3, 2**64 - 1], np.uint64)
+    for terms in (chance.choice(near, 1_000), near[:1], near[::-1].copy(), np.empty(0, np.uint64)):
+        order, ordered = resident._by_term(terms)
+        assert order.tolist() == np.argsort(terms, kind="stable").tolist()
+        assert ordered.tolist() == sorted(terms.tolist())

@@ -31,6 +31,11 @@ class Growing:
         self._buffer[self.size : end] = values
         self.size = end
 
+    def reserve(self, count: int) -> None:
+        """Make room for values to come, if there are none yet."""
+        if self.size == 0:
+            self._buffer = np.empty((count, *self._buffer.shape[1:]), self._buffer.dtype)
+
     def fork(self) -> Growing:
         """The same content; growing it leaves this one alone."""
         fork = Growing(self._buffer.dtype)
