@@ -329,10 +329,11 @@ class SpaceIndex:
                 dtype = self._columns[name].view.dtype
                 parts[name].append(np.fromiter(column, dtype, len(rows)))
         columns = {name: _joined(each, self._columns[name]) for name, each in parts.items()}
-        if (np.diff(columns["num"]) < 0).any():
-            order = np.argsort(columns["num"], kind="stable")
+        numbers = columns["num"]
+        if (numbers[1:] < numbers[:-1]).any():
+            order = np.argsort(numbers, kind="stable")
             columns = {name: column[order] for name, column in columns.items()}
-        count = len(columns["num"])
+        count = len(numbers)
         columns["length"] = np.zeros(count, np.float32)
         columns["session"] = np.full(count, -1, np.int32)
         columns["place"] = np.zeros(count, np.int64)
@@ -451,7 +452,8 @@ class SpaceIndex:
             self._vectors.extend(packed[:, 4:].view(np.int8))
             self._owner.extend((first + at).astype(np.int32))
         owners = self._owner.view[begun:]  # in order
-        self._vectored += int(np.count_nonzero(np.diff(owners, prepend=-1)))
+        if len(owners):
+            self._vectored += 1 + int(np.count_nonzero(owners[1:] != owners[:-1]))
 
     def _freeze(self) -> Snapshot:
         columns = {name: growing.view for name, growing in self._columns.items()}
@@ -476,7 +478,7 @@ class SpaceIndex:
 
 def _joined(parts: list[NDArray[Any]], growing: _Growing) -> NDArray[Any]:
     """Arrays put end to end, as what they are added to holds them."""
-    return np.concatenate([growing.view[:0], *parts])
+    return parts[0] if len(parts) == 1 else np.concatenate([growing.view[:0], *parts])
 
 
 def _by_term(terms: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
@@ -503,8 +505,9 @@ def _found(where: Ints, numbers: Ints, what: str, likely: int = 0) -> NDArray[np
 
     Both are in order. Mostly the numbers are all that there are from the likely place on.
     """
-    if np.array_equal(where[likely : likely + len(numbers)], numbers):
-        return np.arange(likely, likely + len(numbers))
+    end = likely + len(numbers)
+    if end <= len(where) and (where[likely:end] == numbers).all():
+        return np.arange(likely, end)
     at = np.searchsorted(where, numbers)
     if len(numbers) and (at[-1] >= len(where) or (where[at] != numbers).any()):
         raise _damaged(f"{what} of a row that is not found")
