@@ -129,6 +129,10 @@ def test_an_index_full_of_dead_positions_is_made_anew(memory: Commonplace) -> No
         ("UPDATE messages SET speaker = 'x'", lambda m, i: m.conversations.history("talk")),
         ("UPDATE counters SET accesses = 99", lambda m, i: m.usage(i)),
         ("UPDATE lexemes SET terms = x'0000000000000000ff'", lambda m, i: m.recall("walrus")),
+        ("UPDATE lexemes SET sum = 'x'", lambda m, i: m.recall("walrus")),
+        ("UPDATE memories SET importance = 'x'", lambda m, i: m.recall("walrus")),
+        ("UPDATE memories SET created_at = x'00'", lambda m, i: m.recall("walrus")),
+        ("UPDATE messages SET position = 'x'", lambda m, i: m.recall("walrus")),
     ],
 )  # fmt: skip
 def test_what_was_changed_behind_our_back_is_never_returned(

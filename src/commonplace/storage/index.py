@@ -204,8 +204,10 @@ class SpaceIndex:
                     if dead > 1000 and dead > RELOAD_DEAD * self._alive.size:
                         self._clear()
                         self._follow(connection, seq)
-                except BaseException:
+                except BaseException as error:
                     self._clear()  # a part of what was to be added may be there
+                    if isinstance(error, TypeError | ValueError | OverflowError):
+                        raise _damaged("a value of another kind than its column's") from error
                     raise
             assert self._snapshot is not None
             return self._snapshot
