@@ -1,13 +1,20 @@
 from __future__ import annotations
 
+import contextlib
+import random
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from commonplace import Commonplace, Origin
+from commonplace.engine.facts import NoRoom, Room
 from commonplace.engine.model import Fact
-from commonplace.errors import InvalidInput, NotFound
+from commonplace.errors import Conflict, InvalidInput, NotFound
 
 
 def triples(facts: list[Fact]) -> list[tuple[str, str, str]]:
@@ -121,3 +128,140 @@ def test_bad_facts_are_refused(memory: Commonplace) -> None:
     with pytest.raises(NotFound):
         memory.facts.add("a", "b", "c", memory="no such")
     assert memory.facts.query() == []
+
+
+def counted(memory: Commonplace) -> tuple[int, int]:
+    """(facts, entities) as they are kept between calls."""
+    with memory.lease() as space, space.store.read() as connection:
+        space.fact_count.catch_up(connection, space.name)
+        facts, entities, _ = space.fact_count.with_another(connection, space.name)
+        return facts, entities
+
+
+def told(memory: Commonplace) -> tuple[int, int]:
+    """(facts, entities) as they are counted from the rows."""
+    totals = memory.facts.totals()
+    return totals.facts, totals.entities
+
+
+def test_no_fact_is_stored_beyond_the_room_there_is(memory: Commonplace) -> None:
+    room = Room(facts=2, entities=10)
+    memory.facts.add("a", "is", "b", room=room)
+    second = memory.facts.add("a", "was", "b", room=room)
+    with pytest.raises(NoRoom, match=r"There are 2 facts, and there may be 2\.") as refused:
+        memory.facts.add("a", "will be", "b", room=room)
+    assert (refused.value.full, refused.value.counted) == ("facts", 2)
+    assert memory.facts.add("A", "was", "B", room=room) == second, "it takes no more room"
+    assert told(memory) == (2, 2)
+    memory.facts.retract(second.id)
+    memory.facts.add("a", "will be", "b", room=room)
+    assert told(memory) == (2, 2)
+    memory.facts.add("a", "may be", "b")  # nobody asked whether there is room
+    assert told(memory) == (3, 2)
+
+
+def test_no_thing_is_named_beyond_the_room_there_is(memory: Commonplace) -> None:
+    room = Room(facts=10, entities=4)
+    memory.facts.add("a", "is", "b", room=room)
+    memory.facts.add("c", "is", "c", room=room)
+    with pytest.raises(NoRoom, match="Facts name 3 things, and may name 4") as refused:
+        memory.facts.add("d", "is", "e", room=room)
+    assert (refused.value.full, refused.value.counted) == ("entities", 3)
+    memory.facts.add("d", "is", "d", room=room)
+    with pytest.raises(NoRoom):
+        memory.facts.add("a", "is", "e", room=room)
+    memory.facts.add("e", "is", "f")
+    memory.facts.add("f", "is", "e", room=room)  # both are known
+    assert told(memory) == counted(memory) == (5, 6)
+
+
+@pytest.mark.parametrize("wrong", [(0, 1), (1, 0), (True, 1), ("1", 1), (1, None), (1.5, 1)])
+def test_what_is_no_room_is_refused(memory: Commonplace, wrong: tuple[Any, Any]) -> None:
+    with pytest.raises(InvalidInput):
+        Room(*wrong)
+    with pytest.raises(InvalidInput, match="must be a Room"):
+        memory.facts.add("a", "is", "b", room=wrong)  # type: ignore[arg-type]
+    assert told(memory) == (0, 0)
+
+
+def test_threads_that_reach_the_end_of_the_room_together_do_not_pass_it(
+    tmp_path: Path,
+) -> None:
+    room = Room(facts=40, entities=1_000)
+    ready = threading.Barrier(16)
+    with (
+        Commonplace(tmp_path, embedding=None) as one,
+        Commonplace(tmp_path, embedding=None) as another,
+    ):
+        for n in range(30):
+            one.facts.add("hub", "has", f"part {n}", room=room)
+
+        def add(n: int) -> bool:
+            memory = (one, another)[n % 2]  # each with a count of its own, as two processes have
+            ready.wait()
+            try:
+                with memory.unit("call"):  # as a tool is called
+                    memory.facts.add("hub", "holds", f"piece {n}", room=room)
+            except NoRoom:
+                return False
+            return True
+
+        with ThreadPoolExecutor(16) as pool:
+            assert sum(pool.map(add, range(16))) == 10
+        assert told(one) == counted(one) == counted(another) == (40, 41)
+
+
+def test_the_kept_count_follows_every_way_in_which_facts_come_and_go(tmp_path: Path) -> None:
+    chance = random.Random(5)
+    with (
+        Commonplace(tmp_path, embedding=None) as memory,
+        Commonplace(tmp_path, embedding=None) as another,
+    ):
+
+        def add() -> None:
+            source = memory.remember(f"note {chance.random()}") if chance.random() < 0.5 else None
+            names = [f"n{chance.randrange(12)}" for _ in range(2)]
+            memory.facts.add(names[0], "is", names[1], memory=source.id if source else None)
+
+        def close() -> None:
+            if facts := [each for each in memory.facts.query() if each.valid_to is None]:
+                fact = chance.choice(facts)
+                memory.facts.close(fact.subject, fact.predicate, fact.object)
+
+        def retract() -> None:
+            if facts := memory.facts.query():
+                memory.facts.retract(chance.choice(facts).id)
+
+        def undo() -> None:
+            if memory.history.operations():
+                with contextlib.suppress(Conflict):
+                    memory.undo()
+
+        def purge() -> None:
+            if sources := [each.memory for each in memory.facts.query() if each.memory]:
+                memory.purge(chance.choice(sources))
+
+        ways = [add, add, add, close, retract, undo, purge]
+        seen = set()
+        for step in range(300):
+            way = chance.choice(ways)
+            way()
+            if chance.random() < 0.6:  # else several ways lie between two looks
+                seen.add(way.__name__)
+                assert counted(memory) == told(memory), f"after step {step}, {way.__name__}"
+            if chance.random() < 0.2:
+                assert counted(another) == told(memory)
+        assert seen == {way.__name__ for way in ways}
+
+
+def test_a_unit_counts_what_it_has_written_itself_and_keeps_none_of_it(memory: Commonplace) -> None:
+    room = Room(facts=3, entities=10)
+    memory.facts.add("a", "is", "b", room=room)
+    with pytest.raises(NoRoom), memory.unit("three at once"):
+        for verb in ("was", "may be", "will be"):
+            memory.facts.add("a", verb, "b", room=room)
+    assert told(memory) == counted(memory) == (1, 2)
+    with memory.unit("two at once"):
+        for verb in ("was", "may be"):
+            memory.facts.add("a", verb, "b", room=room)
+    assert told(memory) == counted(memory) == (3, 2)

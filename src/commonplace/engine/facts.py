@@ -25,6 +25,29 @@ ROLES = ("subject", "object", "any")
 _NUM = itemgetter("num")
 
 
+@dataclass(frozen=True, slots=True)
+class Room:
+    """How many facts there may be, and how many things they may name."""
+
+    facts: int
+    entities: int
+
+    def __post_init__(self) -> None:
+        checks.limit(self.facts, "facts", checks.MOST)
+        checks.limit(self.entities, "entities", checks.MOST)
+
+
+class NoRoom(InvalidInput):
+    """One fact, or one thing that facts name, too many; nothing was changed."""
+
+    def __init__(
+        self, message: str, *, hint: str, full: Literal["facts", "entities"], counted: int
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.full = full
+        self.counted = counted
+
+
 def key(name: str) -> str:
     """Names that differ only in case, width or spacing are one."""
     return " ".join(fold(name).split())
@@ -42,6 +65,7 @@ def add(
     confidence: float,
     memory: str | None,
     attrs: Mapping[str, Any] | None,
+    room: Room | None = None,
 ) -> tuple[Fact, bool]:
     """Store a fact; the same open fact again is the one already there. (fact, whether new)"""
     names = {
@@ -53,6 +77,11 @@ def add(
     dumped = checks.attrs(attrs)
     _check_period(valid_from, valid_to)
     keys = {f"{part}_key": key(name) for part, name in names.items()}
+    if not isinstance(room, Room | None):
+        raise InvalidInput("room must be a Room.", field="room")
+    if room is not None and space.store.open_unit is None:
+        with space.store.read() as connection:
+            space.fact_count.catch_up(connection, space.name)
     with space.write("add fact", origin) as unit:
         source = None
         if memory is not None:
@@ -67,6 +96,8 @@ def add(
             )
             if same is not None:
                 return Fact.of(same), False
+        if room is not None:
+            _check_room(space, unit.connection, room, keys["subject_key"], keys["object_key"])
         seq = unit.seq
         row = FACTS.insert(
             unit,
@@ -85,6 +116,29 @@ def add(
         )
         assert row["seq"] == seq
         return Fact.of(row), True
+
+
+def _check_room(
+    space: OpenSpace, connection: apsw.Connection, room: Room, subject: str, object: str
+) -> None:
+    """Refuse one too many; nobody else can write while the unit is open."""
+    counted, entities, wanted = space.fact_count.with_another(
+        connection, space.name, subject, object
+    )
+    if counted >= room.facts:
+        raise NoRoom(
+            f"There are {counted} facts, and there may be {room.facts}.",
+            hint="Retract some first.",
+            full="facts",
+            counted=counted,
+        )
+    if wanted > max(entities, room.entities):
+        raise NoRoom(
+            f"Facts name {entities} things, and may name {room.entities}.",
+            hint="Use names that are known.",
+            full="entities",
+            counted=entities,
+        )
 
 
 def close(

@@ -19,6 +19,7 @@ from commonplace.storage.writing import Unit, read_head
 if TYPE_CHECKING:
     import apsw
 
+    from commonplace.engine.counting import FactCount
     from commonplace.engine.haystacks import Haystacks
     from commonplace.engine.model import Origin
     from commonplace.storage.index import Snapshot, SpaceIndex
@@ -34,6 +35,7 @@ class OpenSpace:
     pins: int = 0
     has_work: bool = False
     _haystacks: Haystacks | None = None
+    _fact_count: FactCount | None = None
     _index: SpaceIndex | None = None
     _model: tuple[str, str, int] | None = None
     _reads: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -74,6 +76,16 @@ class OpenSpace:
     @haystacks.setter
     def haystacks(self, held: Haystacks) -> None:
         self._haystacks = held
+
+    @property
+    def fact_count(self) -> FactCount:
+        """How many facts there are, kept between those that are added."""
+        with self._lock:
+            if self._fact_count is None:
+                from commonplace.engine.counting import FactCount
+
+                self._fact_count = FactCount()
+            return self._fact_count
 
     @property
     def model(self) -> tuple[str, str, int] | None:

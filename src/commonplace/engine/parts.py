@@ -200,15 +200,19 @@ class Facts(Part):
         confidence: float = 1.0,
         memory: str | None = None,
         attrs: Mapping[str, Any] | None = None,
+        room: facts.Room | None = None,
         origin: Origin | None = None,
     ) -> Fact:
-        """Store a fact; the same open fact again is the one already there."""
+        """Store a fact; the same open fact again is the one already there.
+
+        With `room`, one beyond it is refused, whoever else adds facts at the same time.
+        """
         with self._lease() as space:
             return facts.add(
                 space, subject, predicate, object, by(origin, self._whole.origin),
                 valid_from=checks.when(valid_from, "valid_from"),
                 valid_to=checks.when(valid_to, "valid_to"),
-                confidence=confidence, memory=memory, attrs=attrs,
+                confidence=confidence, memory=memory, attrs=attrs, room=room,
             )[0]  # fmt: skip
 
     def close(

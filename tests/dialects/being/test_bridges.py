@@ -7,7 +7,9 @@ import json
 import threading
 import time
 import uuid
+from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from socket import SHUT_RDWR
 from typing import Any
 
@@ -201,6 +203,35 @@ def test_capabilities_are_registered_over_rest_and_listed_when_their_bridge_is_t
     assert "error" in answer
     assert send("POST", "/register", {"capabilities": ACTS}).status_code == 201
     assert home.call("act_desk_lamp_", action="on")["status"] == "pending"
+
+
+def test_no_capability_and_no_act_too_many_is_kept_by_twelve_at_once(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bridges, "CAPABILITIES", 4)
+    monkeypatch.setattr(bridges, "WAITING_ACTS", 5)
+    ready = threading.Barrier(12)
+
+    def register(n: int) -> int:
+        ready.wait()
+        body = {"capabilities": [{"id": f"c{n}", "type": "act", "name": f"lamp {n}"}]}
+        path = f"/v1/beings/{home.being}/capabilities/register"
+        code: int = home.served.request("POST", path, home.token, body).status_code
+        return code
+
+    with ThreadPoolExecutor(12) as pool:
+        codes = list(pool.map(register, range(12)))
+        assert Counter(codes) == {201: 4, 400: 8}
+        name = f"act_lamp_{codes.index(201)}"
+
+        def act(_: int) -> bool:
+            ready.wait()
+            answer = home.served.call("/mcp", home.token, name, action="on").json()
+            return not answer["result"]["isError"]
+
+        assert sum(pool.map(act, range(12))) == 5
+    waiting = home.served.request("GET", f"/v1/beings/{home.being}/act/pending", home.token).json()
+    assert len(waiting["actions"]) == 5
 
 
 def test_a_read_only_token_acts_through_nothing(home: Home) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+from collections import Counter
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
 import pytest
 
+from commonplace.dialects.orchestrator.tools import memory_knowledge
 from commonplace.engine.facts import key
 from commonplace.engine.model import NOBODY
 from commonplace.storage.database import new_id
@@ -183,3 +187,25 @@ def test_fifty_thousand_triples_are_the_most(workspace: Workspace) -> None:
     answer = workspace.value("memory_kg_add", subject="s1", predicate="newer", object="o1")
     assert answer["info"] == "the workspace has 50000 triples, the most it may have"
     assert add(workspace, "s1", "new", "o1")
+
+
+@pytest.mark.parametrize("free", [0, 1, 5, 16])
+def test_no_triple_too_many_is_stored_by_sixteen_at_once(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, free: int
+) -> None:
+    monkeypatch.setattr(memory_knowledge, "TRIPLES", 20 + free)
+    fill(workspace, (("hub", "has", f"part {n}") for n in range(20)))
+    ready = threading.Barrier(16)
+
+    def one(n: int) -> str:
+        ready.wait()
+        told: str = workspace.value(
+            "memory_kg_add", subject="hub", predicate="holds", object=f"part {n}"
+        )["info"]
+        return told
+
+    with ThreadPoolExecutor(16) as pool:
+        answers = Counter(pool.map(one, range(16)))
+    full = f"the workspace has {20 + free} triples, the most it may have"
+    assert answers == Counter({"triple added": free, full: 16 - free})
+    assert workspace.value("memory_kg_stats")["triples"] == 20 + free

@@ -8,6 +8,7 @@ import contextlib
 import json
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -283,3 +284,26 @@ def test_browsers_register_over_rest(tmp_path: Path, monkeypatch: pytest.MonkeyP
             assert answer.value["sent"] is True
             forget = {"endpoint": service.subscription()["endpoint"]}
             assert client.post(f"{path}/forget", json=forget).json() == {"forgotten": True}
+
+
+def test_no_device_too_many_is_registered_by_sixteen_at_once(
+    pushed: Workspace, service: Service
+) -> None:
+    for n in range(pushing.MOST_SUBSCRIPTIONS - 5):
+        pushed.do("register_subscription", **service.subscription(f"before-{n}"))
+    ready = threading.Barrier(16)
+
+    def register(n: int) -> bool:
+        ready.wait()
+        try:
+            # Two ask for each device: the second finds the first's.
+            pushed.do("register_subscription", **service.subscription(f"device-{n // 2}"))
+        except InvalidInput as error:
+            assert error.message == "a user may register 20 devices"
+            return False
+        return True
+
+    with ThreadPoolExecutor(16) as pool:
+        assert sum(pool.map(register, range(16))) == 10
+    assert send(pushed)["info"] == "notification sent to 20 devices"
+    assert len({path for path, _, _ in service.requests}) == 20

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import itertools
 import json
+import threading
 import uuid
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 import time_machine
 
+from commonplace.dialects.penfield import personality
 from commonplace.dialects.penfield.relations import RELATIONS
 from commonplace.dialects.penfield.schemas import CONTENT_CHARS, DESCRIPTION_CHARS, QUERY_CHARS
 from commonplace.server import served
@@ -550,6 +554,24 @@ def test_awaken_briefs_with_persona_and_the_users_instructions(tools: Tools) -> 
     assert briefing.endswith("=== END BRIEFING ===")
     assert "PERSONA: Sassy Pirate" in briefing
     assert "CUSTOM INSTRUCTIONS FROM USER:\n- Answer in metric units." in briefing
+
+
+def test_no_trait_too_many_is_created_by_sixteen_at_once(
+    tools: Tools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(personality, "TRAITS", 5)
+    ready = threading.Barrier(16)
+
+    def create(n: int) -> str:
+        ready.wait()
+        refused = tools.outcome("create_trait", content=f"Be brief, rule {n // 2}.").error
+        return "created" if refused is None else refused.message
+
+    with ThreadPoolExecutor(16) as pool:
+        told = Counter(pool.map(create, range(16)))
+    assert told["created"] == 5
+    assert told["There are 5 traits already."] + told["This trait is there already."] == 11
+    assert len({each.text for each in tools.memory.browse(kinds=["personality_trait"])[0]}) == 5
 
 
 def test_only_what_the_user_said_reaches_the_briefing(tools: Tools) -> None:

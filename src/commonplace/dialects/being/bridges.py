@@ -20,6 +20,7 @@ from typing import Any
 
 from commonplace.dialects.being import sight
 from commonplace.dialects.contract import Call, Caller, Tool
+from commonplace.dialects.holding import holding
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.model import LIVE_STATES, Memory, iso
 from commonplace.errors import InvalidInput, NotFound
@@ -233,24 +234,25 @@ def register(
 ) -> dict[str, Any]:
     """Know what a bridge can do and sense, whether it is there or not."""
     given = {_ref(being_id, each): each for each in map(capability, capabilities)}
-    known = sight.own(being_id, sight.CAPABILITY)
-    there = {row.ref: row for row in sight.every(call.memory, known)}
-    if len(there.keys() | given.keys()) > CAPABILITIES:
-        raise InvalidInput(
-            f"A being has at most {CAPABILITIES} capabilities.", hint="Delete some first."
-        )
-    for ref, each in given.items():
-        told = f"{each.name}: {each.description}" if each.description else each.name
-        attrs = {"capability": each.as_dict(), "bridge_id": bridge_id[:200],
-                 "bridge_name": neutral(bridge_name)[:NAME_CHARS]}  # fmt: skip
-        row = there.get(ref) or _forgotten(call.memory, ref)
-        if row is None:
-            call.memory.remember(
-                told, kind=sight.CAPABILITY, title=each.name, ref=ref, trust="external",
-                tags=[sight.tag(being_id)], attrs=attrs,
-            )  # fmt: skip
-        elif (row.attrs, row.state) != (attrs, "active"):
-            call.memory.revise(row.id, text=told, title=each.name, attrs=attrs, state="active")
+    with holding(call.memory, "register capabilities"):
+        known = sight.own(being_id, sight.CAPABILITY)
+        there = {row.ref: row for row in sight.every(call.memory, known)}
+        if len(there.keys() | given.keys()) > CAPABILITIES:
+            raise InvalidInput(
+                f"A being has at most {CAPABILITIES} capabilities.", hint="Delete some first."
+            )
+        for ref, each in given.items():
+            told = f"{each.name}: {each.description}" if each.description else each.name
+            attrs = {"capability": each.as_dict(), "bridge_id": bridge_id[:200],
+                     "bridge_name": neutral(bridge_name)[:NAME_CHARS]}  # fmt: skip
+            row = there.get(ref) or _forgotten(call.memory, ref)
+            if row is None:
+                call.memory.remember(
+                    told, kind=sight.CAPABILITY, title=each.name, ref=ref, trust="external",
+                    tags=[sight.tag(being_id)], attrs=attrs,
+                )  # fmt: skip
+            elif (row.attrs, row.state) != (attrs, "active"):
+                call.memory.revise(row.id, text=told, title=each.name, attrs=attrs, state="active")
     return {"ok": True, "registered": len(capabilities)}
 
 
@@ -277,17 +279,18 @@ def _waiting(what: Capability) -> Callable[..., dict[str, Any]]:
     ) -> dict[str, Any]:
         del timeout_ms
         being = call.caller.being
-        _, there = call.memory.browse(filters=sight.own(being, sight.ACT), limit=1)
-        if there >= WAITING_ACTS:
-            raise InvalidInput(
-                f"{there} acts wait for a decision already.",
-                hint="Let the owner approve or reject some of them.",
+        with holding(call.memory, "queue act"):
+            _, there = call.memory.browse(filters=sight.own(being, sight.ACT), limit=1)
+            if there >= WAITING_ACTS:
+                raise InvalidInput(
+                    f"{there} acts wait for a decision already.",
+                    hint="Let the owner approve or reject some of them.",
+                )
+            asked = {"capability_id": what.id, "capability": what.name, "action": action,
+                     "parameters": dict(parameters), "status": "pending"}  # fmt: skip
+            row = call.memory.remember(
+                action or "-", kind=sight.ACT, title=what.name, tags=[sight.tag(being)], attrs=asked
             )
-        asked = {"capability_id": what.id, "capability": what.name, "action": action,
-                 "parameters": dict(parameters), "status": "pending"}  # fmt: skip
-        row = call.memory.remember(
-            action or "-", kind=sight.ACT, title=what.name, tags=[sight.tag(being)], attrs=asked
-        )
         return {
             "queue_id": row.id,
             "status": "pending",

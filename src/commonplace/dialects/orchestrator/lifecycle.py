@@ -15,6 +15,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from commonplace.dialects.contract import Setting
+from commonplace.dialects.holding import holding
 from commonplace.dialects.orchestrator import drawers, records
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.model import Origin
@@ -56,7 +57,7 @@ def run(memory: Commonplace, now: datetime | None = None) -> Report:
     """One round, at most once a day for a space; the rest of the day it does nothing."""
     at = now or datetime.now(UTC)
     today = f"{at:%Y-%m-%d}"
-    with records.holding(memory, "palace upkeep", UPKEEP):
+    with holding(memory, "palace upkeep", UPKEEP):
         last = records.find(memory, LAST)
         if last is not None and last.attrs["day"] >= today:
             return Report()

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
+from commonplace.dialects.holding import holding
 from commonplace.dialects.orchestrator import records
 from commonplace.dialects.orchestrator.answering import Unsuccessful
 from commonplace.errors import CommonplaceError, Conflict, InvalidInput
@@ -102,14 +103,15 @@ def register(memory: Commonplace, user: str, endpoint: str, keys: Mapping[str, A
     if not all(isinstance(keys.get(name), str) and keys[name] for name in ("p256dh", "auth")):
         raise InvalidInput("keys must have p256dh and auth", field="keys")
     kept = {"p256dh": keys["p256dh"], "auth": keys["auth"]}
-    mine = subscriptions(memory, user)
-    for record in mine:
-        if record.attrs["endpoint"] == endpoint:
-            return records.change(memory, record, keys=kept)
-    if len(mine) >= MOST_SUBSCRIPTIONS:
-        raise InvalidInput(f"a user may register {MOST_SUBSCRIPTIONS} devices")
-    attrs = {"user": user, "endpoint": endpoint, "keys": kept, "gone": False}
-    return records.add(memory, KIND, None, f"a browser of {user}", attrs)
+    with holding(memory, "register subscription"):
+        mine = subscriptions(memory, user)
+        for record in mine:
+            if record.attrs["endpoint"] == endpoint:
+                return records.change(memory, record, keys=kept)
+        if len(mine) >= MOST_SUBSCRIPTIONS:
+            raise InvalidInput(f"a user may register {MOST_SUBSCRIPTIONS} devices")
+        attrs = {"user": user, "endpoint": endpoint, "keys": kept, "gone": False}
+        return records.add(memory, KIND, None, f"a browser of {user}", attrs)
 
 
 def subscriptions(memory: Commonplace, user: str) -> list[Memory]:
@@ -180,7 +182,7 @@ def send(
 def _begun(memory: Commonplace, key: str) -> Memory:
     """The note that a notification is on its way; one that is there already is not sent again."""
     ref = f"push:{hashlib.sha256(key.encode()).hexdigest()}"
-    with records.holding(memory, "send push notification"):
+    with holding(memory, "send push notification"):
         there = records.find(memory, ref, SENDING)
         if there is None:
             return records.add(memory, SENDING, ref, "a notification", {"status": "sending"})

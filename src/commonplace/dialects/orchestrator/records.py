@@ -6,11 +6,10 @@ for memories holds for it: versions, undo, backup, export.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from commonplace.engine.model import Memory, Origin
+from commonplace.engine.model import Memory
 from commonplace.errors import NotFound
 
 if TYPE_CHECKING:
@@ -18,16 +17,6 @@ if TYPE_CHECKING:
 
 STATE = "archived"
 PAGE = 1_000
-
-
-@contextlib.contextmanager
-def holding(memory: Commonplace, name: str, origin: Origin | None = None) -> Iterator[None]:
-    """A unit in which nobody else writes between a look and what is written after it.
-
-    A unit takes its turn with its first write; what opens within one, at once.
-    """
-    with memory.unit(name, origin), memory.unit(name, origin):
-        yield
 
 
 def add(

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from commonplace.dialects.holding import holding
 from commonplace.dialects.orchestrator import records, runtimes, workspaces
 from commonplace.dialects.orchestrator.answering import stamp
 from commonplace.dialects.orchestrator.messaging import capped
@@ -185,7 +186,7 @@ def status(memory: Commonplace, identity: str) -> dict[str, Any]:
 
 def approve(memory: Commonplace, identity: str) -> None:
     """Let an execution go on that waits for a person."""
-    with records.holding(memory, "approve workflow"):
+    with holding(memory, "approve workflow"):
         execution = executed(memory, identity)
         step = _record(memory, execution.id, execution.attrs["current_step"])
         over = execution.attrs["status"] in OVER
@@ -201,7 +202,7 @@ def approve(memory: Commonplace, identity: str) -> None:
 
 def cancel(memory: Commonplace, identity: str) -> None:
     """End an execution: the step that runs is the last, and what it gives is not kept."""
-    with records.holding(memory, "cancel workflow"):
+    with holding(memory, "cancel workflow"):
         execution = executed(memory, identity)
         if execution.attrs["status"] in OVER:
             raise Conflict(f"the execution is {execution.attrs['status']} already")
@@ -241,7 +242,7 @@ class Executions:
     def step(self, space: str, identity: str, index: int) -> bool:
         """Take a step, unless it is over; whether to go on."""
         memory = self._memory(space)
-        with records.holding(memory, "workflow step"):
+        with holding(memory, "workflow step"):
             execution = executed(memory, identity)
             if execution.attrs["status"] in OVER:
                 return False
@@ -335,7 +336,7 @@ class Executions:
         """Store what a step gave together with the fact that it is over; whether to go on."""
         index = record.attrs["step_index"]
         step = before.attrs["steps"][index]
-        with records.holding(memory, "workflow step"):
+        with holding(memory, "workflow step"):
             execution = executed(memory, before.id)
             if execution.attrs["status"] in OVER:
                 return False
@@ -360,7 +361,7 @@ class Executions:
     def failed(self, space: str, identity: str) -> None:
         """End an execution that cannot go on for a fault of this server."""
         memory = self._memory(space)
-        with records.holding(memory, "workflow end"):
+        with holding(memory, "workflow end"):
             execution = executed(memory, identity)
             if execution.attrs["status"] not in OVER:
                 why = "the server could not go on with it; its log says why"
@@ -391,7 +392,7 @@ class Executions:
     def end(self, space: str, identity: str) -> None:
         """Complete an execution whose steps are all over; one that waits, goes on waiting."""
         memory = self._memory(space)
-        with records.holding(memory, "workflow end"):
+        with holding(memory, "workflow end"):
             execution = executed(memory, identity)
             attrs = execution.attrs
             if attrs["status"] not in OVER and attrs["current_step"] >= len(attrs["steps"]):

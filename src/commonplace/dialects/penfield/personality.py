@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from commonplace.dialects.contract import Call
+from commonplace.dialects.holding import holding
 from commonplace.dialects.penfield import personas
 from commonplace.dialects.penfield.failures import Exists, Invalid, Nothing, stamp
 from commonplace.dialects.penfield.memories import every
@@ -151,15 +152,16 @@ def create_trait(call: Call, *, content: str, category: str) -> dict[str, Any]:
     """POST /personality/traits."""
     if not content.strip():
         raise Invalid("content must say something.", field="content")
-    there = traits(call)
-    if len(there) >= TRAITS:
-        raise Invalid(f"There are {TRAITS} traits already.", hint="Remove one first.")
-    if any(one.text == content for one in there):
-        raise Exists("This trait is there already.", field="content")
-    memory = call.memory.remember(
-        content, kind="personality_trait", attrs={"trait": {"category": category}},
-        trust="stated", importance=0.8,
-    )  # fmt: skip
+    with holding(call.memory, "create trait"):
+        there = traits(call)
+        if len(there) >= TRAITS:
+            raise Invalid(f"There are {TRAITS} traits already.", hint="Remove one first.")
+        if any(one.text == content for one in there):
+            raise Exists("This trait is there already.", field="content")
+        memory = call.memory.remember(
+            content, kind="personality_trait", attrs={"trait": {"category": category}},
+            trust="stated", importance=0.8,
+        )  # fmt: skip
     return shown_trait(memory)
 
 

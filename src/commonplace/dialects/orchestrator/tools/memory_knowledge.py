@@ -10,7 +10,7 @@ from commonplace.dialects.orchestrator import drawers
 from commonplace.dialects.orchestrator.answering import Answer, tool
 from commonplace.engine import checks
 from commonplace.engine.commonplace import Commonplace
-from commonplace.engine.facts import Role, key
+from commonplace.engine.facts import NoRoom, Role, Room, key
 from commonplace.engine.model import Fact, moment
 from commonplace.errors import InvalidInput, NotFound
 
@@ -89,32 +89,20 @@ def memory_kg_add(
     source_closet: Annotated[str, "The drawer that says so."] = "",
 ) -> Answer:
     """Add a fact to the knowledge graph: subject, predicate, object."""
-    facts = call.memory.facts
-    _check_room(call, subject, predicate, object)
     attrs = {"source_closet": source_closet} if source_closet else None
     source = drawers.named(call.memory, source_closet) if source_closet else None
-    fact = facts.add(
-        subject, predicate, object, valid_from=valid_from or None, attrs=attrs,
-        memory=source.id if source else None,
-    )  # fmt: skip
+    try:
+        fact = call.memory.facts.add(
+            subject, predicate, object, valid_from=valid_from or None, attrs=attrs,
+            memory=source.id if source else None, room=Room(TRIPLES, ENTITIES),
+        )  # fmt: skip
+    except NoRoom as error:
+        if error.full == "facts":
+            told = f"the workspace has {TRIPLES} triples, the most it may have"
+        else:
+            told = f"the workspace may have {ENTITIES} entities, and has {error.counted}"
+        raise InvalidInput(told) from None
     return {"triple_id": fact.id, "info": "triple added"}
-
-
-def _check_room(call: Call, subject: str, predicate: str, object: str) -> None:
-    """Refuse a triple or an entity too many; one that is there already is none."""
-    facts = call.memory.facts
-    totals = facts.totals()
-    if totals.facts < TRIPLES and totals.entities + 2 <= ENTITIES:
-        return
-    wanted = key(object)
-    known = facts.query(subject, role="subject", predicate=predicate, limit=MOST_FACTS)
-    if any(fact.valid_to is None and key(fact.object) == wanted for fact in known):
-        return
-    if totals.facts >= TRIPLES:
-        raise InvalidInput(f"the workspace has {TRIPLES} triples, the most it may have")
-    new = {key(name) for name in (subject, object) if not facts.query(name, limit=1)}
-    if totals.entities + len(new) > ENTITIES:
-        raise InvalidInput(f"the workspace may have {ENTITIES} entities, and has {totals.entities}")
 
 
 @tool("write", {"info": ""}, idempotent=True)

@@ -1,0 +1,122 @@
+"""How many facts a space has, and how many things they name: counted once, then kept.
+
+What is kept holds at one committed operation. Whoever asks takes the difference, as the resident
+index does: rows that later operations wrote, and the rows that those replaced. A purge leaves no
+such rows behind, so after one all is counted anew.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from commonplace.storage.tables import FACTS, load
+from commonplace.storage.writing import read_head
+
+if TYPE_CHECKING:
+    import apsw
+
+_SUBJECT, _OBJECT = (FACTS.fields.index(name) for name in ("subject_key", "object_key"))
+
+
+@dataclass(slots=True)
+class _Tally:
+    facts: int = 0
+    uses: Counter[str] = field(default_factory=Counter)
+    """How often each name is a subject or an object."""
+
+    def add(self, names: Iterable[str], sign: int) -> None:
+        self.facts += sign
+        for name in names:
+            self.uses[name] += sign
+
+
+class FactCount:
+    """The count of one open space's facts. Threads may share it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._seq = -1
+        self._kept = _Tally()
+
+    def catch_up(self, connection: apsw.Connection, space: str) -> None:
+        """Keep the count as it is in a snapshot of what is committed."""
+        with self._lock:
+            seq = read_head(connection, space)[0]
+            if seq <= self._seq:
+                return
+            since = self._since(connection, space)
+            if since is None:
+                self._kept = _whole(connection, space)
+            else:
+                self._kept.facts += since.facts
+                for name, more in since.uses.items():
+                    self._kept.uses[name] += more
+                    if not self._kept.uses[name]:
+                        del self._kept.uses[name]
+            self._seq = seq
+
+    def with_another(
+        self, connection: apsw.Connection, space: str, *names: str
+    ) -> tuple[int, int, int]:
+        """(facts, entities, entities with these names too) as the connection sees them.
+
+        It may be one that has written and not committed; nothing of that is kept.
+        """
+        with self._lock:
+            since = self._since(connection, space)
+            if since is None:
+                kept, since = _whole(connection, space), _Tally()
+            else:
+                kept = self._kept
+            entities = len(kept.uses)
+            for name, more in since.uses.items():
+                before = kept.uses[name]
+                entities += (before + more > 0) - (before > 0)
+            fresh = sum(not kept.uses[name] + since.uses[name] for name in set(names))
+            return kept.facts + since.facts, entities, entities + fresh
+
+    def _since(self, connection: apsw.Connection, space: str) -> _Tally | None:
+        """What differs from what is kept; None where that cannot be told."""
+        if self._seq < 0:
+            return None
+        purged = connection.execute(
+            "SELECT 1 FROM touches t WHERE t.space = ?1 AND t.seq > ?2 AND NOT EXISTS"
+            " (SELECT 1 FROM memories m WHERE m.space = t.space AND m.num = t.memory) LIMIT 1",
+            (space, self._seq),
+        ).fetchone()
+        if purged is not None:
+            return None
+        tally = _Tally()
+        rows: Any = connection.execute(
+            "SELECT subject_key, object_key FROM facts WHERE space = ? AND seq > ?",
+            (space, self._seq),
+        )
+        for names in rows:
+            tally.add(names, 1)
+        replaced: Any = connection.execute(
+            "SELECT row FROM versions WHERE space = ?1 AND entity = ?2 AND since <= ?3"
+            " AND until IN (SELECT num FROM operations WHERE space = ?1 AND num > ?3)",
+            (space, FACTS.name, self._seq),
+        )
+        for (text,) in replaced:
+            row = load(text)
+            tally.add((row[_SUBJECT], row[_OBJECT]), -1)
+        return tally
+
+
+def _whole(connection: apsw.Connection, space: str) -> _Tally:
+    tally = _Tally()
+    rows: Any = connection.execute(
+        "SELECT subject_key, count(*), count(*) FROM facts WHERE space = ?1 GROUP BY subject_key"
+        " UNION ALL"
+        " SELECT object_key, count(*), 0 FROM facts WHERE space = ?1 GROUP BY object_key",
+        (space,),
+    )
+    for name, uses, facts in rows:
+        tally.uses[name] += uses
+        tally.facts += facts
+    return tally
