@@ -211,7 +211,7 @@ def _plain_json(value: Any, field: str, depth: int) -> Any:
         raise InvalidInput(f"{field} is nested over 64 deep.", hint="Flatten it.", field=field)
     if isinstance(value, str):
         return optional(value, field, max_chars=ATTRS_CHARS)
-    if isinstance(value, Mapping):
+    if isinstance(value, dict | Mapping):  # most are what JSON gives: that is told at once
         for key in value:
             if not isinstance(key, str):
                 raise InvalidInput(
@@ -219,7 +219,7 @@ def _plain_json(value: Any, field: str, depth: int) -> Any:
                 )
             optional(key, field, max_chars=ATTRS_CHARS)
         return {key: _plain_json(item, field, depth + 1) for key, item in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
+    if isinstance(value, list | Sequence) and not isinstance(value, bytes | bytearray):
         return [_plain_json(item, field, depth + 1) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         raise InvalidInput(

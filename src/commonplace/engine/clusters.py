@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from commonplace.engine import checks
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     import apsw
     import numpy as np
     from numpy.typing import NDArray
+
+
+AT_ONCE = 100  # memories that one statement asks for
 
 
 def _need(connection: apsw.Connection, space: str, identity: str) -> Row:
@@ -243,15 +246,14 @@ def homes(space: OpenSpace, memories: Iterable[str], *, as_of: int | None) -> di
                 if row["memory"] in found:
                     found[row["memory"]].append(row["cluster"])
             return found
-        return {
-            memory: [
-                row["cluster"]
-                for row in MEMBERS.fetch(
-                    connection, space.name, "AND memory = ? ORDER BY num", memory
-                )
-            ]
-            for memory in memories
-        }
+        wanted = list(dict.fromkeys(memories))
+        homes: dict[str, list[str]] = {memory: [] for memory in wanted}
+        for first in range(0, len(wanted), AT_ONCE):
+            part = wanted[first : first + AT_ONCE]
+            clause = f"AND memory IN ({', '.join('?' * len(part))}) ORDER BY num"
+            for row in MEMBERS.fetch(connection, space.name, clause, *part):
+                homes[row["memory"]].append(row["cluster"])
+        return homes
 
 
 def move(
@@ -294,22 +296,35 @@ def members(
             # What is in another state is not even read: of an old cluster most are dead.
             order = "b.num" if most is None else "m.state != 'dying', m.importance DESC, b.num"
             there = connection.execute(
-                "SELECT b.num FROM members b JOIN memories m ON m.space = b.space"  # noqa: S608
+                "SELECT m.id FROM members b JOIN memories m ON m.space = b.space"  # noqa: S608
                 " AND m.id = b.memory WHERE b.space = ? AND b.cluster = ?"
                 f" AND m.state IN ({', '.join('?' for _ in states)}) ORDER BY {order} LIMIT ?",
                 (space.name, identity, *states, -1 if most is None else most),
             )
-            held = MEMBERS.by_nums(connection, space.name, [num for (num,) in there])
-            rows = [MEMORIES.by_id(connection, space.name, row["memory"]) for row in held.values()]
-            found = [row for row in rows if row is not None]
+            ids: list[str] = [each for (each,) in there]
+            held = _held(connection, space.name, identity, ids)
+            by_id = MEMORIES.by_ids(connection, space.name, [each for each in ids if each in held])
+            found = [by_id[each] for each in ids if each in by_id]
         else:
             seq = seq_at(connection, space.name, as_of)
             _need_as_of(connection, space.name, identity, seq)
             then = rows_as_of(connection, space.name, MEMBERS, seq, cluster=identity)
-            ids = [row["memory"] for row in then]
-            by_id = {row["id"]: row for row in rows_as_of(connection, space.name, MEMORIES, seq)}
-            found = [by_id[each] for each in ids if each in by_id]
+            past = {row["id"]: row for row in rows_as_of(connection, space.name, MEMORIES, seq)}
+            found = [past[row["memory"]] for row in then if row["memory"] in past]
         return [Memory.of(row) for row in found if row["state"] in states]
+
+
+def _held(
+    connection: apsw.Connection, space: str, cluster: str, memories: Sequence[str]
+) -> set[str]:
+    """Those of some memories that verified rows say to be in a cluster."""
+    held: set[str] = set()
+    for first in range(0, len(memories), AT_ONCE):
+        part = memories[first : first + AT_ONCE]
+        clause = f"AND cluster = ? AND memory IN ({', '.join('?' * len(part))})"
+        rows = MEMBERS.fetch(connection, space, clause, cluster, *part)
+        held |= {row["memory"] for row in rows if row["cluster"] == cluster}
+    return held
 
 
 def of_memory(space: OpenSpace, memory: str, *, as_of: int | None) -> list[Cluster]:

@@ -59,16 +59,26 @@ class Origin:
             return "{}"
         return json.dumps(self.as_dict(), ensure_ascii=False, separators=(",", ":"))
 
-    @classmethod
-    def load(cls, text: str) -> Origin:
+    @staticmethod
+    def load(text: str) -> Origin:
         """From the stored form; unknown keys of newer releases are left out."""
-        if text == "{}":
-            return NOBODY
-        known = json.loads(text)
-        return cls(**{name: known[name] for name in ORIGIN_PARTS if name in known})
+        return NOBODY if text == "{}" else _origin(text)
 
 
 NOBODY = Origin()
+
+
+# Few origins and few sets of tags are on very many memories.
+@lru_cache(maxsize=1024)
+def _origin(text: str) -> Origin:
+    known = json.loads(text)
+    return Origin(**{name: known[name] for name in ORIGIN_PARTS if name in known})
+
+
+@lru_cache(maxsize=1024)
+def _tags(text: str) -> tuple[str, ...]:
+    return tuple(json.loads(text))
+
 
 _MEMORY = itemgetter(
     "id", "kind", "title", "text", "tags", "importance", "confidence", "credit", "state", "pinned",
@@ -114,7 +124,7 @@ class Memory:
             kind,
             title,
             text,
-            () if tags == "[]" else tuple(json.loads(tags)),
+            () if tags == "[]" else _tags(tags),
             importance,
             confidence,
             credit,

@@ -18,6 +18,8 @@ from commonplace.errors import StorageCorrupt
 
 Row = dict[str, Any]
 
+_AT_ONCE = 100  # ids in one statement
+
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 
 
@@ -111,11 +113,28 @@ class Table:
         """The verified row of an id, or None; never the row that a rotten index leads to."""
         row = self.fetch_one(connection, space, "AND id = ?", identity)
         if row is not None and row["id"] != identity:
-            raise StorageCorrupt(
-                f"The index of {self.name} by id is damaged.",
-                hint="Run 'commonplace doctor --repair' to rebuild it from the rows.",
-            )
+            raise self._damaged_by_id()
         return row
+
+    def by_ids(
+        self, connection: apsw.Connection, space: str, identities: Sequence[str]
+    ) -> dict[str, Row]:
+        """Verified rows by their id, in few statements; as `by_id` for each."""
+        found: dict[str, Row] = {}
+        for first in range(0, len(identities), _AT_ONCE):
+            wanted = identities[first : first + _AT_ONCE]
+            clause = f"AND id IN ({', '.join('?' * len(wanted))})"
+            rows = self.fetch(connection, space, clause, *wanted)
+            if not {row["id"] for row in rows} <= set(wanted):
+                raise self._damaged_by_id()
+            found.update((row["id"], row) for row in rows)
+        return found
+
+    def _damaged_by_id(self) -> StorageCorrupt:
+        return StorageCorrupt(
+            f"The index of {self.name} by id is damaged.",
+            hint="Run 'commonplace doctor --repair' to rebuild it from the rows.",
+        )
 
     def by_nums(
         self, connection: apsw.Connection, space: str, nums: Sequence[int]

@@ -121,6 +121,8 @@ class _Patrol:
         self.touched: set[str] = set()
         """Clusters that got or lost nodes."""
         self.since: str | None = None
+        self.sizes: dict[str, dict[str, int]] | None = None
+        """How many nodes each cluster has, as long as that holds."""
 
     def step(self, name: str, work: Callable[[], None]) -> None:
         """One step; if it fails, what it wrote is not there, and the next one still runs."""
@@ -506,7 +508,7 @@ class _Patrol:
 
     def split(self) -> None:
         """❻ A cluster that has grown large falls into the themes that are in it."""
-        sizes = self.memory.clusters.sizes()
+        sizes = self.sizes = self.memory.clusters.sizes()
         every = mine(self.memory, self.being)
         room = MOST_CLUSTERS - len(every)
         for cluster in every:
@@ -523,6 +525,7 @@ class _Patrol:
             asked = parts is not None
             if parts is None and mechanical:
                 parts = self._mechanical_parts(nodes)
+            self.sizes = None  # while a model thought, others may have changed something
             made = self._separate(cluster, nodes, (parts or [])[:room])
             room -= made
             if asked and not made:
@@ -575,7 +578,7 @@ class _Patrol:
 
     def shrink(self) -> None:
         """❼ A cluster that has become small joins one that it is like, or its parent."""
-        sizes = self.memory.clusters.sizes()
+        sizes = self.memory.clusters.sizes() if self.sizes is None else self.sizes
         every = {cluster.id: cluster for cluster in mine(self.memory, self.being)}
         parents = {cluster.parent for cluster in every.values()}
         active = {each: sizes.get(each, {}).get("active", 0) for each in every}

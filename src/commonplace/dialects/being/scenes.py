@@ -74,6 +74,8 @@ class Scene:
 
 
 def _date_of(when: Any) -> str:
+    if type(when) is str:
+        return when
     return str(when.get("date", "")) if isinstance(when, Mapping) else str(when)
 
 
@@ -111,7 +113,7 @@ def from_dict(value: Any) -> Scene | None:
         when=tuple(
             each
             for each in (when if isinstance(when, Sequence) else ())
-            if isinstance(each, str | Mapping) and _date_of(each)
+            if isinstance(each, (str, dict, Mapping)) and _date_of(each)
         ),
         setting=_text(value.get("setting")),
         dialogue=_texts(value.get("dialogue")),
