@@ -157,6 +157,8 @@ ROWS: list[tuple[str, str, str]] = [
     ("REST envelope", "pagination", _rest("listing_pages_filters_and_sorts")),
     ("REST auth", "token, verify", _signing("a_key_is_exchanged_for_tokens_that_end")),
     ("REST auth", "refresh rotates; reuse ends the family", _signing("a_refresh_token_seen_twice_ends_its_family")),
+    ("REST auth", "OAuth: a refresh token only with offline_access",
+     _device("a_device_that_does_not_ask_for_offline_access_gets_no_refresh_token")),
     ("REST auth", "expires_at of verify", _signing("verify_tells_when_the_credential_ends")),
     ("REST auth", "AUTH_TOKEN_EXPIRED told apart", _signing("an_expired_token_is_told_from_a_wrong_one")),
     ("REST auth", "device authorization grant, then REST", _signing("a_program_that_shows_a_code_uses_rest")),

@@ -149,6 +149,18 @@ async def test_a_device_is_connected_as_penfields_programs_do_it(world: World) -
         assert world.alive(again.json()["access_token"], REST)
 
 
+async def test_a_device_that_does_not_ask_for_offline_access_gets_no_refresh_token(
+    world: World,
+) -> None:
+    async with world.client() as client:
+        client_id = await on_device(world, client)
+        started = await start(client, client_id, scope="read write")
+        await (await to_consent(world, client, started["user_code"])).press("allow")
+        tokens = (await poll(client, client_id, started)).json()
+    assert world.alive(tokens["access_token"], REST)
+    assert "refresh_token" not in tokens
+
+
 async def test_another_resource_can_be_asked_for(world: World) -> None:
     mama = f"{world.issuer}/mcp/mama"
     async with world.client() as client:

@@ -314,3 +314,22 @@ async def test_what_happens_here_is_written_down(world: World) -> None:
     allowed = audit.listing(world.store, tool="allow")[0]
     assert (allowed.caller, allowed.client) == ("anna", client_id)
     assert allowed.arguments["scopes"] == ["read", "write"]
+
+
+@pytest.mark.parametrize("path", ["/mcp/penfield", "/api/v2", "/mcp/mama", "/mcp/commonplace"])
+@pytest.mark.parametrize("scope", ["read write", "read write offline_access", None])
+async def test_penfield_gives_a_refresh_token_only_to_who_asks_for_offline_access(
+    world: World, path: str, scope: str | None
+) -> None:
+    resource = world.issuer + path
+    async with world.client() as client:
+        client_id = (await world.register(client))["client_id"]
+        code = await world.code(client, world.request(client_id, resource=resource, scope=scope))
+        given = world.exchange(client_id, code, resource=resource)
+        tokens = (await client.post("/oauth/token", data=given)).json()
+    assert world.alive(tokens["access_token"], path)
+    penfield = path in ("/mcp/penfield", "/api/v2")
+    # Who names no scope asks for all that the resource names.
+    asked = scope is None or "offline_access" in scope
+    assert ("refresh_token" in tokens) is (asked or not penfield)
+    assert ("offline_access" in tokens["scope"]) is (asked and (penfield or scope is not None))

@@ -172,7 +172,10 @@ class Families:
                 "being": allowed.being,
                 "resource": allowed.audience.url,
                 "scopes": json.dumps(allowed.scopes),
-                "refreshable": int(allowed.client.refreshable),
+                "refreshable": int(
+                    allowed.client.refreshable
+                    and allowed.audience.resource.refreshes(allowed.scopes)
+                ),
                 "credential": "",
                 "created_at": max(
                     at, not_before(connection, user=allowed.user, space=allowed.space)

@@ -41,7 +41,11 @@ def protected_resource(issuer: str, audience: Audience) -> dict[str, Any]:
     return {
         "resource": audience.url,
         "authorization_servers": [issuer],
-        "scopes_supported": list(audience.resource.permissions),
+        # Named where it decides something: who asks for what is named here gets a refresh token.
+        "scopes_supported": [
+            *audience.resource.permissions,
+            *([OFFLINE] if audience.resource.offline else ()),
+        ],
         "bearer_methods_supported": ["header"],
         "resource_name": f"Commonplace: {audience.resource.title}",
     }

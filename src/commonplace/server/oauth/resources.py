@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from commonplace.dialects.contract import FULL, Scope
 
 OFFLINE = "offline_access"
-"""Asked for by clients that want a refresh token; they get one anyway."""
+"""Asked for by clients that want a refresh token; where a contract does not say, all get one."""
 DEVICES = "/api/v2"
 """What a device asks for that names no resource: the contract with devices in it names none."""
 _BEING = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
@@ -36,6 +36,12 @@ class Resource:
     """Whether every path below it is a part of it."""
     ignored: frozenset[str] = frozenset()
     """Scopes that clients of its contract ask for and that allow nothing here."""
+    offline: bool = False
+    """Whether a refresh token is given only to who asks for `offline_access`."""
+
+    def refreshes(self, scopes: Collection[str]) -> bool:
+        """Whether who was allowed these scopes gets a refresh token."""
+        return not self.offline or OFFLINE in scopes
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +85,7 @@ RESOURCES: Mapping[str, Resource] = {
         title="Penfield",
         permissions={"read": READ, "write": WRITE},
         ignored=_PENFIELD_IGNORES,
+        offline=True,
     ),
     "/mcp/commonplace": Resource(dialect="commonplace", title="Commonplace", permissions=_MEMORY),
     "/api/v2": Resource(
@@ -87,6 +94,7 @@ RESOURCES: Mapping[str, Resource] = {
         permissions={"read": READ, "write": REST_WRITE},
         below=True,
         ignored=_PENFIELD_IGNORES,
+        offline=True,
     ),
     "/mcp/{being_id}": _BEINGS,
 }

@@ -562,7 +562,8 @@ def _scopes(audience: Audience, asked: str) -> tuple[str, ...]:
     if unknown or (names & audience.resource.ignored and not names & known.keys()):
         raise OAuthError("invalid_scope", f"The scopes of this resource are {' '.join(known)}.")
     chosen = [name for name in known if name in names] or list(known)
-    return (*chosen, OFFLINE) if OFFLINE in names else tuple(chosen)
+    offline = OFFLINE in names or (not names and audience.resource.offline)
+    return (*chosen, OFFLINE) if offline else tuple(chosen)
 
 
 def _needed(parameters: Mapping[str, str], name: str) -> str:
