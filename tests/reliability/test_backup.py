@@ -15,7 +15,7 @@ import apsw
 import pytest
 
 from commonplace import Commonplace
-from commonplace.engine import backup, doctor
+from commonplace.engine import backup, doctor, restoring
 from commonplace.engine.library import Library
 from commonplace.errors import (
     Conflict,
@@ -25,6 +25,7 @@ from commonplace.errors import (
     StorageUnavailable,
     UnsupportedVersion,
 )
+from commonplace.storage import swapping
 from conftest import WordVectors
 from fixtures.full_store import answers, fill, questions
 
@@ -62,7 +63,7 @@ def test_a_backup_restored_elsewhere_gives_the_same_answers(
     assert report.as_dict()["spaces"] == {"default": 38}
     assert backup.verify(report.path) == report
     with Commonplace(quick_disk / "other", embedding=WordVectors()) as other:
-        restored = backup.restore(other.library, report.path)
+        restored = restoring.restore(other.library, report.path)
         assert restored.digest == report.digest
         assert answers(other) == before
         assert doctor.examine(other.library, "default").findings == []
@@ -142,7 +143,7 @@ def test_a_damaged_backup_is_named_and_not_restored(
         backup.verify(path)
     assert "default.db" in caught.value.message or "manifest.json" in caught.value.message
     with pytest.raises(StorageCorrupt), Commonplace(quick_disk / "new", embedding="none") as new:
-        backup.restore(new.library, path)
+        restoring.restore(new.library, path)
     assert not list((quick_disk / "new" / "spaces").iterdir())
 
 
@@ -184,9 +185,9 @@ def test_a_restore_replaces_only_when_told_and_keeps_what_was_there(
     path = backup.backup(full.library, quick_disk / "backup").path
     full.remember("Later than the backup.", ref="later")
     with pytest.raises(Conflict):
-        backup.restore(full.library, path)
+        restoring.restore(full.library, path)
     assert full.get("later").text == "Later than the backup."
-    report = backup.restore(full.library, path, overwrite=True)
+    report = restoring.restore(full.library, path, overwrite=True)
     assert answers(full) == before
     assert full.library.spaces() == ["default"]
     kept = Path(report.replaced["default"])
@@ -206,14 +207,14 @@ def test_a_space_that_can_no_longer_be_opened_is_restored_over(
     file = full.library.file("default")
     file.write_bytes(b"nonsense" * 1000)
     Path(f"{file}-wal").write_bytes(b"the log of another file")
-    backup.restore(full.library, path, overwrite=True)
+    restoring.restore(full.library, path, overwrite=True)
     assert answers(full) == before
 
 
 def test_a_restore_waits_for_no_other_process_but_refuses(
     full: Commonplace, quick_disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backup, "ALONE_SECONDS", 0.3)
+    monkeypatch.setattr(swapping, "ALONE_SECONDS", 0.3)
     path = backup.backup(full.library, quick_disk / "backup").path
     full.remember("Acknowledged to somebody.", ref="later")
     writer = subprocess.Popen(
@@ -222,7 +223,7 @@ def test_a_restore_waits_for_no_other_process_but_refuses(
     try:
         assert writer.stdout is not None and writer.stdout.readline()
         with pytest.raises(StorageUnavailable):
-            backup.restore(full.library, path, overwrite=True)
+            restoring.restore(full.library, path, overwrite=True)
     finally:
         writer.kill()
         writer.wait()
@@ -234,7 +235,7 @@ def test_a_space_restored_under_another_name_is_whole_there(
     full: Commonplace, quick_disk: Path
 ) -> None:
     path = backup.backup(full.library, quick_disk / "backup").path
-    report = backup.restore(full.library, path, into="copy")
+    report = restoring.restore(full.library, path, into="copy")
     assert report.digest["copy"] == backup.verify(path).digest["default"]
     copy = full.at("copy")
     assert doctor.examine(full.library, "copy").findings == []
@@ -244,15 +245,15 @@ def test_a_space_restored_under_another_name_is_whole_there(
     copy.revise("ref-1", text="Changed in the copy alone.")
     copy.undo()
     with pytest.raises(InvalidInput):
-        backup.restore(full.library, path, into="Not A Name")
+        restoring.restore(full.library, path, into="Not A Name")
 
 
 def test_several_spaces_are_not_restored_into_one(full: Commonplace, quick_disk: Path) -> None:
     full.at("second").remember("Another space.")
     path = backup.backup(full.library, quick_disk / "backup").path
     with pytest.raises(InvalidInput):
-        backup.restore(full.library, path, into="third")
-    backup.restore(full.library, path, spaces=["second"], into="third")
+        restoring.restore(full.library, path, into="third")
+    restoring.restore(full.library, path, spaces=["second"], into="third")
     assert full.at("third").browse()[1] == 1
     assert full.library.spaces() == ["default", "second", "third"]
 
@@ -346,7 +347,7 @@ def test_backups_under_load_hold_every_acknowledged_write(
     def whole(library: Library, target: Path) -> None:
         path = backup.backup(library, target / "backup").path
         other = Library(target, embedder=None)
-        backup.restore(other, path)
+        restoring.restore(other, path)
         other.close()
 
     acked, good, wrong = _rounds(quick_disk, 10, whole)
@@ -373,7 +374,7 @@ def test_many_backups_under_load(quick_disk: Path, publish: Callable[[str], None
     def whole(library: Library, target: Path) -> None:
         path = backup.backup(library, target / "backup").path
         other = Library(target, embedder=None)
-        backup.restore(other, path)
+        restoring.restore(other, path)
         other.close()
 
     acked, good, wrong = _rounds(quick_disk, 100, whole)

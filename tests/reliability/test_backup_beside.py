@@ -15,11 +15,12 @@ import apsw
 import pytest
 
 from commonplace import Commonplace
-from commonplace.engine import audit, backup, beside, doctor
+from commonplace.engine import audit, backup, beside, doctor, restoring
 from commonplace.engine.beside import SYSTEM, WORKFLOWS
 from commonplace.errors import Conflict, NotFound, StorageCorrupt, StorageUnavailable
 from commonplace.server.credentials import Credentials, Grant
 from commonplace.server.vault import open_vault
+from commonplace.storage import swapping
 from commonplace.storage.system import open_system
 
 OPENER = """
@@ -104,7 +105,7 @@ def test_a_whole_backup_runs_on_another_machine(quick_disk: Path) -> None:
     with Commonplace(there, embedding="none", space="team") as memory:
         shutil.rmtree(there / "spaces")
         (there / "spaces").mkdir()
-        restored = backup.restore(memory.library, report.path)
+        restored = restoring.restore(memory.library, report.path)
         assert restored.files == (SYSTEM,) and restored.replaced == {}
         assert memory.browse()[1] == 1
         store = open_system(there)
@@ -119,7 +120,7 @@ def test_chosen_spaces_go_without_what_is_beside_them(place: Commonplace, quick_
     report = backup.backup(place.library, quick_disk / "copy", spaces=["default"])
     assert report.files == () and not (report.path / "beside").exists()
     with pytest.raises(NotFound):
-        backup.restore(place.library, report.path, system=True)
+        restoring.restore(place.library, report.path, system=True)
 
 
 def test_what_is_beside_is_restored_alone_with_some_or_not_at_all(
@@ -133,14 +134,14 @@ def test_what_is_beside_is_restored_alone_with_some_or_not_at_all(
     store.close()
     place.remember("later")
     with pytest.raises(Conflict):
-        backup.restore(place.library, path, system=True)
-    backup.restore(place.library, path, system=False, overwrite=True)
+        restoring.restore(place.library, path, system=True)
+    restoring.restore(place.library, path, system=False, overwrite=True)
     assert tools(data)[0] == "later" and place.browse()[1] == 1
     place.remember("later")
-    report = backup.restore(place.library, path, system=True, overwrite=True)
+    report = restoring.restore(place.library, path, system=True, overwrite=True)
     assert tools(data)[0] == "tool 4" and place.browse()[1] == 2
     assert report.spaces == {} and tools_of_file(Path(report.replaced[SYSTEM]))[-1] == "later"
-    backup.restore(place.library, path, spaces=["default"], system=True, overwrite=True)
+    restoring.restore(place.library, path, spaces=["default"], system=True, overwrite=True)
     assert place.browse()[1] == 1
 
 
@@ -155,7 +156,7 @@ def tools_of_file(file: Path) -> list[str]:
 def test_a_restore_that_cannot_be_finished_takes_back_what_it_began(
     place: Commonplace, quick_disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backup, "ALONE_SECONDS", 0.3)
+    monkeypatch.setattr(swapping, "ALONE_SECONDS", 0.3)
     data = place.library.path
     path = backup.backup(place.library, quick_disk / "copy").path
     place.at("second").remember("Stored since.")
@@ -164,7 +165,7 @@ def test_a_restore_that_cannot_be_finished_takes_back_what_it_began(
     store.close()
     files = sorted(file.name for file in data.rglob("*"))
     with place.lease(), pytest.raises(StorageUnavailable):  # somebody uses the default space
-        backup.restore(place.library, path, overwrite=True)
+        restoring.restore(place.library, path, overwrite=True)
     assert tools(data)[0] == "later"
     assert place.at("second").browse()[1] == 2
     place.library.drop("second")
@@ -177,7 +178,7 @@ def test_a_restore_that_cannot_be_finished_takes_back_what_it_began(
     try:
         assert other.stdout is not None and other.stdout.readline() == "open\n"
         with pytest.raises(StorageUnavailable) as caught:
-            backup.restore(place.library, path, overwrite=True)
+            restoring.restore(place.library, path, overwrite=True)
         assert SYSTEM in caught.value.message
     finally:
         other.kill()
@@ -187,7 +188,7 @@ def test_a_restore_that_cannot_be_finished_takes_back_what_it_began(
 
 
 def test_a_restore_that_was_killed_in_the_middle_is_seen_by_the_doctor(place: Commonplace) -> None:
-    (place.library.path / backup.RESTORING).write_text("{}")
+    (place.library.path / restoring.RESTORING).write_text("{}")
     found = doctor.examine_beside(place.library)[-1]
     assert not found.healthy and "--overwrite" in found.findings[0].hint
 
@@ -217,7 +218,7 @@ def test_a_damaged_copy_of_it_is_named_and_nothing_is_restored(
     with pytest.raises(StorageCorrupt):
         backup.verify(path)
     with pytest.raises(StorageCorrupt):
-        backup.restore(place.library, path, overwrite=True)
+        restoring.restore(place.library, path, overwrite=True)
     assert place.browse()[1] == 2
 
 
@@ -282,7 +283,7 @@ def test_workflows_go_on_where_the_backup_is_restored(place: Commonplace, quick_
     ask(data, "default", "never begun")
     path = backup.backup(place.library, quick_disk / "later").path
     with Commonplace(quick_disk / "there", embedding="none") as there:
-        backup.restore(there.library, path)
+        restoring.restore(there.library, path)
         assert all(each.healthy for each in doctor.examine_beside(there.library))
         lines: list[str] = []
         with worker(there.library.path, stop_in=-1) as said:

@@ -15,7 +15,7 @@ import pytest
 
 from commonplace import Commonplace
 from commonplace.cli.app import run
-from commonplace.engine import backup, doctor, salvaging
+from commonplace.engine import backup, doctor, restoring, salvaging
 from commonplace.errors import StorageCorrupt, StorageUnavailable
 from commonplace.storage import database, schema, sqlite
 from commonplace.storage.system import open_system, system_file
@@ -107,7 +107,7 @@ def test_an_emptied_file_comes_back_from_a_backup(tmp_path: Path) -> None:
     with Commonplace(tmp_path / "data", embedding="none") as memory:
         with pytest.raises(StorageCorrupt):
             memory.browse()
-        backup.restore(memory.library, tmp_path / "backup", overwrite=True)
+        restoring.restore(memory.library, tmp_path / "backup", overwrite=True)
         assert memory.find_text("worth keeping")[1] == 1
 
 

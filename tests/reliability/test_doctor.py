@@ -16,7 +16,7 @@ import pytest
 
 from commonplace import Commonplace
 from commonplace.cli.app import run
-from commonplace.engine import backup, doctor, memories, rebuilding, salvaging
+from commonplace.engine import backup, doctor, memories, rebuilding, restoring, salvaging
 from commonplace.engine.comparing import DERIVED
 from commonplace.engine.diagnosis import Diagnosis
 from commonplace.engine.model import Origin
@@ -60,7 +60,7 @@ def full(quick_disk: Path) -> Iterator[Commonplace]:
 
 def _close(memory: Commonplace) -> None:
     """Write what is noted; the thread that tends spaces may have it open for a moment."""
-    backup._let_go(memory.library, "default")
+    restoring.let_go(memory.library, "default")
 
 
 def _damage(memory: Commonplace, statements: str) -> None:

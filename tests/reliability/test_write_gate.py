@@ -38,7 +38,8 @@ SOURCE = Path(commonplace.__file__).parent
 # Who may open a connection, and why.
 OPENERS = {
     "storage/database.py": "the gate itself",
-    "engine/backup.py": "copies that are made and checked aside, and swapped while nobody writes",
+    "engine/backup.py": "copies that are made and checked aside",
+    "storage/swapping.py": "a file that is to be replaced, to keep everybody else out of it",
     "engine/examining.py": "an empty database in memory, to compare the tables with",
     "engine/salvaging.py": "a damaged file, to read what can still be read of it",
     "storage/readonly.py": "a file that cannot be written, or a copy of it, to read it",

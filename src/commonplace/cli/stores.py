@@ -221,7 +221,7 @@ def restore(
       commonplace restore ~/backups/today --check
       commonplace restore ~/backups/today --space default --into yesterday
     """
-    from commonplace.engine import backup
+    from commonplace.engine import backup, restoring
 
     if check:
         with progress("Verifying") as show:
@@ -231,7 +231,7 @@ def restore(
         _report(found.as_dict(), as_json, f"whole: {held} ({rows:,} rows)")
         return
     with options.library(data) as library, progress("Restoring") as show:
-        report = backup.restore(
+        report = restoring.restore(
             library, source, spaces=spaces, into=into, overwrite=overwrite, system=system,
             progress=show,
         )  # fmt: skip

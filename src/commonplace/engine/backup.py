@@ -1,9 +1,9 @@
 """Backups: a directory with one file a space and a manifest that says what each must hold.
 
 A backup is taken while others write, is written aside and put in place whole, and is read again
-before anybody is told that it exists. A restore is verified before and after; if one of its files
-cannot be put in place, those that were are taken back. A backup of all spaces also holds what is
-beside them, but never the master key: what it seals cannot be read from a backup alone.
+before anybody is told that it exists. A backup of all spaces also holds what is beside them, but
+never the master key: what it seals cannot be read from a backup alone. `restoring.py` brings it
+back.
 """
 
 from __future__ import annotations
@@ -15,11 +15,9 @@ import json
 import os
 import shutil
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +29,6 @@ from commonplace.engine.model import iso
 from commonplace.errors import (
     CommonplaceError,
     Conflict,
-    InvalidInput,
     NotFound,
     StorageCorrupt,
     StorageFull,
@@ -39,8 +36,7 @@ from commonplace.errors import (
     UnsupportedVersion,
 )
 from commonplace.storage import schema
-from commonplace.storage.database import connect, copy_database, sync_directory, typed
-from commonplace.storage.sqlite import Store
+from commonplace.storage.database import copy_database, sync_directory, typed
 from commonplace.storage.tables import VERSIONED, Table, digest
 from commonplace.storage.writing import read_head
 
@@ -48,9 +44,7 @@ FORMAT = "commonplace-backup"
 VERSION = 2
 BESIDE = "beside"  # the folder of what belongs to no space, since a space may be called system
 MANIFEST = "manifest.json"
-RESTORING = "restoring.json"  # in the data directory while files are put in place
 SHARE = 1_000  # a step's progress is told in thousandths
-ALONE_SECONDS = 3.0
 NAMED = 100  # more damaged rows of one table than this are only counted
 
 Progress = Callable[[int, int], None]
@@ -206,27 +200,7 @@ class BackupReport:
         }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class RestoreReport:
-    """What was restored, and where what it replaced is kept."""
-
-    path: Path
-    spaces: dict[str, int]
-    digest: dict[str, str]
-    replaced: dict[str, str]
-    """Where the former files are, by the space or the file."""
-    files: tuple[str, ...] = ()
-    """What was restored beside spaces."""
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        return {
-            "path": str(self.path), "spaces": self.spaces, "digest": self.digest,
-            "replaced": self.replaced, "files": list(self.files),
-        }  # fmt: skip
-
-
-class _Told:
+class Told:
     """Progress of several steps as one count that only grows."""
 
     def __init__(self, progress: Progress | None, steps: int) -> None:
@@ -256,11 +230,11 @@ def backup(
     verified, or not at all.
     """
     target = Path(target).expanduser().absolute()
-    names = _chosen(library.spaces(), spaces, f"{library.path} has")
+    names = chosen(library.spaces(), spaces, f"{library.path} has")
     files = beside.present(library.path) if spaces is None else []
     if target.exists() or target.is_symlink():
         raise Conflict(f"{target} exists already.", hint="Choose a new name.", field="target")
-    told = _Told(progress, 2 * len(names) + 2 * len(files))
+    told = Told(progress, 2 * len(names) + 2 * len(files))
     aside: Path | None = None
     try:
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -275,7 +249,7 @@ def backup(
         if spaces is None:
             due = beside.due_since(library.path, due, begun)
         _write_manifest(aside / MANIFEST, entries, others, due)
-        report = _verified(aside, _read_manifest(aside), names, files, told)
+        report = verified(aside, read_manifest(aside), names, files, told)
         sync_directory(aside)
         aside.rename(target)
         sync_directory(target.parent)
@@ -283,27 +257,27 @@ def backup(
         if aside is not None:
             shutil.rmtree(aside, ignore_errors=True)
         if isinstance(error, OSError):
-            raise _refused(error, target) from error
+            raise refused(error, target) from error
         if isinstance(error, apsw.Error):
             raise typed(error) from error
         raise
     return BackupReport(target, report.spaces, report.digest, report.files)
 
 
-def _copy_beside(library: Library, name: str, folder: Path, told: _Told) -> dict[str, Any]:
+def _copy_beside(library: Library, name: str, folder: Path, told: Told) -> dict[str, Any]:
     folder.mkdir(mode=0o700, exist_ok=True)
     target = folder / Path(name).name
     entry = beside.copy(library.path, name, target)
     told.next()
     return {
         "file": f"{BESIDE}/{target.name}",
-        "sha256": _sha256(target),
+        "sha256": sha256(target),
         "bytes": target.stat().st_size,
         **entry,
     }
 
 
-def _chosen(there: Sequence[str], wanted: Sequence[str] | None, whose: str) -> list[str]:
+def chosen(there: Sequence[str], wanted: Sequence[str] | None, whose: str) -> list[str]:
     if wanted is None:
         return list(there)
     missing = [name for name in wanted if name not in there]
@@ -316,7 +290,7 @@ def _chosen(there: Sequence[str], wanted: Sequence[str] | None, whose: str) -> l
     return list(dict.fromkeys(wanted))
 
 
-def _copy(library: Library, name: str, target: Path, told: _Told) -> dict[str, Any]:
+def _copy(library: Library, name: str, target: Path, told: Told) -> dict[str, Any]:
     with library.lease(name) as space:
         if space.store.open_unit is not None:
             raise StorageUnavailable("A unit of work is open.", hint="Finish it first.")
@@ -336,7 +310,7 @@ def _copy(library: Library, name: str, target: Path, told: _Told) -> dict[str, A
     told.next()
     return {
         "file": target.name,
-        "sha256": _sha256(target),
+        "sha256": sha256(target),
         "bytes": target.stat().st_size,
         "schema": version,
         "seq": seq,
@@ -358,7 +332,7 @@ def open_sealed(path: Path) -> Iterator[apsw.Connection]:
         connection.close(True)
 
 
-def _sha256(path: Path) -> str:
+def sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -386,7 +360,7 @@ def _write_manifest(
         os.fsync(file.fileno())
 
 
-def _read_manifest(source: Path) -> dict[str, Any]:
+def read_manifest(source: Path) -> dict[str, Any]:
     if not source.is_dir():
         raise NotFound(f"There is no backup at {source}.", hint="Name its directory.")
     try:
@@ -414,19 +388,19 @@ def _broken(source: Path, what: str) -> StorageCorrupt:
 def verify(path: Path, progress: Progress | None = None) -> BackupReport:
     """Read a whole backup; StorageCorrupt names what is not as it was written."""
     path = Path(path).expanduser().absolute()
-    manifest = _read_manifest(path)
+    manifest = read_manifest(path)
     steps = len(manifest["spaces"]) + len(manifest["files"])
-    return _verified(
-        path, manifest, list(manifest["spaces"]), list(manifest["files"]), _Told(progress, steps)
+    return verified(
+        path, manifest, list(manifest["spaces"]), list(manifest["files"]), Told(progress, steps)
     )
 
 
-def _verified(
+def verified(
     source: Path,
     manifest: Mapping[str, Any],
     names: Sequence[str],
     files: Sequence[str],
-    told: _Told,
+    told: Told,
 ) -> BackupReport:
     spaces, digests = {}, {}
     for name in files:
@@ -467,11 +441,11 @@ def _verify_bytes(source: Path, path: Path, entry: Mapping[str, Any]) -> None:
     size = path.stat().st_size
     if size != entry["bytes"]:
         raise _broken(source, f"{path.name} has {size} bytes instead of {entry['bytes']}")
-    if _sha256(path) != entry["sha256"]:
+    if sha256(path) != entry["sha256"]:
         raise _broken(source, f"{path.name} does not match its SHA-256")
 
 
-def _verify_file(source: Path, name: str, entry: Mapping[str, Any], told: _Told) -> None:
+def _verify_file(source: Path, name: str, entry: Mapping[str, Any], told: Told) -> None:
     if entry["file"] != f"{checks.space(name)}.db":
         raise _broken(source, f"{MANIFEST} names the file {entry['file']!r} for {name}")
     if entry["schema"] > len(schema.MIGRATIONS):
@@ -494,7 +468,7 @@ def _verify_file(source: Path, name: str, entry: Mapping[str, Any], told: _Told)
 
 
 def _verify_rows(
-    connection: apsw.Connection, source: Path, name: str, entry: Mapping[str, Any], told: _Told
+    connection: apsw.Connection, source: Path, name: str, entry: Mapping[str, Any], told: Told
 ) -> None:
     total = sum(entry["rows"].values())
     census = take_census(connection, name, lambda done: told.part(done, total))
@@ -513,303 +487,7 @@ def _verify_rows(
         raise _broken(source, f"{name}.db does not say what was backed up")
 
 
-def restore(
-    library: Library,
-    source: Path,
-    *,
-    spaces: Sequence[str] | None = None,
-    into: str | None = None,
-    overwrite: bool = False,
-    system: bool | None = None,
-    progress: Progress | None = None,
-) -> RestoreReport:
-    """Bring back all that a backup holds, or some spaces, or one of them under another name.
-
-    With `system`, what is beside spaces is restored with the spaces that are named, or alone if
-    none is; without it, spaces alone. What exists is replaced only with `overwrite`; its file is
-    then kept beside it. All of it is restored, or nothing is changed.
-    """
-    source = Path(source).expanduser().absolute()
-    manifest = _read_manifest(source)
-    whole = spaces is None and into is None
-    wanted = list(spaces or ()) if system and whole else spaces
-    names = _chosen(list(manifest["spaces"]), wanted, f"{source} has")
-    files = list(manifest["files"]) if (whole if system is None else system) else []
-    if system and not files:
-        raise NotFound(
-            f"{source} has no {beside.SYSTEM}.",
-            hint="A backup of chosen spaces holds those alone; use one of all spaces.",
-            field="system",
-        )
-    if into is not None and len(names) != 1:
-        raise InvalidInput(
-            f"{len(names)} spaces cannot be restored into one.",
-            hint=f"Choose one of {', '.join(names)}.",
-            field="into",
-        )
-    places = {name: checks.space(into or name) for name in names}
-    for place in places.values():
-        if not overwrite and library.file(place).exists():
-            raise Conflict(
-                f"There is a space {place}.",
-                hint="Choose another name with --into, or say --overwrite: it keeps the old file.",
-                field="into" if into else "spaces",
-            )
-    for name in files:
-        if not overwrite and (library.path / name).exists():
-            raise Conflict(
-                f"There is a {name} in {library.path}.",
-                hint="Say --no-system to leave it, or --overwrite: it keeps the old file.",
-                field="system",
-            )
-    told = _Told(progress, 3 * len(names) + 2 * len(files))
-    _verified(source, manifest, names, files, told)
-    counts, digests = {}, {}
-    laid: list[tuple[Path, Path, Callable[[], None]]] = []
-    placed: list[tuple[Path, Path | None]] = []
-    marker = library.path / RESTORING
-    try:
-        for name in files:
-            live = library.path / name
-            live.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            aside = live.with_name(live.name + ".restoring")
-            laid.append((live, aside, lambda: None))
-            entry = manifest["files"][name]
-            _lay_aside(source / entry["file"], aside, entry, None)
-            told.next()
-        for name, place in places.items():
-            live = library.file(place)
-            aside = live.with_suffix(".db.restoring")
-            laid.append((live, aside, partial(_let_go, library, place)))
-            entry = manifest["spaces"][name]
-            _lay_aside(source / f"{name}.db", aside, entry, None if place == name else place)
-            told.next()
-        _note_restore(marker, source)
-        for live, aside, let_go in laid:
-            placed.append((live, swap_in(live, aside, "restore", let_go, overwrite=overwrite)))
-        for name, place in places.items():
-            counts[place], digests[place] = _confirm(library, place, manifest["spaces"][name], told)
-        if files:
-            beside.ask_again(library.path, manifest["due"])
-    except BaseException as error:
-        for _, _, let_go in laid[: len(placed)]:
-            with contextlib.suppress(CommonplaceError):
-                let_go()
-        _take_back(placed)
-        marker.unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            raise _refused(error, library.path) from error
-        if isinstance(error, apsw.Error):
-            raise typed(error) from error
-        raise
-    finally:
-        for _, aside, _ in laid:
-            aside.unlink(missing_ok=True)
-    marker.unlink(missing_ok=True)
-    sync_directory(marker.parent)
-    named = {**{library.path / name: name for name in files},
-             **{library.file(place): place for place in places.values()}}  # fmt: skip
-    replaced = {named[live]: str(kept) for live, kept in placed if kept is not None}
-    return RestoreReport(source, counts, digests, replaced, tuple(files))
-
-
-def _note_restore(marker: Path, source: Path) -> None:
-    """Leave a sign, until all files are in place, that some of them may be and some not."""
-    with marker.open("w", encoding="utf-8") as file:
-        json.dump({"from": str(source)}, file)
-        file.flush()
-        os.fsync(file.fileno())
-    sync_directory(marker.parent)
-
-
-def _take_back(placed: Sequence[tuple[Path, Path | None]]) -> None:
-    """Put back what was there before; what came from the backup goes."""
-    for live, kept in placed:
-        for suffix in ("-wal", "-shm", "-journal"):
-            Path(f"{live}{suffix}").unlink(missing_ok=True)
-            if kept is not None and Path(f"{kept}{suffix}").exists():
-                Path(f"{kept}{suffix}").replace(f"{live}{suffix}")
-        if kept is None:
-            live.unlink(missing_ok=True)
-        else:
-            kept.replace(live)
-        sync_directory(live.parent)
-
-
-def _lay_aside(file: Path, aside: Path, entry: Mapping[str, Any], rename: str | None) -> None:
-    """A copy of a backup's file, ready to be opened; as another space, if it is to be one."""
-    aside.unlink(missing_ok=True)
-    os.close(os.open(aside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-    shutil.copyfile(file, aside)
-    if _sha256(aside) != entry["sha256"]:
-        raise StorageUnavailable(
-            "The disk did not keep what was written to it.", hint="Look at the disk."
-        )
-    connection = connect(aside)
-    try:
-        if rename is not None:
-            if entry["schema"] != len(schema.MIGRATIONS):
-                raise UnsupportedVersion(
-                    "A backup of an older release cannot be renamed while it is restored.",
-                    hint="Restore it under its own name elsewhere, and back it up again.",
-                )
-            _rename_space(connection, rename)
-        connection.pragma("journal_mode", "wal")
-    finally:
-        connection.close(True)
-    with aside.open("rb+") as whole:
-        os.fsync(whole.fileno())
-
-
-def _rename_space(connection: apsw.Connection, place: str) -> None:
-    """Give every row of the file another space, and the hash that goes with it."""
-
-    def rehash(*values: Any) -> bytes:
-        return TABLES[values[0]].hash(values[1], values[2:])
-
-    connection.create_scalar_function("rehash", rehash, -1)
-    tables = connection.execute(
-        "SELECT t.name FROM sqlite_schema t, pragma_table_info(t.name) c"
-        " WHERE t.type = 'table' AND c.name = 'space'"
-    ).fetchall()
-    with connection:
-        for (name,) in tables:
-            anew = ""
-            if name in TABLES:
-                anew = f", hash = rehash('{name}', ?1, {', '.join(TABLES[name].columns)})"
-            connection.execute(f"UPDATE {name} SET space = ?1{anew}", (place,))  # noqa: S608
-
-
-def _confirm(
-    library: Library, place: str, entry: Mapping[str, Any], told: _Told
-) -> tuple[int, str]:
-    """Read the restored space as the engine does; (its memories, its digest)."""
-    store = Store(library.file(place), place)
-    try:
-        with store.read() as connection:
-            total = sum(entry["rows"].values())
-            census = take_census(connection, place, lambda done: told.part(done, total))
-    finally:
-        store.close()
-    told.next()
-    migrated = entry["schema"] != len(schema.MIGRATIONS)
-    if census.unsound or (census.digest != entry["digest"] and not migrated):
-        raise StorageCorrupt(
-            f"{place} was restored, but does not say what was backed up.",
-            hint="The disk may be failing; restore to another one.",
-        )
-    return census.rows["memories"], census.digest
-
-
-def put_in_place(
-    library: Library,
-    space: str,
-    aside: Path,
-    why: str,
-    *,
-    overwrite: bool = True,
-    unchanged: Callable[[apsw.Connection], bool] = lambda _: True,
-) -> Path | None:
-    """Make a finished file the space's file; what was there stays beside it under another name.
-
-    Refused while another process has the space open: what it wrote would be lost to sight.
-    A kill leaves the old file or the new one.
-    """
-    return swap_in(
-        library.file(space), aside, why, partial(_let_go, library, space),
-        overwrite=overwrite, unchanged=unchanged,
-    )  # fmt: skip
-
-
-def swap_in(
-    live: Path,
-    aside: Path,
-    why: str,
-    let_go: Callable[[], None],
-    *,
-    overwrite: bool,
-    unchanged: Callable[[apsw.Connection], bool] = lambda _: True,
-) -> Path | None:
-    """Make a finished file the one in use; where the former one is kept, if there was one."""
-    let_go()
-    if not live.exists():
-        try:
-            os.link(aside, live)  # unlike a rename, never over a file that came meanwhile
-            aside.unlink()
-        except FileExistsError:
-            raise Conflict(f"There is a {live.name}.", hint="Try again.") from None
-        except OSError:
-            aside.replace(live)  # a file system without links
-        sync_directory(live.parent)
-        return None
-    if not overwrite:
-        raise Conflict(f"There is a {live.name}.", hint="Say --overwrite to replace it.")
-    stamp = f".before-{why}-{time.strftime('%Y%m%dT%H%M%S')}"
-    kept = live.with_name(f"{live.stem}{stamp}{live.suffix}")
-    while kept.exists():
-        kept = kept.with_name(f"{kept.stem}x{live.suffix}")
-    with _alone(live) as connection:
-        if not unchanged(connection):
-            raise Conflict("The space was changed meanwhile.", hint="Try again.")
-        try:
-            os.link(live, kept)
-        except OSError:
-            shutil.copy2(live, kept)
-        # A log that stayed would be read as if it belonged to the new file.
-        for suffix in ("-wal", "-shm"):
-            with contextlib.suppress(FileNotFoundError):
-                Path(f"{live}{suffix}").replace(f"{kept}{suffix}")
-        sync_directory(live.parent)
-        aside.replace(live)
-        sync_directory(live.parent)
-    let_go()
-    return kept
-
-
-def _let_go(library: Library, space: str) -> None:
-    """Close the space here, waiting a little for who uses it."""
-    until = time.monotonic() + ALONE_SECONDS
-    while True:
-        try:
-            library.drop(space)
-            return
-        except StorageUnavailable:
-            if time.monotonic() > until:
-                raise
-            time.sleep(0.02)
-        except CommonplaceError:
-            return  # what was noted could not be written: the file is damaged
-
-
-@contextlib.contextmanager
-def _alone(live: Path) -> Iterator[apsw.Connection]:
-    """Keep every other process out of a file, with nothing left in its write-ahead log."""
-    connection = apsw.Connection(str(live), flags=apsw.SQLITE_OPEN_READWRITE)
-    try:
-        connection.set_busy_timeout(int(ALONE_SECONDS * 1_000))
-        try:
-            connection.pragma("locking_mode", "exclusive")
-            # Leaving the log is possible only while no other connection has the file open.
-            connection.pragma("journal_mode", "delete")
-            connection.execute("BEGIN EXCLUSIVE")
-        except (apsw.BusyError, apsw.LockedError) as error:
-            raise StorageUnavailable(
-                f"Another process has {live.name} open.", hint="Stop it, and try again."
-            ) from error
-        except apsw.Error:
-            pass  # too damaged to lock, and so to be used by anybody
-        try:
-            yield connection
-        except BaseException:
-            with contextlib.suppress(apsw.Error):
-                connection.execute("ROLLBACK")
-                connection.pragma("journal_mode", "wal")
-            raise
-    finally:
-        connection.close(True)
-
-
-def _refused(error: OSError, path: Path) -> CommonplaceError:
+def refused(error: OSError, path: Path) -> CommonplaceError:
     if isinstance(error, FileExistsError) or error.errno == errno.ENOTEMPTY:
         return Conflict(f"{path} exists already.", hint="Choose a new name.", field="target")
     if error.errno in (errno.ENOSPC, errno.EDQUOT):

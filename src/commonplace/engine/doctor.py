@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from commonplace.engine import beside
-from commonplace.engine.backup import RESTORING, Progress
+from commonplace.engine.backup import Progress
 from commonplace.engine.comparing import DERIVED
 from commonplace.engine.diagnosis import RESTORE, RESTORE_SYSTEM, Diagnosis
 from commonplace.engine.examining import examine_beside as examine_one_beside
 from commonplace.engine.examining import examine_file
 from commonplace.engine.library import Library
 from commonplace.engine.rebuilding import mend
+from commonplace.engine.restoring import RESTORING
 from commonplace.engine.salvaging import write_anew
 from commonplace.errors import (
     CommonplaceError,

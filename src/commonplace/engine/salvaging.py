@@ -11,7 +11,7 @@ from typing import Any
 import apsw
 
 from commonplace.embedding.provider import Embedder
-from commonplace.engine import backup
+from commonplace.engine import restoring
 from commonplace.engine.backup import KEPT, Kept, Progress, named, read_rows
 from commonplace.engine.comparing import DERIVED, compare, stored_rows, vector_sizes
 from commonplace.engine.diagnosis import RESTORE, Diagnosis, Unreadable
@@ -230,6 +230,6 @@ def write_anew(library: Library, space: str) -> None:
                 return read_head(connection, space)[0] == seq
             return True  # the counter is part of the damage: nobody can have written
 
-        backup.put_in_place(library, space, aside, "repair", unchanged=unchanged)
+        restoring.put_in_place(library, space, aside, "repair", unchanged=unchanged)
     finally:
         aside.unlink(missing_ok=True)
