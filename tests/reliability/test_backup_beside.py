@@ -188,7 +188,7 @@ def test_a_restore_that_cannot_be_finished_takes_back_what_it_began(
 
 
 def test_a_restore_that_was_killed_in_the_middle_is_seen_by_the_doctor(place: Commonplace) -> None:
-    (place.library.path / restoring.RESTORING).write_text("{}")
+    (place.library.path / swapping.JOURNAL).write_text("{}")
     found = doctor.examine_beside(place.library)[-1]
     assert not found.healthy and "--overwrite" in found.findings[0].hint
 

@@ -20,7 +20,6 @@ from commonplace.engine.examining import examine_beside as examine_one_beside
 from commonplace.engine.examining import examine_file
 from commonplace.engine.library import Library
 from commonplace.engine.rebuilding import mend
-from commonplace.engine.restoring import RESTORING
 from commonplace.engine.salvaging import write_anew
 from commonplace.errors import (
     CommonplaceError,
@@ -30,6 +29,7 @@ from commonplace.errors import (
     StorageUnavailable,
 )
 from commonplace.storage.sqlite import Store
+from commonplace.storage.swapping import JOURNAL
 from commonplace.storage.tables import VERSIONED
 
 READ_ONLY = "It can only be read."
@@ -99,9 +99,12 @@ def examine_beside(library: Library) -> list[Diagnosis]:
         except CommonplaceError as error:
             diagnosis.add("file", f"It cannot be opened: {error.message}", RESTORE_SYSTEM)
         diagnosis.finish()
-    if (library.path / RESTORING).exists():
-        half = Diagnosis(RESTORING)
-        what = "A restore was interrupted: some files are the backup's, and some the former ones."
+    if (library.path / JOURNAL).exists():
+        half = Diagnosis(JOURNAL)
+        what = (
+            "A restore was interrupted, and its journal cannot be read:"
+            " some files are the backup's, and some the former ones."
+        )
         hint = "Run it again with --overwrite; the former files are kept as *.before-restore-*."
         half.add("restore", what, hint)
         found.append(half)

@@ -16,6 +16,7 @@ from commonplace.errors import CommonplaceError, InvalidInput, StorageUnavailabl
 from commonplace.storage.database import check_runtime, sync_directory
 from commonplace.storage.readonly import writable
 from commonplace.storage.sqlite import Store
+from commonplace.storage.swapping import recover
 
 OPEN_SPACES = 64
 TEND_SECONDS = 0.5
@@ -92,6 +93,7 @@ class Library:
                 hint="Choose another directory with --data or COMMONPLACE_DATA.",
             ) from error
         check_runtime(self.path)
+        recover(self.path)  # what a killed restore has left
 
     @property
     def read_only(self) -> bool:

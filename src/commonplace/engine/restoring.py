@@ -1,12 +1,11 @@
 """Bringing a backup back: verified before and after, all of it or nothing.
 
-If one of its files cannot be put in place, those that were are taken back.
+If one of its files cannot be put in place, or it is killed, those that were are taken back.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 import time
@@ -41,11 +40,9 @@ from commonplace.errors import (
     UnsupportedVersion,
 )
 from commonplace.storage import schema, swapping
-from commonplace.storage.database import connect, sync_directory, typed
+from commonplace.storage.database import connect, typed
 from commonplace.storage.sqlite import Store
-from commonplace.storage.swapping import swap_in
-
-RESTORING = "restoring.json"  # in the data directory while files are put in place
+from commonplace.storage.swapping import JOURNAL, journal, planned, swap_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,41 +89,51 @@ def restore(
     verified(source, manifest, list(places), files, told)
     counts, digests = {}, {}
     laid: list[_Laid] = []
-    placed: list[tuple[Path, Path | None]] = []
-    marker = library.path / RESTORING
+    replaced: dict[Path, Path | None] = {}
     try:
         for each in _to_lay(library, source, manifest, places, files):
             laid.append(each)
             each.lay()
             told.next()
-        _note_restore(marker, source)
-        for each in laid:
-            kept = swap_in(each.live, each.aside, "restore", each.let_go, overwrite=overwrite)
-            placed.append((each.live, kept))
-        for name, place in places.items():
-            counts[place], digests[place] = _confirm(library, place, manifest["spaces"][name], told)
-        if files:
-            beside.ask_again(library.path, manifest["due"])
-    except BaseException as error:
-        for each in laid[: len(placed)]:
-            with contextlib.suppress(CommonplaceError):
-                each.let_go()
-        _take_back(placed)
-        marker.unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            raise refused(error, library.path) from error
-        if isinstance(error, apsw.Error):
-            raise typed(error) from error
-        raise
+        swaps = [planned(each.live, each.aside, "restore") for each in laid]
+        with journal(library.path, swaps), _let_go_if_it_fails(laid, replaced):
+            for each, swap in zip(laid, swaps, strict=True):
+                replaced[each.live] = swap_in(
+                    each.live, each.aside, "restore", each.let_go, overwrite=overwrite,
+                    kept=swap.kept,
+                )  # fmt: skip
+            for name, place in places.items():
+                entry = manifest["spaces"][name]
+                counts[place], digests[place] = _confirm(library, place, entry, told)
+            if files:
+                beside.ask_again(library.path, manifest["due"])
+    except OSError as error:
+        raise refused(error, library.path) from error
+    except apsw.Error as error:
+        raise typed(error) from error
     finally:
-        for each in laid:
-            each.aside.unlink(missing_ok=True)
-    marker.unlink(missing_ok=True)
-    sync_directory(marker.parent)
+        if not (library.path / JOURNAL).exists():  # else it is to be taken back, and goes by them
+            for each in laid:
+                each.aside.unlink(missing_ok=True)
     named = {**{library.path / name: name for name in files},
              **{library.file(place): place for place in places.values()}}  # fmt: skip
-    replaced = {named[live]: str(kept) for live, kept in placed if kept is not None}
-    return RestoreReport(source, counts, digests, replaced, tuple(files))
+    kept = {named[live]: str(former) for live, former in replaced.items() if former is not None}
+    return RestoreReport(source, counts, digests, kept, tuple(files))
+
+
+@contextlib.contextmanager
+def _let_go_if_it_fails(
+    laid: Sequence[_Laid], replaced: Mapping[Path, Path | None]
+) -> Iterator[None]:
+    """Nobody here may have a file open that is about to be taken back."""
+    try:
+        yield
+    except BaseException:
+        for each in laid:
+            if each.live in replaced:
+                with contextlib.suppress(CommonplaceError):
+                    each.let_go()
+        raise
 
 
 def _wanted(
@@ -218,29 +225,6 @@ def _to_lay(
             library.file(place), source / f"{name}.db", manifest["spaces"][name],
             partial(let_go, library, place), None if place == name else place,
         )  # fmt: skip
-
-
-def _note_restore(marker: Path, source: Path) -> None:
-    """Leave a sign, until all files are in place, that some of them may be and some not."""
-    with marker.open("w", encoding="utf-8") as file:
-        json.dump({"from": str(source)}, file)
-        file.flush()
-        os.fsync(file.fileno())
-    sync_directory(marker.parent)
-
-
-def _take_back(placed: Sequence[tuple[Path, Path | None]]) -> None:
-    """Put back what was there before; what came from the backup goes."""
-    for live, kept in placed:
-        for suffix in ("-wal", "-shm", "-journal"):
-            Path(f"{live}{suffix}").unlink(missing_ok=True)
-            if kept is not None and Path(f"{kept}{suffix}").exists():
-                Path(f"{kept}{suffix}").replace(f"{live}{suffix}")
-        if kept is None:
-            live.unlink(missing_ok=True)
-        else:
-            kept.replace(live)
-        sync_directory(live.parent)
 
 
 def _lay_aside(file: Path, aside: Path, entry: Mapping[str, Any], rename: str | None) -> None:

@@ -17,6 +17,7 @@ from commonplace.errors import StorageUnavailable
 from commonplace.storage import schema
 from commonplace.storage.database import check_runtime, connect, sync_directory, typed
 from commonplace.storage.sqlite import Store
+from commonplace.storage.swapping import recover
 
 NAME = "system"
 """The `space` of the rows of the audit in this file."""
@@ -122,8 +123,9 @@ def open_system(data: Path) -> Store:
         if not path.parent.exists():  # a directory that was there keeps the mode it has
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             sync_directory(path.parent.parent)
-        new = not path.exists()
         check_runtime(path.parent)
+        recover(path.parent)  # what a killed restore has left
+        new = not path.exists()
         store = Store(path, NAME, steps=SYSTEM_MIGRATIONS)
         if new:
             sync_directory(path.parent)
