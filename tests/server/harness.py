@@ -16,15 +16,17 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import anyio
 import apsw
 import pytest
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from commonplace.dialects.contract import EVERYTHING, Caller, Circumstances, Dialect
 from commonplace.engine import audit
@@ -112,6 +114,29 @@ def headers_of(era: str, method: str, name: str = "") -> dict[str, str]:
     return headers
 
 
+Request = tuple[str, str, Any, Mapping[str, str]]
+"""Method, path, body and headers."""
+
+
+def calling(
+    tool: str,
+    arguments: Any = None,
+    *,
+    era: str = OLD,
+    identity: Any = 1,
+    key: str | None = None,
+    meta_key: str | None = None,
+    path: str = MCP,
+    headers: Mapping[str, str] | None = None,
+) -> Request:
+    """The request of a `tools/call`."""
+    sent = {**headers_of(era, "tools/call", tool), **(headers or {})}
+    if key is not None:
+        sent["idempotency-key"] = key
+    body = message(tool, arguments or {}, identity=identity, era=era, key=meta_key)
+    return "POST", path, body, sent
+
+
 class Client:
     """One caller over HTTP, on one connection."""
 
@@ -130,13 +155,7 @@ class Client:
         *,
         timeout: float = 30,
     ) -> Answer:
-        sent = {"accept": "application/json, text/event-stream", "user-agent": "tests/1"}
-        if body is not None:
-            sent["content-type"] = "application/json"
-            body = body if isinstance(body, bytes) else json.dumps(body).encode()
-        if self.token is not None:
-            sent["authorization"] = f"Bearer {self.token}"
-        sent.update(headers or {})
+        body, sent = self._written(body, headers or {})
         if self._connection is None:
             self._connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
         try:
@@ -155,23 +174,24 @@ class Client:
             self.close()
         return told
 
+    def _written(self, body: Any, headers: Mapping[str, str]) -> tuple[Any, dict[str, Any]]:
+        """A body and the headers as they are sent."""
+        sent = {"accept": "application/json, text/event-stream", "user-agent": "tests/1"}
+        if body is not None:
+            sent["content-type"] = "application/json"
+            body = body if isinstance(body, bytes) else json.dumps(body).encode()
+        if self.token is not None:
+            sent["authorization"] = f"Bearer {self.token}"
+        return body, {**sent, **headers}
+
+    def each(self, requests: Iterable[Request]) -> list[Answer]:
+        """The answers to some requests, made one after the other."""
+        return [self.request(*one) for one in requests]
+
     def call(
-        self,
-        tool: str,
-        arguments: Any = None,
-        *,
-        era: str = OLD,
-        identity: Any = 1,
-        key: str | None = None,
-        meta_key: str | None = None,
-        path: str | None = None,
-        headers: Mapping[str, str] | None = None,
+        self, tool: str, arguments: Any = None, *, path: str | None = None, **how: Any
     ) -> Answer:
-        sent = {**headers_of(era, "tools/call", tool), **(headers or {})}
-        if key is not None:
-            sent["idempotency-key"] = key
-        body = message(tool, arguments or {}, identity=identity, era=era, key=meta_key)
-        return self.request("POST", path or self.path, body, sent)
+        return self.request(*calling(tool, arguments, path=path or self.path, **how))
 
     def listed(self, era: str = OLD, path: str | None = None) -> list[dict[str, Any]]:
         """What `tools/list` shows."""
@@ -187,6 +207,92 @@ class Client:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+class Direct(Client):
+    """One caller without a socket: the server's own application, called in the server's own loop.
+
+    All that decides about a request or acts on it is the same: the door, the limits, the protocol,
+    the gate. Only uvicorn's reading and writing of HTTP is left out, which is half of the time.
+    """
+
+    def __init__(
+        self, port: int, token: str | None, path: str, app: ASGIApp, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        super().__init__(port, token, path)
+        self._app, self._loop = app, loop
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        headers: Mapping[str, str] | None = None,
+        *,
+        timeout: float = 30,
+    ) -> Answer:
+        return self._in_loop([(method, path, body, headers or {})], timeout)[0]
+
+    def each(self, requests: Iterable[Request]) -> list[Answer]:
+        return self._in_loop(list(requests), 300)
+
+    def _in_loop(self, requests: list[Request], timeout: float) -> list[Answer]:
+        async def answers() -> list[Answer]:
+            return [await self._answer(*one) for one in requests]
+
+        return asyncio.run_coroutine_threadsafe(answers(), self._loop).result(timeout)
+
+    async def _answer(
+        self, method: str, target: str, body: Any, headers: Mapping[str, str]
+    ) -> Answer:
+        content, sent = self._written(body, headers)
+        sent = {"host": f"127.0.0.1:{self.port}", "accept-encoding": "identity", **sent}
+        if content is not None:
+            sent["content-length"] = str(len(content))
+        path, _, query = target.partition("?")
+        scope = {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "http_version": "1.1",
+            "server": ("127.0.0.1", self.port),
+            "client": ("127.0.0.1", 1),
+            "scheme": "http",
+            "method": method,
+            "root_path": "",
+            "path": unquote(path),
+            "raw_path": path.encode("ascii"),
+            "query_string": query.encode("ascii"),
+            "headers": [(key.lower().encode(), _bytes(value)) for key, value in sent.items()],
+            "state": {},
+        }
+        waiting = [{"type": "http.request", "body": content or b"", "more_body": False}]
+        over = asyncio.Event()
+        status, told, parts = 0, [], []
+
+        async def receive() -> Any:
+            if waiting:
+                return waiting.pop()
+            await over.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            nonlocal status, told
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                told = [(key.decode(), text.decode("latin-1")) for key, text in message["headers"]]
+                if dict(told).get("content-type", "").startswith("text/event-stream"):
+                    over.set()  # it has no end; whoever asked has seen enough
+            elif not over.is_set():
+                parts.append(message.get("body", b""))
+                if not message.get("more_body"):
+                    over.set()
+
+        await self._app(scope, receive, send)
+        return Answer(status, told, b"" if method == "HEAD" else b"".join(parts))
+
+
+def _bytes(value: Any) -> bytes:
+    return value if isinstance(value, bytes) else str(value).encode("latin-1")
 
 
 class Older:
@@ -307,6 +413,7 @@ class Running:
     settings: Settings
     parts: Parts
     door: Door
+    loop: asyncio.AbstractEventLoop
     log: io.StringIO = field(default_factory=io.StringIO)
     _clients: list[Any] = field(default_factory=list)
 
@@ -322,6 +429,9 @@ class Running:
         client = Client(self.port, token, path)
         self._clients.append(client)
         return client
+
+    def direct(self, token: str | None = None, path: str = MCP) -> Direct:
+        return Direct(self.port, token, path, self.door, self.loop)
 
     def older(self, token: str | None = None, path: str = MCP) -> Older:
         client = Older(self.port, token, path)
@@ -373,11 +483,15 @@ def running(
         if prepare is not None:
             prepare(made)
         server = serving.Stopping(made.app)
-        thread = threading.Thread(
-            target=lambda: asyncio.run(server.serve(sockets=[made.listening])), daemon=True
-        )
+        loop = asyncio.new_event_loop()
+
+        def serve() -> None:
+            with asyncio.Runner(loop_factory=lambda: loop) as runner:
+                runner.run(server.serve(sockets=[made.listening]))
+
+        thread = threading.Thread(target=serve, daemon=True)
         thread.start()
-        one = Running(made.settings, made.parts, made.app, log)
+        one = Running(made.settings, made.parts, made.app, loop, log)
         try:
             wait_until(lambda: server.started)
             yield one
@@ -397,23 +511,39 @@ def _unhurried(environment: pytest.MonkeyPatch, settings: Settings) -> Settings:
 
 @contextlib.contextmanager
 def capture() -> Iterator[io.StringIO]:
-    """Everything that is logged, in both forms."""
+    """Everything that is logged, in both forms.
+
+    Whoever else listens, as pytest does for its reports, hears of what went wrong alone: a line
+    for each of thousands of requests, written four times, is what many a test would spend most on.
+    """
     log = io.StringIO()
     root = logging.getLogger()
-    handlers = [logging.StreamHandler(log), logging.StreamHandler(log)]
-    handlers[0].setFormatter(JsonLines())
-    handlers[1].setFormatter(TextLines())
-    level = root.level
+    handler = _InBothForms(log)
+    level, others = root.level, {other: other.level for other in root.handlers}
     root.setLevel(logging.INFO)
     quieten()
-    for handler in handlers:
-        root.addHandler(handler)
+    for other in others:
+        other.setLevel(max(other.level, logging.WARNING))
+    root.addHandler(handler)
     try:
         yield log
     finally:
         root.setLevel(level)
-        for handler in handlers:
-            root.removeHandler(handler)
+        root.removeHandler(handler)
+        for other, before in others.items():
+            other.setLevel(before)
+
+
+class _InBothForms(logging.Handler):
+    """Writes each record as the server can: as JSON, and as text."""
+
+    def __init__(self, log: io.StringIO) -> None:
+        super().__init__()
+        self._log, self._forms = log, (JsonLines(), TextLines())
+
+    def emit(self, record: logging.LogRecord) -> None:
+        for form in self._forms:
+            self._log.write(form.format(record) + "\n")
 
 
 class Process:

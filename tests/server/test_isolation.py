@@ -7,6 +7,11 @@ that do not; `$own` and `$other` stand for two memories of the caller's, and `an
 of a right request that finds nothing to do it with. A route has `public`, `mcp`
 or the `operation` that it does, a `sample` of its path, `methods` and a `body`, with `$id` where
 something is named.
+
+Every name, parameter, shape, era and path is tried on the whole application. Of each parameter the
+first name goes over HTTP, and so does all of our own dialect; the rest is given to the application
+in its own loop, without a socket (`Direct`), since how bytes are read from one does not depend on
+what is named in them.
 """
 
 from __future__ import annotations
@@ -14,8 +19,9 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -35,7 +41,9 @@ from server.harness import (
     OLD,
     Answer,
     Client,
+    Request,
     Running,
+    calling,
     content_of,
     lab,
     registered,
@@ -45,8 +53,12 @@ from server.harness import (
 )
 
 CANARY = "zqcanaryzq"
+BY_HTTP = "commonplace"
+"""The dialect of which all is tried over HTTP; of others the first name of each parameter."""
 ROWS: dict[str, dict[str, Any]] = vectors("operations.json")
 ROUTES: dict[str, dict[str, Any]] = vectors("routes.json")
+Shape = dict[str, Any]
+"""The arguments of a call, with what stands for somebody's own."""
 _CHANGING = (
     (re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"), "ID"),
     (re.compile(r"\d{4}-\d\d-\d\dT[0-9:.]+(Z|\+00:00)"), "TIME"),
@@ -54,25 +66,43 @@ _CHANGING = (
 )
 
 
+@dataclass(frozen=True)
+class Trier:
+    """Somebody who tries, with one token: over HTTP, and without a socket (see `Direct`)."""
+
+    wire: Client
+    direct: Client
+
+    def divided(self, names: dict[str, str]) -> list[tuple[Client, dict[str, str]]]:
+        """By which way each name is tried: the first over HTTP, the rest as fast as can be."""
+        first = dict(list(names.items())[:1])
+        rest = dict(list(names.items())[1:])
+        return [(self.wire, first), (self.direct, rest)]
+
+
 @dataclass
 class Spaces:
     """Alice, whose space is full of canaries, and Bob, who tries."""
 
     server: Running
-    bob: Client
+    bob: Trier
     alice: dict[str, str] = field(default_factory=dict)
     """A name of every kind of thing in Alice's space."""
     own: dict[str, str] = field(default_factory=dict)
     hers: dict[str, str] = field(default_factory=dict)
     """The same of what only beings have, Alice's being itself among it."""
-    as_being: Client | None = None
+    as_being: Trier | None = None
     """Bob with a token of the Being dialect."""
 
-    def ways(self, dialect: str) -> list[tuple[Client, str, str]]:
+    def __post_init__(self) -> None:
+        self._seen = self._state()
+
+    def ways(self, dialect: str) -> list[tuple[Trier, str, str]]:
         """By whom, where and in which era a dialect's tools are called."""
         if dialect != "being":
             paths = served.DIALECTS[dialect].paths
-            return [(self.bob, path, era) for path in paths for era in (OLD, NEW)]
+            bob = Trier(self.bob.wire, self.bob.wire) if dialect == BY_HTTP else self.bob
+            return [(bob, path, era) for path in paths for era in (OLD, NEW)]
         assert self.as_being is not None
         being = self.own["being"]
         by_path, by_query = f"/mcp/{being}", f"/mcp?being_id={being}"
@@ -82,7 +112,12 @@ class Spaces:
         """What of Alice's is tried."""
         return {**self.alice, **self.hers} if dialect == "being" else self.alice
 
-    def before(self) -> tuple[str, dict[str, str]]:
+    def unchanged(self) -> bool:
+        """Whether all of Alice's, and all of her file, is as it was when this was last asked."""
+        before, self._seen = self._seen, self._state()
+        return self._seen == before
+
+    def _state(self) -> tuple[str, dict[str, str]]:
         with self.server.parts.library.lease("alice") as space:
             told = transfer.digest(space)
         return told, content_of(self.server.file("alice"))
@@ -173,7 +208,7 @@ def live(memory: Commonplace, word: str) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def spaces(server: Running) -> Iterator[Spaces]:
+def spaces(server: Running) -> Spaces:
     library = server.parts.library
     alice = Commonplace(library=library, space="alice")
     mine = Commonplace(library=library, space="bob")
@@ -182,34 +217,41 @@ def spaces(server: Running) -> Iterator[Spaces]:
     own["being"] = beings.create(mine, "Bob's").id
     friend = records.RELATIONSHIPS.put(mine, own["being"], "Ben", "A friend.", "stated")
     own["relationship"] = friend.id
-    one = Spaces(
+    as_being = server.token("bob", FULL, dialects=frozenset({"being"}))
+    assert as_being.startswith("brt_")
+    return Spaces(
         server,
-        server.client(server.token("bob", user="bob")),
+        trier(server, server.token("bob", user="bob")),
         fill(alice, CANARY),
         own,
         live(alice, CANARY),
-        server.client(server.token("bob", FULL, dialects=frozenset({"being"}))),
+        trier(server, as_being),
     )
-    assert one.as_being is not None and (one.as_being.token or "").startswith("brt_")
-    yield one
+
+
+def trier(server: Running, token: str) -> Trier:
+    return Trier(server.client(token), server.direct(token))
+
+
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def missing_like(identity: str) -> str:
     """A name of the same form that nobody has."""
-    if re.fullmatch(r"[0-9a-f]{8}-.*", identity):
+    if _UUID.fullmatch(identity):
         return str(uuid.uuid4())
+    if re.fullmatch(r"[0-9a-f]{8}", identity):
+        return uuid.uuid4().hex[:8]
     return identity.replace(CANARY, "zq" + uuid.uuid4().hex[:6] + "zq")[: len(identity)]
 
 
-def shapes_of(row: dict[str, Any], parameter: str) -> list[dict[str, Any]]:
+def shapes_of(row: dict[str, Any], parameter: str) -> list[Shape]:
     """The arguments of a row that have a parameter, all of them; if none has, those it has."""
     shapes = [row["arguments"], *row.get("variants", [])]
     return [one for one in shapes if parameter in one] or [row["arguments"]]
 
 
-def filled(
-    shape: dict[str, Any], own: dict[str, str], parameter: str, value: str
-) -> dict[str, Any]:
+def filled(shape: Shape, own: dict[str, str], parameter: str, value: str) -> dict[str, Any]:
     """Arguments that are right but for one parameter, which names something."""
 
     def put(told: Any) -> Any:
@@ -242,31 +284,67 @@ def told(answer: Answer) -> str:
     return answer.body.decode() + json.dumps(answer.headers)
 
 
+def told_apart(
+    client: Client,
+    names: dict[str, str],
+    asking: Callable[[str], Request],
+    *,
+    by_status: bool = False,
+) -> list[str]:
+    """What somebody learns who asks for each of another's names, and for names that nobody has.
+
+    Of names of one form, as all ids are, one that nobody has stands for the rest.
+    """
+    missing = {_UUID.sub("ID", name): missing_like(name) for name in names.values()}
+    values = [*names.values(), *missing.values()]
+    answers = dict(zip(values, client.each(map(asking, values)), strict=True))
+    found = []
+    for kind, name in names.items():
+        absent = missing[_UUID.sub("ID", name)]
+        if CANARY in told(answers[name]).replace(name, ""):  # it was given, and may be echoed
+            found.append(f"{kind}: shows what is Alice's")
+        one, other = normal(answers[name], name), normal(answers[absent], absent)
+        if one[0] != other[0] or (one != other and not by_status):
+            found.append(f"{kind}: {answers[name].body!r} is not {answers[absent].body!r}")
+    return found
+
+
+def call_of(
+    tool: str, path: str, era: str, shape: Shape, own: dict[str, str], parameter: str, value: str
+) -> Request:
+    return calling(tool, filled(shape, own, parameter, value), path=path, era=era)
+
+
+def at_route(method: str, sample: str, body: str, value: str) -> Request:
+    there = f"{sample.replace('$id', value)}?id={value}&being_id={value}&space=alice"
+    return method, there, json.loads(body.replace("$id", value)), {}
+
+
+def at_beings_route(
+    method: str, path: str, shape: Shape, own: dict[str, str], parameter: str, value: str
+) -> Request:
+    return as_owner(method, path, filled(shape, own, parameter, value))
+
+
 def leaks(spaces: Spaces, dialect: str, tool: str, row: dict[str, Any]) -> list[str]:
     """What Bob learns or changes of Alice's by one operation."""
     found = []
-    before = spaces.before()
-    for client, path, era in spaces.ways(dialect):
+    names = spaces.names(dialect)
+    for caller, path, era in spaces.ways(dialect):
         for parameter in row["ids"]:
             for shape in shapes_of(row, parameter):
-                for kind, identity in spaces.names(dialect).items():
-                    where = f"{dialect}.{tool} {parameter}={kind} at {path} ({era})"
-                    missing = missing_like(identity)
-                    foreign, absent = (
-                        client.call(
-                            tool, filled(shape, spaces.own, parameter, value), path=path, era=era
-                        )
-                        for value in (identity, missing)
-                    )
-                    if CANARY in told(foreign).replace(identity, ""):
-                        found.append(f"{where}: shows what is Alice's")
-                    if normal(foreign, identity) != normal(absent, missing):
-                        found.append(f"{where}: {foreign.body!r} is not {absent.body!r}")
+                asking = partial(call_of, tool, path, era, shape, spaces.own, parameter)
+                for client, tried in caller.divided(names):
+                    found += [
+                        f"{dialect}.{tool} at {path} ({era}) {parameter}={one}"
+                        for one in told_apart(client, tried, asking)
+                    ]
         arguments = filled(row["arguments"], spaces.own, "", "")
         del arguments[""]
-        if dialect != "lab" and CANARY in told(client.call(tool, arguments, path=path, era=era)):
+        answer = caller.wire.call(tool, arguments, path=path, era=era)
+        if dialect != "lab" and CANARY in told(answer):
             found.append(f"{dialect}.{tool} at {path}: shows what is Alice's unasked")
-    if spaces.before() != before:
+    if not spaces.unchanged():
         found.append(f"{dialect}.{tool}: changed what is Alice's")
     return found
 
@@ -282,8 +360,8 @@ def test_every_route_has_a_row(server: Running) -> None:
 
 def test_every_listed_tool_has_a_row(spaces: Spaces) -> None:
     for name in served.DIALECTS:
-        for client, path, era in spaces.ways(name):
-            listed = [tool["name"] for tool in client.listed(era, path)]
+        for caller, path, era in spaces.ways(name):
+            listed = [tool["name"] for tool in caller.wire.listed(era, path)]
             assert set(listed) <= set(ROWS[name])
             assert len(listed) == len(served.load(name).tools)
 
@@ -312,30 +390,17 @@ def test_nothing_of_another_space_is_seen_changed_or_guessed(
 
 @pytest.mark.parametrize("path", ROUTES)
 def test_no_route_tells_of_another_space(spaces: Spaces, path: str) -> None:
-    before = spaces.before()
     row = ROUTES[path]
     sample, body = row.get("sample", path), json.dumps(row.get("body"))
-    for identity in spaces.alice.values():
-        for method in row.get("methods", ("GET", "DELETE", "HEAD")):
-            missing = missing_like(identity)
-            foreign, absent = (
-                spaces.bob.request(
-                    method,
-                    sample.replace("$id", value) + f"?id={value}&being_id={value}&space=alice",
-                    json.loads(body.replace("$id", value)),
-                )
-                for value in (identity, missing)
-            )
-            assert CANARY not in told(foreign).replace(
-                identity, ""
-            )  # it was given, and may be echoed
-            assert foreign.status == absent.status
-            if "$id" in sample + body:
-                assert normal(foreign, identity) == normal(absent, missing)
+    names_something = "$id" in sample + body
+    for method in row.get("methods", ("GET", "DELETE", "HEAD")):
+        asking = partial(at_route, method, sample, body)
+        for client, tried in spaces.bob.divided(spaces.alice):
+            assert told_apart(client, tried, asking, by_status=not names_something) == [], method
     for name in ("space", "x-space", "x-commonplace-space", "mcp-session-id", "last-event-id"):
-        answer = spaces.bob.request("GET", sample, headers={name: "alice"})
+        answer = spaces.bob.wire.request("GET", sample, headers={name: "alice"})
         assert CANARY not in told(answer)
-    assert spaces.before() == before
+    assert spaces.unchanged()
 
 
 @pytest.mark.parametrize(("method", "path", "operation", "status"), BEING_ROUTES)
@@ -344,34 +409,28 @@ def test_no_method_of_a_beings_routes_tells_of_another_space(
 ) -> None:
     row = ROWS["being"][operation]
     own = {**spaces.own, "own": spaces.own["being"]}
-    before = spaces.before()
     for parameter in row["ids"]:
         for shape in shapes_of(row, parameter):
-            for kind, identity in {**spaces.alice, **spaces.hers}.items():
-                missing = missing_like(identity)
-                foreign, absent = (
-                    as_owner(spaces.bob, method, path, filled(shape, own, parameter, value))
-                    for value in (identity, missing)
-                )
-                assert CANARY not in told(foreign).replace(identity, ""), (parameter, kind)
-                assert normal(foreign, identity) == normal(absent, missing), (parameter, kind)
+            asking = partial(at_beings_route, method, path, shape, own, parameter)
+            for client, tried in spaces.bob.divided({**spaces.alice, **spaces.hers}):
+                assert told_apart(client, tried, asking) == [], parameter
     if operation != "delete_being":  # which Bob's other requests need
         arguments = filled(row["arguments"], own, "", "")
         del arguments[""]
-        answer = as_owner(spaces.bob, method, path, arguments)
+        answer = spaces.bob.wire.request(*as_owner(method, path, arguments))
         assert answer.status == row.get("answers", status), answer.body
         assert CANARY not in told(answer)
-    assert spaces.before() == before
+    assert spaces.unchanged()
 
 
-def as_owner(client: Client, method: str, path: str, arguments: dict[str, Any]) -> Answer:
+def as_owner(method: str, path: str, arguments: dict[str, Any]) -> Request:
     """A request to a being's route: what its path does not name is in the query or the body."""
     rest = dict(arguments)
     for name in re.findall(r"{(\w+)}", path):
         path = path.replace(f"{{{name}}}", quote(str(rest.pop(name)), safe=""))
     if method in ("GET", "DELETE"):
-        return client.request(method, f"{path}?{urlencode(rest)}" if rest else path)
-    return client.request(method, path, rest, {"x-llm-api-key": "sk-ant-nobody"})
+        return method, f"{path}?{urlencode(rest)}" if rest else path, None, {}
+    return method, path, rest, {"x-llm-api-key": "sk-ant-nobody"}
 
 
 @pytest.mark.parametrize("tool", [tool.name for tool in served.load("being").tools])
@@ -383,22 +442,17 @@ def test_nothing_of_an_owners_other_being_is_seen_changed_or_guessed(
     hers = live(memory, CANARY)
     hers.pop("being's name")  # one owner's beings write to each other
     mine = beings.create(memory, "Mine").id
-    client = server.client(server.token(space, FULL, being=mine, dialects=frozenset({"being"})))
+    owner = trier(server, server.token(space, FULL, being=mine, dialects=frozenset({"being"})))
     row = ROWS["being"][tool]
     before = rows_of(memory, hers["being"])
     for parameter in row["ids"]:
         for shape in shapes_of(row, parameter):
-            for kind, identity in hers.items():
-                missing = missing_like(identity)
-                foreign, absent = (
-                    client.call(tool, filled(shape, {"own": mine}, parameter, value), path="/mcp")
-                    for value in (identity, missing)
-                )
-                assert CANARY not in told(foreign).replace(identity, ""), (parameter, kind)
-                assert normal(foreign, identity) == normal(absent, missing), (parameter, kind)
+            asking = partial(call_of, tool, "/mcp", OLD, shape, {"own": mine}, parameter)
+            for client, tried in owner.divided(hers):
+                assert told_apart(client, tried, asking) == [], parameter
     arguments = {**filled(row["arguments"], {"own": mine}, "", "")}
     del arguments[""]
-    assert CANARY not in told(client.call(tool, arguments, path="/mcp"))
+    assert CANARY not in told(owner.wire.call(tool, arguments, path="/mcp"))
     assert rows_of(memory, hers["being"]) == before
 
 
@@ -410,14 +464,14 @@ def rows_of(memory: Commonplace, being: str) -> list[str]:
 
 def test_a_space_cannot_be_chosen_by_an_argument(spaces: Spaces) -> None:
     for name in ("space", "tenant_id", "user_id", "being_id", "workspace_id"):
-        answer = spaces.bob.call("recall", {"query": CANARY, name: "alice"})
+        answer = spaces.bob.wire.call("recall", {"query": CANARY, name: "alice"})
         assert CANARY not in told(answer).replace(f'"{CANARY}"', "")
         assert answer.json["result"]["isError"]
 
 
 def test_no_log_line_tells_of_another_space(spaces: Spaces) -> None:
     for _ in range(3):
-        spaces.bob.call("read", {"id": spaces.alice["memory"]})
+        spaces.bob.wire.call("read", {"id": spaces.alice["memory"]})
     assert spaces.server.log.getvalue()
     assert CANARY not in spaces.server.log.getvalue()
 
@@ -425,10 +479,11 @@ def test_no_log_line_tells_of_another_space(spaces: Spaces) -> None:
 def test_a_tool_without_a_tenant_is_found_by_this_matrix(data: Path) -> None:
     with registered(lab()), running(data) as server:
         alice = fill(Commonplace(library=server.parts.library, space="alice"), CANARY)
-        spaces = Spaces(server, server.client(server.token("bob")), alice)
+        spaces = Spaces(server, trier(server, server.token("bob")), alice)
         found = leaks(spaces, "lab", "peek", {"arguments": {}, "ids": ["id"], "free": []})
-    assert any("shows what is Alice's" in one for one in found)
-    assert any("is not" in one for one in found)
+    for kind in ("memory", "identity"):  # over HTTP, and without a socket
+        assert any(f"id={kind}: shows what is Alice's" in one for one in found)
+        assert any(re.search(f"id={kind}: .* is not ", one) for one in found)
 
 
 def test_answers_are_the_same_whatever_another_space_stores(server: Running) -> None:

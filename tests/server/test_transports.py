@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import re
 import time
 import uuid
 from typing import Any
@@ -15,7 +16,18 @@ from commonplace.dialects.being import beings
 from commonplace.dialects.contract import Caller
 from commonplace.engine.commonplace import Commonplace
 from commonplace.server import served
-from server.harness import NEW, OLD, Running, message, vectors, wait_until
+from server.harness import (
+    MCP,
+    NEW,
+    OLD,
+    Answer,
+    Request,
+    Running,
+    calling,
+    message,
+    vectors,
+    wait_until,
+)
 
 ROUTES: dict[str, dict[str, Any]] = vectors("routes.json")
 OURS = {path: row for path, row in ROUTES.items() if row.get("mcp") and "dialect" not in row}
@@ -277,3 +289,37 @@ def test_what_is_no_message_is_refused_and_says_why(
     told = answer.json
     assert told["id"] == identity and told["error"]["code"] == -32600
     assert "validation error" not in told["error"]["message"]
+
+
+def test_the_application_answers_the_same_without_a_socket(server: Running) -> None:
+    """What matrices of thousands of requests go by."""
+    token, reader = server.token("alike"), server.token("alike", {"read"})
+    requests: list[tuple[str | None, Request]] = [
+        (token, calling("recall", {"query": "x"})),
+        (token, calling("recall", {"query": "x"}, era=NEW)),
+        (token, calling("recall", {"nothing": 1})),
+        (token, calling("no_such_tool")),
+        (token, calling("recall", {"query": "x" * 20_000_000})),
+        (reader, calling("remember", {"text": "x"})),
+        ("cpt_wrong", calling("recall", {"query": "x"})),
+        (token, ("GET", "/nothing/%41?x=%ff", None, {})),
+        (token, ("GET", "/health", None, {"host": "evil.com"})),
+        (token, ("GET", MCP, None, {})),  # a stream of events
+        (token, ("HEAD", "/health", None, {})),
+        (token, ("DELETE", MCP, None, {})),
+        (token, ("POST", MCP, b"{", {})),
+        (token, ("POST", MCP, b"{}", {"content-type": "text/plain"})),
+        (None, ("GET", "/health", None, {"x-request-id": "mine"})),
+    ]
+    for who, request in requests:
+        wire, direct = (
+            client.request(*request) for client in (server.client(who), server.direct(who))
+        )
+        assert alike(direct) == alike(wire), request[:2]
+
+
+def alike(answer: Answer) -> tuple[int, set[tuple[str, str]], bytes]:
+    """An answer without what uvicorn adds, and without its id and the time."""
+    added = ("date", "connection", "transfer-encoding", "x-request-id")
+    told = {(key.lower(), value) for key, value in answer.headers if key.lower() not in added}
+    return answer.status, told, re.sub(rb"[0-9a-f]{32}|\d+", b"N", answer.body)
