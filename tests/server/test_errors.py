@@ -121,9 +121,9 @@ def test_nothing_that_is_sent_to_the_older_transport_either(server: Running) -> 
 @pytest.mark.parametrize("path", [*ROUTES, "/", "/nothing", "/mcp/a/b", "//", "/%00", "/..%2f"])
 def test_no_route_and_no_method_tells_what_is_inside(server: Running, path: str) -> None:
     sample = ROUTES.get(path, {}).get("sample", path)
-    for token in (None, "cpt_wrong"):
+    # A token that is not known is one header more; the rest of the way in has been walked by then.
+    for client in (server.client(), server.direct("cpt_wrong")):
         server.door._failures._buckets.clear()
-        client = server.client(token)
         for method in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "ODD"):
             for query in ("", "?session_id=x", f"?session_id={'0' * 32}", "?x[]=%00&x=%ff"):
                 body = b"{" if method in ("POST", "PUT", "PATCH") else None
