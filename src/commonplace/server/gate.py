@@ -427,8 +427,10 @@ def _check_size(result: str, most: int) -> None:
 
 def _plain(text: str) -> str:
     """What somebody calls something, as one line that can be stored and shown."""
-    shown = (sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text[:200])
-    return "".join(shown)[:400]
+    text = text[:200]
+    if text.isprintable():
+        return text
+    return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)[:400]
 
 
 def _dump(value: Any) -> str:
