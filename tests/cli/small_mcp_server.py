@@ -42,7 +42,7 @@ def main(behaviour: str) -> None:
     if behaviour == "exit":
         sys.exit("no such luck")
     if behaviour == "hang":
-        time.sleep(600)
+        sys.stdin.read()
     while behaviour == "garbage":
         print("Hello! I am starting up.", flush=True)  # noqa: T201
         time.sleep(0.05)

@@ -164,6 +164,7 @@ def outcomes(
                         "--requirements", era, "--output-dir", str(where / era / dialect),
                     ],
                     stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                    env=programs.environment(),
                 )  # fmt: skip
         told = {key: run.communicate(timeout=programs.SECONDS)[0] for key, run in runs.items()}
         found = {(era, dialect): _read(where / era / dialect) for era, dialect in runs}

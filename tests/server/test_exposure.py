@@ -151,14 +151,13 @@ WRONG = [
 @pytest.mark.parametrize("given", WRONG)
 def test_a_wrong_token_is_never_taken_for_none(server: Running, given: str) -> None:
     server.door._failures._buckets.clear()
+    client = server.client()
     for path, row in ROUTES.items():
         if row.get("public"):
             continue
         for method in ("GET", "POST", "DELETE"):
             body = message("recall", {"query": "x"}) if method == "POST" else None
-            answer = server.client().request(
-                method, row.get("sample", path), body, {"authorization": given}
-            )
+            answer = client.request(method, row.get("sample", path), body, {"authorization": given})
             assert answer.status == 401, (path, method, answer.body)
             assert (answer.header("www-authenticate") or "").startswith("Bearer")
             server.door._failures._buckets.clear()
@@ -209,8 +208,9 @@ def test_where_a_token_is_asked_for_loopback_needs_one_too(
     monkeypatch.setattr(door, "FAILURES_A_MINUTE", 10 * len(ROUTES))  # each is tried from here
     credential(data)
     with running(data, **settings) as server:
+        nobody = server.client()
         for path, row in ROUTES.items():
-            answer = server.client().request("GET", row.get("sample", path))
+            answer = nobody.request("GET", row.get("sample", path))
             if row.get("public"):
                 assert answer.status != 401
             else:
