@@ -8,7 +8,8 @@ LOCOMO ?=
 PARTS := engine three server matrices being orchestrator
 TESTS_OF_being := tests/dialects/being
 TESTS_OF_orchestrator := tests/dialects/orchestrator
-# Every tool and route of every dialect, against other spaces, scopes and odd input.
+# Every tool and route of every dialect, against other spaces, scopes and odd input. With the part
+# `server` this is what the server has to show; apart, the two can run beside each other.
 TESTS_OF_matrices := $(addprefix tests/server/test_,errors.py isolation.py scopes.py)
 TESTS_OF_server := $(addprefix --ignore=,$(TESTS_OF_matrices)) tests/cli tests/clients tests/server
 TESTS_OF_three := $(addprefix --ignore=,$(TESTS_OF_being) $(TESTS_OF_orchestrator)) tests/dialects

@@ -93,6 +93,8 @@ class Spaces:
     """The same of what only beings have, Alice's being itself among it."""
     as_being: Trier | None = None
     """Bob with a token of the Being dialect."""
+    newcomer: Trier | None = None
+    """Somebody who tries with little of their own: routes that tell of all one has tell it soon."""
 
     def __post_init__(self) -> None:
         self._seen = self._state()
@@ -219,6 +221,7 @@ def spaces(server: Running) -> Spaces:
     own["relationship"] = friend.id
     as_being = server.token("bob", FULL, dialects=frozenset({"being"}))
     assert as_being.startswith("brt_")
+    Commonplace(library=library, space="newcomer").remember("a newcomer's own")
     return Spaces(
         server,
         trier(server, server.token("bob", user="bob")),
@@ -226,6 +229,7 @@ def spaces(server: Running) -> Spaces:
         own,
         live(alice, CANARY),
         trier(server, as_being),
+        trier(server, server.token("newcomer", user="newcomer")),
     )
 
 
@@ -393,12 +397,13 @@ def test_no_route_tells_of_another_space(spaces: Spaces, path: str) -> None:
     row = ROUTES[path]
     sample, body = row.get("sample", path), json.dumps(row.get("body"))
     names_something = "$id" in sample + body
+    assert spaces.newcomer is not None
     for method in row.get("methods", ("GET", "DELETE", "HEAD")):
         asking = partial(at_route, method, sample, body)
-        for client, tried in spaces.bob.divided(spaces.alice):
+        for client, tried in spaces.newcomer.divided(spaces.alice):
             assert told_apart(client, tried, asking, by_status=not names_something) == [], method
     for name in ("space", "x-space", "x-commonplace-space", "mcp-session-id", "last-event-id"):
-        answer = spaces.bob.wire.request("GET", sample, headers={name: "alice"})
+        answer = spaces.newcomer.wire.request("GET", sample, headers={name: "alice"})
         assert CANARY not in told(answer)
     assert spaces.unchanged()
 
@@ -499,7 +504,7 @@ def test_answers_are_the_same_whatever_another_space_stores(server: Running) -> 
             for place, (one, other) in enumerate((a, b) for a in words[:6] for b in words)
         ]
     )
-    client = server.client(server.token("carol"))
+    client = server.direct(server.token("carol"))
     asked = [
         *(("recall", {"query": f"{a} {b}", "limit": 5, "why": True}) for a in words for b in words),
         *(("recall", {"query": f"number {n}", "limit": 50}) for n in range(60)),
@@ -512,8 +517,9 @@ def test_answers_are_the_same_whatever_another_space_stores(server: Running) -> 
 
     def answers() -> list[str]:
         told = []
-        for tool, arguments in asked:
-            result = client.call(tool, arguments).json["result"]
+        requests = [calling(tool, arguments) for tool, arguments in asked]
+        for (tool, _), answer in zip(asked, client.each(requests), strict=True):
+            result = answer.json["result"]
             if tool == "context":
                 result.pop("content")  # its delimiters are drawn anew each time
             told.append(json.dumps(result))

@@ -57,7 +57,7 @@ def everything(server: Running, token: str) -> None:
     client.request("ODD", "/health", headers=secrets)
     if token != SECRET:
         older = server.older(token)
-        older.send(message("remember", {"text": TEXT}))
+        older.call("remember", {"text": TEXT})
         older.send({"jsonrpc": "2.0", "id": 1, "method": TEXT, "params": {TEXT: TEXT}})
         older._posts.request("POST", older.endpoint, json.dumps({TEXT: TEXT}).encode())
         older._posts.request("POST", f"{older.endpoint}{SECRET}", message(TEXT, {}))
