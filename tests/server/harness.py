@@ -213,7 +213,7 @@ class Direct(Client):
     """One caller without a socket: the server's own application, called in the server's own loop.
 
     All that decides about a request or acts on it is the same: the door, the limits, the protocol,
-    the gate. Only uvicorn's reading and writing of HTTP is left out, which is half of the time.
+    the gate. Only the reading and writing of HTTP is left out, at both ends.
     """
 
     def __init__(
