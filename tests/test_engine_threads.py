@@ -3,13 +3,14 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from collections import deque
 from pathlib import Path
 
 import pytest
 
 from commonplace import Commonplace, Line
 from commonplace.errors import StorageUnavailable
-from commonplace.storage.writing import Job, Writer
+from commonplace.storage.writing import Job, Writer, _Batch
 from conftest import WordVectors, texts, wait_until
 
 WRITER = """
@@ -196,3 +197,44 @@ def test_nobody_is_waited_for_who_has_left(memory: Commonplace) -> None:
         writer._leave(here)
         assert writer._returning == 0
     assert memory.browse()[1] == 80
+
+
+def _job(name: str) -> Job:
+    return Job(name, {}, lambda pairs: [None for _ in pairs], None)
+
+
+def _is_woken(job: Job) -> bool:
+    return job.bell.acquire(blocking=False)
+
+
+def test_a_commit_wakes_one_thread_and_who_leaves_the_next(memory: Commonplace) -> None:
+    memory.remember("first")
+    with memory.lease() as space:
+        writer = space.store._writer
+        one, gone, two, three = (_job(name) for name in ("one", "gone", "two", "three"))
+        batch = _Batch(0.0, jobs=deque([one, gone, two, three]))
+        one.batch = gone.batch = two.batch = batch
+        writer._leave(gone)  # it was interrupted before the commit
+        assert not any(_is_woken(job) for job in (one, two, three))
+        batch.settle(None)
+        assert [_is_woken(job) for job in (one, gone, two, three)] == [True, False, False, False]
+        writer._leave(one)
+        assert [_is_woken(job) for job in (two, three)] == [True, False]
+        writer._leave(two)
+        assert _is_woken(three)
+
+
+def test_a_writer_does_not_wait_for_ever_for_one_that_does_not_come(memory: Commonplace) -> None:
+    memory.remember("first")
+    with memory.lease() as space:
+        writer = space.store._writer
+        writer.expect()
+        try:
+            thread = threading.Thread(target=memory.remember, args=("second",), daemon=True)
+            thread.start()
+            thread.join(10)
+            assert not thread.is_alive()
+        finally:
+            writer.expect_less()
+        assert writer._patient is None
+    assert texts(memory.browse()) == ["second", "first"]

@@ -7,7 +7,7 @@ import json
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -19,7 +19,9 @@ from commonplace.storage.tables import digest
 
 BATCH_UNITS = 512
 BATCH_SECONDS = 0.05
-COMING_SECONDS = 0.003  # how long a commit waits for writers that have announced themselves
+COMING_SECONDS = 0.003  # how long a commit waits for writers that are about to come
+LONGEST_SECONDS = 0.01  # how long it does while they keep coming
+BACK_SECONDS = 0.0002  # how soon a thread that has left may be back with another write
 HELD_SECONDS = 0.05  # how long one process may write without letting another in
 
 
@@ -35,13 +37,25 @@ class _Batch:
     """The unit that must commit if nobody else comes."""
     settled: threading.Event = field(default_factory=threading.Event)
     error: CommonplaceError | None = None
-    jobs: list[Job] = field(default_factory=list)
+    jobs: deque[Job] = field(default_factory=deque)
     """Those whose threads sleep until it is settled."""
 
     def settle(self, error: CommonplaceError | None) -> None:
         self.error = error
         self.settled.set()
-        for job in self.jobs:
+        self.rouse_next()
+
+    def rouse_next(self) -> None:
+        """Wake one of those who sleep, if it is settled; who leaves wakes the next.
+
+        All at once they would fall over one another: only one can have the interpreter, and on
+        several cores each of the others goes to sleep a second time waiting for it.
+        """
+        if not self.settled.is_set():
+            return
+        with contextlib.suppress(IndexError):
+            while (job := self.jobs.popleft()).left:
+                pass
             job.rouse()
 
 
@@ -121,6 +135,7 @@ class Writer:
         self._waiting = 0
         self._coming = 0
         self._returning = 0
+        self._shared = 0
         self._batch: _Batch | None = None
         self._jobs: deque[Job] = deque()
         self._patient: Job | None = None
@@ -183,20 +198,27 @@ class Writer:
         self._jobs.append(job)
         if coming is not None:
             coming.arrive()
+        elif self._nobody_to_wait_for() and (patient := self._patient) is not None:
+            patient.rouse()
         try:
             return self._carried_out(job)
         finally:
             self._leave(job)
 
     def _leave(self, job: Job) -> None:
+        if not job.ran:  # interrupted: nobody need carry it out any more
+            with contextlib.suppress(ValueError):
+                self._jobs.remove(job)
         with self._count:
             job.left = True
             self._returning -= job.returning
             last = job.returning and self._nobody_to_wait_for()
+        if job.batch is not None:
+            job.batch.rouse_next()
         if last and (patient := self._patient) is not None:
             patient.rouse()
 
-    def _expect_back(self, jobs: Sequence[Job]) -> None:
+    def _expect_back(self, jobs: Collection[Job]) -> None:
         """Threads that are about to be woken may come with another write at once.
 
         Whoever begins while they do would have to fight them for the interpreter at every row.
@@ -205,6 +227,7 @@ class Writer:
             for job in jobs:
                 job.returning = not job.left
                 self._returning += job.returning
+        self._shared = len(jobs)
 
     def _carried_out(self, job: Job) -> Any:
         while not job.ran:
@@ -251,11 +274,18 @@ class Writer:
         self._pass_on(None)
 
     def _wait_for_coming(self, me: Job) -> None:
-        """Give those who have announced themselves a moment to come."""
-        until = time.monotonic() + COMING_SECONDS
+        """Give those who are about to come a moment, and more while they keep coming."""
+        if self._nobody_to_wait_for():
+            return
+        until = time.monotonic() + LONGEST_SECONDS
         self._patient = me
-        while not self._nobody_to_wait_for() and (patience := until - time.monotonic()) > 0:
-            me.bell.acquire(timeout=patience)
+        while not self._nobody_to_wait_for() and time.monotonic() < until:
+            before = self._coming, self._returning, len(self._jobs)
+            woken = me.bell.acquire(timeout=COMING_SECONDS)
+            if not woken and before == (self._coming, self._returning, len(self._jobs)):
+                break
+        if self._nobody_to_wait_for() and len(self._jobs) < self._shared:
+            me.bell.acquire(timeout=BACK_SECONDS)
         self._patient = None
 
     def _run(self, batch: _Batch, jobs: Sequence[Job]) -> None:
