@@ -4,12 +4,14 @@ import subprocess
 import sys
 import threading
 from collections import deque
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
-from commonplace import Commonplace, Line
-from commonplace.errors import StorageUnavailable
+from commonplace import Commonplace, Draft, Line
+from commonplace.engine.memories import QUICK_CHARS
+from commonplace.errors import CommonplaceError, Conflict, InvalidInput, StorageUnavailable
 from commonplace.storage.writing import Job, Writer, _Batch
 from conftest import WordVectors, texts, wait_until
 
@@ -238,3 +240,99 @@ def test_a_writer_does_not_wait_for_ever_for_one_that_does_not_come(memory: Comm
             writer.expect_less()
         assert writer._patient is None
     assert texts(memory.browse()) == ["second", "first"]
+
+
+def _behind_another(memory: Commonplace, calls: Sequence[Callable[[], object]]) -> list[object]:
+    """What calls of as many threads give when one of them carries out all."""
+    told: list[object] = [None] * len(calls)
+
+    def work(at: int) -> None:
+        try:
+            told[at] = calls[at]()
+        except CommonplaceError as error:
+            told[at] = error
+
+    with memory.lease() as space:
+        writer = space.store._writer
+        writer._turn.acquire()
+        threads = [threading.Thread(target=work, args=(at,)) for at in range(len(calls))]
+        for number, thread in enumerate(threads, start=1):
+            thread.start()
+            _waiting(writer, number)
+        writer._release()
+        for thread in threads:
+            thread.join(30)
+    return told
+
+
+def test_what_another_thread_finds_wrong_with_a_draft_is_told_to_its_own(
+    vectored: Commonplace,
+) -> None:
+    vectored.remember("taken", ref="r")
+    short = Draft(text="too many vectors", vectors=[b"", b""])
+    told = _behind_another(
+        vectored,
+        [
+            lambda: vectored.remember_many([Draft(text="one", vectors=[bytes(68)])]),
+            lambda: vectored.remember_many([short]),
+            lambda: vectored.remember_many([Draft(text="two", ref="r", vectors=[bytes(68)])]),
+            lambda: vectored.remember_many([Draft(text="three", vectors=[bytes(68)])]),
+        ],
+    )
+    assert [type(each) for each in told] == [list, InvalidInput, Conflict, list]
+    assert isinstance(told[1], InvalidInput) and told[1].field == "vectors"
+    assert texts(vectored.browse()) == ["three", "one", "taken"]
+    names = [each.name for each in vectored.history.operations()]
+    assert names == ["remember"] * 3
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_a_long_text_is_analysed_by_the_thread_that_brings_it(
+    memory: Commonplace, more: int
+) -> None:
+    memory.remember("first")
+    text = "walrus ".ljust(QUICK_CHARS + more, "x")
+    with memory.lease() as space:
+        writer = space.store._writer
+        writer._turn.acquire()
+        thread = threading.Thread(target=memory.remember, args=(text,), daemon=True)
+        thread.start()
+        _waiting(writer, 1)
+        assert (writer._jobs[0].prepare is None) == (more > 0)
+        writer._release()
+        thread.join(10)
+    assert texts(memory.browse()) == [text, "first"]
+    assert texts(memory.recall("walrus")) == [text]
+
+
+def test_an_interrupt_while_another_s_draft_is_prepared_loses_neither(memory: Commonplace) -> None:
+    memory.remember("first")
+    with memory.lease() as space:
+        writer = space.store._writer
+        writer._turn.acquire()
+        thread = threading.Thread(target=memory.remember, args=("behind",), daemon=True)
+        thread.start()
+        _waiting(writer, 1)
+        interrupts = iter([KeyboardInterrupt()])
+        waiting = writer._jobs[0]
+        prepare = waiting.prepare
+        assert prepare is not None
+
+        def interrupted(item: object) -> object:
+            for error in interrupts:
+                raise error
+            return prepare(item)
+
+        waiting.prepare = interrupted
+        mine = _job("mine")
+        writer._jobs.append(mine)
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                writer._run_jobs(mine)
+        finally:
+            writer._leave(mine)
+            assert mine not in writer._jobs
+            writer._release()
+        thread.join(10)
+        assert not thread.is_alive()
+    assert texts(memory.browse()) == ["behind", "first"]

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     import apsw
 
 INLINE_PASSAGES = 64  # more than this is embedded in the background
+QUICK_CHARS = 2_000  # longer texts are analysed by the thread that brings them
 STATES = ("active", "dying", "archived", "superseded", "dead")
 CHANGEABLE = {
     "kind", "title", "text", "tags", "importance", "confidence", "credit", "state", "pinned",
@@ -85,25 +87,33 @@ class Prepared:
         return [self.lead + text[span.start : span.stop] for span in self.spans]
 
 
-def prepare(
-    draft: Draft, origin: Origin, speaker: str = "", *, fresh: str | None = None
-) -> Prepared:
-    """Check a draft and analyse it; raises InvalidInput before anything is written.
+def prepare(draft: Draft, origin: Origin, speaker: str = "") -> Prepared:
+    """Check a draft and analyse it; raises InvalidInput before anything is written."""
+    return _of_checked(draft, _checked(draft, origin), new_id(), speaker)
 
-    `fresh` is the id for a draft that brings none.
-    """
+
+def _checked(draft: Draft, origin: Origin) -> dict[str, Any]:
+    """A draft's values in their stored form; without an id if it brings none."""
     if not isinstance(draft, Draft):
         raise InvalidInput("What is stored are drafts.", hint="Use Draft.", field="drafts")
     whence = draft.origin or origin
     if whence is not NOBODY:
         whence = checks.origin(whence)
     values = _USUAL.copy()
-    values["id"] = fresh if draft.id is None and fresh else _identity(draft.id)
+    if draft.id is not None:
+        values["id"] = _identity(draft.id)
     values["text"] = checks.text(draft.text)
     values["origin"] = whence.dump()
     for value, (name, usual, check) in zip(_values(draft), _FIELDS, strict=True):
         if value is not usual:
             values[name] = check(value)
+    return values
+
+
+def _of_checked(draft: Draft, values: dict[str, Any], fresh: str, speaker: str = "") -> Prepared:
+    """Analyse the checked values of a draft; `fresh` is its id if it brings none."""
+    if values["id"] is None:
+        values["id"] = fresh
     prepared = analysed(values, speaker)
     prepared.named = draft.id is not None or draft.ref is not None
     if draft.vectors is not None:
@@ -273,31 +283,50 @@ def remember(space: OpenSpace, drafts: Sequence[Draft], origin: Origin) -> list[
     if not drafts:
         return []
     origin = NOBODY if origin == NOBODY else origin
+    whose, together = origin.as_dict(), space.store.together
+    if len(drafts) == 1 and _is_quick(space, drafts[0]):
+        checked = [_checked(drafts[0], origin)]
+        wanted = _Wanted(space, drafts, checked)
+        return together("remember", whose, _remember_all, wanted, prepare=_Wanted.analysed)
     with space.store.announced() as coming:
-        fresh = new_ids(len(drafts))
-        prepared = [
-            prepare(draft, origin, fresh=identity)
-            for draft, identity in zip(drafts, fresh, strict=True)
-        ]
-        embed_now(space, prepared)
-        item = (space, prepared)
-        rows = space.store.together("remember", origin.as_dict(), _remember_all, item, coming)
-    return [Memory.of(row) for row in rows]
+        wanted = _Wanted(space, drafts, [_checked(draft, origin) for draft in drafts]).analysed()
+        embed_now(space, wanted.prepared)
+        return together("remember", whose, _remember_all, wanted, coming=coming)
 
 
-def _remember_all(
-    wanted: Sequence[tuple[Unit, tuple[OpenSpace, Sequence[Prepared]]]],
-) -> list[list[Row]]:
+def _is_quick(space: OpenSpace, draft: Draft) -> bool:
+    """Whether a draft is analysed faster than a thread is woken, and need not be embedded."""
+    if not isinstance(draft, Draft) or not isinstance(draft.text, str):
+        return False
+    if draft.vectors is None and space.embedder is not None and space.embedder.local:
+        return False
+    return len(draft.text) <= QUICK_CHARS
+
+
+@dataclass(slots=True)
+class _Wanted:
+    """Drafts that one call wants remembered."""
+
+    space: OpenSpace
+    drafts: Sequence[Draft]
+    checked: Sequence[dict[str, Any]]
+    prepared: Sequence[Prepared] = ()
+
+    def analysed(self) -> _Wanted:
+        """The same with all that can be computed before it is written."""
+        fresh = new_ids(len(self.drafts))
+        self.prepared = list(map(_of_checked, self.drafts, self.checked, fresh))
+        return self
+
+
+def _remember_all(calls: Sequence[tuple[Unit, _Wanted]]) -> list[list[Memory]]:
     """Store what one thread, or several at once, want remembered, each in its own unit."""
-    if len(wanted) > 1:
-        begin_all([unit for unit, _ in wanted], [len(prepared) for _, (_, prepared) in wanted])
-    space = wanted[0][1][0]
-    if len(wanted) == 1:
-        unit, (_, prepared) = wanted[0]
-        return [put(space, unit, prepared)]
-    units = [unit for unit, (_, prepared) in wanted for _ in prepared]
-    rows = iter(_put_all(space, units, [item for _, (_, prepared) in wanted for item in prepared]))
-    return [[next(rows) for _ in prepared] for _, (_, prepared) in wanted]
+    if len(calls) > 1:
+        begin_all([unit for unit, _ in calls], [len(wanted.prepared) for _, wanted in calls])
+    units = [unit for unit, wanted in calls for _ in wanted.prepared]
+    prepared = [item for _, wanted in calls for item in wanted.prepared]
+    memories = map(Memory.of, _put_all(calls[0][1].space, units, prepared))
+    return [list(islice(memories, len(wanted.prepared))) for _, wanted in calls]
 
 
 def find_row(connection: apsw.Connection, space: str, identity: str) -> Row | None:

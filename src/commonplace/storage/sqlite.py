@@ -237,19 +237,24 @@ class Store:
         origin: Mapping[str, Any],
         write: Callable[[Sequence[tuple[Unit, T]]], list[R]],
         item: T,
+        *,
+        prepare: Callable[[T], T] | None = None,
         coming: Announcement | None = None,
     ) -> R:
         """Write an item as a unit of its own; `write` may be given those of other threads too.
 
-        Inside an open unit it is a part of that. `coming` announced it.
+        Inside an open unit it is a part of that. `prepare` finishes the item before; it may run
+        in another thread, whose turn it holds up, and so must be quick. `coming` announced it.
         """
         if self._scope.stack is None and self._scope.unit is None:
             if self._closed:
                 raise StorageUnavailable("The store is closed.", hint="Open it again.")
-            result: R = self._writer.together(Job(name, origin, write, item), coming)
+            result: R = self._writer.together(Job(name, origin, write, item, prepare), coming)
             return result
         if coming is not None:
             coming.arrive()
+        if prepare is not None:
+            item = prepare(item)
         with self.write(name, origin) as unit:
             return write([(unit, item)])[0]
 

@@ -73,6 +73,8 @@ class Job:
     origin: Mapping[str, Any]
     write: Callable[[Sequence[tuple[Unit, Any]]], list[Any]]
     item: Any
+    prepare: Callable[[Any], Any] | None = None
+    """Makes of the item what is written; called by whoever carries it out, without the file."""
     bell: threading.Lock = field(default_factory=_silent)
     """Held until its thread is to look around; an Event would cost several times as much."""
     returning: bool = False
@@ -85,6 +87,15 @@ class Job:
     @property
     def ran(self) -> bool:
         return self.batch is not None or self.error is not None
+
+    def make_ready(self) -> None:
+        """Prepare the item; what is wrong with it is the job's own failure."""
+        if self.prepare is not None:
+            try:
+                self.item = self.prepare(self.item)
+            except Exception as error:
+                self.error = error
+            self.prepare = None
 
     def rouse(self) -> None:
         """Wake the thread that waits for it."""
@@ -255,18 +266,27 @@ class Writer:
     def _run_jobs(self, me: Job) -> None:
         """Carry out every job that waits or is about to, in one go where they are of one sort."""
         self._wait_for_coming(me)
+        for job in tuple(self._jobs):
+            job.make_ready()
         try:
             self._begin()
         except (apsw.Error, CommonplaceError) as error:
             self._jobs.remove(me)
-            me.error = typed(error) if isinstance(error, apsw.Error) else error
+            me.error = me.error or (typed(error) if isinstance(error, apsw.Error) else error)
             return
         while self._batch is not None and self._jobs:
             jobs = [self._jobs.popleft()]
             while self._jobs and self._jobs[0].write == jobs[0].write and len(jobs) < BATCH_UNITS:
                 jobs.append(self._jobs.popleft())
             try:
-                self._run(self._batch, jobs)
+                for job in jobs:
+                    job.make_ready()
+                self._run(self._batch, [job for job in jobs if job.error is None])
+            except BaseException as error:
+                for job in jobs:
+                    if not job.ran:
+                        job.error = _of_a_job(error)
+                raise
             finally:
                 for job in jobs:
                     if job.error is not None:  # the others sleep on until the commit
@@ -290,6 +310,8 @@ class Writer:
 
     def _run(self, batch: _Batch, jobs: Sequence[Job]) -> None:
         """Carry out jobs of one sort together; if that fails, each alone."""
+        if not jobs:
+            return
         connection = self._connection
         assert connection is not None
         before = batch.head
