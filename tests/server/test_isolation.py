@@ -8,10 +8,11 @@ of a right request that finds nothing to do it with. A route has `public`, `mcp`
 or the `operation` that it does, a `sample` of its path, `methods` and a `body`, with `$id` where
 something is named.
 
-Every name, parameter, shape, era and path is tried on the whole application. Of each parameter the
-first name goes over HTTP, and so does all of our own dialect; the rest is given to the application
-in its own loop, without a socket (`Direct`), since how bytes are read from one does not depend on
-what is named in them.
+Every name is tried for every parameter and shape of a tool, on the whole application, at its first
+path; at its other paths and in the other era, which no tool knows of, a name of each form is. Of
+each parameter the first name goes over HTTP, and so does all of our own dialect; the rest is given
+to the application in its own loop, without a socket (`Direct`), since how bytes are read from one
+does not depend on what is named in them.
 """
 
 from __future__ import annotations
@@ -334,7 +335,10 @@ def leaks(spaces: Spaces, dialect: str, tool: str, row: dict[str, Any]) -> list[
     """What Bob learns or changes of Alice's by one operation."""
     found = []
     names = spaces.names(dialect)
-    for caller, path, era in spaces.ways(dialect):
+    forms = {_UUID.sub("ID", name): (kind, name) for kind, name in names.items()}
+    for number, (caller, path, era) in enumerate(spaces.ways(dialect)):
+        if number:
+            names = dict(forms.values())
         for parameter in row["ids"]:
             for shape in shapes_of(row, parameter):
                 asking = partial(call_of, tool, path, era, shape, spaces.own, parameter)
