@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import hashlib
 import http.client
 import io
@@ -414,7 +415,7 @@ class Running:
     parts: Parts
     door: Door
     loop: asyncio.AbstractEventLoop
-    log: io.StringIO = field(default_factory=io.StringIO)
+    log: Log
     _clients: list[Any] = field(default_factory=list)
 
     @property
@@ -510,40 +511,47 @@ def _unhurried(environment: pytest.MonkeyPatch, settings: Settings) -> Settings:
 
 
 @contextlib.contextmanager
-def capture() -> Iterator[io.StringIO]:
+def capture() -> Iterator[Log]:
     """Everything that is logged, in both forms.
 
     Whoever else listens, as pytest does for its reports, hears of what went wrong alone: a line
-    for each of thousands of requests, written four times, is what many a test would spend most on.
+    for each of thousands of requests, written twice, is what many a test would spend most on.
     """
-    log = io.StringIO()
+    log = Log()
     root = logging.getLogger()
-    handler = _InBothForms(log)
     level, others = root.level, {other: other.level for other in root.handlers}
     root.setLevel(logging.INFO)
     quieten()
     for other in others:
         other.setLevel(max(other.level, logging.WARNING))
-    root.addHandler(handler)
+    root.addHandler(log)
     try:
         yield log
     finally:
         root.setLevel(level)
-        root.removeHandler(handler)
+        root.removeHandler(log)
         for other, before in others.items():
             other.setLevel(before)
 
 
-class _InBothForms(logging.Handler):
-    """Writes each record as the server can: as JSON, and as text."""
+class Log(logging.Handler):
+    """What is logged, to be read as the server can write it: as JSON, and as text."""
 
-    def __init__(self, log: io.StringIO) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._log, self._forms = log, (JsonLines(), TextLines())
+        self._records: list[tuple[logging.LogRecord, contextvars.Context]] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        for form in self._forms:
-            self._log.write(form.format(record) + "\n")
+        self._records.append((record, contextvars.copy_context()))  # formatted if it is asked for
+
+    def getvalue(self) -> str:
+        """All of it, each record in both forms."""
+        forms = JsonLines(), TextLines()
+        return "".join(
+            f"{context.run(form.format, record)}\n"
+            for record, context in self._records
+            for form in forms
+        )
 
 
 class Process:

@@ -47,7 +47,7 @@ def space(request: pytest.FixtureRequest) -> str:
 
 def only(server: Running, space: str) -> audit.Call:
     wait_until(lambda: server.calls(space), 5)
-    time.sleep(0.05)
+    time.sleep(0.02)
     (call,) = server.calls(space)
     assert server.verdict(space).faults == ()
     return call

@@ -211,7 +211,7 @@ def opened(server: Running, raw: bytes) -> socket.socket:
 
 
 def test_a_slow_body_is_not_waited_for(limited: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(door, "BODY_SECONDS", 0.3)
+    monkeypatch.setattr(door, "BODY_SECONDS", 0.1)
     head = f"POST /mcp HTTP/1.1\r\nhost: localhost:{limited.port}\r\n"
     head += "content-type: application/json\r\ncontent-length: 100\r\n\r\n{"
     with opened(limited, head.encode()) as connection:
@@ -225,7 +225,7 @@ def test_a_slow_head_is_not_waited_for(
 ) -> None:
     if served and not raw:
         raw = b"G"  # an idle connection may stay open
-    monkeypatch.setattr(serving, "HEAD_SECONDS", 0.3)
+    monkeypatch.setattr(serving, "HEAD_SECONDS", 0.2)
     with opened(limited, b"") as connection:
         whole = f"GET /health HTTP/1.1\r\nhost: localhost:{limited.port}\r\n\r\n"
         for _ in range(served):
@@ -234,7 +234,7 @@ def test_a_slow_head_is_not_waited_for(
             while not told.endswith(b"}"):
                 told += connection.recv(10_000)
             assert told.startswith(b"HTTP/1.1 200")
-            time.sleep(0.5)
+            time.sleep(0.3)
         connection.sendall(raw)
         begun = time.monotonic()
         while connection.recv(10_000):
@@ -266,7 +266,7 @@ def test_huge_headers_are_refused(limited: Running, headers: list[tuple[str, str
 
 @pytest.fixture
 def slow_refill(data: Path) -> Iterator[Running]:
-    with running(data, rate=0.5, burst=6) as one:
+    with running(data, rate=1, burst=6) as one:
         yield one
 
 
@@ -274,9 +274,9 @@ def test_an_address_may_ask_so_often_and_is_told_when_again(slow_refill: Running
     client = slow_refill.client()
     answers = [client.request("GET", "/health") for _ in range(8)]
     assert [answer.status for answer in answers] == [200] * 6 + [429] * 2
-    assert 1 <= int(answers[-1].header("retry-after") or 0) <= 2
+    assert answers[-1].header("retry-after") == "1"
     assert answers[-1].json["error"]["code"] == "RATE_LIMITED"
-    time.sleep(2.1)
+    time.sleep(1.1)
     assert client.request("GET", "/health").status == 200
 
 
