@@ -270,9 +270,12 @@ def test_waiting_for_a_person_is_not_counted_as_time(
 
 
 def test_a_step_has_its_own_time(working: Workspace, agents: Scripted) -> None:
-    workflow = create(working, step("one", timeout_secs=7), step("two", timeout_secs=0))
+    times = (1, 7, 0, None, 1800)
+    workflow = create(working, *(step(f"step {n}", timeout_secs=n) for n in times))
     ended(working, trigger(working, workflow))
-    assert [round(ask.seconds) for ask in agents.asked] == [7, 300]
+    asked = [ask.seconds for ask in agents.asked]
+    assert asked[:4] == [1.0, 7.0, 300.0, 300.0]
+    assert 1700 < asked[4] <= 1800  # as much as the execution has left
 
 
 @pytest.mark.parametrize(
@@ -285,6 +288,10 @@ def test_a_step_has_its_own_time(working: Workspace, agents: Scripted) -> None:
         ('[{"name": "x"}]', "step 0: name, agent_slug, and prompt_template are required"),
         ([step("one"), step("two", on_failure="sulk")], "step 1: on_failure must be"),
         ([step("one", timeout_secs="long")], "step 0: timeout_secs must be a int"),
+        ([step("one", timeout_secs=-1)], "step 0: timeout_secs must be 1 to 1800"),
+        ([step("one"), step("two", timeout_secs=1801)], "step 1: timeout_secs must be 1 to 1800"),
+        ([step("one", timeout_secs=2**62)], "step 0: timeout_secs must be 1 to 1800"),
+        ([step("one", timeout_secs=True)], "step 0: timeout_secs must be a int"),
         ([step("one", max_retries=11)], "step 0: max_retries must be 0 to 10"),
         ([step("one")] * 101, "a workflow may have 100 steps"),
         ("x" * (128 * 1024 + 1), "steps exceeds maximum allowed size"),

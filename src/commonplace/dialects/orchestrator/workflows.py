@@ -34,6 +34,7 @@ STEPS_BYTES = 128 * 1024
 MOST_STEPS = 100
 STEP_SECONDS = 300
 LONGEST = timedelta(minutes=30)
+MOST_SECONDS = int(LONGEST.total_seconds())  # of a step: no execution has more
 MOST_RETRIES = 10
 ON_FAILURE = ("stop", "skip", "retry")
 OVER = ("completed", "failed", "cancelled")
@@ -83,8 +84,10 @@ def _step(index: int, given: Mapping[str, Any]) -> dict[str, Any]:
         raise InvalidInput(f"step {index}: on_failure must be stop, skip or retry")
     if not 0 <= step["max_retries"] <= MOST_RETRIES:
         raise InvalidInput(f"step {index}: max_retries must be 0 to {MOST_RETRIES}")
-    if step["timeout_secs"] <= 0:
-        step["timeout_secs"] = STEP_SECONDS
+    if not 0 <= step["timeout_secs"] <= MOST_SECONDS:
+        told = f"1 to {MOST_SECONDS}, or 0 for the usual {STEP_SECONDS}"
+        raise InvalidInput(f"step {index}: timeout_secs must be {told}")
+    step["timeout_secs"] = step["timeout_secs"] or STEP_SECONDS
     return step
 
 
