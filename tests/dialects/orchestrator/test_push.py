@@ -6,7 +6,9 @@ import asyncio
 import base64
 import contextlib
 import json
+import socket
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -24,6 +26,7 @@ from commonplace.dialects.contract import Circumstances
 from commonplace.dialects.orchestrator import pushing
 from commonplace.errors import Conflict, InvalidInput, NotFound
 from commonplace.platform.fetching import Fetcher
+from conftest import wait_until
 from server.oauth.tls import site
 
 from .conftest import Workspace
@@ -42,6 +45,9 @@ class Service:
 
     def __init__(self) -> None:
         self.status = 201
+        self.body: Iterator[bytes] = iter(())
+        """What it answers beside the status, for as long as somebody listens."""
+        self.sent, self.ended = 0, False
         self.requests: list[tuple[str, dict[str, str], bytes]] = []
         self.key = ec.generate_private_key(ec.SECP256R1())
         self.auth = b"sixteen bytes ok"
@@ -53,8 +59,12 @@ class Service:
                 headers = {k.lower(): v for k, v in self.headers.items()}
                 service.requests.append((self.path, headers, body))
                 self.send_response(service.status)
-                self.send_header("content-length", "0")
                 self.end_headers()
+                with contextlib.suppress(ConnectionError):
+                    for part in service.body:
+                        self.wfile.write(part)
+                        service.sent += len(part)
+                service.ended = True
 
             def log_message(self, *_: Any) -> None:
                 """Silent."""
@@ -260,6 +270,45 @@ def test_ntfy_gets_it_too(workspace: Workspace, service: Service) -> None:
     }  # fmt: skip
     service.status = 403
     assert send(workspace)["sent"] is False
+
+
+@pytest.mark.parametrize("web", [False, True])
+def test_an_answer_without_end_is_not_read(
+    workspace: Workspace, pushed: Workspace, service: Service, web: bool
+) -> None:
+    if web:
+        pushed.do("register_subscription", **service.subscription())
+    else:
+        environ = {"COMMONPLACE_NTFY_URL": f"{service.url}/harbour"}
+        pushing.put(workspace.library, pushing.configured(environ))
+    service.body = iter(lambda: bytes(65_536), b"")
+    assert send(workspace)["sent"] is True
+    wait_until(lambda: service.ended)
+    assert service.sent < 20_000_000  # what the sockets' buffers hold
+
+
+def test_a_service_that_dawdles_is_given_up(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pushing, "SECONDS", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def dawdle() -> None:
+            one, _ = listening.accept()
+            with one, contextlib.suppress(ConnectionError):
+                one.sendall(b"HTTP/1.1 200 OK\r\n")
+                for _ in range(100):  # a byte at a time, sooner than any single wait ends
+                    one.sendall(b"X")
+                    time.sleep(0.1)
+
+        waiting = threading.Thread(target=dawdle)
+        waiting.start()
+        environ = {"COMMONPLACE_NTFY_URL": f"http://127.0.0.1:{listening.getsockname()[1]}/harbour"}
+        pushing.put(workspace.library, pushing.configured(environ))
+        begun = time.monotonic()
+        assert send(workspace)["sent"] is False
+        assert time.monotonic() - begun < 5
+        waiting.join()
 
 
 def test_browsers_register_over_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -210,7 +210,7 @@ def _to_browser(memory: Commonplace, pusher: Pusher, record: Memory, payload: by
             "ttl": str(LIVES_SECONDS),
         }
         status = _post(pusher, endpoint, encrypted["body"], headers)
-    except (CommonplaceError, httpx.HTTPError, ValueError) as error:
+    except (CommonplaceError, httpx.HTTPError, TimeoutError, ValueError) as error:
         log.warning("a notification was not sent", extra={"why": type(error).__name__})
         return False
     if status in GONE:
@@ -220,12 +220,10 @@ def _to_browser(memory: Commonplace, pusher: Pusher, record: Memory, payload: by
 
 def _post(pusher: Pusher, endpoint: str, body: bytes, headers: Mapping[str, str]) -> int:
     """The status that a push service answers with."""
-    import httpx
-
     from commonplace.platform.fetching import Fetcher
 
     if pusher.local and endpoint.startswith("http://"):
-        return httpx.post(endpoint, content=body, headers=headers, timeout=SECONDS).status_code
+        return asyncio.run(_status(endpoint, body, headers))
     sending = (pusher.fetcher or Fetcher()).fetch(
         endpoint, method="POST", headers=headers, content=body, most_bytes=ANSWER_BYTES,
         seconds=SECONDS, redirects=0,
@@ -237,13 +235,27 @@ def _to_ntfy(pusher: Pusher, title: str, message: str) -> bool:
     import httpx
 
     base, _, topic = pusher.ntfy_url.rstrip("/").rpartition("/")
-    headers = {"authorization": f"Bearer {pusher.ntfy_token}"} if pusher.ntfy_token else {}
-    body = {"topic": topic, "title": title, "message": message}
+    headers = {"content-type": "application/json"}
+    if pusher.ntfy_token:
+        headers["authorization"] = f"Bearer {pusher.ntfy_token}"
+    body = json.dumps({"topic": topic, "title": title, "message": message}).encode()
     try:
-        return httpx.post(base, json=body, headers=headers, timeout=SECONDS).is_success
-    except httpx.HTTPError as error:
+        return 200 <= asyncio.run(_status(base, body, headers)) < 300
+    except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
         log.warning("a notification was not sent", extra={"why": type(error).__name__})
         return False
+
+
+async def _status(url: str, body: bytes, headers: Mapping[str, str]) -> int:
+    """What an address that the operator has set answers with; nothing else of it is read."""
+    import httpx
+
+    async with (
+        asyncio.timeout(SECONDS),
+        httpx.AsyncClient(timeout=SECONDS) as client,
+        client.stream("POST", url, content=body, headers=headers) as answer,
+    ):
+        return answer.status_code
 
 
 def public_key(pusher: Pusher) -> str:
