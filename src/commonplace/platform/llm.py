@@ -40,6 +40,8 @@ WAIT_SECONDS = 20.0
 """The longest that a service's wish to be left alone is followed within one question."""
 ANSWER_TOKENS = 4_096
 ANSWER_CHARS = 200_000
+ANSWER_BYTES = 4 * 1024 * 1024
+"""Of one answer as it comes over the wire; far more than a model writes in one go."""
 
 log = logging.getLogger(__name__)
 
@@ -340,12 +342,45 @@ def _model(access: Access) -> Model:
     return OpenAIChatModel(access.model, provider=provider)
 
 
+class _TooLong(Exception):
+    """The service sends more than any answer has."""
+
+
 def _client() -> Any:
     import httpx2
 
+    class Bounded(httpx2.AsyncByteStream):
+        """The body of an answer, as far as it may go."""
+
+        def __init__(self, whole: httpx2.AsyncByteStream) -> None:
+            self._whole = whole
+
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            size = 0
+            async for part in self._whole:
+                size += len(part)
+                if size > ANSWER_BYTES:
+                    raise _TooLong
+                yield part
+
+        async def aclose(self) -> None:
+            await self._whole.aclose()
+
+    async def bound(response: httpx2.Response) -> None:
+        # Nothing compressed is asked for, so that the limit on bytes is one on memory.
+        if response.headers.get("content-encoding", "identity") != "identity":
+            raise _TooLong
+        response.stream = Bounded(response.stream)  # type: ignore[arg-type]
+
     # Each question has an event loop of its own, and a connection cannot outlive its loop.
     none_kept = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
-    return httpx2.AsyncClient(verify=_trusted(), follow_redirects=False, limits=none_kept)
+    return httpx2.AsyncClient(
+        headers={"accept-encoding": "identity"},
+        verify=_trusted(),
+        follow_redirects=False,
+        limits=none_kept,
+        event_hooks={"response": [bound]},
+    )
 
 
 @cache
@@ -368,11 +403,19 @@ async def _request(model: Model, instructions: str, prompt: str) -> ModelRespons
 
 def _again(error: Exception, attempt: int) -> float | None:
     """How long to wait before another try; None if there is no sense in one."""
+    if _is_too_long(error):
+        return None
     status = getattr(error, "status_code", None)
     if status is None or status in (408, 409, 429) or status >= 500:
         asked = _retry_after(error)
         return min(asked, WAIT_SECONDS) if asked is not None else PAUSE_SECONDS * 2**attempt
     return None
+
+
+def _is_too_long(error: BaseException | None) -> bool:
+    while error is not None and not isinstance(error, _TooLong):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 def _retry_after(error: BaseException | None) -> float | None:
@@ -390,7 +433,12 @@ def _retry_after(error: BaseException | None) -> float | None:
 def _told(error: Exception) -> Failed:
     """What went wrong, without a word of what was sent."""
     status = getattr(error, "status_code", None)
-    log.warning("the model failed", extra={"why": type(error).__name__, "status": status})
+    long = _is_too_long(error)
+    why = "TooLong" if long else type(error).__name__
+    log.warning("the model failed", extra={"why": why, "status": status})
+    if long:
+        most = f"{ANSWER_BYTES:,} bytes"
+        return Failed(f"The model's answer was compressed or longer than {most}, and not read.")
     if status is None:
         return Failed("The model cannot be reached, or answered with nonsense.")
     if status in (408, 429) or status >= 500:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 import time
@@ -34,6 +35,8 @@ class ModelServer:
         self.during: Callable[[str], None] = lambda what: None
         """Called while the model thinks."""
         self.url = ""
+        self.sent = 0
+        """Bytes of the last answer."""
         self.stop = threading.Event()
 
     def environ(self) -> dict[str, str]:
@@ -76,6 +79,19 @@ class _Handler(BaseHTTPRequestHandler):
         if manner == "garbage":
             self._send(200, "<html>{{{ not json", {})
             return
+        if manner == "endless":
+            self.send_response(200)
+            self.send_header("content-type", "application/json")
+            self.end_headers()
+            self.close_connection = True
+            with contextlib.suppress(ConnectionError):
+                while not model.stop.is_set():
+                    self.wfile.write(b" " * 65_536)
+                    model.sent += 65_536
+            return
+        if manner == "compressed":
+            self._send(200, "{}", {"content-encoding": "gzip"})
+            return
         if manner == "empty":
             self._send(200, "{}", {})
             return
@@ -86,6 +102,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send(self, status: int, text: str, headers: dict[str, str]) -> None:
         data = text.encode()
+        self.model.sent = len(data)
         self.send_response(status)
         self.send_header("content-type", "application/json")
         self.send_header("content-length", str(len(data)))

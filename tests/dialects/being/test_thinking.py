@@ -478,6 +478,39 @@ def test_after_repeated_failures_the_model_is_left_alone(model: ModelServer) -> 
     assert len(model.asked) == asked
 
 
+@pytest.mark.parametrize("provider", llm.PROVIDERS)
+@pytest.mark.parametrize("manner", ["endless", "compressed"])
+def test_an_answer_is_read_only_as_far_as_one_may_go(
+    model: ModelServer, manner: str, provider: str
+) -> None:
+    from commonplace.dialects.being.thinking import Roots
+
+    model.manners = [manner]
+    access = llm.configured(llm.Access("sk-12345678", provider), model.environ())
+    with pytest.raises(llm.ModelUnavailable, match="compressed or longer than 4,194,304 bytes"):
+        llm.ask(access, "x", "y", Roots, seconds=30)
+    assert len(model.asked) == 1  # another would be no shorter
+    assert model.sent < 20_000_000  # the limit, and what the sockets' buffers hold
+
+
+@pytest.mark.parametrize("provider", llm.PROVIDERS)
+def test_the_longest_answer_is_taken_and_none_longer(
+    model: ModelServer, monkeypatch: pytest.MonkeyPatch, provider: str
+) -> None:
+    from commonplace.dialects.being.thinking import Roots
+
+    access = llm.configured(llm.Access("sk-12345678", provider), model.environ())
+    model.script = lambda what, shown: {"roots": []}
+    llm.ask(access, "x", "y", Roots)
+    for most in (model.sent, model.sent - 1):
+        monkeypatch.setattr(llm, "ANSWER_BYTES", most)
+        if most == model.sent:
+            llm.ask(access, "x", "y", Roots)
+        else:
+            with pytest.raises(llm.ModelUnavailable, match="longer than"):
+                llm.ask(access, "x", "y", Roots)
+
+
 def test_a_service_that_is_busy_once_is_asked_again(model: ModelServer) -> None:
     from commonplace.dialects.being.thinking import Roots
 
