@@ -117,6 +117,30 @@ def test_more_checkpoints_than_a_response_holds_are_cut_and_not_refused(web: Web
     assert [each["id"] for each in listed["checkpoints"]] == [4, 3]
 
 
+def test_a_long_checkpoint_leaves_room_for_others_and_says_that_it_is_cut(web: Web) -> None:
+    files = [f"src/{number}/" + "f" * 90 for number in range(9_000)]
+    web.post("/api/checkpoint/save", {"summary": "short"})
+    web.post("/api/checkpoint/save", {"summary": "x" * 900_000, "next_steps": "Go on."})
+    web.post("/api/checkpoint/save", {"summary": "many files", "open_files": files})
+    many, long, short = web.get("/checkpoints").json()["checkpoints"]
+    assert (many["truncated"], many["summary"]) == (["open_files"], "many files")
+    assert many["open_files"] == files[: len(many["open_files"])] != []
+    assert (long["truncated"], long["next_steps"]) == (["summary"], "Go on.")
+    assert len(long["summary"]) > 300_000
+    assert (short["summary"], "truncated" in short) == ("short", False)
+
+
+def test_long_decisions_are_cut_in_every_list(web: Web) -> None:
+    text = "Ring the bell. " * 60_000
+    ids = [save(web, topic=f"bell {number}", decision=text) for number in range(3)]
+    searched = web.get("/api/mama/search", q="bell").json()["results"]
+    drawn = web.get("/graph").json()["nodes"]
+    similar = web.get("/graph/similar", id=ids[0]).json()["similar"]
+    assert [len(searched), len(similar)] == [3, 2]
+    assert drawn
+    assert all(each["truncated"] == ["decision"] for each in [*searched, *drawn, *similar])
+
+
 # Memory
 
 

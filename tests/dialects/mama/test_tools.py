@@ -8,6 +8,8 @@ import time
 
 import pytest
 
+from commonplace.dialects.contract import as_json
+
 from .conftest import SEED_CHECKPOINT, SEED_DECISION, Mama
 
 # save
@@ -270,13 +272,43 @@ def test_a_query_that_is_too_long_is_an_error(wordy: Mama) -> None:
     assert wordy.failure("search", query="x" * 10_001).startswith("Error: 'query' has 10,001")
 
 
-def test_an_answer_that_is_too_large_is_an_error_that_says_what_to_do(wordy: Mama) -> None:
-    for number in range(2):
-        wordy.memory.remember(f"{number} " + "x" * 700_000, kind="decision")
-    text = wordy.failure("search")
-    assert text.startswith("Error: The answer has 1,")
-    assert text.endswith("Ask for fewer results.")
-    assert wordy.call("search", limit=1)["count"] == 1
+@pytest.mark.parametrize("sign", ["x", '"', "\\", "鐘", "👩‍👩‍👧"])
+@pytest.mark.parametrize("query", ["", "bell"])
+def test_long_decisions_are_cut_in_a_list_only_as_far_as_they_must_be(
+    wordy: Mama, query: str, sign: str
+) -> None:
+    long = "Bell rings. " + sign * (900_000 // len(sign))
+    first = wordy.decide("bell", long, "It is loud.")
+    second = wordy.decide("bell tower", "Bell waits.", "Because: " + sign * (900_000 // len(sign)))
+    third = wordy.decide("bell rope", "Bell is rung by hand.", "No engine is needed.")
+    wire = wordy.wire("search", query=query)
+    assert 900_000 < len(as_json(wire).encode()) <= 1_048_576
+    answer = json.loads(wire["content"][0]["text"])
+    assert answer["count"] == 3
+    found = {each["id"]: each for each in answer["results"]}
+    assert (found[first]["truncated"], found[first]["reasoning"]) == (["decision"], "It is loud.")
+    assert (found[second]["truncated"], found[second]["decision"]) == (["reasoning"], "Bell waits.")
+    assert "truncated" not in found[third]
+    assert found[third]["reasoning"] == "No engine is needed."
+    shown = found[first]["decision"]
+    assert shown.endswith("…") and long.startswith(shown[:-1]) and len(shown) > 100_000 / len(sign)
+
+
+def test_a_decision_that_has_room_in_an_answer_is_whole(wordy: Mama) -> None:
+    text = "Bell rings. " + "x" * 900_000
+    wordy.decide("bell", text)
+    wordy.decide("tower", text)
+    (one,) = wordy.call("search", limit=1)["results"]
+    assert (one["decision"], "truncated" in one) == (text, False)
+    assert all(each["truncated"] for each in wordy.call("search", limit=2)["results"])
+
+
+def test_a_decision_is_saved_whatever_the_length_of_those_that_are_like_it(wordy: Mama) -> None:
+    for number in range(3):
+        wordy.decide(f"bell {number}", "Ring the bell. " * 30_000)
+    saved = wordy.call("save", type="decision", topic="bell", decision="Ring the bell. " * 30_000,
+                       reasoning="Loud.")  # fmt: skip
+    assert [each["truncated"] for each in saved["similar_decisions"]] == [["decision"]] * 3
 
 
 # update
@@ -359,6 +391,16 @@ def test_the_latest_checkpoint_is_loaded_as_the_seed_shows(mama: Mama) -> None:
         "next_steps": SEED_CHECKPOINT["next_steps"],
         "open_files": SEED_CHECKPOINT["open_files"],
     }
+
+
+@pytest.mark.parametrize("sign", ["x", '"', "\x01", "鐘"])
+def test_a_checkpoint_is_loaded_whole_however_long_it_is(wordy: Mama, sign: str) -> None:
+    files = [f"src/{number}/" + "f" * 90 for number in range(9_000)]
+    steps = sign * 500_000
+    wordy.call("save", type="checkpoint", summary="Long.", next_steps=steps, open_files=files)
+    loaded = wordy.call("load_checkpoint")["checkpoint"]
+    assert (loaded["next_steps"], loaded["open_files"]) == (steps, files)
+    assert wordy.operation("http_load_checkpoint")["checkpoint"]["next_steps"] == steps
 
 
 def test_without_a_checkpoint_there_is_none(wordy: Mama) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from commonplace.dialects.contract import as_json
-from commonplace.dialects.mama import checkpoints, decisions, presenting, searching
+from commonplace.dialects.mama import checkpoints, decisions, fitting, presenting, searching
 from commonplace.dialects.mama.presenting import MILLISECONDS, identity
 from commonplace.engine.model import Memory
 
@@ -30,6 +30,7 @@ def drawn(memory: Commonplace, topic: str, cluster: bool) -> dict[str, Any]:
         node = presenting.fields(each, MILLISECONDS)
         if not _is_decision(each):
             node["kind"] = each.kind
+        (node,) = fitting.fitted([node], BYTES // 2)
         size += len(as_json(node).encode())
         if size > BYTES:
             break

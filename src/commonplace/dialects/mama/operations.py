@@ -10,6 +10,7 @@ from commonplace.dialects.mama import (
     checkpoints,
     decisions,
     exporting,
+    fitting,
     graph,
     presenting,
     recalling,
@@ -61,7 +62,7 @@ def list_checkpoints(call: Call) -> Any:
     shown: list[dict[str, Any]] = []
     size = 0
     for memory in _all_checkpoints(call):
-        each = _checkpoint(memory)
+        (each,) = fitting.fitted([_checkpoint(memory)], CHECKPOINT_BYTES // 2)
         size += len(as_json(each).encode())
         if size > CHECKPOINT_BYTES:
             break
@@ -101,7 +102,7 @@ def search_decisions(call: Call, *, query: str, limit: int) -> Any:
             shown["related_to"] = presenting.identity(each.related_to)
             shown["edge_reason"] = each.reason
         results.append(shown)
-    return {"query": query, "results": results, "count": len(results)}
+    return {"query": query, "results": fitting.fitted(results), "count": len(results)}
 
 
 def export_decisions(call: Call, *, format: str, until: str, offset: int, skip: int) -> Any:
@@ -116,7 +117,7 @@ def draw_graph(call: Call, *, topic: str, cluster: bool) -> Any:
 
 def similar_decisions(call: Call, *, id: str) -> Any:
     """What is like one memory."""
-    similar = graph.similar_to(call.memory, saving.visible(call, id))
+    similar = fitting.fitted(graph.similar_to(call.memory, saving.visible(call, id)))
     return {"id": id, "similar": similar, "count": len(similar)}
 
 
@@ -136,7 +137,15 @@ _TEXT: Schema = {"type": "string"}
 _OPTIONAL = ("reason",)
 
 
-def _operation(name: str, title: str, scope: Scope, handler: Any, /, **properties: Schema) -> Tool:
+def _operation(
+    name: str,
+    title: str,
+    scope: Scope,
+    handler: Any,
+    response_bytes: int | None = None,
+    /,
+    **properties: Schema,
+) -> Tool:
     """An operation; what has no default is required, but for what is optional everywhere."""
     required = [
         key
@@ -145,6 +154,7 @@ def _operation(name: str, title: str, scope: Scope, handler: Any, /, **propertie
     ]
     return Tool(
         name=name, title=title, description=handler.__doc__ or "", scope=scope, handler=handler,
+        response_bytes=response_bytes,
         input={"type": "object", "properties": properties, "required": required,
                "additionalProperties": False},
     )  # fmt: skip
@@ -161,7 +171,9 @@ OPERATIONS = (
         next_steps={**_TEXT, "default": ""},
         open_files={"type": "array", "items": {"type": "string"}, "default": []},
     ),
-    _operation("http_load_checkpoint", "Load the checkpoint", "read", load_checkpoint),
+    _operation(
+        "http_load_checkpoint", "Load the checkpoint", "read", load_checkpoint, fitting.READ_BYTES
+    ),
     _operation("http_checkpoints", "List checkpoints", "read", list_checkpoints),
     _operation(
         "http_search", "Search", "read", search_decisions, query=_TEXT,

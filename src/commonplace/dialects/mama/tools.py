@@ -6,7 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from commonplace.dialects.contract import Call, Schema, Tool, Wire, as_json
-from commonplace.dialects.mama import checkpoints, decisions, presenting, saving, searching
+from commonplace.dialects.mama import (
+    checkpoints,
+    decisions,
+    fitting,
+    presenting,
+    saving,
+    searching,
+)
 from commonplace.dialects.mama.presenting import SECONDS
 from commonplace.errors import CommonplaceError
 
@@ -60,7 +67,7 @@ def save(
         "message": f"Decision saved: {topic}",
     }
     if saved.similar:
-        answer["similar_decisions"] = [
+        similar = [
             {
                 "id": decisions.identity(found.memory),
                 "topic": decisions.read(found.memory).topic,
@@ -70,6 +77,7 @@ def save(
             }
             for found in saved.similar
         ]
+        answer["similar_decisions"] = fitting.fitted(similar, fitting.BYTES // 2)
     return {**answer, **saved.advice}
 
 
@@ -83,7 +91,7 @@ def search(call: Call, *, query: str, type: str, limit: float) -> Any:
     else:
         newest = searching.recent(call.memory, limit=most, kinds=kinds)
         results = [presenting.item(each, SECONDS) for each in newest]
-    return {"success": True, "count": len(results), "results": results}
+    return {"success": True, "count": len(results), "results": fitting.fitted(results)}
 
 
 def update(call: Call, *, id: str, outcome: str, reason: str | None = None) -> Any:
@@ -177,6 +185,7 @@ TOOLS = (
         description="Load the latest checkpoint to resume a previous session. Call it first.",
         scope="read",
         handler=load_checkpoint,
+        response_bytes=fitting.READ_BYTES,
         input={"type": "object", "properties": {}, "additionalProperties": False},
     ),
 )  # fmt: skip
