@@ -95,6 +95,19 @@ def test_a_refusal_names_what_is_needed(gate: Gate, scopes: Any) -> None:
     assert gate._whole.browse()[1] == 0
 
 
+@pytest.mark.parametrize("scopes", [frozenset(), frozenset({"read", "write"})])
+def test_a_refusal_names_the_dialect_that_a_credential_is_not_for(gate: Gate, scopes: Any) -> None:
+    elsewhere = Caller(scopes=scopes, dialects=frozenset({"penfield", "mama"}))
+    with pytest.raises(NotPermitted) as refused:
+        gate.perform(elsewhere, HERE, "commonplace", "remember", {"text": "x"})
+    assert str(refused.value) == (
+        "The credential is for another dialect (mama and penfield), and remember is of commonplace."
+        " Make one for it: 'commonplace token create --dialect commonplace'."
+    )
+    (call,) = calls(gate)
+    assert not call.success and "another dialect" in call.error
+
+
 def test_who_may_see_a_tool_may_use_it(gate: Gate) -> None:
     dialect = served.load("commonplace")
     for scope in ("read", "write", "delete", "admin"):

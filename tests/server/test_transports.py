@@ -93,6 +93,13 @@ def test_an_address_that_names_no_being_of_the_caller_says_what_there_is(server:
         assert client.call("recall", {"query": "nobody"}).result["memories"] == []
 
 
+def test_at_another_dialects_address_a_token_is_told_how_to_make_one(server: Running) -> None:
+    client = server.client(server.token("mine", dialects=frozenset({"commonplace"})))
+    answer = client.request("POST", "/mcp/mama", message("search", {}))
+    assert answer.status == 403
+    assert answer.json["error"]["message"].endswith("'commonplace token create --dialect mama'.")
+
+
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 def test_the_official_client_connects(server: Running, mode: str) -> None:
     from mcp import ClientSession

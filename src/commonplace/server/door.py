@@ -461,7 +461,7 @@ class Door:
             tool = dialect.tool(name)
             error: CommonplaceError = Refused("FORBIDDEN", _BESIDE)
             if tool and not self._gate.permitted(admitted.caller, dialect.name, name):
-                error = not_permitted(tool)
+                error = not_permitted(admitted.caller, dialect.name, tool)
                 needed.add(tool.scope)
             refused.append((call.get("id"), error))
         if not needed:

@@ -255,7 +255,7 @@ class Gate:
             self.refuse(caller, circumstances, dialect, name, arguments, unknown)
             raise unknown
         if not self._allows(caller, operation):
-            refused = not_permitted(operation.tool)
+            refused = not_permitted(caller, dialect, operation.tool)
             self.refuse(caller, circumstances, dialect, name, arguments, refused)
             raise refused
         opened = _Open(operation, caller, circumstances, _dump(arguments))
@@ -361,8 +361,14 @@ def no_such_tool(name: str) -> NotFound:
     return NotFound(f"There is no tool {name[:80]!r}.", hint="See tools/list.")
 
 
-def not_permitted(tool: Tool) -> NotPermitted:
-    """The refusal of a caller whose scope does not reach."""
+def not_permitted(caller: Caller, dialect: str, tool: Tool) -> NotPermitted:
+    """The refusal of a caller whose credential is for something else, or does not reach."""
+    if caller.dialects is not None and dialect not in caller.dialects:
+        spoken = " and ".join(sorted(caller.dialects)) or "none"
+        return NotPermitted(
+            f"The credential is for another dialect ({spoken}), and {tool.name} is of {dialect}.",
+            hint=f"Make one for it: 'commonplace token create --dialect {dialect}'.",
+        )
     return NotPermitted(
         f"{tool.name} needs the scope '{tool.scope}'.",
         hint="Use a credential that has it ('commonplace token create --scope full').",
