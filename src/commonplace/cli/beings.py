@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from commonplace.cli.options import AsJson, Data, Space, memory
+from commonplace.cli.options import AsJson, Data, Embedding, Space, memory
 from commonplace.cli.terminal import bold, emit, note, one_line, say, visible
 
 being = typer.Typer(
@@ -20,6 +20,7 @@ GROUPS = {"being": being}
 def create_being(
     name: Annotated[str, typer.Argument(metavar="NAME", help="What it is called.")],
     space: Space = "default",
+    embedding: Embedding = "builtin",
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
@@ -31,7 +32,7 @@ def create_being(
     """
     from commonplace.dialects.being import beings
 
-    with memory(data, space, create=True) as opened:
+    with memory(data, space, embedding, create=True) as opened:
         made = beings.create(opened, name)
     if as_json:
         emit(beings.shown(made))

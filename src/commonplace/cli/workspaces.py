@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from commonplace.cli import options
-from commonplace.cli.options import AsJson, Data
+from commonplace.cli.options import AsJson, Data, Embedding
 from commonplace.cli.terminal import emit, note, one_line, progress, say
 from commonplace.errors import Conflict
 
@@ -225,6 +225,7 @@ def import_palace(
         Path,
         typer.Argument(metavar="PATH", help="A MemPalace's directory, Chroma file, or export."),
     ],
+    embedding: Embedding = "builtin",
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
@@ -237,8 +238,12 @@ def import_palace(
     """
     from commonplace.dialects.orchestrator import importing
 
-    with options.memory(data, identity, create=True) as memory, progress("importing") as tell:
-        report = importing.bring(memory, source.expanduser(), tell)
+    with options.memory(data, identity, embedding, create=True) as memory:
+        with progress("importing") as tell:
+            report = importing.bring(memory, source.expanduser(), tell)
+        if memory.library.embedder is not None and memory.library.embedder.local:
+            with progress("learning meaning") as tell:
+                memory.settle(tell)
     if as_json:
         emit(report.as_dict())
         return

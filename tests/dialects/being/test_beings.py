@@ -49,6 +49,15 @@ def test_beings_are_made_listed_and_deleted(
     assert command(tmp_path, "undo") == 0, "what was deleted can be had back"
 
 
+def test_a_being_that_was_made_can_be_found_by_meaning_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command(tmp_path, "being", "create", "Aria") == 0
+    capsys.readouterr()
+    assert command(tmp_path, "doctor") == 0
+    assert capsys.readouterr().out.strip() == "default: healthy"
+
+
 def test_a_being_needs_a_name(tmp_path: Path) -> None:
     assert command(tmp_path, "being", "create", " ") == 2
     assert command(tmp_path, "being", "create", "x" * 201) == 2
