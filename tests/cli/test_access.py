@@ -102,12 +102,13 @@ def test_the_orchestrators_token_is_signed_unless_it_must_say_more(
 
 
 def test_what_a_token_says_is_what_was_asked_for(do: Callable[..., Ended], data: Path) -> None:
+    being = do("being", "create", "Aria", "--embedding", "none").out.strip()
     made = do(
-        "token", "create", "--dialect", "being", "--being", "b-1", "--scope", "read-only",
+        "token", "create", "--dialect", "being", "--being", being, "--scope", "read-only",
         "--user", "ana", "--expires", "90d", "--json",
     ).json  # fmt: skip
     assert made["token"].startswith("brt_")
-    assert (made["scope"], made["being"], made["user"]) == ("read-only", "b-1", "ana")
+    assert (made["scope"], made["being"], made["user"]) == ("read-only", being, "ana")
     with opened(data) as tokens:
         found = tokens.credentials.find(made["token"])
     assert found.expires_at is not None
@@ -137,6 +138,26 @@ def test_what_cannot_be_made_is_refused_with_a_reason(
     ended = do("token", "create", *options)
     assert ended.code == 2
     assert ended.err.startswith("error: ") and ended.out == ""
+
+
+def test_a_token_is_made_only_for_a_being_that_the_space_has(
+    do: Callable[..., Ended], data: Path
+) -> None:
+    def refusal(*options: str) -> str:
+        ended = do("token", "create", "--dialect", "being", *options)
+        assert (ended.code, ended.out) == (3, "")
+        return ended.err
+
+    assert "There is no being 'nosuch' in the space default." in refusal("--being", "nosuch")
+    assert not data.exists()  # nothing was made, not even the place for tokens
+    being = do("being", "create", "Aria", "--embedding", "none", "--space", "team").out.strip()
+    memory = do("remember", "no being", "--embedding", "none", "--space", "team").out.split()[1]
+    assert "being create NAME --space team" in refusal("--being", memory, "--space", "team")
+    refusal("--being", being)
+    assert do("token", "list").code == 3
+    assert do("token", "create", "--dialect", "being", "--being", being, "--space", "team").code == 0
+    assert do("being", "delete", being, "--space", "team").code == 0
+    refusal("--being", being, "--space", "team")
 
 
 def test_a_revoked_token_is_refused(do: Callable[..., Ended], data: Path) -> None:

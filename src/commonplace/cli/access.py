@@ -134,6 +134,8 @@ def create_token(
             field="scope",
         )
     lifetime = None if expires is None else span(expires, "expires")
+    if being:
+        _check_being(data, space, being)
     with _access(data, create=True) as access:
         if set(dialect) == {"orchestrator"} and scope == "full" and lifetime is None and not being:
             issued = access.tokens.orchestrator.issue(user, space, name=name)
@@ -159,6 +161,22 @@ def create_token(
 
 def _revoking(credential: Credential) -> str:
     return f"commonplace token revoke {credential.id[:8]}"
+
+
+def _check_being(data: Path | None, space: str, being: str) -> None:
+    """Refuse a being that the space does not have, since its token could do nothing."""
+    from commonplace.dialects.being import sight
+
+    try:
+        with options.memory(data, space) as memory:
+            sight.find(memory, being)
+    except NotFound:
+        raise NotFound(
+            f"There is no being {being[:80]!r} in the space {space}.",
+            hint=f"See 'commonplace being list --space {space}', or make one:"
+            f" 'commonplace being create NAME --space {space}'.",
+            field="being",
+        ) from None
 
 
 @token.command("list")
