@@ -135,6 +135,23 @@ def test_what_cannot_be_stored_is_refused_by_name_and_changes_nothing(
     assert len(memory.history.operations()) == 1
 
 
+@pytest.mark.parametrize(
+    ("tags", "told"),
+    [
+        (["a", ""], "'tags[1]' is empty."),
+        ([" ", "a"], "'tags[0]' is blank."),
+        (["a", "b", "t" * 101], "'tags[2]' has 101 characters; at most 100 are allowed."),
+        (["a", 7], "'tags[1]' must be text, not int."),
+    ],
+)
+def test_a_refusal_names_the_tag_that_is_wrong(
+    memory: Commonplace, tags: list[Any], told: str
+) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        memory.remember("x", tags=tags)
+    assert (caught.value.message, caught.value.field) == (told, "tags")
+
+
 def test_attrs_nested_64_deep_fit_and_deeper_ones_or_circles_do_not(memory: Commonplace) -> None:
     def nest(depth: int) -> dict[str, Any]:
         return {"x": nest(depth - 1)} if depth else {}

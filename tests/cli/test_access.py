@@ -155,7 +155,9 @@ def test_a_token_is_made_only_for_a_being_that_the_space_has(
     assert "being create NAME --space team" in refusal("--being", memory, "--space", "team")
     refusal("--being", being)
     assert do("token", "list").code == 3
-    assert do("token", "create", "--dialect", "being", "--being", being, "--space", "team").code == 0
+    assert (
+        do("token", "create", "--dialect", "being", "--being", being, "--space", "team").code == 0
+    )
     assert do("being", "delete", being, "--space", "team").code == 0
     refusal("--being", being, "--space", "team")
 

@@ -74,12 +74,20 @@ def tags(value: object) -> list[str]:
     if isinstance(value, tuple) and not value:
         return []
     each = listed(value, "tags")
-    found = list(dict.fromkeys(text(tag, "tags", max_chars=TAG_CHARS) for tag in each))
+    found = list(dict.fromkeys(_tag(tag, at) for at, tag in enumerate(each)))
     if len(found) > TAGS:
         raise InvalidInput(
             f"There are {len(found)} tags; at most {TAGS} fit.", hint="Use fewer.", field="tags"
         )
     return found
+
+
+def _tag(value: object, at: int) -> str:
+    try:
+        return text(value, "tags", max_chars=TAG_CHARS)
+    except InvalidInput as error:  # one of them is wrong, and not the list
+        which = error.message.replace("'tags'", f"'tags[{at}]'", 1)
+        raise InvalidInput(which, hint=error.hint, field="tags") from None
 
 
 def listed(value: object, field: str, of: str = "texts") -> Iterable[Any]:
