@@ -259,6 +259,57 @@ def test_a_notification_has_a_size(pushed: Workspace, service: Service) -> None:
         pushed.do("register_subscription", endpoint=f"{service.url}/x", keys={"auth": "x"})
 
 
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"p256dh": "zz"}, "p256dh must be"),
+        ({"p256dh": encoded(bytes(65))}, "p256dh must be"),
+        ({"p256dh": encoded(b"\x04" + bytes(64))}, "p256dh must be"),  # not on the curve
+        ({"p256dh": "héllo"}, "p256dh must be"),
+        ({"auth": encoded(bytes(15))}, "auth must be 16 bytes"),
+        ({"auth": encoded(bytes(17))}, "auth must be 16 bytes"),
+        ({"auth": "*" * 22}, "auth must be 16 bytes"),
+    ],
+)
+def test_keys_that_nothing_can_be_encrypted_with_are_refused(
+    pushed: Workspace, service: Service, change: dict[str, str], told: str
+) -> None:
+    given = service.subscription()
+    with pytest.raises(InvalidInput, match=told):
+        pushed.do(
+            "register_subscription", endpoint=given["endpoint"], keys={**given["keys"], **change}
+        )
+    assert pushing.subscriptions(pushed.memory, "anna") == []
+    padded = {name: key + "=" * (-len(key) % 4) for name, key in given["keys"].items()}
+    pushed.do("register_subscription", endpoint=given["endpoint"], keys=padded)
+    assert send(pushed)["sent"] is True
+
+
+GOOD = encoded(bytes(31) + b"\x01")
+
+
+@pytest.mark.parametrize(
+    ("environ", "told"),
+    [
+        ({"COMMONPLACE_VAPID_KEY": "garbage"}, "must be a private P-256 key"),
+        ({"COMMONPLACE_VAPID_KEY": encoded(bytes(32))}, "must be a private P-256 key"),
+        ({"COMMONPLACE_VAPID_KEY": GOOD, "COMMONPLACE_VAPID_SUBJECT": "ops"}, "must be a mailto:"),
+        ({"COMMONPLACE_NTFY_URL": "ntfy.sh/topic"}, "must be a topic's address"),
+        ({"COMMONPLACE_NTFY_URL": "https://ntfy.sh/"}, "must be a topic's address"),
+        ({"COMMONPLACE_NTFY_URL": "http://[/x"}, "must be a topic's address"),
+    ],
+)
+def test_what_the_operator_set_and_cannot_work_is_told_at_the_start(
+    caplog: pytest.LogCaptureFixture, environ: dict[str, str], told: str
+) -> None:
+    assert pushing.configured(environ) is None
+    assert told in caplog.text
+    assert "garbage" not in caplog.text
+    good = pushing.configured({"COMMONPLACE_NTFY_URL": "http://127.0.0.1:1/t", **environ})
+    assert (good is None) == ("COMMONPLACE_NTFY_URL" in environ)
+    assert pushing.configured({"COMMONPLACE_VAPID_KEY": GOOD}) is not None
+
+
 def test_ntfy_gets_it_too(workspace: Workspace, service: Service) -> None:
     environ = {"COMMONPLACE_NTFY_URL": f"{service.url}/harbour", "COMMONPLACE_NTFY_TOKEN": "tk"}
     pushing.put(workspace.library, pushing.configured(environ))

@@ -33,6 +33,7 @@ SECONDS = 10.0
 LIVES_SECONDS = 86_400
 PAYLOAD_BYTES = 3_900  # what fits into the 4,096 of an encrypted record
 ANSWER_BYTES = 65_536
+SECRET_BYTES = 16
 MOST_SUBSCRIPTIONS = 20
 NOT_CONFIGURED = "push notifications not configured on this server"
 NO_DEVICE = "no device is registered: open the app and allow notifications"
@@ -75,20 +76,52 @@ def put(library: Library, pusher: Pusher | None) -> None:
 
 
 def configured(environ: Mapping[str, str]) -> Pusher | None:
-    """What the operator has set; None for nothing."""
+    """What the operator has set; None for nothing. What cannot work is told and left out."""
     key, ntfy = environ.get("COMMONPLACE_VAPID_KEY", ""), environ.get("COMMONPLACE_NTFY_URL", "")
-    if key and find_spec("pywebpush") is None:
-        log.warning("Web Push needs pywebpush: pip install 'commonplace[push]'")
+    subject = environ.get("COMMONPLACE_VAPID_SUBJECT") or "mailto:admin@localhost"
+    if key and (why := _unusable(key, subject)):
+        log.warning("there is no Web Push: %s", why)
         key = ""
+    if ntfy and not _is_topic(ntfy):
+        log.warning(
+            "there is no ntfy: COMMONPLACE_NTFY_URL must be a topic's address,"
+            " such as https://ntfy.sh/my-topic"
+        )
+        ntfy = ""
     if not key and not ntfy:
         return None
     return Pusher(
         vapid_key=key,
-        vapid_subject=environ.get("COMMONPLACE_VAPID_SUBJECT") or "mailto:admin@localhost",
+        vapid_subject=subject,
         ntfy_url=ntfy,
         ntfy_token=environ.get("COMMONPLACE_NTFY_TOKEN", ""),
         local=environ.get("COMMONPLACE_PUSH_LOCAL") == "1",
     )
+
+
+def _unusable(key: str, subject: str) -> str:
+    """Why nothing can be signed with a key; empty if it can."""
+    if find_spec("pywebpush") is None:
+        return "it needs pywebpush (pip install 'commonplace[push]')"
+    from py_vapid import Vapid02, VapidException
+
+    try:
+        signing = Vapid02.from_string(key)
+    except ValueError:
+        return "COMMONPLACE_VAPID_KEY must be a private P-256 key as base64url"
+    try:
+        signing.sign({"sub": subject, "aud": "https://push.example"})
+    except VapidException:
+        return "COMMONPLACE_VAPID_SUBJECT must be a mailto: or https: address"
+    return ""
+
+
+def _is_topic(address: str) -> bool:
+    try:
+        parts = urlsplit(address)
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and bool(parts.hostname and parts.path.strip("/"))
 
 
 # Subscriptions
@@ -102,6 +135,7 @@ def register(memory: Commonplace, user: str, endpoint: str, keys: Mapping[str, A
     check_address(endpoint, local=pusher.local)
     if not all(isinstance(keys.get(name), str) and keys[name] for name in ("p256dh", "auth")):
         raise InvalidInput("keys must have p256dh and auth", field="keys")
+    _check_keys(keys["p256dh"], keys["auth"])
     kept = {"p256dh": keys["p256dh"], "auth": keys["auth"]}
     with holding(memory, "register subscription"):
         mine = subscriptions(memory, user)
@@ -112,6 +146,28 @@ def register(memory: Commonplace, user: str, endpoint: str, keys: Mapping[str, A
             raise InvalidInput(f"a user may register {MOST_SUBSCRIPTIONS} devices")
         attrs = {"user": user, "endpoint": endpoint, "keys": kept, "gone": False}
         return records.add(memory, KIND, None, f"a browser of {user}", attrs)
+
+
+def _check_keys(point: str, secret: str) -> None:
+    """Refuse keys that nothing could be encrypted with."""
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    try:
+        ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), _decoded(point))
+    except ValueError:
+        raise InvalidInput("p256dh must be a point of P-256 as base64url", field="keys") from None
+    try:
+        sixteen = len(_decoded(secret)) == SECRET_BYTES
+    except ValueError:
+        sixteen = False
+    if not sixteen:
+        raise InvalidInput(f"auth must be {SECRET_BYTES} bytes as base64url", field="keys")
+
+
+def _decoded(text: str) -> bytes:
+    import base64
+
+    return base64.b64decode(text.rstrip("=") + "=" * (-len(text.rstrip("=")) % 4), b"-_", True)
 
 
 def subscriptions(memory: Commonplace, user: str) -> list[Memory]:
