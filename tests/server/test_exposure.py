@@ -133,6 +133,19 @@ def test_a_file_of_settings_that_others_can_write_is_refused(data: Path) -> None
             Settings.load({}, data=data)
 
 
+def test_a_data_directory_that_is_a_file_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from commonplace.cli.app import run
+
+    file = tmp_path / "notes.txt"
+    file.write_text("mine")
+    assert run(["serve", "--port", "0", "--data", str(file)]) == 5
+    told = capsys.readouterr().err
+    assert f"{file} cannot be used: Not a directory. Choose another directory" in told
+    assert file.read_text() == "mine"
+
+
 def test_a_port_in_use_is_told(server: Running) -> None:
     with pytest.raises(StorageUnavailable, match="choose another --port"):
         serving.bind("127.0.0.1", server.port)
