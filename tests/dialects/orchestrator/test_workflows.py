@@ -17,6 +17,7 @@ import pytest
 
 from commonplace.cli import app
 from commonplace.dialects.contract import Setting
+from commonplace.dialects.holding import holding
 from commonplace.dialects.orchestrator import messaging, records, runtimes, workflows
 from commonplace.dialects.orchestrator.running import running
 from commonplace.errors import CommonplaceError, Conflict, InvalidInput, StorageUnavailable
@@ -238,7 +239,7 @@ def test_a_cancel_in_the_midst_of_a_steps_end_is_not_lost(workspace: Workspace) 
     cancelled = threading.Thread(
         target=workspace.do, args=("cancel_execution",), kwargs={"execution_id": execution}
     )
-    with records.holding(workspace.memory, "a step's end"):
+    with holding(workspace.memory, "a step's end"):
         there = workflows.executed(workspace.memory, execution)
         cancelled.start()
         cancelled.join(timeout=0.3)
