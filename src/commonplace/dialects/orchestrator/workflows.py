@@ -254,7 +254,7 @@ class Executions:
                     memory,
                     execution,
                     status="running",
-                    started_at=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S%z}",
+                    started_at=datetime.now(UTC).isoformat(),
                 )
                 memory.events.record(
                     "workflow.started", identity, {"name": execution.attrs["name"]}
