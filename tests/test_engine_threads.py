@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import threading
@@ -145,6 +146,27 @@ def test_a_writer_behind_one_that_was_interrupted_is_not_forgotten(memory: Commo
         thread.join(10)
         assert not thread.is_alive()
     assert texts(memory.browse()) == ["behind", "first"]
+
+
+@pytest.mark.parametrize("write", ["remember", "forget"])
+def test_an_interrupt_during_the_commit_lets_the_next_one_write(
+    memory: Commonplace, write: str
+) -> None:
+    stored = memory.remember("first")
+    with memory.lease() as space:
+        connection = space.store._writer._connection
+        assert connection is not None
+
+        def interrupt() -> bool:
+            signal.raise_signal(signal.SIGINT)
+            return False
+
+        connection.set_commit_hook(interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            memory.remember("second") if write == "remember" else memory.forget(stored.id)
+        assert not space.store._writer._turn.locked()
+    memory.remember("goes on")
+    assert "goes on" in texts(memory.browse())
 
 
 def test_an_interrupt_reaches_only_the_thread_it_was_sent_to(memory: Commonplace) -> None:

@@ -200,8 +200,10 @@ class Writer:
         except apsw.Error as error:
             raise typed(error) from error
         finally:
-            self._pass_on(me)
-            self._release()
+            try:
+                self._pass_on(me)
+            finally:  # an interrupt during the commit must not keep the turn for ever
+                self._release()
         self._await(batch, me)
 
     def together(self, job: Job, coming: Announcement | None = None) -> Any:
