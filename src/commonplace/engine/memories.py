@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from itertools import islice
-from operator import attrgetter
+from operator import attrgetter, is_
 from typing import TYPE_CHECKING, Any
 
 from commonplace.engine import checks
@@ -104,9 +104,11 @@ def _checked(draft: Draft, origin: Origin) -> dict[str, Any]:
         values["id"] = _identity(draft.id)
     values["text"] = checks.text(draft.text)
     values["origin"] = whence.dump()
-    for value, (name, usual, check) in zip(_values(draft), _FIELDS, strict=True):
-        if value is not usual:
-            values[name] = check(value)
+    given = _values(draft)
+    if not all(map(is_, given, _USUAL_VALUES)):  # many say nothing but their text
+        for value, (name, usual, check) in zip(given, _FIELDS, strict=True):
+            if value is not usual:
+                values[name] = check(value)
     return values
 
 
@@ -168,6 +170,9 @@ _USUAL: dict[str, Any] = {
     **dict.fromkeys(("id", "text", "origin")),
     **{name: check(usual) for name, usual, check in _FIELDS},
 }
+
+
+_USUAL_VALUES = tuple(usual for _, usual, _ in _FIELDS)
 
 
 def analysed(values: dict[str, Any], speaker: str = "") -> Prepared:

@@ -62,7 +62,7 @@ class _EnglishCodes(dict[str, Any]):
         if len(self) >= _KNOWN_CHUNKS:
             self.clear()
         terms, shows_it = read_english(chunk)
-        codes = b"".join([_codes[term] for term in terms])
+        codes = _codes[terms[0]] if len(terms) == 1 else b"".join([_codes[t] for t in terms])
         found = self[chunk] = codes if codes or shows_it else ()
         return found
 

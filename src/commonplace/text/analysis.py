@@ -413,7 +413,11 @@ def read_english(chunk: str) -> tuple[tuple[str, ...], bool]:
     small = chunk.lower()
     if small in _ANY_GIVEAWAY:
         raise KeyError(chunk)
-    tokens = _read("english", _dropped("english", "stop words"), chunk)
+    dropped = _dropped("english", "stop words")
+    if chunk.isalpha() and (chunk[1:].islower() or chunk.isupper()):  # as in `_read`
+        tokens: tuple[str, ...] = () if small in dropped else (_stem("english", small),)
+    else:
+        tokens = _read("english", dropped, chunk)
     return tokens, small in STOP_WORDS["english"]
 
 
