@@ -246,7 +246,10 @@ def told_of(server: Running, refused: int) -> dict[str, int]:
     return sums()
 
 
-def test_wrong_tokens_beyond_their_rate_have_few_rows_that_tell_of_all(data: Path) -> None:
+def test_wrong_tokens_beyond_their_rate_have_few_rows_that_tell_of_all(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(refusals, "SECONDS", 1.0)
     with running(data) as server:
         client = server.client("cpt_wrong")
         for _ in range(door.FAILURES_A_MINUTE + 25):
@@ -269,6 +272,26 @@ def test_what_a_flood_has_not_told_yet_is_told_at_the_end(
         assert [call.arguments for call in above(server, 0)] == [{}, {"requests": 8}]
 
 
+def test_names_that_somebody_invents_do_not_make_rows(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(refusals, "SECONDS", 1.0)
+    with running(data) as server:
+        client = server.client("cpt_wrong")
+        for _ in range(door.FAILURES_A_MINUTE):
+            client.call("recall", {"query": "x"})
+        before = len(server.calls("system"))
+        for number in range(10):
+            batch = [message(f"invented {number} {other}", {}) for other in range(50)]
+            assert client.request("POST", MCP, batch).status == 429
+            assert client.request(f"INVENT{number}", "/api/mama/save", {}).status == 429
+        told_of(server, door.FAILURES_A_MINUTE + 20)
+        rows = above(server, before)
+        assert {call.tool for call in rows} == {f"POST {MCP}", "other /api/mama/save"}
+        assert sum(call.arguments.get("requests", 1) for call in rows) == 20
+        assert len(rows) < 20
+
+
 def test_a_flood_from_everywhere_is_told_by_few_rows(server: Running) -> None:
     noting = refusals.Refusals(server.gate, server.door._workers)
     before = len(server.calls("system"))
@@ -277,7 +300,7 @@ def test_a_flood_from_everywhere_is_told_by_few_rows(server: Running) -> None:
         for number in range(1_000):
             around = Circumstances(address=f"2001:db8:0:{number:x}::1", request="r")
             error = TooManyCalls("Too many requests.")
-            await noting.note_nobody(around, "mama", [("POST /mcp/mama", {})], error)
+            await noting.note_nobody(around, "mama", "POST /mcp/mama", error)
         await noting.flush()
         await noting.flush()  # and nothing is told twice
 

@@ -158,8 +158,7 @@ class Door:
         return dressed
 
     def _observe(self, visit: _Visit, seconds: float) -> None:
-        route = visit.entrance.route
-        method = visit.method if visit.method in METHODS else "other"  # anybody can invent one
+        route, method = visit.entrance.route, visit.known_method
         self._metrics.requests.labels(route, method, str(visit.status)).inc()
         self._metrics.seconds.labels(route).observe(seconds)
         log.info(
@@ -180,8 +179,8 @@ class Door:
         calls, around = visit.called(), visit.circumstances()
         if visit.caller is not None or isinstance(error, Unauthenticated):  # which has its rate
             await self._refusals.note(visit.caller, around, dialect.name, calls, error)
-        else:
-            await self._refusals.note_nobody(around, dialect.name, calls, error)
+        elif calls:
+            await self._refusals.note_nobody(around, dialect.name, visit.request, error)
 
     async def _admit(self, visit: _Visit, receive: Receive, send: Send) -> None:
         """Decide in order; the first refusal is the answer."""
@@ -541,12 +540,22 @@ class _Visit:
         if self.entrance.beings is not None:
             self.entrance = replace(self.entrance, dialect=self.entrance.beings)
 
+    @property
+    def known_method(self) -> str:
+        """The method, of those there are: anybody can invent one."""
+        return self.method if self.method in METHODS else "other"
+
+    @property
+    def request(self) -> str:
+        """What was asked for, by the route that it came to."""
+        return f"{self.known_method} {self.entrance.route}"
+
     def called(self) -> list[Called]:
         """What is called, as far as it is known; nothing by a message that calls no tool."""
         if not self.entrance.mcp:
-            return [(f"{self.method} {self.entrance.route}", {})]
+            return [(self.request, {})]
         if self.calls is None:
-            return [(f"POST {self.entrance.route}", {})] if self.method == "POST" else []
+            return [(self.request, {})] if self.method == "POST" else []
         return [_named(call) for call in self.calls]
 
     def circumstances(self) -> Circumstances:

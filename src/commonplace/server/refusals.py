@@ -76,21 +76,23 @@ class Refusals:
         self,
         circumstances: Circumstances,
         dialect: str,
-        calls: Sequence[Called],
+        request: str,
         error: CommonplaceError,
     ) -> None:
-        """A row at once, or one more to tell of when the second is over."""
-        for name, _ in calls:
-            key = (block_of(circumstances.address), dialect, name, error.code)
-            if key not in self._floods and len(self._floods) >= MOST_FLOODS:
-                key = (SEVERAL, *key[1:])
-                circumstances = replace(circumstances, address=SEVERAL)
-            flood = self._floods.get(key)
-            if flood is not None:
-                flood.others += 1
-                continue
-            self._floods[key] = _Flood(circumstances, error)
-            await self.note(None, circumstances, dialect, [(name, {})], error)
+        """A row at once, or one more to tell of when the second is over.
+
+        `request` is one of few, whatever is sent: else every name that somebody invents is a row.
+        """
+        key = (block_of(circumstances.address), dialect, request, error.code)
+        if key not in self._floods and len(self._floods) >= MOST_FLOODS:
+            key = (SEVERAL, *key[1:])
+            circumstances = replace(circumstances, address=SEVERAL)
+        flood = self._floods.get(key)
+        if flood is not None:
+            flood.others += 1
+            return
+        self._floods[key] = _Flood(circumstances, error)
+        await self.note(None, circumstances, dialect, [(request, {})], error)
 
     async def flush(self) -> None:
         """Write down how many more there were since the last time."""
