@@ -184,6 +184,20 @@ def test_nobody_comes_in_while_a_backup_is_restored(prepared: tuple[Path, Path])
     assert said(data)["default"] == ["after", "before"]
 
 
+def test_a_second_restore_does_not_empty_the_journal_that_another_begins(tmp_path: Path) -> None:
+    begun = tmp_path / f"{swapping.JOURNAL}.part"
+    with begun.open("w") as first:
+        assert swapping._lock(first)
+        first.write("what the first one notes")
+        first.flush()
+        with (
+            pytest.raises(StorageUnavailable, match="is being restored"),
+            swapping.journal(tmp_path, []),
+        ):
+            pass
+        assert begun.read_text() == "what the first one notes"
+
+
 @pytest.mark.parametrize(
     "text", ["", "{}", "[", '{"swaps": 1}', '{"swaps": [["a"]]}',
              json.dumps({"swaps": [["../other/x.db", "../other/y", "../other/z", False]]})]

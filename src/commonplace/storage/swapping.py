@@ -89,9 +89,10 @@ def journal(data: Path, swaps: Sequence[Swap]) -> Iterator[None]:
              for swap in swaps]  # fmt: skip
     noted = [[*each, swap.there] for each, swap in zip(names, swaps, strict=True)]
     aside = path.with_name(f"{JOURNAL}.part")
-    with aside.open("w", encoding="utf-8") as stream:
-        if not _lock(stream):  # of another one that is just beginning
+    with aside.open("a", encoding="utf-8") as stream:
+        if not _lock(stream):  # of another one that is just beginning, and is not to be emptied
             raise _under_way(data)
+        stream.truncate(0)
         recover(data)
         json.dump({"swaps": noted}, stream)
         stream.flush()
