@@ -39,6 +39,7 @@ from commonplace.server.http import Parts
 from commonplace.server.observing import JsonLines, TextLines, quieten
 from commonplace.server.pipes import Pipes, lines
 from commonplace.server.protocol import Admitted, Workers, build
+from commonplace.server.refusals import Refusals
 from commonplace.server.settings import Settings
 
 VECTORS = Path(__file__).parent / "vectors"
@@ -350,16 +351,22 @@ class Older:
 class Stdio:
     """A client at the other end of two pipes; who calls is given, as the command line gives it."""
 
-    def __init__(self, gate: Gate, dialect: Dialect, caller: Caller, seconds: float = 30) -> None:
+    def __init__(
+        self, gate: Gate, dialect: Dialect, caller: Caller, seconds: float = 30, era: str = OLD
+    ) -> None:
         theirs, ours = os.pipe()
         back, answers = os.pipe()
-        self._to = os.fdopen(ours, "w", encoding="utf-8")
+        self._to = os.fdopen(ours, "wb")
         self._from = os.fdopen(back, encoding="utf-8")
         ends = os.fdopen(theirs, "rb"), os.fdopen(answers, "w", encoding="utf-8")
         self._thread = threading.Thread(
             target=self._serve, args=(gate, dialect, caller, seconds, *ends)
         )
         self._thread.start()
+        if era == NEW:  # which has no handshake; the first request decides
+            listing = {"_meta": dict(_META)}
+            self.ask({"jsonrpc": "2.0", "id": 0, "method": "tools/list", "params": listing})
+            return
         hello = {
             "protocolVersion": OLD,
             "capabilities": {},
@@ -377,12 +384,12 @@ class Stdio:
         async def run() -> None:
             workers = Workers(gate, seconds)
             local = Admitted(caller, Circumstances(session="stdio-test"))
-            server = build(dialect, gate, workers, local)
+            server = build(dialect, gate, workers)
             async with (
                 lines(incoming) as heard,
                 stdio_server(heard, anyio.wrap_file(outgoing)) as pair,
             ):
-                pipes = Pipes(*pair, seconds)
+                pipes = Pipes(*pair, dialect, Refusals(gate, workers), local, seconds)
                 options = server.create_initialization_options()
                 await server.run(pipes.incoming, pipes.outgoing, options)
             workers.close()
@@ -391,7 +398,9 @@ class Stdio:
             asyncio.run(run())
 
     def tell(self, body: Any) -> None:
-        self._to.write(json.dumps(body) + "\n")
+        """Send a message, or the bytes of a line."""
+        line = body if isinstance(body, bytes) else json.dumps(body).encode()
+        self._to.write(line + b"\n")
         self._to.flush()
 
     def ask(self, body: Any) -> Any:
@@ -439,8 +448,8 @@ class Running:
         self._clients.append(client)
         return client
 
-    def stdio(self, caller: Caller, dialect: str = "commonplace") -> Stdio:
-        client = Stdio(self.gate, served.load(dialect), caller, self.settings.call_seconds)
+    def stdio(self, caller: Caller, dialect: str = "commonplace", era: str = OLD) -> Stdio:
+        client = Stdio(self.gate, served.load(dialect), caller, self.settings.call_seconds, era)
         self._clients.append(client)
         return client
 

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from commonplace.server import door, gate, serving
-from commonplace.server.door import DEPTH, MOST_CALLS, depth
+from commonplace.server.door import DEPTH, depth
+from commonplace.server.protocol import MOST_CALLS
 from commonplace.server.rates import MOST_BUCKETS, Rates
 from server.harness import HELD, Running, lab, message, registered, running, wait_until
 
@@ -114,7 +115,7 @@ def test_a_batch_has_a_length(limited: Running) -> None:
     call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "remember"}}
     for count, status in ((MOST_CALLS - 1, 403), (MOST_CALLS, 403), (MOST_CALLS + 1, 413)):
         assert reader.request("POST", "/mcp", [call] * count).status == status
-    assert len(limited.calls("batches")) == 2 * MOST_CALLS - 1
+    assert len(limited.calls("batches")) == (MOST_CALLS - 1) + MOST_CALLS + 1
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import json
 import time
 import zlib
 from collections.abc import Iterator, Mapping
@@ -15,10 +16,11 @@ import pytest
 from commonplace.dialects.contract import Caller, Circumstances, TooManyCalls
 from commonplace.engine import audit
 from commonplace.errors import StorageFull
-from commonplace.server import door, refusals
+from commonplace.server import door, protocol, refusals
 from server.harness import (
     MCP,
     NEW,
+    OLD,
     Running,
     headers_of,
     message,
@@ -41,6 +43,13 @@ def short_seconds() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def server(shared_data: Path) -> Iterator[Running]:
     with running(shared_data, body_bytes=4_096) as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def wide(shared_data: Path) -> Iterator[Running]:
+    """One that reads longer bodies."""
+    with running(shared_data) as one:
         yield one
 
 
@@ -73,11 +82,36 @@ MALFORMED: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
     "arguments that are a list": ({"params": {"name": "recall", "arguments": [1]}}, "recall", {}),
     "no id": ({"params": {"name": "recall", "arguments": {"query": "x"}}, "id": None}, "recall",
               {"query": "x"}),
+    "an id that is none": ({"params": {"name": "recall", "arguments": {"query": "x"}}, "id": 1.5},
+                           "recall", {"query": "x"}),
+    "another JSON-RPC": ({"params": {"name": "recall", "arguments": {"query": "x"}},
+                          "jsonrpc": "1.0"}, "recall", {"query": "x"}),
+    "params that are a list": ({"params": ["recall"]}, "", {}),
 }  # fmt: skip
+WAYS = ("streamable", "2026", "older", "stdio", "stdio, 2026")
+
+
+def send(server: Running, space: str, way: str, sent: Any, count: int = 1) -> None:
+    """Send a message, or the bytes of one, to a space of ann's."""
+    era = NEW if "2026" in way else OLD
+    ann = Caller(space=space, user="ann")
+    if way.startswith("stdio"):
+        server.stdio(ann, era=era).tell(sent)
+        return
+    token = server.token(space, user="ann")
+    if way == "older":
+        older = server.older(token)
+        older.send(sent)
+        rows(server, space, count)
+        older.close()
+        return
+    called = sent if isinstance(sent, dict) else {}
+    name = protocol.named(called.get("params"))[0]
+    server.client(token).request("POST", MCP, sent, headers_of(era, "tools/call", name))
 
 
 @pytest.mark.parametrize("kind", MALFORMED)
-@pytest.mark.parametrize("way", ["streamable", "2026", "older", "stdio"])
+@pytest.mark.parametrize("way", WAYS)
 def test_a_call_that_is_none_of_mcp_has_one_row(
     server: Running, space: str, kind: str, way: str
 ) -> None:
@@ -87,23 +121,57 @@ def test_a_call_that_is_none_of_mcp_has_one_row(
         del sent["id"]  # nobody could be answered
     if sent["params"] is None:
         del sent["params"]
-    elif way == "2026":
+    elif "2026" in way and isinstance(sent["params"], dict):
         sent["params"] |= {"_meta": message("x", {}, era=NEW)["params"]["_meta"]}
-    token = server.token(space, user="ann")
-    if way == "stdio":
-        server.stdio(Caller(space=space, user="ann")).tell(sent)
-    elif way == "older":
-        older = server.older(token)
-        older.send(sent)
-        rows(server, space)
-        older.close()
-    else:
-        headers = headers_of(NEW, "tools/call", tool) if way == "2026" else {}
-        server.client(token).request("POST", MCP, sent, headers)
+    send(server, space, way, sent)
     (call,) = rows(server, space)
     assert (call.tool, call.arguments, call.success, call.caller) == (tool, arguments, False, "ann")
     assert call.error.startswith("INVALID_INPUT")
     assert server.verdict(space).faults == ()
+
+
+@pytest.mark.parametrize("way", WAYS[1:])
+@pytest.mark.parametrize("era", ["the other era", "no era"])
+def test_a_call_of_another_era_than_its_connection_has_one_row(
+    server: Running, space: str, way: str, era: str
+) -> None:
+    other = OLD if "2026" in way else NEW
+    sent = message("remember", {"text": "x"}, era=other)
+    if era == "no era":
+        sent = message("remember", {"text": "x"}, era=NEW)
+        sent["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"] = "1999-01-01"
+    send(server, space, way, sent)
+    (call,) = rows(server, space)
+    assert (call.tool, call.success, call.caller) == ("remember", False, "ann")
+    assert call.arguments == {"text": "x"}
+
+
+UNREAD = "what it calls is not known"
+BODIES: dict[str, tuple[bytes, list[str]]] = {
+    "no JSON": (b'{"jsonrpc": "2.0", "id": 1, "method": "tools/call", ', [UNREAD]),
+    "no UTF-8": (json.dumps(message("remember", {"text": "?"})).encode().replace(b"?", b"\xff"),
+                 [UNREAD]),
+    "half a character": (json.dumps(message("remember", {"text": "\ud83d"})).encode(),
+                         ["remember"]),
+    "two calls": (json.dumps([message("recall", {}), message("read", {})]).encode(),
+                  ["recall", "read"]),
+    "too many calls": (json.dumps([message("", {})] * (protocol.MOST_CALLS + 1)).encode(),
+                       [UNREAD]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", BODIES)
+@pytest.mark.parametrize("way", WAYS)
+def test_what_cannot_be_read_has_its_rows(wide: Running, space: str, kind: str, way: str) -> None:
+    sent, tools = BODIES[kind]
+    send(wide, space, way, sent, len(tools))
+    unread = f"POST {MCP}"
+    if way.startswith("stdio"):  # where odd bytes are told from what stands around them
+        unread = "remember" if kind == "no UTF-8" else "stdio"
+    calls = rows(wide, space, len(tools))
+    assert [call.tool for call in calls] == [unread if each == UNREAD else each for each in tools]
+    assert not any(call.success for call in calls)
+    assert wide.verdict(space).faults == ()
 
 
 @pytest.mark.parametrize(
@@ -203,7 +271,8 @@ REFUSED: dict[str, tuple[str, Any, Mapping[str, str], int, str]] = {
     "too deep": (MCP, b"[" * 70 + b"]" * 70, {}, 400, "TOO_DEEP"),
     "no JSON": (MCP, b"x", {"content-type": "text/plain"}, 415, "CONTENT_TYPE"),
     "compressed": (MCP, b"x", {"content-encoding": "gzip"}, 415, "CONTENT_ENCODING"),
-    "a long batch": (MCP, [{"method": "tools/call"}] * (door.MOST_CALLS + 1), {}, 413, "TOO_LARGE"),
+    "a long batch": (MCP, [{"method": "tools/call"}] * (protocol.MOST_CALLS + 1), {}, 413,
+                     "TOO_LARGE"),
     "a route, too large": ("/api/mama/save", b'"' + b"x" * 5_000 + b'"', {}, 413, "TOO_LARGE"),
 }  # fmt: skip
 
@@ -213,7 +282,7 @@ def test_what_is_refused_unread_has_one_row_above_the_spaces(server: Running, ki
     path, body, headers, status, code = REFUSED[kind]
     wait_until(lambda: not server.door._refusals._floods, 5)  # no second is open
     before = len(server.calls("system"))
-    answer = server.client(server.token("whoever")).request("POST", path, body, headers)
+    answer = server.client("cpt_wrong").request("POST", path, body, headers)
     assert answer.status == status, answer.body
     (call,) = above(server, before)
     assert (call.tool, call.success, call.caller) == (f"POST {path}", False, "")
@@ -222,14 +291,52 @@ def test_what_is_refused_unread_has_one_row_above_the_spaces(server: Running, ki
     assert audit.verify(server.parts.system).faults == ()
 
 
+@pytest.mark.parametrize("kind", REFUSED)
+def test_what_somebody_known_sent_and_is_refused_unread_has_a_row_of_theirs(
+    server: Running, space: str, kind: str
+) -> None:
+    path, body, headers, status, code = REFUSED[kind]
+    client = server.client(server.token(space, user="ann"))
+    before = len(server.calls("system"))
+    assert [client.request("POST", path, body, headers).status for _ in range(3)] == [status] * 3
+    for call in rows(server, space, 3):
+        assert (call.tool, call.success, call.caller) == (f"POST {path}", False, "ann")
+        assert call.error.partition(":")[0] == code
+    assert len(server.calls("system")) == before
+    assert server.verdict(space).faults == ()
+
+
+def test_nobody_is_taken_for_the_person_here_by_another_sites_request(server: Running) -> None:
+    before = len(server.calls("default"))
+    for headers in ({"host": "evil.example"}, {"origin": "http://evil.example"}):
+        assert server.client().call("recall", {"query": "x"}, headers=headers).status in (403, 421)
+    assert server.client().request("POST", MCP, b"x", {"content-type": "text/plain"}).status == 415
+    (call,) = server.calls("default")[: len(server.calls("default")) - before]
+    assert call.error.startswith("CONTENT_TYPE")
+
+
 @pytest.mark.parametrize("over", [0, 1, 2, 40])
 def test_an_address_over_its_rate_has_few_rows_that_tell_of_all(data: Path, over: int) -> None:
     with running(data, rate=0.01, burst=4) as server:
-        client = server.client(server.token("one"))
+        client = server.client("cpt_wrong")
         statuses = [client.call("recall", {"query": "x"}).status for _ in range(4 + over)]
-        assert statuses == [200] * 4 + [429] * over
-        told = told_of(server, over)
-    assert told["RATE_LIMITED"] == over
+        assert statuses == [401] * 4 + [429] * over
+        told = told_of(server, 4 + over)
+    assert told == {"UNAUTHORIZED": 4, "RATE_LIMITED": over}
+
+
+@pytest.mark.parametrize("who", ["a token", "the person here"])
+def test_every_call_of_somebody_known_over_an_addresss_rate_has_its_row(
+    data: Path, who: str
+) -> None:
+    with running(data, rate=0.01, burst=4) as server:
+        client = server.client(server.token("default") if who == "a token" else None)
+        statuses = [client.call("recall", {"query": str(n)}).status for n in range(8)]
+        assert statuses == [200] * 4 + [429] * 4
+        calls = rows(server, "default", 8)
+        assert [call.arguments["query"] for call in calls] == [str(n) for n in range(8)]
+        assert [call.error[:12] for call in calls] == [""] * 4 + ["RATE_LIMITED"] * 4
+        assert server.calls("system") == []
 
 
 def told_of(server: Running, refused: int) -> dict[str, int]:
@@ -264,12 +371,13 @@ def test_what_a_flood_has_not_told_yet_is_told_at_the_end(
 ) -> None:
     monkeypatch.setattr(refusals, "SECONDS", 1_000.0)
     with running(data, rate=0.01, burst=1) as server:
-        client = server.client()
+        client = server.client("cpt_wrong")
         for _ in range(10):
             client.call("recall", {"query": "x"})
-        assert len(server.calls("system")) == 1
+        assert len(server.calls("system")) == 2
     with running(data) as server:
-        assert [call.arguments for call in above(server, 0)] == [{}, {"requests": 8}]
+        told = [call.arguments for call in above(server, 0)]
+        assert told == [{"query": "x"}, {}, {"requests": 8}]
 
 
 def test_names_that_somebody_invents_do_not_make_rows(

@@ -219,8 +219,7 @@ def test_calls_on_one_pipe_run_side_by_side_and_keep_their_ids(server: Running) 
 def test_what_is_no_message_does_not_end_a_pipe(server: Running) -> None:
     pipes = server.stdio(Caller(space="noise"))
     for noise in ("", "x", "{", "[]", "null", '{"jsonrpc":"2.0"}', "\u2028"):
-        pipes._to.write(noise + "\n")
-    pipes._to.flush()
+        pipes.tell(noise.encode())
     pipes.tell(message("recall", {"query": "x"}, identity="after"))
     for _ in range(10):
         answer = json.loads(pipes._from.readline())
@@ -239,29 +238,26 @@ def test_every_line_of_a_pipe_that_asks_is_answered_with_its_id(server: Running)
         ('[{"jsonrpc":"2.0","id":2,"method":"ping"}]', None, -32600),
         ('{"jsonrpc":"2.0","id":"p","method":"tools/call","params":[]}', "p", -32600),
         ('{"jsonrpc":"2.0","id":9}', 9, -32600),
+        ('{"jsonrpc":"2.0","id":1.5,"method":"ping"}', None, -32600),
+        ('{"jsonrpc":"2.0","id":true,"method":"tools/list"}', None, -32600),
+        ('{"jsonrpc":"2.0","method":"ping"}', None, -32600),
     ]
     for line, identity, code in lines:
-        pipes._to.write("\n" + line + "\n")  # an empty line asks for nothing
-        pipes._to.flush()
-        answer = json.loads(pipes._from.readline())
+        answer = pipes.ask(b"\n" + line.encode())  # an empty line asks for nothing
         assert answer["id"] == identity and answer["error"]["code"] == code, line[:80]
         assert "pydantic" not in answer["error"]["message"]
-    assert not server.calls("answers")
+    assert pipes.call("recall", {"query": "half"})["result"]["structuredContent"]["memories"] == []
 
 
 def test_a_line_that_is_not_utf_8_is_refused_and_changes_nothing(server: Running) -> None:
     pipes = server.stdio(Caller(space="bytes"))
     whole = json.dumps(message("remember", {"text": "caf?"}, identity=3)).encode()
     for odd in (b"\xff", b"\xe9", b"\xc0\xaf", b"\xed\xa0\x80", b"\xf0\x9f\x98"):
-        pipes._to.buffer.write(whole.replace(b"?", odd) + b"\n")
-        pipes._to.buffer.flush()
-        answer = json.loads(pipes._from.readline())
+        answer = pipes.ask(whole.replace(b"?", odd))
         assert (answer["id"], answer["error"]["code"]) == (3, -32700)
         assert "UTF-8" in answer["error"]["message"]
-    pipes._to.buffer.write(b"\xff\xfe\n")
-    pipes._to.buffer.flush()
-    assert json.loads(pipes._from.readline())["id"] is None
-    assert not server.calls("bytes")
+    assert pipes.ask(b"\xff\xfe")["id"] is None
+    assert pipes.call("recall", {"query": "caf"})["result"]["structuredContent"]["memories"] == []
     told = pipes.call("remember", {"text": "caf\ufffd is a sign like any other"})
     assert told["result"]["isError"] is False
 

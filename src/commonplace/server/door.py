@@ -32,7 +32,9 @@ from commonplace.server.paths import Entrance, Paths
 from commonplace.server.protocol import (
     ADMITTED,
     FORBIDDEN,
+    MOST_CALLS,
     SPOKEN,
+    UNREADABLE,
     Admitted,
     Workers,
     calls_in,
@@ -53,7 +55,6 @@ STILL = "commonplace.still"  # where a stream finds how to ask again who calls
 DEPTH = 64
 FAILURES_A_MINUTE = 30
 BODY_SECONDS = 30.0  # in which a body must have come
-MOST_CALLS = 100  # in one message: each that is refused is written down
 HANDED_ON = ("x-conversation-id", "x-llm-api-key")  # headers that contracts go by
 METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 # A string that does not end is one to the end: it is looked at once, not once for each quote in it.
@@ -177,8 +178,10 @@ class Door:
         visit.noted.append(visit.id)
         error = visit.refused or Refused(*_meaning(visit.status))
         calls, around = visit.called(), visit.circumstances()
-        if visit.caller is not None or isinstance(error, Unauthenticated):  # which has its rate
-            await self._refusals.note(visit.caller, around, dialect.name, calls, error)
+        if isinstance(error, Unauthenticated):  # which has its rate
+            await self._refusals.note(None, around, dialect.name, calls, error)
+        elif (caller := visit.caller or self._known(visit)) is not None:
+            await self._refusals.note(caller, around, dialect.name, calls, error)
         elif calls:
             await self._refusals.note_nobody(around, dialect.name, visit.request, error)
 
@@ -189,10 +192,15 @@ class Door:
         if refused is not None:
             await self._turn_away(visit, receive, send, refused.status, "ADDRESS", refused.message)
             return
+        visit.ours = True
         wait = self._rates.take(f"address {visit.sender}")
         if wait:
-            visit.as_documented()
-            await self._slow_down(visit, receive, send, wait)
+            visit.caller = None if visit.entrance.public else self._known(visit)
+            if visit.caller is None or _is_being(visit.caller):
+                visit.as_documented()
+            # What somebody known calls is written down, each by its name.
+            if visit.caller is None or await self._body(visit, receive, send) is not None:
+                await self._slow_down(visit, receive, send, wait)
             return
         if visit.entrance.public:
             await self._app(visit.scope, receive, send)
@@ -266,7 +274,6 @@ class Door:
 
     async def _open(self, visit: _Visit, receive: Receive, send: Send) -> None:
         """Let a WebSocket through to a path that has one, by the same rules as a request."""
-        token = visit.query("token")
 
         async def close(message: str) -> None:
             if (await receive())["type"] != "websocket.connect":
@@ -281,15 +288,17 @@ class Door:
         refused = self._addresses.refusal(visit.scope["headers"], visited=False)
         if not visit.entrance.websocket or refused is not None:
             await receive()
+            if refused is not None:
+                visit.refused = Refused("ADDRESS", refused.message)
+                await self._note(visit)
             await send({"type": "websocket.close", "code": 1008})
             return
+        visit.ours = True
         if self._rates.take(f"address {visit.sender}"):
             visit.refused = TooManyCalls("Too many requests.")
             await close(visit.refused.message)
             return
-        given = [v for k, v in visit.scope["headers"] if k == b"authorization"]
-        if not given and token.startswith("brt_"):  # the one form that the contract allows there
-            given = [b"Bearer " + token.encode("latin-1", "replace")]
+        given = visit.given()
         try:
             if not given and self._open_to(visit):
                 caller = Caller(space="default")
@@ -303,6 +312,16 @@ class Door:
             return
         visit.scope[ADMITTED] = Admitted(caller, visit.circumstances())
         await self._app(visit.scope, receive, send)
+
+    def _known(self, visit: _Visit) -> Caller | None:
+        """Who sent a request that is refused before anybody was let in; to be written down."""
+        given = visit.given()
+        if not given:
+            return Caller(space="default") if visit.ours and self._open_to(visit) else None
+        try:
+            return self._recognised(given, visit)
+        except Unauthenticated:
+            return None
 
     def _open_to(self, visit: _Visit) -> bool:
         """Whether somebody without a token is the person at this machine."""
@@ -377,12 +396,12 @@ class Door:
                     visit, receive, send, 413, "TOO_LARGE", f"A batch may have {MOST_CALLS} calls."
                 )
                 return None
-            visit.calls = calls
+            visit.calls = None if visit.message is UNREADABLE else calls
         return body
 
     async def _caller(self, visit: _Visit, receive: Receive, send: Send) -> Caller | None:
         """Who calls; None when nobody was recognised, which has then been answered."""
-        given = [v for k, v in visit.scope["headers"] if k == b"authorization"]
+        given = visit.given()
         if not given and self._open_to(visit):
             return Caller(space="default")
         try:
@@ -514,9 +533,11 @@ class _Visit:
         self.entrance = entrance
         self.method: str = scope.get("method", "GET")
         self.status = 0
+        self.ours = False
+        """Whether it was sent to us, and from no other site: by its Host and Origin."""
         self.message: Any = None
         self.calls: list[dict[str, Any]] | None = None
-        """The calls of an MCP message; None as long as it was not read."""
+        """The calls of an MCP message; None as long as it was not read, or cannot be."""
         self.caller: Caller | None = None
         self.refused: CommonplaceError | None = None
         self.noted: list[str] = []
@@ -534,6 +555,15 @@ class _Visit:
                 found: str = value.decode("latin-1")
                 return found
         return ""
+
+    def given(self) -> list[bytes]:
+        """What it says of who calls, as far as that is looked at."""
+        found = [value for key, value in self.scope["headers"] if key == b"authorization"]
+        if not found and self.scope["type"] == "websocket":
+            token = self.query("token")
+            if token.startswith("brt_"):  # the one form that the contract allows there
+                found = [b"Bearer " + token.encode("latin-1", "replace")]
+        return found
 
     def as_documented(self) -> None:
         """To somebody who is not known, speak the contract that the path is documented by."""

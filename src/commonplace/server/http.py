@@ -48,6 +48,7 @@ from commonplace.server.oauth import OAuth, resources_of
 from commonplace.server.oauth import routes as oauth_routes
 from commonplace.server.observing import Metrics, request_id
 from commonplace.server.paths import OF_A_BEING, Paths
+from commonplace.server.pipes import Pipes
 from commonplace.server.protocol import ADMITTED, SPOKEN, Admitted, Workers, build
 from commonplace.server.refusals import Refusals
 from commonplace.server.sessions import Sessions
@@ -83,16 +84,24 @@ class Endpoint:
     """
 
     def __init__(
-        self, path: str, servers: Mapping[str, Server[Any]], streams: Streams, body_bytes: int
+        self,
+        path: str,
+        dialects: Mapping[str, Dialect],
+        servers: Mapping[str, Server[Any]],
+        streams: Streams,
+        refusals: Refusals,
+        body_bytes: int,
     ) -> None:
         self.path = path
+        self._dialects = dialects
         self._servers = servers
         self._streams = streams
+        self._refusals = refusals
         self.managers = {
             name: StreamableHTTPSessionManager(
                 server, stateless=True, json_response=True, max_request_body_size=body_bytes
             )
-            for name, server in servers.items()
+            for name, server in self._servers.items()
         }
         self._older = SseServerTransport(path, max_request_body_size=body_bytes)
 
@@ -124,9 +133,11 @@ class Endpoint:
                 return
             hearing, telling = _until(ended, receive), self._announcing(scope, send)
             async with self._older.connect_sse(scope, hearing, telling) as (incoming, outgoing):
-                server = self._servers[scope[SPOKEN]]
+                spoken = scope[SPOKEN]
+                pipes = Pipes(incoming, outgoing, self._dialects[spoken], self._refusals)
+                server = self._servers[spoken]
                 options = server.create_initialization_options()
-                await server.run(incoming, outgoing, options)
+                await server.run(pipes.incoming, pipes.outgoing, options)
         # The client is told that there is no more, unless it has been, or has gone.
         with contextlib.suppress(RuntimeError):
             await send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -259,8 +270,8 @@ def application(parts: Parts) -> Door:
     }
     endpoints = {
         path: Endpoint(
-            path, {name: servers[name] for name in paths.spoken_at(path)}, streams,
-            settings.body_bytes,
+            path, dialects, {name: servers[name] for name in paths.spoken_at(path)}, streams,
+            refusals, settings.body_bytes,
         )
         for path in paths.mcp
     }  # fmt: skip

@@ -33,10 +33,11 @@ from commonplace.server.gate import Gate, Outcome, TookTooLong, Turn, no_such_to
 FORBIDDEN = -32003
 IDEMPOTENCY_META = "commonplace/idempotency-key"
 SPOKEN = "commonplace.spoken"  # and the name of the dialect that answers
-ADMITTED = "commonplace.admitted"  # where the door leaves the caller in the ASGI scope
+ADMITTED = "commonplace.admitted"  # where a door or a pipe leaves the caller in the scope
 COMPLETE = {"resultType": "complete"}  # required since 2026-07-28; left out for older clients
 LIST_MILLISECONDS = 300_000
 WORKERS = 64
+MOST_CALLS = 100  # in one message: each that is refused is written down
 UNREADABLE = object()
 _calling: ContextVar[Admitted] = ContextVar("calling")
 
@@ -148,20 +149,11 @@ class Workers:
         self._pool.shutdown(wait=True)
 
 
-def build(
-    dialect: Dialect,
-    gate: Gate,
-    workers: Workers,
-    local: Admitted | None = None,
-    pace: Pace | None = None,
-) -> Server:
-    """The MCP server of a dialect; `local` is who calls where nobody is let in by a door."""
+def build(dialect: Dialect, gate: Gate, workers: Workers, pace: Pace | None = None) -> Server:
+    """The MCP server of a dialect; who calls stands in the scope of what came in."""
 
     def admitted(ctx: ServerRequestContext[Any, Any]) -> Admitted:
-        if ctx.request is not None:
-            found = ctx.request.scope.get(ADMITTED)
-        else:
-            found = None if local is None else replace(local, noted=[])
+        found = None if ctx.request is None else ctx.request.scope.get(ADMITTED)
         if found is None:
             raise MCPError(code=FORBIDDEN, message="Nobody is known to be calling.")
         return _with_details(found, ctx)

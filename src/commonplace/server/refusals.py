@@ -1,8 +1,8 @@
 """What is refused before it reaches the gate is written down too, and a flood cannot write.
 
-A call of somebody known has a row of its own. Requests of nobody known, refused before their body
-was read, could come by the thousand: of an address, a path and a reason the first of a second has
-its row, and the others of that second share one that says how many they were.
+A call of somebody known has a row of its own. Requests of nobody known could come by the thousand:
+of an address, a path and a reason the first of a second has its row, and the others of that second
+share one that says how many they were.
 """
 
 from __future__ import annotations

@@ -67,14 +67,16 @@ async def _serve(gate: Gate, caller: Caller, dialect: Dialect) -> bool:
 
     from commonplace.server.pipes import Pipes, lines
     from commonplace.server.protocol import Admitted, Workers, build
+    from commonplace.server.refusals import Refusals
 
     workers = Workers(gate, CALL_SECONDS)
     local = Admitted(caller, Circumstances(session=f"stdio-{os.getpid()}"))
-    server = build(dialect, gate, workers, local)
+    server = build(dialect, gate, workers)
+    refusals = Refusals(gate, workers)
 
     async def serve() -> None:
         async with stdio_server(stdin=lines(_standard_input())) as (incoming, outgoing):
-            pipes = Pipes(incoming, outgoing, CALL_SECONDS)
+            pipes = Pipes(incoming, outgoing, dialect, refusals, local, CALL_SECONDS)
             options = server.create_initialization_options()
             await server.run(pipes.incoming, pipes.outgoing, options)
 

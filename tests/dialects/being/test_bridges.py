@@ -19,6 +19,7 @@ from websockets.sync.client import ClientConnection, connect
 
 from commonplace import Commonplace
 from commonplace.dialects.being import bridges
+from commonplace.engine import audit
 from conftest import wait_until
 
 from .conftest import Served
@@ -321,6 +322,9 @@ def test_who_is_not_let_in_hears_an_error_and_1008(home: Home, served: Served) -
 def test_a_page_of_another_site_opens_no_socket(home: Home) -> None:
     with pytest.raises(InvalidStatus), home.socket(origin="https://evil.example"):
         pass
+    with home.served.made.parts.library.lease(home.space) as opened:
+        refused = audit.listing(opened.store, limit=1)[0]
+    assert refused.error.startswith("ADDRESS") and not refused.success
 
 
 def test_no_other_path_opens_a_socket(home: Home) -> None:
