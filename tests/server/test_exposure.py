@@ -133,14 +133,19 @@ def test_a_file_of_settings_that_others_can_write_is_refused(data: Path) -> None
             Settings.load({}, data=data)
 
 
+@pytest.mark.parametrize(
+    "command",
+    ["serve --port 0", "mcp", "search x", "remember x", "doctor", "spaces", "token list",
+     "audit list", "being list", "being llm-key", "backup elsewhere"],
+)  # fmt: skip
 def test_a_data_directory_that_is_a_file_is_told(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
     from commonplace.cli.app import run
 
     file = tmp_path / "notes.txt"
     file.write_text("mine")
-    assert run(["serve", "--port", "0", "--data", str(file)]) == 5
+    assert run([*command.split(), "--data", str(file)]) == 5
     told = capsys.readouterr().err
     assert f"{file} cannot be used: Not a directory. Choose another directory" in told
     assert file.read_text() == "mine"

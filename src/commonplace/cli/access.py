@@ -65,13 +65,13 @@ class _Access:
 @contextmanager
 def _access(data: Path | None, *, create: bool = False) -> Iterator[_Access]:
     """Who may come in, closed at the end; looking at nothing must not create it."""
-    from commonplace.engine.library import default_path
+    from commonplace.engine.library import directory
     from commonplace.server.accounts import Accounts
     from commonplace.server.signed import Tokens
     from commonplace.server.vault import open_vault
     from commonplace.storage.system import open_system, system_file
 
-    where = default_path() if data is None else data
+    where = directory(data)
     if not create and not system_file(where).exists():
         raise NotFound(
             f"There are no tokens and no users in {where} yet.",

@@ -91,12 +91,12 @@ def keep_key(
 
     It is sealed, used for their patrols alone, and cannot be shown again.
     """
-    from commonplace.engine.library import default_path
+    from commonplace.engine.library import directory
     from commonplace.platform.llm_keys import LlmKeys
     from commonplace.server.vault import open_vault
     from commonplace.storage.system import open_system
 
-    store = open_system(default_path() if data is None else data)
+    store = open_system(directory(data))
     try:
         keys = LlmKeys(store, open_vault(store))
         if forget:

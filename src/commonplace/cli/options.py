@@ -63,10 +63,10 @@ def memory(
     """A space, closed at the end; without `create`, one that is not there is an error."""
     from commonplace.engine import checks
     from commonplace.engine.commonplace import Commonplace
-    from commonplace.engine.library import default_path
+    from commonplace.engine.library import directory
     from commonplace.engine.model import Origin
 
-    where = (default_path() if data is None else data).expanduser()
+    where = directory(data)
     if not create and not (where / "spaces" / f"{checks.space(space)}.db").exists():
         raise NotFound(
             f"There is no space {space} in {where} yet.",

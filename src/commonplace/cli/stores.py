@@ -352,9 +352,9 @@ COMMANDS = (export, import_, backup, restore, doctor, demo, spaces, version)
 
 def _existing(data: Path | None) -> Path:
     """The data directory, if it is there: looking at nothing must not create it."""
-    from commonplace.engine.library import default_path
+    from commonplace.engine.library import directory
 
-    where = (default_path() if data is None else data).expanduser()
+    where = directory(data)
     if not (where / "spaces").is_dir():
         raise NotFound(
             f"There is no memory in {where} yet.",

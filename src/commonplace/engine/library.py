@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import threading
 from collections import OrderedDict
@@ -28,8 +29,9 @@ def default_path() -> Path:
     return Path(os.environ.get("COMMONPLACE_DATA") or "~/.commonplace")
 
 
-def _directory(path: str | Path) -> Path:
-    """Where a path leads, if it is one."""
+def directory(path: str | Path | None = None) -> Path:
+    """Where the data lives, if it can: a path that leads to no file."""
+    path = default_path() if path is None else path
     name = os.fspath(path) if isinstance(path, str | os.PathLike) else None
     if not isinstance(name, str):
         raise InvalidInput("The data directory must be a path.", hint="Name one.", field="data")
@@ -38,13 +40,23 @@ def _directory(path: str | Path) -> Path:
     try:
         if b"\x00" in os.fsencode(name):
             raise ValueError("a NUL")
-        return Path(name).expanduser().absolute()
+        found = Path(name).expanduser().absolute()
     except (ValueError, RuntimeError) as error:  # no file name, or a home that nobody has
         raise InvalidInput(
             f"The data directory cannot be called {ascii(name)[:60]}: {str(error)[:60]}.",
             hint="Choose another.",
             field="data",
         ) from None
+    if found.is_file():
+        raise _unusable(found, os.strerror(errno.ENOTDIR))
+    return found
+
+
+def _unusable(path: Path, why: str | None) -> StorageUnavailable:
+    return StorageUnavailable(
+        f"{path} cannot be used: {why}.",
+        hint="Choose another directory with --data or COMMONPLACE_DATA.",
+    )
 
 
 class Library:
@@ -57,7 +69,7 @@ class Library:
         embedder: Embedder | None,
         open_spaces: int = OPEN_SPACES,
     ) -> None:
-        self.path = _directory(default_path() if path is None else path)
+        self.path = directory(path)
         for method in ("embed", "close"):
             if embedder is not None and not callable(getattr(embedder, method, None)):
                 raise InvalidInput(
@@ -88,10 +100,7 @@ class Library:
                 sync_directory(self.path)
                 sync_directory(self.path.parent)
         except OSError as error:
-            raise StorageUnavailable(
-                f"{self.path} cannot be used: {error.strerror}.",
-                hint="Choose another directory with --data or COMMONPLACE_DATA.",
-            ) from error
+            raise _unusable(self.path, error.strerror) from error
         check_runtime(self.path)
         recover(self.path)  # what a killed restore has left
 

@@ -203,7 +203,8 @@ def _being(asking: Asking, being: str) -> str:
 <input id="being" name="being" value="{escape(being)}" required maxlength="128"
   pattern="[A-Za-z0-9][A-Za-z0-9._:\\-]*" autocapitalize="none" spellcheck="false"
   aria-describedby="being-note">
-<p class="note below" id="being-note">The being's id, as your list of beings shows it.</p>"""
+<p class="note below" id="being-note">The being's id, as <code>commonplace being list</code>
+shows it.</p>"""
 
 
 def _hidden(asking: Asking) -> str:

@@ -325,7 +325,7 @@ class OAuth:
         if not request.audience.resource.of_a_being:
             being = ""
         elif not is_being(being):
-            raise invalid_request("Say which being: its id, as your list of beings shows it.")
+            raise invalid_request("Say which being: its id, as 'commonplace being list' shows it.")
         elif self._has_being and not await self.in_thread(self._has_being, space, being):
             raise invalid_request(
                 "There is no such being in that space. Give its id, as your list shows it."
