@@ -151,6 +151,21 @@ def test_a_data_directory_that_is_a_file_is_told(
     assert file.read_text() == "mine"
 
 
+def test_the_commands_that_come_next_can_be_typed_as_they_stand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from commonplace.cli.servers import _tell
+
+    program = tmp_path / "commonplace"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    monkeypatch.setattr("sys.argv", [str(program), "serve"])
+    for path, command in (("", str(program)), (str(tmp_path), "commonplace")):
+        monkeypatch.setenv("PATH", path)
+        _tell(Settings(data=tmp_path))
+        assert f"\n  {command} connect claude-code" in capsys.readouterr().out
+
+
 def test_a_port_in_use_is_told(server: Running) -> None:
     with pytest.raises(StorageUnavailable, match="choose another --port"):
         serving.bind("127.0.0.1", server.port)

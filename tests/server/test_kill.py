@@ -122,6 +122,21 @@ def test_a_server_that_is_asked_to_stop_finishes_what_it_began(data: Path, numbe
     check(data, acknowledged)
 
 
+def test_a_second_signal_does_not_wait_and_still_ends_in_order(data: Path) -> None:
+    with Process(data) as server:
+        writers = Writers(server.ready(), 0, clients=8)
+        wait_until(lambda: len(writers.acknowledged) > 20, 20)
+        server.process.send_signal(signal.SIGINT)
+        time.sleep(0.05)
+        code = server.stop(signal.SIGINT)
+        acknowledged = writers.join()
+    assert code == 0, server.errors
+    assert "everything acknowledged is stored" in server.errors
+    assert "Traceback" not in server.errors
+    assert '"level": "error"' not in server.errors
+    check(data, acknowledged)
+
+
 @pytest.mark.parametrize("path", ["/mcp", MCP])
 def test_a_stop_does_not_wait_for_open_streams_and_ends_them(data: Path, path: str) -> None:
     with running(data) as server:

@@ -50,7 +50,7 @@ def serve(
 
 
 def _tell(settings: Any) -> None:
-    base = settings.base_url
+    base, command = settings.base_url, _command()
     lines = [
         f"Commonplace is listening on {base}   (Ctrl-C stops it)",
         "",
@@ -59,13 +59,23 @@ def _tell(settings: Any) -> None:
         f"  data     {settings.data}",
         "",
         "Next:",
-        "  commonplace connect claude-code --transport http     or: connect --list",
-        '  commonplace remember "…"   and ask your agent; commonplace audit list shows its calls',
+        f"  {command} connect claude-code --transport http     or: connect --list",
+        f'  {command} remember "…"   and ask your agent; audit list shows its calls',
     ]
     if not settings.local or settings.require_token:
-        lines.append("  commonplace token create --dialect commonplace     for each client")
+        lines.append(f"  {command} token create --dialect commonplace     for each client")
     sys.stdout.write("\n".join(lines) + "\n")
     sys.stdout.flush()
+
+
+def _command() -> str:
+    """How this program is called here: by its name where the shell finds it."""
+    import shutil
+
+    called = sys.argv[0]
+    if shutil.which("commonplace") or Path(called).name != "commonplace":
+        return "commonplace"
+    return called
 
 
 def mcp(

@@ -79,6 +79,8 @@ class Stopping(uvicorn.Server):
         """End the streams first: whoever holds one open would be waited for in vain."""
         self._door.end_streams()
         await super().shutdown(sockets)
+        if self.force_exit:  # nobody is waited for, and what runs beside ends in order all the same
+            await self.lifespan.shutdown()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
