@@ -19,6 +19,7 @@ from commonplace.cli.app import run
 from commonplace.engine import audit
 from commonplace.server.accounts import Accounts
 from commonplace.server.credentials import FORMS, Unauthenticated
+from commonplace.server.oauth.rows import Rows
 from commonplace.server.signed import Tokens
 from commonplace.server.vault import open_vault
 from commonplace.storage.system import open_system
@@ -225,6 +226,46 @@ def test_the_master_key_is_rotated(do: Callable[..., Ended], data: Path) -> None
         tokens.recognise(token)
         tokens.recognise(signed)
     assert [each["name"] for each in do("user", "list", "--json").lines] == ["ana"]
+
+
+CHANGED = {
+    "The token ": "UPDATE credentials SET scopes = '[\"admin\"]'",
+    "The account ana": "UPDATE users SET spaces = '[\"*\"]'",
+    "The signing key ": "UPDATE signing_keys SET created_at = created_at - 1",
+    "The model key of the space default": "UPDATE settings SET value = zeroblob(40)"
+    " WHERE name LIKE 'llm key%'",
+    "The row an-app of oauth_clients": "UPDATE oauth_clients SET metadata = '{}'",
+}
+
+
+def test_the_doctor_finds_what_nobody_here_has_written(
+    do: Callable[..., Ended], data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    do("remember", "something", "--embedding", "none")
+    do("token", "create", "--dialect", "being")
+    do("token", "rotate-key")
+    do("user", "add", "ana", "--password-stdin", typed=PASSWORD)
+    do("being", "llm-key", typed="sk-ant-kept-by-owner\n")
+    with closing(open_system(data)) as store, store.maintain() as connection:
+        row = {"id": "an-app", "secret": None, "metadata": "{}  ", "created_at": 1, "used_at": 1}
+        Rows(open_vault(store)).put(connection, "oauth_clients", row)
+
+    def doctor() -> tuple[int, dict[str, Any]]:
+        ended = do("doctor", "--json", "--embedding", "none")
+        return ended.code, next(each for each in ended.lines if each.get("file") == "system.db")
+
+    assert doctor()[1]["findings"] == []
+    for what, change in CHANGED.items():
+        with closing(open_system(data)) as store, store.maintain() as connection:
+            connection.execute(change)
+            assert connection.changes() == 1
+        code, told = doctor()
+        assert code == 6
+        assert any(each["what"].startswith(what) for each in told["findings"]), told
+    assert len(told["findings"]) == len(CHANGED)
+    monkeypatch.setenv("COMMONPLACE_MASTER_KEY", "A" * 43 + "=")
+    code, told = doctor()
+    assert code == 0 and "were not looked at" in told["findings"][0]["what"]
 
 
 def test_not_before_ends_the_tokens_of_a_space(do: Callable[..., Ended], data: Path) -> None:

@@ -91,6 +91,7 @@ def use(data, scratch):
 data, warm, scratch, user = sys.argv[1:]
 with Commonplace(warm, embedding="none") as memory:
     memory.remember("The harbour.", ref="one")
+command("token", "create", "--dialect", "mama", "--data", warm)
 os.makedirs(scratch + "/warm")
 use(warm, scratch + "/warm")
 if int(user):

@@ -6,7 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -48,6 +48,14 @@ class _Access:
     vault: Vault
     tokens: Tokens
     accounts: Accounts
+
+    def vouched(self) -> tuple[Any, ...]:
+        """Those who keep what the master key seals or vouches for."""
+        from commonplace.platform.llm_keys import LlmKeys
+        from commonplace.server.oauth.rows import Rows
+
+        rows, models = Rows(self.vault), LlmKeys(self.store, self.vault)
+        return self.tokens.credentials, self.tokens.keys, self.accounts, rows, models
 
     def write_down(self, what: str, **details: Any) -> None:
         """Leave a line in the audit; no secret is ever among the details."""
@@ -297,12 +305,19 @@ def rotate_key(
 
 def _rotate_master_key(access: _Access) -> None:
     """Seal keys, and vouch for tokens, accounts and connections, by a new master key."""
-    from commonplace.platform.llm_keys import LlmKeys
-    from commonplace.server.oauth.rows import Rows
+    access.vault.rotate(access.store, [each.reseal_in for each in access.vouched()])
 
-    rows, models = Rows(access.vault), LlmKeys(access.store, access.vault)
-    sealed = (access.tokens.credentials, access.tokens.keys, access.accounts, rows, models)
-    access.vault.rotate(access.store, [each.reseal_in for each in sealed])
+
+def damaged(data: Path) -> list[str]:
+    """What of tokens, keys, accounts and connections is not as this program stored it."""
+    from commonplace.server.vault import in_use
+    from commonplace.storage.system import open_system
+
+    with closing(open_system(data)) as store:
+        if not in_use(store):  # looking must not make a key
+            return []
+    with _access(data) as access, access.store.read() as connection:
+        return [each for owner in access.vouched() for each in owner.damaged_in(connection)]
 
 
 @token.command("not-before")

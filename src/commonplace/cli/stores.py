@@ -14,7 +14,13 @@ import typer
 from commonplace.cli import options
 from commonplace.cli.options import AsJson, Data, Embedding, Space
 from commonplace.cli.terminal import bold, emit, note, progress, say, visible
-from commonplace.errors import Conflict, InvalidInput, NotFound, StorageUnavailable
+from commonplace.errors import (
+    CommonplaceError,
+    Conflict,
+    InvalidInput,
+    NotFound,
+    StorageUnavailable,
+)
 
 if TYPE_CHECKING:
     from commonplace.engine.diagnosis import Diagnosis
@@ -262,6 +268,7 @@ def doctor(
     Exit code 6 means that something is wrong.
     """
     from commonplace.engine import doctor, salvaging
+    from commonplace.engine.beside import SYSTEM
 
     healthy = True
     with options.library(_existing(data), embedding) as library:
@@ -295,6 +302,8 @@ def doctor(
                     say(visible(f"  lost: {row}"))
             _tell_findings(diagnosis)
         for other in doctor.examine_beside(library) if not spaces else ():
+            if other.space == SYSTEM and other.healthy:
+                _examine_access(library.path, other)
             healthy = healthy and other.healthy
             if as_json:
                 told = other.as_dict()
@@ -304,6 +313,20 @@ def doctor(
             _tell_findings(other)
     if not healthy:
         raise typer.Exit(UNHEALTHY)
+
+
+def _examine_access(data: Path, diagnosis: Diagnosis) -> None:
+    """Whether tokens, accounts and keys are as they were stored, by the master key."""
+    from commonplace.cli.access import damaged
+    from commonplace.engine.diagnosis import RESTORE_SYSTEM
+
+    try:
+        for what in damaged(data):
+            diagnosis.add("access", f"{what} is not as it was stored.", RESTORE_SYSTEM)
+    except CommonplaceError as error:
+        told = f"Tokens, accounts and keys were not looked at: {error.message}"
+        diagnosis.add("access", told, error.hint, "note")
+    diagnosis.finish()
 
 
 def _tell_findings(diagnosis: Diagnosis) -> None:

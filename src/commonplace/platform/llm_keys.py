@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from commonplace.engine import checks
 from commonplace.engine.model import iso, moment
-from commonplace.errors import InvalidInput
+from commonplace.errors import CommonplaceError, InvalidInput
 from commonplace.platform.llm import PROVIDERS, Access
 from commonplace.storage.database import now
 from commonplace.storage.sqlite import Store
@@ -78,13 +80,17 @@ class LlmKeys:
 
     def reseal_in(self, connection: apsw.Connection) -> None:
         """Seal every key by the newest master key."""
-        rows = connection.execute(
-            "SELECT name, value FROM settings WHERE name LIKE ?", (_NAME + "%",)
-        ).fetchall()
-        for name, sealed in rows:
-            space = str(name).removeprefix(_NAME)
-            opened = self._vault.open(bytes(sealed), *_bound(space))  # type: ignore[arg-type]
+        for space, sealed in _all(connection):
+            opened = self._vault.open(sealed, *_bound(space))
             _write(connection, space, self._vault.seal(opened, *_bound(space)))
+
+    def damaged_in(self, connection: apsw.Connection) -> Iterator[str]:
+        """Keys that cannot be opened: nobody is asked with them."""
+        for space, sealed in _all(connection):
+            with contextlib.suppress(CommonplaceError):
+                self._vault.open(sealed, *_bound(space))
+                continue
+            yield f"The model key of the space {space}"
 
     def _read(self, space: str) -> dict[str, Any] | None:
         with self._store.read() as connection:
@@ -99,6 +105,13 @@ class LlmKeys:
 
 def _bound(space: str) -> tuple[str, str, str]:
     return ("llm key", space, "anthropic or openai")
+
+
+def _all(connection: apsw.Connection) -> list[tuple[str, bytes]]:
+    rows: Any = connection.execute(
+        "SELECT name, value FROM settings WHERE name LIKE ?", (_NAME + "%",)
+    ).fetchall()
+    return [(name.removeprefix(_NAME), sealed) for name, sealed in rows]
 
 
 def _write(connection: apsw.Connection, space: str, sealed: bytes) -> None:

@@ -6,13 +6,14 @@ somebody adds the account again, and none from before then.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import hmac
 import json
 import os
 import threading
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -201,6 +202,14 @@ class Accounts:
         """Vouch for every account by the newest master key."""
         for row in connection.execute(_SELECT).fetchall():
             self._write(connection, self._checked(row))
+
+    def damaged_in(self, connection: apsw.Connection) -> Iterator[str]:
+        """Accounts that are not as they were stored: nobody can log in by them."""
+        for row in connection.execute(_SELECT):
+            with contextlib.suppress(StorageCorrupt):
+                self._checked(row)
+                continue
+            yield f"The account {row[0]}"
 
     def _hashed(self, password: str) -> tuple[bytes, bytes, str]:
         salt = os.urandom(SALT_BYTES)

@@ -14,7 +14,7 @@ import hmac
 import json
 import secrets
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -485,6 +485,12 @@ class Credentials:
                     "UPDATE credentials SET mac = ? WHERE id = ?",
                     (self._vault.mac("credential", *row[:_VOUCHED]), row[0]),
                 )
+
+    def damaged_in(self, connection: apsw.Connection) -> Iterator[str]:
+        """Tokens that are not as they were stored: they let nobody in."""
+        for row in connection.execute(_SELECT):
+            if not self._vouched(row):
+                yield f"The token {row[0]}"
 
     def _vouched(self, row: tuple[Any, ...]) -> bool:
         return self._vault.vouches(row[-1], "credential", *row[:_VOUCHED])

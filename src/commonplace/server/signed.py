@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import hashlib
 import hmac
 import math
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ import jwt
 
 from commonplace.dialects.contract import EVERYTHING, FULL, SCOPES, Caller, Scope
 from commonplace.engine import checks
-from commonplace.errors import Conflict, InvalidInput
+from commonplace.errors import Conflict, InvalidInput, StorageCorrupt
 from commonplace.server.credentials import (
     CACHED,
     SECOND,
@@ -78,6 +79,12 @@ class SigningKey:
     def live(self, at: int) -> bool:
         """Whether what it signed is accepted."""
         return self.retires_at is None or at < self.retires_at
+
+
+_KEYS = (
+    "SELECT id, purpose, sealed, created_at, retires_at FROM signing_keys"
+    " ORDER BY created_at DESC, id"
+)
 
 
 class SigningKeys:
@@ -154,15 +161,11 @@ class SigningKeys:
         return new
 
     def _read(self, connection: apsw.Connection) -> list[SigningKey]:
-        rows: Any = connection.execute(
-            "SELECT id, purpose, sealed, created_at, retires_at FROM signing_keys"
-            " ORDER BY created_at DESC, id"
-        ).fetchall()
-        return [
-            SigningKey(row[0], row[1], self._vault.open(row[2], *_bound(row[1], row[0], *row[3:])),
-                       row[3], row[4])
-            for row in rows
-        ]  # fmt: skip
+        return [self._opened(row) for row in connection.execute(_KEYS).fetchall()]
+
+    def _opened(self, row: Any) -> SigningKey:
+        bound = _bound(row[1], row[0], *row[3:])
+        return SigningKey(row[0], row[1], self._vault.open(row[2], *bound), row[3], row[4])
 
     def _write(self, connection: apsw.Connection, key: SigningKey, retires_at: int | None) -> None:
         bound = _bound(key.purpose, key.id, key.created_at, retires_at)
@@ -177,6 +180,14 @@ class SigningKeys:
         """Seal every key by the newest master key."""
         for key in self._read(connection):
             self._write(connection, key, key.retires_at)
+
+    def damaged_in(self, connection: apsw.Connection) -> Iterator[str]:
+        """Keys that cannot be opened: no token of theirs is recognised."""
+        for row in connection.execute(_KEYS):
+            with contextlib.suppress(StorageCorrupt):
+                self._opened(row)
+                continue
+            yield f"The signing key {row[0]}"
 
 
 def _bound(purpose: str, identity: str, created_at: int, retires_at: int | None) -> tuple[str, ...]:

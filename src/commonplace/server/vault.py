@@ -195,6 +195,12 @@ def open_vault(store: Store, environ: Mapping[str, str] | None = None) -> Vault:
     return vault
 
 
+def in_use(store: Store) -> bool:
+    """Whether a master key has sealed anything in the file."""
+    with store.read() as connection:
+        return _kept_check(connection) is not None
+
+
 def _kept_check(connection: apsw.Connection) -> bytes | None:
     row: Any = connection.execute("SELECT value FROM settings WHERE name = 'master key'").fetchone()
     return None if row is None else row[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -56,6 +57,17 @@ class Rows:
             f" ON CONFLICT ({columns[0]}) DO UPDATE SET {changes}",
             (*values, self._vault.mac(table, *values)),
         )
+
+    def damaged_in(self, connection: apsw.Connection) -> Iterator[str]:
+        """Rows that are not as they were stored: they are not believed."""
+        for table, columns in COLUMNS.items():
+            rows: Any = connection.execute(
+                f"SELECT {', '.join(columns)}, mac FROM {table}"  # noqa: S608
+            )
+            for key, *rest, mac in rows:
+                if not self._vault.vouches(mac, table, key, *rest):
+                    shown = key.hex()[:12] if isinstance(key, bytes) else key
+                    yield f"The row {shown} of {table}"
 
     def reseal_in(self, connection: apsw.Connection) -> None:
         """Vouch for every row by the newest master key; one that is damaged stays so."""
