@@ -268,6 +268,25 @@ def test_the_doctor_finds_what_nobody_here_has_written(
     assert code == 0 and "were not looked at" in told["findings"][0]["what"]
 
 
+def test_a_restore_says_which_revoked_tokens_it_brings_back(
+    do: Callable[..., Ended], data: Path, tmp_path: Path
+) -> None:
+    do("remember", "something", "--embedding", "none")
+    for _ in range(3):
+        do("token", "create", "--dialect", "mama")
+    ended, since, _ = [each["id"] for each in do("token", "list", "--json").lines]
+    do("token", "revoke", ended)
+    assert do("backup", str(tmp_path / "kept")).code == 0
+    do("token", "revoke", since)
+    told = do("restore", str(tmp_path / "kept"), "--overwrite", "--no-system", "--json").json
+    assert told["valid_again"] == []
+    told = do("restore", str(tmp_path / "kept"), "--overwrite")
+    assert f"valid again: {since[:8]}. End them" in told.err and ended[:8] not in told.err
+    do("token", "revoke", since)
+    told = do("restore", str(tmp_path / "kept"), "--overwrite", "--json").json
+    assert told["valid_again"] == [since]
+
+
 def test_not_before_ends_the_tokens_of_a_space(do: Callable[..., Ended], data: Path) -> None:
     token = do("token", "create", "--dialect", "mama").out.strip()
     other = do("token", "create", "--dialect", "mama", "--space", "other").out.strip()

@@ -6,7 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,7 +16,7 @@ import typer
 from commonplace.cli import options
 from commonplace.cli.options import AsJson, Data, Space
 from commonplace.cli.terminal import bold, dim, emit, local, note, one_line, say, visible
-from commonplace.errors import InvalidInput, NotFound
+from commonplace.errors import CommonplaceError, InvalidInput, NotFound
 
 if TYPE_CHECKING:
     from commonplace.server.accounts import Accounts
@@ -306,6 +306,23 @@ def rotate_key(
 def _rotate_master_key(access: _Access) -> None:
     """Seal keys, and vouch for tokens, accounts and connections, by a new master key."""
     access.vault.rotate(access.store, [each.reseal_in for each in access.vouched()])
+
+
+def by_state(data: Path) -> tuple[set[str], set[str]]:
+    """The tokens that were revoked, and the others; none of a file that cannot be read."""
+    from commonplace.storage.system import open_system, system_file
+
+    found: tuple[set[str], set[str]] = set(), set()
+    if system_file(data).exists():
+        with (
+            suppress(CommonplaceError),
+            closing(open_system(data)) as store,
+            store.read() as connection,
+        ):
+            rows: Any = connection.execute("SELECT id, revoked_at IS NULL FROM credentials")
+            for identity, valid in rows:
+                found[valid].add(identity)
+    return found
 
 
 def damaged(data: Path) -> list[str]:

@@ -227,6 +227,7 @@ def restore(
       commonplace restore ~/backups/today --check
       commonplace restore ~/backups/today --space default --into yesterday
     """
+    from commonplace.cli.access import by_state
     from commonplace.engine import backup, restoring
 
     if check:
@@ -237,11 +238,18 @@ def restore(
         _report(found.as_dict(), as_json, f"whole: {held} ({rows:,} rows)")
         return
     with options.library(data) as library, progress("Restoring") as show:
+        revoked, _ = by_state(library.path)
         report = restoring.restore(
             library, source, spaces=spaces, into=into, overwrite=overwrite, system=system,
             progress=show,
         )  # fmt: skip
-    _report(report.as_dict(), as_json, f"restored from {visible(str(source))}")
+        again = sorted(revoked & by_state(library.path)[1])
+    told = report.as_dict() | {"valid_again": again}
+    _report(told, as_json, f"restored from {visible(str(source))}")
+    if again and not as_json:
+        names = ", ".join(each[:8] for each in again)
+        note(f"Tokens that were revoked since are valid again: {names}."
+             " End them with: commonplace token revoke ID")  # fmt: skip
 
 
 def _report(parts: dict[str, Any], as_json: bool, text: str) -> None:
