@@ -67,6 +67,24 @@ KINDS: dict[str, tuple[str, str, dict[str, Any], bool, str]] = {
 }
 
 
+@pytest.mark.parametrize("key", ["", "a-key"])
+def test_what_fails_after_it_is_stored_has_one_row_and_says_so(
+    server: Running, space: str, key: str
+) -> None:
+    """ClawBrain's file cannot be written: the memory is stored, and the caller is told both."""
+    space = f"{space}{len(key)}"
+    client = server.client(server.token(space, dialects=None), "/mcp/clawbrain")
+    blocked = server.parts.library.path / "clawbrain" / space / "entities" / "projects"
+    blocked.parent.mkdir(parents=True)
+    blocked.write_text("no directory")
+    stored = {"type": "entity", "category": "projects", "name": "cup", "content": "for tea"}
+    asked = message("memory_store", stored)
+    answer = client.request("POST", "/mcp/clawbrain", asked, {"idempotency-key": key})
+    assert "stored, but its file could not be written" in answer.error
+    call = only(server, space)
+    assert (call.tool, call.success, call.operation > 0) == ("memory_store", True, True)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("way", ["streamable", "2026", "older", "stdio"])
 def test_every_call_has_one_row(server: Running, space: str, kind: str, way: str) -> None:

@@ -124,6 +124,8 @@ class _Open:
     circumstances: Circumstances
     arguments: str
     begun: float = field(default_factory=time.monotonic)
+    stored: bool = False
+    """Whether it took effect, and its row with it: what fails after that has no other row."""
 
 
 class Gate:
@@ -290,21 +292,23 @@ class Gate:
             call = Call(memory=memory, caller=caller, circumstances=around, origin=origin)
             around_it = operation.dialect.around
             try:
-                with (
-                    around_it(call, checked) if around_it else contextlib.nullcontext(),
-                    contextlib.nullcontext() if tool.stepwise else memory.unit(tool.name, origin),
-                ):
-                    wire = operation.dialect.succeed(tool, tool.handler(call, **checked))
-                    result = _dump(wire)
-                    _check_size(result, tool.response_bytes or RESPONSE_BYTES)
-                    if not turn.finish() and not tool.stepwise:
-                        raise TookTooLong("The call took too long and was given up.")
-                    if key is not None:
-                        answers.keep(space.store, key, result)
-                    self._write_down(opened, space.store, result, None)
+                with around_it(call, checked) if around_it else contextlib.nullcontext():
+                    unit = None if tool.stepwise else memory.unit(tool.name, origin)
+                    with unit or contextlib.nullcontext():
+                        wire = operation.dialect.succeed(tool, tool.handler(call, **checked))
+                        result = _dump(wire)
+                        _check_size(result, tool.response_bytes or RESPONSE_BYTES)
+                        if not turn.finish() and not tool.stepwise:
+                            raise TookTooLong("The call took too long and was given up.")
+                        if key is not None:
+                            answers.keep(space.store, key, result)
+                        self._write_down(opened, space.store, result, None)
+                    opened.stored = True
             except answers.Answered as earlier:  # the same key, at the same time
                 return self._again(opened, space.store, earlier.result)
             except CommonplaceError:
+                if opened.stored:
+                    raise
                 # What was in the way may be the same call's own doing, a moment ago.
                 kept = answers.find_newest(space.store, key) if key is not None else None
                 if kept is None:
@@ -322,6 +326,8 @@ class Gate:
     def _failed(self, opened: _Open, error: CommonplaceError) -> Outcome:
         dialect, tool = opened.operation.dialect, opened.operation.tool
         wire = dialect.fail(tool, error)
+        if opened.stored:
+            return Outcome(wire, error)
         try:
             with self._whole.library.lease(opened.caller.space) as space:
                 self._write_down(opened, space.store, _dump(wire), error)
