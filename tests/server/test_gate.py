@@ -151,3 +151,14 @@ def test_a_key_is_nothing_without_its_caller_and_arguments(gate: Gate) -> None:
         for text in ("one", "two"):
             gate.perform(caller, keyed, "commonplace", "remember", {"text": text})
     assert gate._whole.browse()[1] == 4
+
+
+def test_a_retry_is_the_same_call_in_whatever_order_its_arguments_come(gate: Gate) -> None:
+    keyed = replace(HERE, idempotency_key="k")
+    given = {"text": "one", "tags": ["a", "b"], "kind": "note"}
+    first = gate.perform(Caller(), keyed, "commonplace", "remember", given)
+    again = gate.perform(Caller(), keyed, "commonplace", "remember", dict(reversed(given.items())))
+    assert again.wire == first.wire
+    assert gate._whole.browse()[1] == 1
+    other = {**given, "tags": ["b", "a"]}  # the order of a list says something
+    assert gate.perform(Caller(), keyed, "commonplace", "remember", other).wire != first.wire

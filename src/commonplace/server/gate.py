@@ -410,10 +410,14 @@ def _entry(
 
 
 def _key(opened: _Open) -> bytes:
-    """A retry is recognised by credential, tool and arguments, and its key."""
+    """A retry is recognised by credential, tool and arguments, and its key.
+
+    Objects are compared without the order of their names, which some clients do not keep.
+    """
+    arguments = json.dumps(json.loads(opened.arguments), sort_keys=True)
     parts = (
         opened.caller.credential, opened.operation.dialect.name, opened.operation.tool.name,
-        opened.arguments, opened.circumstances.idempotency_key,
+        arguments, opened.circumstances.idempotency_key,
     )  # fmt: skip
     return hashlib.sha256(as_json(parts).encode()).digest()
 
