@@ -301,6 +301,38 @@ def test_long_texts_do_not_close_the_way_to_the_context(agent: Agent) -> None:
     assert len(agent.explore(id=first)["memories"]) == 2
 
 
+def test_many_long_texts_do_not_close_the_way_to_what_has_no_limit_to_lower(
+    server: Running,
+) -> None:
+    """`context`, `explore` and `read` cannot be asked for less, so they give what fits."""
+    space = f"agent-{next(_numbers)}"
+    memory = server.gate._whole.at(space)
+    agent = Agent(server.client(server.token(space)))
+    tags = [f"{number} " + "水" * 90 for number in range(100)]
+    hub = memory.remember("the hub of all").id
+    for number in range(60):
+        details: dict[str, Any] = {"pinned": True, "tags": tags, "title": "🫖" * 1_000}
+        kind = "identity" if number % 2 else "note"
+        each = memory.remember(f"{number} " + "🫖水" * 990, kind=kind, **details)
+        for times in range(3):
+            memory.links.add(hub, each.id, f"has-{times}", reason="水" * 10_000)
+    agent.checkpoint(summary="half way")
+    told = agent.context(about="hub")
+    assert len(told["checkpoint"]) == 1 and told["left_out"] > 0
+    assert all(len(one["excerpt"]) <= 102 for one in told["identity"])
+    walk = agent.explore(id=hub, depth=1)
+    assert len(walk["paths"]) == 100 and walk["memories"][0]["id"] == hub
+    assert not walk["complete"]
+    read = agent.read(id=hub)
+    assert 0 < len(read["links"]) == 180 - read["links_left_out"]
+    for number in range(150):
+        memory.revise(hub, text=f"{number} " + "🫖水" * 990)
+    read = agent.read(id=hub, history=True)
+    assert 0 < len(read["links"]) == 180 - read["links_left_out"]
+    assert len(read["history"]) == 151 - read.get("history_left_out", 0)
+    assert "excerpt" in read["history"][0] and read["history"][0]["chars"] > 1_900
+
+
 def test_the_past_can_be_asked(agent: Agent) -> None:
     told = agent.remember(text="the ledger is red")
     time.sleep(0.01)

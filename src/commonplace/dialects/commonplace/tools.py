@@ -5,20 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from commonplace.dialects.commonplace import fitting
 from commonplace.dialects.contract import Call, Schema, Told, Tool
 from commonplace.engine import credit
-from commonplace.engine.model import Link, Memory, iso
+from commonplace.engine.model import Link, Memory, Version, iso
 from commonplace.errors import InvalidInput
 from commonplace.text import prose
 from commonplace.text.snippets import snippet
 
 PART_CHARS = 75_000  # what `read` gives of a text at once; fits a response in every script
-WHOLE_CHARS = 2_000  # a longer text is recalled as an excerpt; `read` has all of it
+WHOLE_CHARS = fitting.WIDTHS[0]  # a longer text is an excerpt in lists; `read` has all of it
 RECENT = 8
 PINNED = 20
 BRIEFING_TOKENS = 2_000
+BRIEFING_BYTES = 100_000  # more than so many tokens can have
 TRUSTED = ("stated", "inferred")
 NEVER_RECENT = ("checkpoint", "identity")
+FIRST = ("checkpoint", "identity", "pinned", "relevant", "recent")  # what the context keeps longest
 
 
 def remember(call: Call, *, text: str, replaces: str | None = None, **details: Any) -> Any:
@@ -67,20 +70,20 @@ def read(call: Call, *, id: str, start: int, history: bool, as_of: str | None = 
     if start or len(memory.text) > PART_CHARS:
         shown["text"] = memory.text[start : start + PART_CHARS]
         shown["chars"] = len(memory.text)
-    answer: dict[str, Any] = {
-        "memory": shown,
-        "links": [shown_link(link) for link in call.memory.links.of(memory.id, as_of=as_of)],
-    }
+    links = [shown_link(link) for link in call.memory.links.of(memory.id, as_of=as_of)]
+    answer: dict[str, Any] = {"memory": shown, "links": links}
+    if not links and not history:
+        return answer
+    room = fitting.BYTES - fitting.twice(shown)
+    answer["links"] = told = fitting.as_many(links, room // 2 if history else room)
+    if len(told) < len(links):
+        answer["links_left_out"] = len(links) - len(told)
     if history:
-        answer["history"] = [
-            {
-                "since": iso(version.since),
-                "until": iso(version.until),
-                "operation": version.operation,
-                **presented(version.memory, ""),
-            }
-            for version in call.memory.history.versions(id)
-        ]
+        room -= sum(map(fitting.twice, told))
+        versions = call.memory.history.versions(id)
+        answer["history"] = former = fitting.fitted(versions, shown_version, room)
+        if len(former) < len(versions):
+            answer["history_left_out"] = len(versions) - len(former)
     return answer
 
 
@@ -122,21 +125,21 @@ def explore(
     walk = call.memory.links.traverse(
         id, depth=depth, kinds=kinds or None, max_paths=100, as_of=as_of
     )
-    memories = [
-        presented(call.memory.get(one, as_of=as_of, count=False), "") for one in walk.visited
+    paths = [
+        {
+            "score": round(path.score, 3),
+            "nodes": list(path.nodes),
+            "links": [link.kind for link in path.links],
+        }
+        for path in walk.paths
     ]
-    return {
-        "memories": memories,
-        "paths": [
-            {
-                "score": round(path.score, 3),
-                "nodes": list(path.nodes),
-                "links": [link.kind for link in path.links],
-            }
-            for path in walk.paths
-        ],
-        "complete": walk.complete,
-    }
+    memories = fitting.fitted(
+        [call.memory.get(one, as_of=as_of, count=False) for one in walk.visited],
+        lambda memory, width: presented(memory, "", width),
+        fitting.BYTES - fitting.twice(paths),
+    )
+    complete = walk.complete and len(memories) == len(walk.visited)
+    return {"memories": memories, "paths": paths, "complete": complete}
 
 
 def context(call: Call, *, about: str | None = None) -> Told:
@@ -156,8 +159,18 @@ def context(call: Call, *, about: str | None = None) -> Told:
         "relevant": [hit.memory for hit in memory.recall(about, limit=RECENT)] if about else [],
         "recent": [one for one in recent if one.id not in known],
     }
-    shown = about or ""
-    value = {name: [presented(one, shown) for one in found] for name, found in sections.items()}
+    wanted = [(name, one) for name in FIRST for one in sections[name]]
+    shown = fitting.fitted(
+        wanted,
+        lambda each, width: {"section": each[0], **presented(each[1], about or "", width)},
+        fitting.BYTES - BRIEFING_BYTES,
+        fitting.once,
+    )
+    value: dict[str, Any] = {name: [] for name in sections}
+    for each in shown:
+        value[each.pop("section")].append(each)
+    if len(shown) < len(wanted):
+        value["left_out"] = len(wanted) - len(shown)
     items = [
         prose.Item(one.id, f"{name}: {provenance(one)}", one.text)
         for name, found in sections.items()
@@ -199,13 +212,16 @@ def feedback(call: Call, *, ids: Sequence[str], useful: bool, note: str) -> Any:
     return {"credits": credits, "operation": call.memory.operation}
 
 
-def presented(memory: Memory, query: str | None = None) -> dict[str, Any]:
-    """A memory as this dialect shows it: text verbatim, with origin and trust beside it."""
+def presented(memory: Memory, query: str | None = None, width: int = WHOLE_CHARS) -> dict[str, Any]:
+    """A memory as this dialect shows it: text verbatim, with origin and trust beside it.
+
+    For a query, even an empty one, a text longer than `width` is shown by an excerpt.
+    """
     shown: dict[str, Any] = {"id": memory.id, "kind": memory.kind}
     if memory.title:
         shown["title"] = memory.title
-    if query is not None and len(memory.text) > WHOLE_CHARS:
-        shown["excerpt"] = snippet(memory.text, query, WHOLE_CHARS)
+    if query is not None and len(memory.text) > width:
+        shown["excerpt"] = snippet(memory.text, query, width)
         shown["chars"] = len(memory.text)
     else:
         shown["text"] = memory.text
@@ -225,6 +241,16 @@ def presented(memory: Memory, query: str | None = None) -> dict[str, Any]:
     shown["origin"] = memory.origin.as_dict()
     shown["version"] = memory.version
     return shown
+
+
+def shown_version(version: Version, width: int) -> dict[str, Any]:
+    """A former form of a memory, or its present one."""
+    return {
+        "since": iso(version.since),
+        "until": iso(version.until),
+        "operation": version.operation,
+        **presented(version.memory, "", width),
+    }
 
 
 def shown_link(link: Link) -> dict[str, Any]:
