@@ -9,7 +9,7 @@ from commonplace.dialects.commonplace import fitting
 from commonplace.dialects.contract import Call, Schema, Told, Tool
 from commonplace.engine import credit
 from commonplace.engine.model import Link, Memory, Version, iso
-from commonplace.errors import InvalidInput
+from commonplace.errors import InvalidInput, NotFound
 from commonplace.text import prose
 from commonplace.text.snippets import snippet
 
@@ -92,13 +92,22 @@ def revise(call: Call, *, id: str | None = None, undo: str | None = None, **chan
     if undo is not None:
         if id is not None or changes:
             raise InvalidInput("undo stands alone.", hint="Give undo, or id and changes.")
-        undone = call.memory.undo(undo)
-        return {"operation": undone.id, "undone": undo}
+        return {"operation": _undone(call, undo), "undone": undo}
     if id is None:
         raise InvalidInput("id is missing.", hint="Name the memory, or undo.", field="id")
     expected = changes.pop("version", None)
     revised = call.memory.revise(id, expected_version=expected, **changes)
     return {"operation": call.memory.operation, "memory": presented(revised, "")}
+
+
+def _undone(call: Call, operation: str) -> str:
+    hint = "Give the `operation` that a write answered with, or that `read` with history shows."
+    if not operation.strip():
+        raise InvalidInput("undo is empty.", hint=hint, field="undo")
+    try:
+        return call.memory.undo(operation).id
+    except NotFound as error:
+        raise NotFound(error.message, hint=hint, field="undo") from error
 
 
 def forget(call: Call, *, ids: Sequence[str], restore: bool) -> Any:
@@ -186,6 +195,12 @@ def checkpoint(call: Call, *, done: bool, next: Sequence[str], summary: str | No
     """Save where the work stands, or say that it is finished."""
     open_ones, _ = call.memory.browse(kinds=["checkpoint"], trust=TRUSTED, limit=1)
     if done:
+        if summary is not None or next:
+            raise InvalidInput(
+                "done stands alone.",
+                hint="Say done, and remember what is to be kept of it.",
+                field="done",
+            )
         if not open_ones or open_ones[0].attrs.get("done"):
             raise InvalidInput("No checkpoint is open.", hint="Save one with a summary.")
         last = open_ones[0]
