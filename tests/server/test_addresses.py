@@ -162,9 +162,13 @@ def test_a_comparison_by_prefix_is_found_by_these_vectors(
         ({"allow_origins": ("http://app.lan",)}, "localhost:3847", "http://app.lan:80", None),
         ({"allow_origins": ("http://app.lan",)}, "localhost:3847", "https://app.lan", 403),
         ({"host": "::1"}, "[::1]:3847", None, None),
+        ({"host": "[::1]"}, "[::1]:3847", None, None),
         ({"host": "192.0.2.7"}, "192.0.2.7:3847", None, None),
         ({"host": "192.0.2.7"}, "localhost:3847", None, 421),
         ({"host": "0.0.0.0"}, "0.0.0.0:3847", None, 421),
+        ({"host": "0.0.0.0"}, "127.0.0.1:3847", None, None),
+        ({"host": "::"}, "localhost:3847", "http://localhost:3847", None),
+        ({"host": "::"}, "localhost:3848", None, 421),
     ],
 )  # fmt: skip
 def test_what_is_ours_follows_from_the_settings(
@@ -209,3 +213,21 @@ def test_what_a_page_of_another_site_posts_has_no_effect(data: Path) -> None:
             answer = client.request("POST", "/mcp", message("remember", {"text": "x"}), headers)
             assert answer.status in (403, 415), headers
         assert client.call("recall", {"query": "x"}).result["memories"] == []
+
+
+@pytest.mark.parametrize(
+    ("address", "told", "comes_from"),
+    [
+        ("::ffff:10.0.0.5", "203.0.113.9", "203.0.113.9"),
+        ("10.0.0.5", "203.0.113.9", "203.0.113.9"),
+        ("10.0.0.5", "198.51.100.1, 203.0.113.9, 10.0.0.5", "203.0.113.9"),
+        ("::ffff:10.0.0.6", "203.0.113.9", "10.0.0.6"),
+        ("2001:db8::7", "203.0.113.9", "2001:db8::7"),
+        ("fd00::5", "203.0.113.9", "203.0.113.9"),
+    ],
+)
+def test_a_proxy_is_known_on_a_socket_for_both_kinds_of_addresses(
+    address: str, told: str, comes_from: str
+) -> None:
+    scope = {"client": (address, 1), "headers": [(b"x-forwarded-for", told.encode())]}
+    assert addresses.peer(scope, ("10.0.0.5", "fd00::5")) == comes_from

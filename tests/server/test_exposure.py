@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import re
 import stat
+import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -18,15 +21,15 @@ from commonplace.server.settings import Settings, is_loopback
 from commonplace.server.signed import Tokens
 from commonplace.server.vault import open_vault
 from commonplace.storage.system import open_system
-from server.harness import Running, cli, message, running, vectors
+from server.harness import Client, Process, Running, cli, message, running, vectors
 
 ROUTES: dict[str, dict[str, Any]] = vectors("routes.json")
 
 
-def credential(data: Path, *, revoked: bool = False) -> None:
+def credential(data: Path, *, revoked: bool = False, **grant: Any) -> None:
     with closing(open_system(data)) as system:
         tokens = Tokens(system, open_vault(system))
-        made = tokens.credentials.create(Grant())
+        made = tokens.credentials.create(Grant(**grant))
         if revoked:
             tokens.credentials.revoke(made.credential.id)
         tokens.close()
@@ -55,10 +58,13 @@ REACHABLE: list[tuple[dict[str, Any], bool]] = [
 ]
 
 
-@pytest.mark.parametrize("known", ["none", "token", "revoked", "account"])
+@pytest.mark.parametrize("known", ["none", "token", "revoked", "expired", "account"])
 def test_what_others_can_reach_does_not_start_without_a_credential(data: Path, known: str) -> None:
     if known in ("token", "revoked"):
         credential(data, revoked=known == "revoked")
+    if known == "expired":
+        credential(data, lifetime=0.01)
+        time.sleep(0.02)
     with closing(open_system(data)) as system:
         vault = open_vault(system)
         tokens = Tokens(system, vault)
@@ -73,7 +79,7 @@ def test_what_others_can_reach_does_not_start_without_a_credential(data: Path, k
                 Settings.load({}, data=data, **{k: v for k, v in settings.items() if v}),
             ):
                 assert chosen.local != reachable, settings
-                if reachable and known in ("none", "revoked"):
+                if reachable and known in ("none", "revoked", "expired"):
                     with pytest.raises(InvalidInput, match="can be reached by others"):
                         serving.check_exposure(chosen, tokens, accounts)
                 else:
@@ -88,6 +94,46 @@ def test_the_command_line_says_why_it_does_not_start(data: Path) -> None:
     assert "can be reached by others" in told.stderr and "token create" in told.stderr
 
 
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+def test_who_listens_everywhere_answers_to_the_addresses_it_tells_of(data: Path, host: str) -> None:
+    credential(data)
+    with Process(data, "--host", host) as server:
+        assert server.process.stdout is not None
+        told = list(itertools.takewhile(lambda line: "Next:" not in line, server.process.stdout))
+        named = re.search(r"MCP +http://(\S+):(\d+)/mcp/commonplace", "".join(told))
+        goes_by = re.search(r"goes by +(.+); others in the setting allow_hosts", "".join(told))
+        assert named and goes_by
+        port = int(named[2])
+        names = [*goes_by[1].split(", "), named[1]]
+        assert {"localhost", "127.0.0.1", "[::1]"} < set(names) and "0.0.0.0" not in names
+        client = Client(port)
+        for name in names:
+            assert client.request("GET", "/health", None, {"host": f"{name}:{port}"}).status == 200
+            unknown = message("remember", {"text": "x"})
+            answer = client.request("POST", "/mcp", unknown, {"host": f"{name}:{port}"})
+            assert answer.status == 401
+        for name in ("0.0.0.0", "evil.example", f"{names[0]}.evil.example", "192.0.2.99"):
+            refused = client.request("GET", "/health", None, {"host": f"{name}:{port}"})
+            assert refused.status == 421 and "allow_hosts" in str(refused.json)
+        client.close()
+
+
+def test_what_is_advised_at_the_start_is_about_this_server(data: Path) -> None:
+    with Process(data) as server:
+        assert server.process.stdout is not None
+        told = "".join(itertools.islice(server.process.stdout, 9))
+    port = re.search(r"listening on http://127.0.0.1:(\d+)", told)
+    assert port
+    assert f"connect claude-code --url http://127.0.0.1:{port[1]}/mcp/commonplace" in told
+    assert f'commonplace remember "…" --data {data}' in told
+    refused = cli("serve", "--data", str(data), "--host", "0.0.0.0", "--port", "0")
+    assert f"token create --dialect commonplace --data {data}" in refused.stderr
+    usual = Settings.load({}, data=data)
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("COMMONPLACE_DATA", str(data))
+        assert usual.command("audit list") == "commonplace audit list"
+
+
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
@@ -100,6 +146,22 @@ def test_the_command_line_says_why_it_does_not_start(data: Path) -> None:
         ({"public_url": "memory.example"}, "public_url"),
         ({"public_url": "ftp://memory.example"}, "public_url"),
         ({"public_url": "https://memory.example?x=1"}, "public_url"),
+        ({"public_url": "https://memory.example/#x"}, "public_url"),
+        ({"public_url": "https://ann:secret@memory.example"}, "public_url"),
+        ({"public_url": "https://memory.example:99999"}, "public_url"),
+        ({"public_url": "https://memory.example:0"}, "public_url"),
+        ({"public_url": "http://[::1"}, "public_url"),
+        ({"public_url": "https://[fe80::x]"}, "public_url"),
+        ({"public_url": "https://b\u00fccher.example"}, "public_url"),
+        ({"public_url": "https://memory.example/a b"}, "public_url"),
+        ({"proxies": ("10.0.0.0/8",)}, "proxies"),
+        ({"proxies": ("proxy.example",)}, "proxies"),
+        ({"allow_hosts": 5}, "allow_hosts"),
+        ({"allow_hosts": {"memory.lan": 1}}, "allow_hosts"),
+        ({"port": True}, "port"),
+        ({"port": 38.5}, "port"),
+        ({"host": " "}, "host is empty"),
+        ({"host": "\u00e4..x"}, "cannot be used"),
         ({"allow_hosts": ("a b",)}, "is not a host"),
         ({"allow_origins": ("example.com",)}, "is not an origin"),
         ({"host": "no.such.host.invalid"}, "cannot be used"),

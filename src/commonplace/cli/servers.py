@@ -50,20 +50,35 @@ def serve(
 
 
 def _tell(settings: Any) -> None:
-    base, command = settings.base_url, _command()
+    from commonplace.server.addresses import own_names
+    from commonplace.server.settings import PORT
+
+    base, names = settings.base_url, own_names(settings)
+    if settings.everywhere and not settings.public_url:
+        base = f"http://{names[0]}:{settings.port}"
+    usual = base == f"http://127.0.0.1:{PORT}"
+    how = "--transport http" if usual else f"--url {base}/mcp/commonplace"
+    program = _command()
+    told = settings.command('remember "…"', program)
     lines = [
         f"Commonplace is listening on {base}   (Ctrl-C stops it)",
         "",
         f"  MCP      {base}/mcp/commonplace",
         f"  health   {base}/health",
         f"  data     {settings.data}",
+    ]
+    if settings.everywhere:
+        there = ", ".join((*names, *settings.allow_hosts))
+        lines.append(f"  goes by  {there}; others in the setting allow_hosts")
+    lines += [
         "",
         "Next:",
-        f"  {command} connect claude-code --transport http     or: connect --list",
-        f'  {command} remember "…"   and ask your agent; audit list shows its calls',
+        f"  {program} connect claude-code {how}     or: connect --list",
+        f"  {told}   and ask your agent; audit list shows its calls",
     ]
     if not settings.local or settings.require_token:
-        lines.append(f"  {command} token create --dialect commonplace     for each client")
+        made = settings.command("token create --dialect commonplace", program)
+        lines.append(f"  {made}     for each client")
     sys.stdout.write("\n".join(lines) + "\n")
     sys.stdout.flush()
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import socket
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -17,6 +19,11 @@ _HOST = re.compile(
 )
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
+_NOT_OURS = (
+    "This server does not go by that {}. Whoever runs it can add it to the setting allow_hosts."
+)
+# Nothing is sent there: where the way to them begins is an address of this machine.
+_ELSEWHERE = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
 
 Headers = Sequence[tuple[bytes, bytes]]
 
@@ -42,12 +49,7 @@ class Addresses:
 
     def __init__(self, settings: Settings) -> None:
         base = urlsplit(settings.base_url)
-        names: set[Place] = set()
-        bound = f"[{settings.host}]" if ":" in settings.host else settings.host
-        if is_loopback(settings.host):
-            names |= {Place(name, settings.port) for name in LOOPBACK_NAMES}
-        if settings.host not in ("0.0.0.0", "::"):  # noqa: S104
-            names.add(Place(bound.lower(), settings.port))
+        names = {Place(name, settings.port) for name in own_names(settings)}
         origins = {("http", place) for place in names}
         if settings.public_url:
             place = Place(_bracketed(base.hostname or ""), base.port or _DEFAULT_PORTS[base.scheme])
@@ -76,9 +78,9 @@ class Addresses:
         hosts = _all(headers, b"host")
         place = parse_host(hosts[0], self._default_port) if len(hosts) == 1 else None
         if place is None or place not in self._hosts:
-            return Refusal(421, "This server does not go by that Host.")
+            return Refusal(421, _NOT_OURS.format("Host"))
         if _all(headers, b"x-forwarded-host") and not self._forwarded(headers):
-            return Refusal(421, "This server does not go by that X-Forwarded-Host.")
+            return Refusal(421, _NOT_OURS.format("X-Forwarded-Host"))
         origins = _all(headers, b"origin")
         if not origins:
             sites = _all(headers, b"sec-fetch-site")
@@ -97,6 +99,29 @@ class Addresses:
         )
 
 
+def own_names(settings: Settings) -> list[str]:
+    """What the server goes by without being told: the address it listens on, as people write it.
+
+    Where that is every address of the machine, those by which others reach it, and its name.
+    """
+    if settings.everywhere:
+        return [*_reachable(), *LOOPBACK_NAMES]
+    bound = _bracketed(settings.host)
+    more = LOOPBACK_NAMES if is_loopback(settings.host) else ()
+    return [bound, *(name for name in more if name != bound)]
+
+
+def _reachable() -> list[str]:
+    """This machine's addresses towards the network, and its name."""
+    found: list[str] = []
+    for family, elsewhere in _ELSEWHERE:
+        with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as asking:
+            asking.connect((elsewhere, 9))
+            found.append(_bracketed(asking.getsockname()[0]))
+    found.append(socket.gethostname().lower())
+    return [name for name in dict.fromkeys(found) if parse_host(name, 80) is not None]
+
+
 def _followed(headers: Headers) -> bool:
     """Whether a person follows a link, as opposed to a page that loads something."""
     return _all(headers, b"sec-fetch-mode") == ["navigate"] and _all(
@@ -107,6 +132,8 @@ def _followed(headers: Headers) -> bool:
 def peer(scope: Scope, proxies: Collection[str]) -> str:
     """The address that a request comes from; what one of our proxies says of it is believed."""
     address: str = scope["client"][0] if scope.get("client") else ""
+    # On a socket for both, IPv4 comes in this dress.
+    address = address.removeprefix("::ffff:") if "." in address else address
     if address in proxies:
         told = ",".join(_all(scope["headers"], b"x-forwarded-for")).split(",")
         for hop in reversed([hop.strip() for hop in told if hop.strip()]):

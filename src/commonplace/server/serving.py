@@ -29,6 +29,7 @@ from commonplace.server.settings import Settings
 from commonplace.server.signed import Tokens, configured
 from commonplace.server.tracing import tracing
 from commonplace.server.vault import open_vault
+from commonplace.storage.database import now
 from commonplace.storage.system import open_system
 
 DRAIN_SECONDS = 10
@@ -158,13 +159,18 @@ def config(app: ASGIApp) -> uvicorn.Config:
 
 def check_exposure(settings: Settings, tokens: Tokens, accounts: Accounts) -> None:
     """Refuse to be reachable by others while nobody could be told apart."""
-    alive = (one for one in tokens.credentials.listing() if one.revoked_at is None)
+    at = now()
+    alive = (
+        one
+        for one in tokens.credentials.listing()
+        if one.revoked_at is None and (one.expires_at is None or at < one.expires_at)
+    )
     if settings.local or any(alive) or accounts.listing() or configured(os.environ):
         return
     where = settings.public_url or f"{settings.host}:{settings.port}"
     raise InvalidInput(
         f"{where} can be reached by others, and no credential is configured.",
-        hint="Create one first ('commonplace token create --dialect commonplace'),"
+        hint=f"Create one first ('{settings.command('token create --dialect commonplace')}'),"
         " or stay on 127.0.0.1.",
         field="host",
     )
@@ -180,7 +186,7 @@ def bind(host: str, port: int) -> socket.socket:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((host, port))
         listening.listen(1024)
-    except (OSError, OverflowError) as error:
+    except (OSError, OverflowError, TypeError, ValueError) as error:  # the latter two of odd names
         listening.close()
         taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
         hint = "Stop what runs there, or choose another --port." if taken else "Choose another."

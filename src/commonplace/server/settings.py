@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
+import shlex
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
@@ -73,13 +75,23 @@ class Settings:
                 raise InvalidInput(f"{name} must be more than 0.", field=name)
         if self.log not in ("text", "json"):
             raise InvalidInput("log must be text or json.", field="log")
-        if self.public_url:
-            parts = urlsplit(self.public_url)
-            if parts.scheme not in ("http", "https") or not parts.hostname or parts.query:
+        if self.public_url and not _is_address(self.public_url):
+            raise InvalidInput(
+                "public_url must be an http or https address, with nothing but a host and a path.",
+                hint="Write it like https://memory.example; other letters than a-z as xn--….",
+                field="public_url",
+            )
+        for proxy in self.proxies:
+            if not _is_ip(proxy):
                 raise InvalidInput(
-                    "public_url must be an http or https address without a query.",
-                    field="public_url",
+                    f"{proxy!r} in proxies is not an address.",
+                    hint="Write each as 10.0.0.5 or fd00::5; names and ranges are not believed.",
+                    field="proxies",
                 )
+        if not self.host.strip():
+            raise InvalidInput("host is empty.", hint="Write 127.0.0.1, or 0.0.0.0.", field="host")
+        if self.host.startswith("[") and self.host.endswith("]"):  # as in a URL
+            return replace(self, host=self.host[1:-1])
         return self
 
     @property
@@ -88,12 +100,50 @@ class Settings:
         return is_loopback(self.host) and not self.public_url and not self.proxies
 
     @property
+    def everywhere(self) -> bool:
+        """Whether it listens on every address that this machine has."""
+        return self.host in ("0.0.0.0", "::")  # noqa: S104
+
+    def command(self, words: str, program: str = "commonplace") -> str:
+        """A command of ours for a person to type, about this very data directory."""
+        if self.data == _usual_data():
+            return f"{program} {words}"
+        return f"{program} {words} --data {shlex.quote(str(self.data))}"
+
+    @property
     def base_url(self) -> str:
         """The address that clients are told."""
         if self.public_url:
             return self.public_url.rstrip("/")
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{self.port}"
+
+
+def _usual_data() -> Path:
+    """The directory that commands use when none is named."""
+    given = os.environ.get("COMMONPLACE_DATA") or default_path()
+    return Path(given).expanduser().absolute()
+
+
+def _is_address(url: str) -> bool:
+    """Whether a URL says where something is, and no more."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        return False
+    if parts.scheme not in ("http", "https") or port == 0 or "@" in parts.netloc:
+        return False
+    named = _is_ip(host) if ":" in host else re.fullmatch(r"[a-z0-9](?:[a-z0-9.-]{0,252})", host)
+    return bool(named) and not re.search(r"[?#\s\x00-\x1f]", url)
+
+
+def _is_ip(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 @lru_cache(1_024)
@@ -138,13 +188,15 @@ def _converted(name: str, value: Any, default: Any, source: str) -> Any:
     if isinstance(default, tuple):
         if isinstance(value, str):
             value = [part.strip() for part in value.split(",") if part.strip()]
-        if not all(isinstance(part, str) for part in value):
+        if not isinstance(value, list | tuple) or not all(isinstance(part, str) for part in value):
             raise wrong
         return tuple(value)
     if isinstance(default, str):
         if not isinstance(value, str):
             raise wrong
         return value
+    if isinstance(value, bool) or (isinstance(default, int) and isinstance(value, float)):
+        raise wrong
     try:
         return type(default)(value)
     except (TypeError, ValueError):
