@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import socket
 import stat
 import sys
@@ -21,6 +22,9 @@ from hypothesis import strategies as st
 from commonplace.cli import clients, connect, json_text, settings_files, terminal
 from commonplace.cli.app import run
 from commonplace.cli.clients import CLIENTS, Format
+from commonplace.dialects.being import beings
+from commonplace.engine.commonplace import Commonplace
+from commonplace.server import served
 from server.harness import running
 
 SERVER = str(Path(__file__).parent / "small_mcp_server.py")
@@ -188,18 +192,35 @@ def test_the_command_carries_dialect_data_and_space(
 ) -> None:
     config = tmp_path / "c.json"
     where = ("--config", str(config), "--yes")
-    do("cursor", *where, "--dialect", "other", "--data", "some/dir", "--space", "team")
+    do("cursor", *where, "--dialect", "mama", "--data", "some/dir", "--space", "team")
     args = parsed("cursor", config)["mcpServers"]["commonplace"]["args"]
     data = str(Path.cwd() / "some" / "dir")
-    assert args == ["mcp", "--dialect", "other", "--data", data, "--space", "team"]
+    assert args == ["mcp", "--dialect", "mama", "--data", data, "--space", "team"]
     monkeypatch.setenv("COMMONPLACE_DATA", "/elsewhere")
     do("cursor", *where)
     args = parsed("cursor", config)["mcpServers"]["commonplace"]["args"]
     assert args == [*ARGS, "--data", "/elsewhere"]
-    assert do("cursor", *where, "--transport", "http", "--dialect", "other").code == 0
-    assert parsed("cursor", config)["mcpServers"]["commonplace"] == {
-        "url": "http://127.0.0.1:3847/mcp/other"
-    }
+
+
+@pytest.mark.parametrize("dialect", served.DIALECTS)
+def test_the_address_of_each_dialect_is_where_it_is_served(
+    dialect: str, tmp_path: Path, do: Callable[..., Ended]
+) -> None:
+    config = tmp_path / "c.json"
+    asked = ("cursor", "--config", str(config), "--transport", "http", "--dialect", dialect)
+    if dialect == "being":
+        refused = do(*asked, "--yes")
+        assert refused.code == 2 and "/mcp/ID" in refused.err
+        asked = (*asked, "--token-env", "BEING")
+    assert do(*asked, "--yes").code == 0
+    address = parsed("cursor", config)["mcpServers"]["commonplace"]["url"]
+    path = address.removeprefix("http://127.0.0.1:3847")
+    with running(tmp_path / "data", embedding="none") as server:
+        space = server.parts.library
+        being = beings.create(Commonplace(library=space), "Mika").id if dialect == "being" else ""
+        client = server.client(server.token(being=being, dialects=frozenset({dialect})), path)
+        listed = {tool["name"] for tool in client.listed()}
+    assert listed <= {tool.name for tool in served.load(dialect).tools} and listed
 
 
 def test_the_command_is_of_this_installation(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -780,8 +801,10 @@ def test_two_changes_in_one_second_keep_two_backups(
         (("cursor", "--token-env", "a-b"), "name of a variable"),
         (("cursor", "--transport", "http", "--space", "x"), "its own data directory"),
         (("cursor", "--transport", "http", "--data", "x"), "its own data directory"),
-        (("cursor", "--url", URL, "--dialect", "x"), "says which dialect"),
-        (("cursor", "--dialect", "A B"), "dialect's name"),
+        (("cursor", "--url", URL, "--dialect", "mama"), "says which dialect"),
+        (("cursor", "--dialect", "A B"), "There is no dialect"),
+        (("cursor", "--dialect", "mamma"), "commonplace, mama"),
+        (("cursor", "--transport", "http", "--dialect", "mamma"), "There is no dialect"),
         (("cursor", "--space", "A B"), "space's name"),
         (("cursor", "--check", "--remove"), "exclude each other"),
         (("cursor", "--config", "x", "--project"), "Choose one"),
@@ -869,6 +892,33 @@ def test_the_change_shown_is_the_change_made(
     data, changed = ("".join(f"{line}\n" for line in each).encode() for each in (before, after))
     file = settings_files.Settings(Path("/x"), Path("/x"), Format.JSON, data)
     assert patched(before, settings_files.difference(file, changed)) == after
+
+
+def test_a_file_with_carriage_returns_is_shown_without_them(
+    tmp_path: Path, do: Callable[..., Ended]
+) -> None:
+    config = tmp_path / "c.json"
+    config.write_bytes(b'{\r\n  "mcpServers": {}\r\n}\r\n')
+    shown = do("cursor", "--config", str(config), "--dry-run").out
+    assert "+++" in shown and "\r" not in shown and "\\u{d}" not in shown
+
+
+@pytest.mark.parametrize(
+    "more", [(), ("--name", "work"), ("--project",), ("--config", "a b/c.json")]
+)
+def test_the_command_that_is_advised_finds_what_was_written(
+    more: tuple[str, ...], home: Path, do: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (home / "project").mkdir()
+    monkeypatch.chdir(home / "project")
+    missing = do("cursor", "--check", *more)
+    assert missing.code == 3
+    advised = re.search(r"Put it there: commonplace connect (.+)\.", missing.err)
+    assert advised
+    written = do(*shlex.split(advised[1]), "--url", "http://127.0.0.1:1/mcp", "--yes")
+    advised = re.search(r"Check it: commonplace connect (.+)", written.out)
+    assert advised
+    assert do(*shlex.split(advised[1])).code == 6  # it is there, and nobody listens
 
 
 def test_a_change_late_in_a_long_file_has_the_right_line_numbers(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,12 +21,12 @@ from commonplace.cli.terminal import bold, dim, emit, note, one_line, say, visib
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound
 
 UNHEALTHY = 6
-URL = "http://127.0.0.1:3847/mcp/{dialect}"
+SERVER = "http://127.0.0.1:3847"
 DIALECT = "commonplace"
+NAME = "commonplace"
 SECONDS = 30.0
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
-_DIALECT = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 
@@ -54,14 +55,14 @@ def connect(
     ] = None,
     url: Annotated[
         str | None,
-        typer.Option("--url", metavar="URL", help=f"[default: {URL.format(dialect=DIALECT)}]"),
+        typer.Option("--url", metavar="URL", help=f"[default: {SERVER}/mcp/commonplace]"),
     ] = None,
     dialect: Annotated[
         str, typer.Option("--dialect", metavar="NAME", help="Which tools the agent gets.")
     ] = DIALECT,
     name: Annotated[
         str, typer.Option("--name", metavar="NAME", help="What the entry is called.")
-    ] = "commonplace",
+    ] = NAME,
     token_env: Annotated[
         str | None,
         typer.Option("--token-env", metavar="NAME", help="The variable that holds the token."),
@@ -114,8 +115,9 @@ def connect(
     chosen, settings = _opened(
         clients.client(client), config, root, _valid_name(name), leaving=remove
     )
+    again = _command_again(client, name, project, config)
     if check:
-        _check(chosen, settings, name, timeout, as_json)
+        _check(chosen, settings, name, timeout, again, as_json)
         return
     if remove:
         change = _leaving(chosen, settings, name, project)
@@ -123,13 +125,25 @@ def connect(
         if transport is None:
             transport = "http" if (url, token, token_env) != (None, None, None) else "stdio"
         asked = _on_command_line(context.get_parameter_source("data"))
-        server = _server(chosen, transport, url, dialect, data, space, asked=asked)
+        with_token = (token, token_env) != (None, None)
+        server = _server(
+            chosen, transport, url, dialect, data, space, asked=asked, with_token=with_token
+        )
         _check_token(transport, token, token_env)
         change = _joining(chosen, settings, name, project, server, token, token_env)
-    _apply(change, yes, dry_run, as_json)
+    _apply(change, yes, dry_run, again, as_json)
 
 
 COMMANDS = (connect,)
+
+
+def _command_again(client: str, name: str, project: bool, config: Path | None) -> str:
+    """The command that is about the same entry of the same file."""
+    words = ["commonplace", "connect", client]
+    words += ["--name", name] if name != NAME else []
+    words += ["--project"] if project else []
+    words += ["--config", shlex.quote(str(config))] if config is not None else []
+    return " ".join(words)
 
 
 def _on_command_line(source: Any) -> bool:
@@ -187,9 +201,16 @@ def _server(
     space: str | None,
     *,
     asked: bool,
+    with_token: bool,
 ) -> Stdio | Http:
-    if not _DIALECT.fullmatch(dialect):
-        raise InvalidInput("A dialect's name is a-z, 0-9, '.', '_' and '-'.", field="dialect")
+    from commonplace.server.served import DIALECTS
+
+    if dialect not in DIALECTS:
+        raise InvalidInput(
+            f"There is no dialect {dialect!r}.",
+            hint=f"There are: {', '.join(DIALECTS)}.",
+            field="dialect",
+        )
     if transport == "stdio":
         if url is not None:
             raise InvalidInput("A server on stdio has no URL.", hint="Leave out --url.")
@@ -209,7 +230,16 @@ def _server(
         )
     if url is not None and dialect != DIALECT:
         raise InvalidInput("The URL says which dialect.", hint="Leave out --dialect or --url.")
-    return Http(_valid_url(url or URL.format(dialect=dialect)))
+    if url is not None:
+        return Http(_valid_url(url))
+    paths = DIALECTS[dialect].paths
+    if not paths and not with_token:
+        raise InvalidInput(
+            "Over HTTP a being is known by its address or by its token.",
+            hint=f"Give --url {SERVER}/mcp/ID, or its token with --token-env.",
+            field="dialect",
+        )
+    return Http(SERVER + (paths[0] if paths else "/mcp"))
 
 
 def _valid_url(url: str) -> str:
@@ -220,7 +250,7 @@ def _valid_url(url: str) -> str:
         valid = False
     if not valid or re.search(r"[\s\x00-\x1f]", url):
         raise InvalidInput(
-            "That is not a URL.", hint=f"Write it like {URL.format(dialect=DIALECT)}.", field="url"
+            "That is not a URL.", hint=f"Write it like {SERVER}/mcp/commonplace.", field="url"
         )
     return url
 
@@ -321,7 +351,7 @@ def _joining(
     return _Change(client, settings, name, action, new, entry, project)
 
 
-def _apply(change: _Change, yes: bool, dry_run: bool, as_json: bool) -> None:
+def _apply(change: _Change, yes: bool, dry_run: bool, again: str, as_json: bool) -> None:
     shown = visible(str(change.settings.path))
     if not as_json:
         _show(change, shown)
@@ -340,12 +370,14 @@ def _apply(change: _Change, yes: bool, dry_run: bool, as_json: bool) -> None:
     if backup is not None:
         say(dim(f"as it was: {visible(str(backup))}"))
     if change.action != "remove":
-        say(f"{change.client.then} Check it: commonplace connect {change.client.name} --check")
+        say(f"{change.client.then} Check it: {visible(again)} --check")
 
 
 def _show(change: _Change, shown: str) -> None:
     if change.action != "none":
-        say(visible(change.diff))
+        say(
+            visible(f"{change.diff}\n")[:-1]
+        )  # a file's last line may end with a carriage return too
         if change.new is None:
             note(f"{shown} holds nothing else, and goes")
     elif change.entry is None:
@@ -408,7 +440,9 @@ def _row(client: Client, project: Path | None, name: str) -> dict[str, Any]:
     return row
 
 
-def _check(client: Client, settings: Settings, name: str, seconds: float, as_json: bool) -> None:
+def _check(
+    client: Client, settings: Settings, name: str, seconds: float, again: str, as_json: bool
+) -> None:
     from commonplace.cli.probe import probe
 
     if not 0 < seconds <= 3600:
@@ -417,7 +451,7 @@ def _check(client: Client, settings: Settings, name: str, seconds: float, as_jso
     if not isinstance(written, dict):
         raise NotFound(
             f"{name} is not in {settings.path}.",
-            hint=f"Put it there: commonplace connect {client.name}.",
+            hint=f"Put it there: {again}.",
             field="name",
         )
     server = clients.server(client, written, os.environ)
