@@ -398,3 +398,12 @@ def test_the_command_line_starts_without_loading_what_tokens_need() -> None:
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ended.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("prefix", ["a b", "m.", "\u00e4_", "x" * 33, "a/b"])
+def test_a_prefix_that_no_client_takes_is_refused(
+    prefix: str, data: Path, do: Callable[..., Ended]
+) -> None:
+    ended = do("mcp", "--prefix", prefix)
+    assert (ended.code, ended.out) == (2, "") and "prefix" in ended.err
+    assert not data.exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -16,6 +17,7 @@ from commonplace.cli.terminal import emit, one_line, say
 if TYPE_CHECKING:
     from commonplace.storage.sqlite import Store
 
+_PREFIX = re.compile(r"[A-Za-z0-9_-]{0,32}")
 Dialect = Annotated[str, typer.Option("--dialect", help="The contract to speak.")]
 
 
@@ -105,8 +107,15 @@ def mcp(
     ] = "",
 ) -> None:
     """Serve one dialect over standard input and output, for a client that starts it."""
+    from commonplace.errors import InvalidInput
     from commonplace.server.stdio import run
 
+    if not _PREFIX.fullmatch(prefix):
+        raise InvalidInput(
+            "A prefix is up to 32 letters, digits, '_' and '-': clients take no other names.",
+            hint="Write it like mama_.",
+            field="prefix",
+        )
     run(
         dialect, data=data, space=space, embedding=embedding, read_only=read_only, prefix=prefix,
         being=being,
