@@ -1,6 +1,6 @@
 """Somebody else's small MCP server for the tests of `connect --check`, which can also misbehave.
 
-small_mcp_server.py good|hang|exit|garbage|chatty|failing|reader|other ARGUMENTS…
+small_mcp_server.py good|hang|exit|garbage|chatty|failing|reader|other|empty ARGUMENTS…
 
 It speaks the protocol by hand, since the SDK takes longer to load than all else that is tried.
 """
@@ -26,7 +26,7 @@ def answer(behaviour: str, request: dict[str, Any]) -> dict[str, Any]:
         tool: dict[str, Any] = {"name": "context", "inputSchema": {"type": "object"}}
         if behaviour in ("reader", "other"):
             tool |= {"name": "look", "annotations": {"readOnlyHint": behaviour == "reader"}}
-        result = {"tools": [tool]}
+        result = {"tools": [] if behaviour == "empty" else [tool]}
     elif request["method"] == "tools/call":
         said = f"nothing is known yet; {os.environ.get('SMALL', 'no')} {' '.join(sys.argv[2:])}"
         if behaviour == "failing":

@@ -180,6 +180,27 @@ def test_changing_the_transport_leaves_nothing_of_the_other(
     assert parsed(client, path) == whole(ON_HTTP[client])
 
 
+def test_keys_that_a_client_refuses_beside_the_other_transport_go(
+    tmp_path: Path, do: Callable[..., Ended]
+) -> None:
+    codex, opencode = tmp_path / "codex.toml", tmp_path / "opencode.json"
+    codex.write_text('[mcp_servers.commonplace]\ncommand = "x"\nenv_vars = ["A"]\nenabled = true\n')
+    do("codex", "--config", str(codex), "--transport", "http", "--yes")
+    there = parsed("codex", codex)["mcp_servers"]["commonplace"]
+    assert there == {"url": URL, "enabled": True}
+    codex.write_text(
+        '[mcp_servers.commonplace]\nurl = "http://x"\nenv_http_headers = {A = "B"}\n'
+        'oauth_resource = "http://x"\noauth = {client_id = "x"}\nenabled = true\n'
+    )
+    do("codex", "--config", str(codex), "--yes")
+    there = parsed("codex", codex)["mcp_servers"]["commonplace"]
+    assert there == {"command": COMMAND, "args": ARGS, "enabled": True}
+    opencode.write_text('{"mcp": {"commonplace": {"type": "remote", "url": "x", "oauth": {}}}}')
+    do("opencode", "--config", str(opencode), "--yes")
+    there = parsed("opencode", opencode)["mcp"]["commonplace"]
+    assert set(there) == {"type", "command", "enabled"}
+
+
 def test_claude_desktop_refuses_an_address(home: Path, do: Callable[..., Ended]) -> None:
     ended = do("claude-desktop", "--transport", "http", "--yes")
     assert ended.code == 2
@@ -1030,12 +1051,13 @@ def test_the_command_we_write_starts_our_own_server(
         ("garbage", "not MCP messages"),
         ("exit", "no such luck"),
         ("failing", "the tool context failed"),
+        ("empty", "shows no tools"),
     ],
 )
 def test_a_server_that_misbehaves_is_told_of(
     behaviour: str, says: str, tmp_path: Path, do: Callable[..., Ended]
 ) -> None:
-    limit = () if behaviour in ("exit", "failing") else ("--timeout", "1")
+    limit = () if behaviour in ("exit", "failing", "empty") else ("--timeout", "1")
     begun = time.monotonic()
     ended = do(*configured(tmp_path, behaviour), *limit)
     assert time.monotonic() - begun < 30
@@ -1094,6 +1116,7 @@ def test_a_running_server_is_reached_with_its_token(
     monkeypatch.setenv("FOO", "wrong")
     wrong = do(client, "--check")
     assert (wrong.code, "401" in wrong.out) == (6, True)
+    assert "token create" in wrong.err and "where it listens" not in wrong.err
     do(client, "--url", url, "--token", token, "--yes")
     assert do(client, "--check").code == 0
 

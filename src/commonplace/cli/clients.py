@@ -52,6 +52,8 @@ class Client:
     container: tuple[str, ...] = ("mcpServers",)
     stdio: Mapping[str, Any] = field(default_factory=dict)  # what is said beside the command
     http: Mapping[str, Any] | None = field(default_factory=dict)  # beside the URL; none: no HTTP
+    only_stdio: tuple[str, ...] = ()  # keys that a person may have added, and that the client
+    only_http: tuple[str, ...] = ()  # refuses beside the other transport
     command_with_args: bool = False
     env: str = "env"
     url: str = "url"
@@ -136,6 +138,8 @@ CLIENTS: dict[str, Client] = {
             format=Format.TOML,
             container=("mcp_servers",),
             headers="http_headers",
+            only_stdio=("env_vars",),
+            only_http=("bearer_token", "env_http_headers", "oauth", "oauth_resource"),
             token_variable="bearer_token_env_var",  # noqa: S106 - the name of a key
             then="New sessions use it; see /mcp there.",
         ),
@@ -169,6 +173,7 @@ CLIENTS: dict[str, Client] = {
             container=("mcp",),
             stdio={"type": "local", "enabled": True},
             http={"type": "remote", "enabled": True},
+            only_http=("oauth",),
             command_with_args=True,
             env="environment",
             variable="{{env:{}}}",
@@ -304,7 +309,8 @@ def entry(
             written = _typed(client.stdio, {"command": command})
         else:
             written = _typed(client.stdio, {"command": server.command, "args": command[1:]})
-        foreign = {client.url, "url", client.headers, client.token_variable, *(client.http or ())}
+        foreign = {client.url, "url", client.headers, client.token_variable, *client.only_http}
+        foreign |= set(client.http or ())
     else:
         written = _typed(client.http or {}, {client.url: server.url})
         headers = _other_headers(former, client.headers) | dict(server.headers)
@@ -317,7 +323,7 @@ def entry(
         if headers:
             written[client.headers] = headers
         foreign = {"command", "args", "cwd", client.env, client.headers, client.token_variable}
-        foreign |= client.stdio.keys() | {"url", "serverUrl", "httpUrl"}
+        foreign |= client.stdio.keys() | {"url", "serverUrl", "httpUrl", *client.only_stdio}
     kept = {key: value for key, value in (former or {}).items() if key not in foreign}
     return _ordered(kept | written, former)
 

@@ -474,7 +474,10 @@ def _check(
             say(f"{bold('it does not work')}: {visible(found.error)}")
             for line in found.stderr:
                 say(dim(f"  {visible(line)}"))
-            if isinstance(server, Http):
+            if isinstance(server, Http) and found.status in (401, 403):
+                note("make a token with 'commonplace token create', and name the variable that"
+                     " holds it with --token-env")  # fmt: skip
+            elif isinstance(server, Http) and found.status is None:
                 note("is that where it listens? 'commonplace serve' starts it")
         if off:
             note(f"the entry is switched off in {visible(str(settings.path))}")

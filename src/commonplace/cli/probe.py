@@ -75,6 +75,8 @@ async def _within(seconds: float, server: Stdio | Http, found: Probe, errors: IO
         found.protocol = client.protocol_version
         tools = (await client.list_tools()).tools
         found.tools = len(tools)
+        if not tools:
+            found.error = "it answers, and shows no tools; a token for another dialect sees none"
         found.called = _harmless(tools)
         if found.called:
             answer = await client.call_tool(found.called, {})
