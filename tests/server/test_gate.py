@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import closing
@@ -16,9 +18,11 @@ from commonplace.engine import audit
 from commonplace.engine.library import Library
 from commonplace.errors import NotFound
 from commonplace.server import served
-from commonplace.server.gate import Gate, Turn
+from commonplace.server.gate import Gate, Turn, not_permitted
+from commonplace.server.signed import Tokens
+from commonplace.server.vault import open_vault
 from commonplace.storage.system import open_system
-from server.harness import lab
+from server.harness import cli, lab
 
 HERE = Circumstances(request="r1", client="tests", session="s1", address="192.0.2.1")
 
@@ -106,6 +110,25 @@ def test_a_refusal_names_the_dialect_that_a_credential_is_not_for(gate: Gate, sc
     )
     (call,) = calls(gate)
     assert not call.success and "another dialect" in call.error
+
+
+@pytest.mark.parametrize("caller", [Caller(scopes=frozenset()), Caller(dialects=frozenset({"x"}))])
+@pytest.mark.parametrize("dialect", ["commonplace", "orchestrator"])
+def test_the_token_that_a_refusal_advises_is_let_through(
+    data: Path, caller: Caller, dialect: str
+) -> None:
+    tools = [served.load(dialect).tools[0], *served.load(dialect).operations]
+    for tool in {tool.scope: tool for tool in tools}.values():
+        told = str(not_permitted(caller, dialect, tool))
+        advised = re.search("'commonplace (token create [^']+)'", told)
+        assert advised
+        made = cli(*advised[1].split(), "--space", "default", "--expires", "1h", "--json",
+                   "--data", str(data))  # fmt: skip
+        with closing(open_system(data)) as system:
+            tokens = Tokens(system, open_vault(system))
+            found = tokens.credentials.get(json.loads(made.stdout)["id"]).caller
+            tokens.close()
+        assert tool.scope in found.scopes and dialect in (found.dialects or ())
 
 
 def test_who_may_see_a_tool_may_use_it(gate: Gate) -> None:

@@ -369,15 +369,18 @@ def no_such_tool(name: str) -> NotFound:
 
 def not_permitted(caller: Caller, dialect: str, tool: Tool) -> NotPermitted:
     """The refusal of a caller whose credential is for something else, or does not reach."""
+    made = f"commonplace token create --dialect {dialect}"
+    if tool.scope == "admin":  # which no other scope includes
+        made += " --scope admin"
     if caller.dialects is not None and dialect not in caller.dialects:
         spoken = " and ".join(sorted(caller.dialects)) or "none"
         return NotPermitted(
             f"The credential is for another dialect ({spoken}), and {tool.name} is of {dialect}.",
-            hint=f"Make one for it: 'commonplace token create --dialect {dialect}'.",
+            hint=f"Make one for it: '{made}'.",
         )
     return NotPermitted(
         f"{tool.name} needs the scope '{tool.scope}'.",
-        hint="Use a credential that has it ('commonplace token create --scope full').",
+        hint=f"Use a credential that has it ('{made}').",
     )
 
 
