@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from commonplace import Commonplace, Filters, Line, Origin
+from commonplace import Commonplace, Draft, Filters, Line, Origin
+from commonplace.engine import doctor
 from commonplace.errors import CommonplaceError
 
 HOSTILE: dict[str, Any] = {
@@ -186,3 +187,30 @@ def test_a_hostile_value_for_an_optional_text_is_refused(stocked: Commonplace, p
 @pytest.mark.parametrize("place", OTHERS)
 def test_other_bad_arguments_are_refused(stocked: Commonplace, place: str) -> None:
     refused(stocked, lambda: OTHERS[place](stocked, stocked.get("one").id))
+
+
+# Every number a caller can give, as a call that stores a zero with a sign in its place.
+SIGNED: dict[str, Callable[[Commonplace, str, str], object]] = {
+    "remember importance": lambda m, a, b: m.remember("t", importance=-0.0),
+    "remember confidence": lambda m, a, b: m.remember("t", confidence=-0.0),
+    "remember credit": lambda m, a, b: m.remember("t", credit=-0.0),
+    "remember many": lambda m, a, b: m.remember_many([Draft(text="t", importance=-0.0)]),
+    "supersede": lambda m, a, b: m.supersede(a, "t", importance=-0.0),
+    "revise importance": lambda m, a, b: m.revise(a, importance=-0.0),
+    "revise confidence": lambda m, a, b: m.revise(a, confidence=-0.0),
+    "revise credit": lambda m, a, b: m.revise(a, credit=-0.0),
+    "link": lambda m, a, b: m.links.add(a, b, "follows", weight=-0.0),
+    "fact": lambda m, a, b: m.facts.add("x", "is", "y", confidence=-0.0),
+}
+
+
+@pytest.mark.parametrize("place", SIGNED)
+def test_a_zero_with_a_sign_is_stored_as_zero(memory: Commonplace, place: str) -> None:
+    """SQLite drops the sign, and a row that is not what its hash was taken of cannot be read."""
+    first, second = memory.remember("one").id, memory.remember("two").id
+    SIGNED[place](memory, first, second)
+    assert memory.recall("one two t")
+    assert len(memory.browse()[0]) >= 2
+    memory.links.of(first)
+    memory.facts.timeline("x")
+    assert doctor.examine(memory.library, "default").healthy

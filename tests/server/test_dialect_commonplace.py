@@ -120,6 +120,16 @@ def test_what_is_remembered_is_read_byte_for_byte(agent: Agent) -> None:
     assert memory["version"] == 1
 
 
+def test_no_number_closes_the_way_to_a_space(agent: Agent) -> None:
+    stored = agent.remember(text="kept", importance=-0.0)["id"]
+    other = agent.remember(text="teapot", importance=5e-324)["id"]
+    agent.connect(source=stored, target=other, kind="follows", weight=-0.0)
+    agent.revise(id=other, importance=-0.0)
+    assert set(agent.texts("kept teapot")) == {"kept", "teapot"}
+    assert agent.read(id=stored)["links"][0]["weight"] == 0
+    assert len(agent.context()["recent"]) == 2
+
+
 def test_a_memory_is_inferred_unless_said_otherwise(agent: Agent) -> None:
     told = agent.remember(text="plain")
     memory = agent.read(id=told["id"])["memory"]

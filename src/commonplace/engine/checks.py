@@ -66,7 +66,7 @@ def share(value: object, field: str) -> float:
     """A number from 0 to 1."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
         raise InvalidInput(f"{field} must be a number from 0 to 1.", hint=_got(value), field=field)
-    return float(value)
+    return _without_sign(value)
 
 
 def tags(value: object) -> list[str]:
@@ -138,7 +138,12 @@ def number(value: object, field: str) -> float:
         raise InvalidInput(
             f"{field} must be a number from 0 to {MOST:,}.", hint=_got(value), field=field
         )
-    return float(value)
+    return _without_sign(value)
+
+
+def _without_sign(value: float) -> float:
+    """-0.0 as 0.0: SQLite gives it back so, and a row must be what its hash was taken of."""
+    return float(value) + 0.0
 
 
 def flag(value: object, field: str) -> bool:
