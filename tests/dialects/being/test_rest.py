@@ -151,6 +151,8 @@ def test_identity_extensions_and_the_tool_loop_are_not_there(at: Any, path: str)
 
 def test_the_owners_key_goes_in_by_a_header_and_never_comes_out(at: Any, served: Served) -> None:
     assert at.good("GET", "/v1/llm-key")["configured"] is False
+    missing = at("PUT", "/v1/llm-key", {"provider": "openai"})
+    assert missing.status_code == 400 and "X-LLM-API-Key" in missing.text
     put = at("PUT", "/v1/llm-key", {"provider": "openai"}, x_llm_api_key="sk-secret-12345678")
     assert put.status_code == 200, put.text
     assert put.json()["provider"] == "openai" and "secret" not in put.text

@@ -283,6 +283,10 @@ def put_key(call: Call, *, provider: str = "anthropic", model: str = "") -> Any:
     """Keep the key of the header X-LLM-API-Key: what is in a body would be in the audit."""
     _no_being(call)
     key = call.circumstances.headers.get(running.HEADER, "")
+    if not key:
+        raise InvalidInput(
+            "The key is missing.", hint="Send it in the header X-LLM-API-Key, not in the body."
+        )
     _keys(call).put(call.memory.name, key, provider=provider, model=model)
     return _keys(call).about(call.memory.name)
 
