@@ -415,6 +415,24 @@ def test_what_changed_since_is_not_undone(agent: Agent) -> None:
     assert agent.read(id=identity)["memory"]["text"] == "three"
 
 
+def test_nothing_is_put_out_of_sight_without_the_scope_for_it(server: Running) -> None:
+    space = f"agent-{next(_numbers)}"
+    owner = Agent(server.client(server.token(space)))
+    writer = Agent(server.client(server.token(space, {"read", "write"})))
+    kept = owner.remember(text="violin")
+    own = writer.remember(text="granite")
+    for told in (kept, own):
+        assert writer.error("revise", undo=told["operation"]).startswith("FORBIDDEN")
+    assert set(owner.texts("violin granite")) == {"violin", "granite"}
+    changed = owner.revise(id=kept["id"], text="viola")
+    writer.revise(undo=changed["operation"])
+    gone = owner.forget(ids=[kept["id"]])
+    writer.revise(undo=gone["operation"])
+    assert owner.read(id=kept["id"])["memory"]["text"] == "violin"
+    owner.revise(undo=own["operation"])
+    assert "granite" not in owner.texts("granite")
+
+
 # forget, connect, explore, feedback
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from commonplace.dialects.commonplace import fitting
-from commonplace.dialects.contract import Call, Schema, Told, Tool
+from commonplace.dialects.contract import Call, NotPermitted, Schema, Told, Tool
 from commonplace.engine import credit
 from commonplace.engine.model import Link, Memory, Version, iso
 from commonplace.errors import InvalidInput, NotFound
@@ -104,10 +104,17 @@ def _undone(call: Call, operation: str) -> str:
     hint = "Give the `operation` that a write answered with, or that `read` with history shows."
     if not operation.strip():
         raise InvalidInput("undo is empty.", hint=hint, field="undo")
+    _, before = call.memory.browse(limit=1)
     try:
-        return call.memory.undo(operation).id
+        done = call.memory.undo(operation)
     except NotFound as error:
         raise NotFound(error.message, hint=hint, field="undo") from error
+    if "delete" not in call.caller.scopes and call.memory.browse(limit=1)[1] < before:
+        raise NotPermitted(
+            "To take this back would put a memory out of sight, which needs the scope 'delete'.",
+            hint="Use a credential that has it.",
+        )
+    return done.id
 
 
 def forget(call: Call, *, ids: Sequence[str], restore: bool) -> Any:
