@@ -503,9 +503,12 @@ class Door:
             json.dumps(errors if batch else errors[0]), 403, media_type="application/json"
         )
         if self._oauth is not None:
-            challenge = self._oauth.insufficient(visit.scope["path"], needed)
+            challenge = self._oauth.insufficient(
+                visit.scope["path"], needed, admitted.caller.scopes
+            )
         else:
-            challenge = f'Bearer error="insufficient_scope", scope="{" ".join(sorted(needed))}"'
+            named = " ".join(sorted(needed | admitted.caller.scopes))
+            challenge = f'Bearer error="insufficient_scope", scope="{named}"'
         response.headers["www-authenticate"] = challenge
         await response(visit.scope, receive, send)
         return True

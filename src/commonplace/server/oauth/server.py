@@ -10,7 +10,7 @@ import logging
 import secrets
 import time
 import unicodedata
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Set
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -165,12 +165,19 @@ class OAuth:
             self.issuer, audience, error=error, description=description, scope=scope
         )
 
-    def insufficient(self, path: str, needed: Collection[str]) -> str:
-        """The value of WWW-Authenticate for a caller whose scope does not reach."""
+    def insufficient(self, path: str, needed: Set[str], held: Set[str]) -> str:
+        """The value of WWW-Authenticate for a caller whose scope does not reach.
+
+        It names what the caller has, too: a client that asks for what is named keeps it.
+        """
         audience = self.resources.at(path.rstrip("/"))
         permissions = audience.resource.permissions if audience else {}
-        names = [name for name, what in permissions.items() if what.scopes & set(needed)]
-        scope = " ".join(names or sorted(needed))
+        names = [
+            name
+            for name, what in permissions.items()
+            if what.scopes & needed or what.scopes <= held
+        ]
+        scope = " ".join(names or sorted(needed | held))
         return self.challenge(path, error="insufficient_scope", scope=scope)
 
     def resource_at(self, path: str) -> str | None:
