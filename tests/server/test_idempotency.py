@@ -39,6 +39,17 @@ def count(server: Running) -> Any:
     return counted
 
 
+def test_a_retry_with_a_renewed_token_is_one(server: Running, count: Any) -> None:
+    def send(family: str) -> str:
+        client = server.client(server.token("renewed", family=family))
+        identity: str = client.call("remember", {"text": "larder"}, key="k").result["id"]
+        return identity
+
+    assert send("a family") == send("a family")
+    assert send("") not in {send("a family"), send("another")}
+    assert count("renewed", "larder") == 3
+
+
 @pytest.mark.parametrize("first", ["header", "meta", "header 2026", "meta 2026"])
 @pytest.mark.parametrize("second", ["header", "meta"])
 def test_a_retry_is_answered_as_before(

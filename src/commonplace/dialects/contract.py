@@ -44,6 +44,8 @@ class Caller:
     scopes: frozenset[Scope] = EVERYTHING
     credential: str = ""
     """The credential's id; empty for the person at this machine."""
+    family: str = ""
+    """What stays the same when a credential is renewed; empty for one that is not."""
     dialects: frozenset[str] | None = None
     """The dialects that the credential is for; None for any."""
     being: str = ""

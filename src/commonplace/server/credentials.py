@@ -155,6 +155,7 @@ class Credential:
             user=self.user,
             scopes=self.scopes,
             credential=self.id,
+            family=self.family,
             dialects=self.dialects,
             being=self.being,
             expires_at=self.expires_at,

@@ -419,7 +419,8 @@ def _key(opened: _Open) -> bytes:
     """
     arguments = json.dumps(json.loads(opened.arguments), sort_keys=True)
     parts = (
-        opened.caller.credential, opened.operation.dialect.name, opened.operation.tool.name,
+        opened.caller.family or opened.caller.credential,
+        opened.operation.dialect.name, opened.operation.tool.name,
         arguments, opened.circumstances.idempotency_key,
     )  # fmt: skip
     return hashlib.sha256(as_json(parts).encode()).digest()
