@@ -40,8 +40,11 @@ def serve(
 
     Settings can also stand in COMMONPLACE_* variables and in config.toml of the data directory.
     """
-    from commonplace.server.serving import serve as run
-    from commonplace.server.settings import Settings
+    from commonplace.server.loading import uncollected
+
+    with uncollected():
+        from commonplace.server.serving import serve as run
+        from commonplace.server.settings import Settings
 
     settings = Settings.load(
         data=data, host=host, port=port, public_url=public_url, require_token=require_token,

@@ -19,7 +19,6 @@ from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 import httpcore
-import httpx
 
 from commonplace.errors import CommonplaceError
 
@@ -241,6 +240,8 @@ class Fetcher:
 
     def _trust(self) -> ssl.SSLContext:
         if self._tls is None:
+            import httpx  # for what it trusts; to load it takes longer than all else here
+
             self._tls = httpx.create_ssl_context()
         return self._tls
 

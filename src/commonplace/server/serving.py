@@ -24,6 +24,7 @@ from commonplace.errors import CommonplaceError, InvalidInput, StorageUnavailabl
 from commonplace.server import http
 from commonplace.server.accounts import Accounts
 from commonplace.server.door import Door
+from commonplace.server.loading import uncollected
 from commonplace.server.observing import set_up_logging
 from commonplace.server.settings import Settings
 from commonplace.server.signed import Tokens, configured
@@ -124,7 +125,9 @@ def assembled(settings: Settings) -> Iterator[Assembled]:
         listening = stack.enter_context(contextlib.closing(bind(settings.host, settings.port)))
         settings = replace(settings, port=listening.getsockname()[1])
         parts = http.Parts(settings, library, system, tokens, accounts, vault)
-        yield Assembled(settings, parts, http.application(parts), listening)
+        with uncollected():
+            app = http.application(parts)
+        yield Assembled(settings, parts, app, listening)
 
 
 def serve(settings: Settings, ready: Callable[[Settings], None] | None = None) -> None:

@@ -24,6 +24,7 @@ from commonplace.engine import checks
 from commonplace.engine.library import Library
 from commonplace.server import served
 from commonplace.server.gate import Gate
+from commonplace.server.loading import uncollected
 from commonplace.server.vault import open_vault
 from commonplace.storage.system import open_system
 
@@ -63,11 +64,12 @@ def run(
 
 async def _serve(gate: Gate, caller: Caller, dialect: Dialect) -> bool:
     """Whether the client closed its end; False when a signal asked to stop before."""
-    from mcp.server.stdio import stdio_server
+    with uncollected():
+        from mcp.server.stdio import stdio_server
 
-    from commonplace.server.pipes import Pipes, lines
-    from commonplace.server.protocol import Admitted, Workers, build
-    from commonplace.server.refusals import Refusals
+        from commonplace.server.pipes import Pipes, lines
+        from commonplace.server.protocol import Admitted, Workers, build
+        from commonplace.server.refusals import Refusals
 
     workers = Workers(gate, CALL_SECONDS)
     local = Admitted(caller, Circumstances(session=f"stdio-{os.getpid()}"))
