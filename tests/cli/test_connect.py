@@ -1093,9 +1093,9 @@ def test_an_entry_that_is_off_missing_or_empty_is_told(
 
 
 @pytest.fixture(scope="module")
-def running_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+def running_server(shared_data: Path) -> Iterator[tuple[str, str]]:
     """The address of a server of ours that asks for a token, and a token."""
-    with running(tmp_path_factory.mktemp("served"), require_token=True) as server:
+    with running(shared_data, require_token=True) as server:
         yield f"http://127.0.0.1:{server.port}/mcp/commonplace", server.token("default")
 
 

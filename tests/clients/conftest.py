@@ -10,7 +10,10 @@ import pytest
 
 from commonplace.dialects.being import beings
 from commonplace.engine.commonplace import Commonplace
+from server.conftest import shared_data, tmp_path
 from server.harness import running
+
+__all__ = ["shared_data", "tmp_path"]
 
 
 @dataclass(frozen=True)
@@ -24,9 +27,8 @@ class Reachable:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reachable]:
-    data: Path = tmp_path_factory.mktemp("clients")
-    with running(data, require_token=True) as one:
+def server(shared_data: Path) -> Iterator[Reachable]:
+    with running(shared_data / "http", require_token=True) as one:
         owned = Commonplace(library=one.parts.library, space="owner")
         beings.create(owned, "Brin")
         yield Reachable(

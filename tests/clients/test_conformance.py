@@ -148,11 +148,9 @@ Outcomes = Mapping[str, Outcome]
 
 
 @pytest.fixture(scope="module")
-def outcomes(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Mapping[tuple[str, str], Outcomes]]:
+def outcomes(shared_data: Path) -> Iterator[Mapping[tuple[str, str], Outcomes]]:
     """What the suite says, by era and dialect; all four runs at the same time."""
-    where = tmp_path_factory.mktemp("conformance")
+    where = shared_data
     suite = programs.package("@modelcontextprotocol/conformance", "dist/index.js")
     with programs.serving(where / "data", [sys.executable, programs.CONFORMANCE_SERVER]) as address:
         runs = {}

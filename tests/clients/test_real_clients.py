@@ -28,13 +28,13 @@ Found = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def typescript(server: Reachable, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Found]:
+def typescript(server: Reachable, shared_data: Path) -> dict[str, Found]:
     """What the clients of `clients.ts` found, each by its name."""
     where = {
         "address": server.address,
         "token": server.token,
         "being": {"id": server.being, "token": server.being_token},
-        "command": stdio(tmp_path_factory.mktemp("stdio")),
+        "command": stdio(shared_data / "stdio"),
     }
     script = str(programs.HERE / "clients.ts")
     found: dict[str, Found] = json.loads(programs.run(programs.node(), script, json.dumps(where)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
+import contextlib
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,27 +12,34 @@ import pytest
 from server.harness import Running, running
 
 
-def _directory(otherwise: Path) -> Iterator[Path]:
+@contextlib.contextmanager
+def directory() -> Iterator[Path]:
     """A directory in memory where there is one: what is tested here needs no real disk."""
     memory = Path("/dev/shm")
-    if not memory.is_dir():
-        yield otherwise
-        return
-    made = Path(tempfile.mkdtemp(prefix="commonplace-", dir=memory))
-    yield made
-    shutil.rmtree(made, ignore_errors=True)
+    with tempfile.TemporaryDirectory(
+        prefix="commonplace-", dir=memory if memory.is_dir() else None, ignore_cleanup_errors=True
+    ) as made:
+        yield Path(made)
 
 
 @pytest.fixture
-def data(tmp_path: Path) -> Iterator[Path]:
+def tmp_path() -> Iterator[Path]:
+    """A directory of a test's own."""
+    with directory() as made:
+        yield made
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
     """A data directory of a test's own."""
-    yield from _directory(tmp_path)
+    return tmp_path
 
 
 @pytest.fixture(scope="module")
-def shared_data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def shared_data() -> Iterator[Path]:
     """A data directory that a module's tests share."""
-    yield from _directory(tmp_path_factory.mktemp("server"))
+    with directory() as made:
+        yield made
 
 
 @pytest.fixture(scope="module")

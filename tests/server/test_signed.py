@@ -7,7 +7,6 @@ import contextlib
 import hashlib
 import hmac
 import json
-import tempfile
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -35,6 +34,7 @@ from commonplace.server.signed import ORCHESTRATOR, PENFIELD, Tokens, sign, spac
 from commonplace.server.vault import SecretUnreadable, Vault, open_vault
 from commonplace.storage.sqlite import Store
 from commonplace.storage.system import open_system
+from server.conftest import directory
 
 START = datetime(2026, 6, 1, 12, tzinfo=UTC)
 SECOND = int(START.timestamp())
@@ -530,7 +530,7 @@ class EveryToken(RuleBasedStateMachine):
         super().__init__()
         self.stack = contextlib.ExitStack()
         self.clock = self.stack.enter_context(time_machine.travel(START, tick=False))
-        data = Path(self.stack.enter_context(tempfile.TemporaryDirectory())) / "data"
+        data = self.stack.enter_context(directory()) / "data"
         self.stores = [open_system(data) for _ in range(2)]
         self.vaults = [open_vault(store, {}) for store in self.stores]
         self.sides = [
