@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import sys
-import time
 from typing import Any
 
 
@@ -43,9 +43,11 @@ def main(behaviour: str) -> None:
         sys.exit("no such luck")
     if behaviour == "hang":
         sys.stdin.read()
-    while behaviour == "garbage":
+    ended = False
+    while behaviour == "garbage" and not ended:
         print("Hello! I am starting up.", flush=True)  # noqa: T201
-        time.sleep(0.05)
+        ready, _, _ = select.select([0], [], [], 0.05)
+        ended = bool(ready) and not os.read(0, 65_536)
     if behaviour == "chatty":
         print("Hello! I am starting up.", flush=True)  # noqa: T201
     for line in sys.stdin:

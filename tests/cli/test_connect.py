@@ -1032,16 +1032,25 @@ def test_a_connected_client_can_be_checked(
     assert "mcp --dialect commonplace" in found.json["answer"]
 
 
-@pytest.mark.parametrize("client", A_CLIENT_OF_EACH_FORMAT)
 def test_the_command_we_write_starts_our_own_server(
-    client: str, do: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    do: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, home: Path
 ) -> None:
+    """In every format; what is the same command, with the same environment, is started once."""
     program = [sys.executable, "-m", "commonplace.cli"]
     monkeypatch.setattr(connect, "_program", lambda: program)
-    do(client, "--data", str(tmp_path / "data"), "--yes")
-    ended = do(client, "--check", "--timeout", "120", "--json")
-    assert ended.code == 0, ended.out + ended.err
-    assert (ended.json["called"], ended.json["tools"]) == ("context", 10)
+    written: dict[str, str] = {}
+    for client in A_CLIENT_OF_EACH_FORMAT:
+        assert do(client, "--data", str(tmp_path / "data"), "--yes").code == 0
+        row = CLIENTS[client]
+        entry = settings_files.find(
+            parsed(client, home / LOCATIONS[client]), (*row.container, "commonplace")
+        )
+        assert isinstance(entry, dict), client
+        written[repr(clients.server(row, entry, os.environ))] = client
+    for client in written.values():
+        ended = do(client, "--check", "--timeout", "120", "--json")
+        assert ended.code == 0, ended.out + ended.err
+        assert (ended.json["called"], ended.json["tools"]) == ("context", 10)
 
 
 @pytest.mark.parametrize(
