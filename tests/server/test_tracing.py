@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from commonplace.server.tracing import tracing
-from server.harness import running
+from server.harness import Running
 
 
 class _Collector(http.server.BaseHTTPRequestHandler):
@@ -38,7 +38,7 @@ def collector() -> Iterator[tuple[str, list[tuple[str, bytes]]]]:
     received: list[tuple[str, bytes]] = []
     handler = type("Collector", (_Collector,), {"received": received})
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     yield f"http://127.0.0.1:{server.server_address[1]}", received
     server.shutdown()
@@ -106,7 +106,7 @@ def test_a_call_becomes_a_span_without_what_was_said(
     ],
 )
 def test_nothing_is_sent_unless_asked_for(
-    tmp_path: Path,
+    server: Running,
     collector: tuple[str, list[tuple[str, bytes]]],
     asked: dict[str, str],
     monkeypatch: pytest.MonkeyPatch,
@@ -114,6 +114,6 @@ def test_nothing_is_sent_unless_asked_for(
     endpoint, received = collector
     for name, value in asked.items():
         monkeypatch.setenv(name, value.replace("$collector", endpoint))
-    with tracing(os.environ) as on, running(tmp_path) as server:
+    with tracing(os.environ) as on:
         _remember(f"http://127.0.0.1:{server.port}", "quiet")
     assert (on, received) == (False, [])
