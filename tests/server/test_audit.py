@@ -39,6 +39,13 @@ def server(shared_data: Path) -> Iterator[Running]:
         yield one
 
 
+@pytest.fixture(scope="module")
+def hurried(server: Running) -> Iterator[Running]:
+    """A server beside it that gives a call next to no time."""
+    with running(server.settings.data / "hurried", call_seconds=0.1) as one:
+        yield one
+
+
 @pytest.fixture
 def space(request: pytest.FixtureRequest) -> str:
     """A space of the test's own, so that its rows can be counted."""
@@ -62,7 +69,7 @@ KINDS: dict[str, tuple[str, str, dict[str, Any], bool, str]] = {
     "unknown parameter": (MCP, "recall", {"query": "x", "odd": 1}, False, "INVALID_INPUT"),
     "unknown tool": (MCP, "no_such_tool", {"a": 1}, False, "NOT_FOUND"),
     "a fault of ours": (LAB, "break", {"text": "x"}, False, "INTERNAL_ERROR"),
-    "too late": (LAB, "nap", {"seconds": 0.7, "text": "x"}, False, "TIMEOUT"),
+    "too late": (LAB, "nap", {"seconds": 0.3, "text": "x"}, False, "TIMEOUT"),
     "too large": (LAB, "large", {"size": 2_000_000}, False, "RESPONSE_TOO_LARGE"),
 }
 
@@ -87,8 +94,11 @@ def test_what_fails_after_it_is_stored_has_one_row_and_says_so(
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("way", ["streamable", "2026", "older", "stdio"])
-def test_every_call_has_one_row(server: Running, space: str, kind: str, way: str) -> None:
+def test_every_call_has_one_row(
+    server: Running, hurried: Running, space: str, kind: str, way: str
+) -> None:
     path, tool, arguments, success, error = KINDS[kind]
+    server = hurried if kind == "too late" else server
     token = server.token(space, user="ann", name="laptop")
     if way == "stdio":
         dialect = path.rpartition("/")[2]

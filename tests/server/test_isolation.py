@@ -20,7 +20,7 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -98,7 +98,7 @@ class Spaces:
     """Somebody who tries with little of their own: routes that tell of all one has tell it soon."""
 
     def __post_init__(self) -> None:
-        self._seen = self._state()
+        self._seen = content_of(self.server.file("alice"))
 
     def ways(self, dialect: str) -> list[tuple[Trier, str, str]]:
         """By whom, where and in which era a dialect's tools are called."""
@@ -116,14 +116,14 @@ class Spaces:
         return {**self.alice, **self.hers} if dialect == "being" else self.alice
 
     def unchanged(self) -> bool:
-        """Whether all of Alice's, and all of her file, is as it was when this was last asked."""
-        before, self._seen = self._seen, self._state()
+        """Whether all of her file is as it was when this was last asked."""
+        before, self._seen = self._seen, content_of(self.server.file("alice"))
         return self._seen == before
 
-    def _state(self) -> tuple[str, dict[str, str]]:
+    def story(self) -> str:
+        """All that Alice has and had, as the engine tells it."""
         with self.server.parts.library.lease("alice") as space:
-            told = transfer.digest(space)
-        return told, content_of(self.server.file("alice"))
+            return transfer.digest(space)
 
 
 def fill(memory: Commonplace, word: str) -> dict[str, str]:
@@ -211,7 +211,7 @@ def live(memory: Commonplace, word: str) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def spaces(server: Running) -> Spaces:
+def spaces(server: Running) -> Iterator[Spaces]:
     library = server.parts.library
     alice = Commonplace(library=library, space="alice")
     mine = Commonplace(library=library, space="bob")
@@ -223,7 +223,7 @@ def spaces(server: Running) -> Spaces:
     as_being = server.token("bob", FULL, dialects=frozenset({"being"}))
     assert as_being.startswith("brt_")
     Commonplace(library=library, space="newcomer").remember("a newcomer's own")
-    return Spaces(
+    made = Spaces(
         server,
         trier(server, server.token("bob", user="bob")),
         fill(alice, CANARY),
@@ -232,6 +232,9 @@ def spaces(server: Running) -> Spaces:
         trier(server, as_being),
         trier(server, server.token("newcomer", user="newcomer")),
     )
+    before = made.story()
+    yield made
+    assert made.story() == before
 
 
 def trier(server: Running, token: str) -> Trier:
@@ -481,8 +484,9 @@ def test_a_space_cannot_be_chosen_by_an_argument(spaces: Spaces) -> None:
 def test_no_log_line_tells_of_another_space(spaces: Spaces) -> None:
     for _ in range(3):
         spaces.bob.wire.call("read", {"id": spaces.alice["memory"]})
-    assert spaces.server.log.getvalue()
-    assert CANARY not in spaces.server.log.getvalue()
+    told = spaces.server.log.getvalue()
+    assert told
+    assert CANARY not in told
 
 
 def test_a_tool_without_a_tenant_is_found_by_this_matrix(data: Path) -> None:
