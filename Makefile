@@ -12,6 +12,9 @@ TESTS_OF_orchestrator := tests/dialects/orchestrator
 # `server` this is what the server has to show; apart, the two can run beside each other.
 TESTS_OF_matrices := $(addprefix tests/server/test_,errors.py isolation.py scopes.py)
 TESTS_OF_server := $(addprefix --ignore=,$(TESTS_OF_matrices)) tests/cli tests/clients tests/server
+# What no test there uses, and is slow to load.
+OPTIONS_OF_matrices := -p no:schemathesis
+OPTIONS_OF_server := $(OPTIONS_OF_matrices)
 TESTS_OF_three := $(addprefix --ignore=,$(TESTS_OF_being) $(TESTS_OF_orchestrator)) tests/dialects
 TESTS_OF_engine := $(addprefix --ignore=,tests/dialects tests/cli tests/clients tests/server) tests
 UNITS := $(addprefix unit-,$(PARTS))
@@ -56,7 +59,7 @@ unit: $(VENV)/.test $(CLIENTS)
 	$(MAKE) --jobs=2 --output-sync=target $(UNITS)
 
 $(UNITS): unit-%: $(VENV)/.test $(CLIENTS)
-	$(BIN)/pytest -m "not soak" -p no:cacheprovider $(TESTS_OF_$*)
+	$(BIN)/pytest -m "not soak" -p no:cacheprovider $(OPTIONS_OF_$*) $(TESTS_OF_$*)
 
 soak: $(VENV)/.test
 	$(BIN)/pytest -m soak -o faulthandler_timeout=0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import threading
 import time
@@ -19,6 +20,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from commonplace.embedding.builtin import BuiltIn
+
+
+def pytest_collection_finish() -> None:
+    """What is loaded stays, so that whoever looks for garbage need not go through it each time."""
+    gc.collect()
+    gc.freeze()
 
 
 class WordVectors:

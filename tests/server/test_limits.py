@@ -17,7 +17,7 @@ from commonplace.server import door, gate, serving
 from commonplace.server.door import DEPTH, depth
 from commonplace.server.protocol import MOST_CALLS
 from commonplace.server.rates import MOST_BUCKETS, Rates
-from server.harness import HELD, Running, lab, message, registered, running, wait_until
+from server.harness import HELD, Running, cli, lab, message, registered, running, wait_until
 
 BODY = 20_000
 LAB = "/mcp/lab"
@@ -331,8 +331,8 @@ def test_a_credential_may_ask_so_often_from_wherever(data: Path) -> None:
 
 
 def test_all_of_an_ipv6_network_counts_as_one_sender(data: Path) -> None:
-    with running(data) as server:
-        token = server.token("one")
+    made = cli("token", "create", "--dialect", "commonplace", "--data", str(data))
+    token = made.stdout.strip()
     with running(data, rate=0.01, burst=3, proxies=("127.0.0.1",)) as server:
         client = server.client(token)
 
