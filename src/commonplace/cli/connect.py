@@ -375,9 +375,8 @@ def _apply(change: _Change, yes: bool, dry_run: bool, again: str, as_json: bool)
 
 def _show(change: _Change, shown: str) -> None:
     if change.action != "none":
-        say(
-            visible(f"{change.diff}\n")[:-1]
-        )  # a file's last line may end with a carriage return too
+        whole = f"{change.diff}\n"  # a file's last line may end with a carriage return too
+        say(visible(whole)[:-1])
         if change.new is None:
             note(f"{shown} holds nothing else, and goes")
     elif change.entry is None:
