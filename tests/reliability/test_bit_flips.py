@@ -190,6 +190,23 @@ def test_a_flip_inside_a_stored_text_is_refused_and_its_row_named(
         assert any(f.severity == "error" and "num " in f.what for f in findings), findings
 
 
+def test_a_flip_in_the_order_of_moments_tells_of_no_other_past(
+    whole: Whole, quick_disk: Path
+) -> None:
+    """Which operation was the newest at a moment is read from an index, which has no hashes."""
+    (page,) = [number for number, name in whole.pages.items() if name == "operations_at"]
+    cells = range((page - 1) * 4096 + 3_700, page * 4096)  # SQLite fills a page from its end
+    random_place, noticed = random.Random(7), 0
+    for _ in range(20):
+        at, bit = random_place.choice(cells), random_place.randrange(8)
+        library = _flipped(whole, quick_disk / "moments", at, bit)
+        seen = _ask(Commonplace(library=library), whole.answers)
+        library.close()
+        assert not seen.silent and not seen.untyped, (at, bit, seen)
+        noticed += bool(seen.refused)
+    assert noticed > 3
+
+
 def test_without_the_hashes_the_flips_would_be_served(
     whole: Whole, quick_disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -74,11 +74,23 @@ def _at(connection: apsw.Connection, space: str, seq: int) -> Operation:
 
 
 def seq_at(connection: apsw.Connection, space: str, at: int) -> int:
-    """The newest operation recorded at or before a moment; 0 if there was none."""
+    """The newest operation recorded at or before a moment; 0 if there was none.
+
+    An index says which, and the rows of that one and of the next whether it is so.
+    """
     row = connection.execute(
         "SELECT max(num) FROM operations WHERE space = ? AND at <= ?", (space, at)
     ).fetchone()
-    return int(row[0] or 0) if row else 0
+    seq = int(row[0] or 0) if row else 0
+    beside = _operations(connection, space, "AND o.num IN (?, ?)", seq, seq + 1)
+    recorded = {each.seq: each.at <= moment(at) for each in beside}
+    later = recorded.pop(seq + 1, False)
+    if later or recorded != ({seq: True} if seq else {}):
+        raise StorageCorrupt(
+            "What is recorded of when operations were made contradicts them.",
+            hint="Run 'commonplace doctor --repair'.",
+        )
+    return seq
 
 
 def rows_as_of(
