@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -176,6 +177,14 @@ def test_the_cache_forgets_the_query_asked_longest_ago() -> None:
     assert len(cache) == 2
     cache.embed(["x" * 5_000], compute)
     assert len(cache) == 2
+
+
+def test_the_model_leaves_nothing_at_home_that_reports_its_use(tmp_path: Path) -> None:
+    code = "from commonplace.embedding.builtin import BuiltIn\nBuiltIn().embed(['a text'])"
+    quiet = ("ORT_", "XDG_", "CI", "TF_BUILD", "GITHUB_", "PYTEST")  # some keep it quiet anyway
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(quiet)}
+    subprocess.run([sys.executable, "-c", code], env={**kept, "HOME": str(tmp_path)}, check=True)
+    assert list(tmp_path.rglob("*")) == []
 
 
 @pytest.mark.parametrize("name", [None, "none", "None", ""])

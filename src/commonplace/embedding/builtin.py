@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -135,9 +136,14 @@ def _read_about(directory: Path) -> dict[str, Any]:
 
 def _load(directory: Path, threads: int) -> _Loaded:
     try:
+        # onnxruntime reports its use to its makers, and keeps an id of this machine under HOME for
+        # it, unless this stands in the environment before the import. The call is for who imported
+        # it earlier.
+        os.environ["ORT_DISABLE_TELEMETRY"] = "1"
         import onnxruntime
         from tokenizers import Tokenizer
 
+        onnxruntime.disable_telemetry_events()
         tokenizer = Tokenizer.from_file(str(directory / "tokenizer.json"))
         # "[MASK]" in someone's text is text.
         tokenizer.encode_special_tokens = True
