@@ -17,7 +17,8 @@ from typing import Any
 
 import pytest
 
-from commonplace.errors import StorageFull
+from commonplace.engine import importing
+from commonplace.errors import NotFound, StorageFull, StorageUnavailable
 from commonplace.storage import database, sqlite, writing
 from reliability.faulty_vfs import SmallDisk, filling
 from reliability.workers import (
@@ -160,6 +161,36 @@ def test_a_failed_checkpoint_does_not_fail_the_write_before_it(
     assert len(said) >= 21
     state = inspect(file_of(quick_disk))
     assert (state.problems, state.lost(said)) == ([], [])
+
+
+def test_a_purge_that_cannot_be_proved_does_not_say_that_nothing_was_done(
+    quick_disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def room(descriptor: int, size: int, offset: int) -> int:
+        return size if Path(f"/proc/self/fd/{descriptor}").readlink().name.endswith("-wal") else 0
+
+    with open_memory(quick_disk) as place:
+        secret = place.remember("A secret that is to be deleted").id
+        disk = SmallDisk(quick_disk / "spaces", 0)
+        monkeypatch.setattr(disk, "room", room)
+        with filling(disk), pytest.raises(StorageUnavailable, match="The memories are deleted"):
+            place.purge(secret)
+        with pytest.raises(NotFound):
+            place.get(secret)
+
+
+def test_an_import_that_fills_the_disk_says_what_is_here(quick_disk: Path) -> None:
+    lines = quick_disk / "lines.jsonl"
+    lines.write_text("".join(f'{{"text": "Line number {i}"}}\n' for i in range(2_000)))
+    with open_memory(quick_disk) as place, place.lease() as space:
+        disk = SmallDisk(quick_disk / "spaces", 1_500_000)
+        with filling(disk), pytest.raises(StorageFull) as refused:
+            importing.import_file(space, lines)
+        held = place.browse(limit=1)[1]
+        assert 0 < held < 2_000
+        assert refused.value.message.endswith(f"{held:,} lines were imported before.")
+        importing.import_file(space, lines)
+        assert place.browse(limit=1)[1] == 2_000
 
 
 def test_files_that_may_not_grow_refuse_and_lose_nothing(

@@ -24,7 +24,7 @@ from commonplace.engine.model import Origin
 from commonplace.engine.notes import Notes, check_plain, is_note, plain_objects
 from commonplace.engine.opened import OpenSpace
 from commonplace.engine.replay import Replay, check_export, is_export
-from commonplace.errors import InvalidInput, NotFound
+from commonplace.errors import InvalidInput, NotFound, StorageFull
 
 SUFFIXES = (".jsonl", ".md", ".markdown", ".txt")
 IMPORT = Origin(client="commonplace", tool="import")
@@ -65,11 +65,20 @@ def import_file(
         meter.passed(file)
     for where, given in plain_objects(plain, path, ImportReport(), meter, UNTOUCHED):
         check_plain(where, given, origin, trust_file)
-    for file in exports:
-        Replay(space, origin, trust_file, report).run(file, partial, meter)
-        meter.passed(file)
-    if plain:
-        Notes(space, origin, trust_file, report).run(plain_objects(plain, path, report, meter))
+    try:
+        for file in exports:
+            Replay(space, origin, trust_file, report).run(file, partial, meter)
+            meter.passed(file)
+        if plain:
+            Notes(space, origin, trust_file, report).run(plain_objects(plain, path, report, meter))
+    except StorageFull as error:
+        if not report.operations:
+            raise
+        raise StorageFull(
+            f"There is no room to write; {report.added:,} lines were imported before.",
+            hint="Free disk space and import the same again: it brings the rest. Or take back what"
+            " is here with 'commonplace undo'.",
+        ) from error
     if progress is not None:
         progress(meter.total, meter.total)
     return report

@@ -72,7 +72,8 @@ def _note(file: Path, root: Path, report: ImportReport) -> Iterator[tuple[str, M
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InvalidInput(
-            f"{name}: It is not UTF-8 at byte {error.start}.", hint="Nothing was imported."
+            f"{name}: It is not UTF-8 at byte {error.start}.",
+            hint="Nothing was imported: convert the file or take it away, and import again.",
         ) from None
     if not text.strip():
         report.left_out(Problem(name, "The file is empty.", conflict=False))

@@ -11,7 +11,7 @@ from typing import Any
 from commonplace.engine import audit, memories
 from commonplace.engine.model import Origin
 from commonplace.engine.opened import OpenSpace
-from commonplace.errors import NotFound, StorageUnavailable
+from commonplace.errors import NotFound, StorageFull, StorageUnavailable
 from commonplace.storage import derived
 from commonplace.storage.tables import (
     FACTS,
@@ -27,6 +27,8 @@ from commonplace.storage.writing import Unit
 WINDOW = 24  # bytes of a purged text that must not be found together in any file
 STRIDE = 8
 MOST_WINDOWS = 2_000
+UNPROVED = "The memories are deleted, but bytes of them may still be in the files."
+SWEEP = "Close every program that has the space open: the last one empties its log."
 SAYING = ("text", "title", "ref", "reason", "subject", "object", "subject_key", "object_key")
 
 
@@ -62,8 +64,13 @@ def purge(space: OpenSpace, identities: Iterable[str], origin: Origin) -> Proof:
                 purged += 1
         rows += _redact_events(unit, texts)
         rows += _redact_calls(space, unit, texts + beside, names)
-    space.store.checkpoint()
-    return _prove(space, texts + beside, purged, rows)
+    try:
+        space.store.checkpoint()
+        return _prove(space, texts + beside, purged, rows)
+    except (StorageFull, StorageUnavailable) as error:
+        raise StorageUnavailable(
+            UNPROVED, hint=f"Free disk space if it ran out. {SWEEP}"
+        ) from error
 
 
 def _numbers(unit: Unit, identity: str) -> dict[int, set[str]]:
@@ -272,6 +279,6 @@ def check(proof: Proof) -> Proof:
     if proof.traces:
         raise StorageUnavailable(
             f"{proof.traces} stretches of the purged text are still in the files.",
-            hint="Another process may be reading; purge again when it has finished.",
+            hint=f"The memories are deleted; another process may be reading. {SWEEP}",
         )
     return proof
