@@ -106,6 +106,27 @@ def test_a_reader_that_leaves_early_is_no_error(data: Path) -> None:
     process.stderr.close()
 
 
+@pytest.mark.parametrize("command", [
+    ("remember", "-"), ("import", "-"), ("connect", "cursor"), ("user", "add", "ann"),
+    ("user", "add", "ann", "--password-stdin"), ("token", "rotate-key", "--key-stdin"),
+    ("being", "llm-key"), ("hook", "recall"), ("mcp",),
+], ids=" ".join)  # fmt: skip
+def test_a_closed_stdin_is_an_empty_one(command: tuple[str, ...], data: Path) -> None:
+    shut = ["sh", "-c", 'exec "$@" <&-', "sh", *PROGRAM, *command]
+    home = {**os.environ, "HOME": str(data.parent)}
+    done = subprocess.run(shut, capture_output=True, timeout=60, env=home)
+    assert done.returncode in (0, 2) and b"Traceback" not in done.stderr, done.stderr
+
+
+def test_a_closed_output_is_an_error_and_closed_complaints_are_none(data: Path) -> None:
+    for closed, code in ((">&-", 5), ("2>&-", 0)):
+        shut = ["sh", "-c", f'exec "$@" {closed}', "sh", *PROGRAM, "remember", "a text"]
+        done = subprocess.run(shut, capture_output=True, timeout=60)
+        assert (done.returncode, b"Traceback" in done.stderr) == (code, False), done.stderr
+    shut = ["sh", "-c", 'exec "$@" 2>&-', "sh", *PROGRAM, "show", "ffff"]
+    assert subprocess.run(shut, capture_output=True, timeout=60).returncode == 3
+
+
 def test_help_is_quick_and_loads_nothing_heavy() -> None:
     code = (
         "import sys\nfrom commonplace.cli.app import run\nassert run(['--help']) == 0\n"
@@ -612,3 +633,56 @@ def test_the_sound_rows_of_a_damaged_space_are_salvaged(
     assert do("doctor", "--repair", "--data", str(saved)).code == 0
     assert "Carol is well" in do("search", "Carol", "--data", str(saved)).out
     assert do("search", "damaged", "--data", str(saved)).code == 1
+
+
+@pytest.mark.parametrize("command", [
+    ("workspace", "list"), ("audit", "list"), ("audit", "verify"), ("audit", "list", "--system"),
+    ("import", "nowhere.jsonl"), ("restore", "nowhere"), ("being", "llm-key", "--forget"),
+    ("spaces",), ("doctor",), ("token", "list"), ("log",),
+], ids=" ".join)  # fmt: skip
+def test_looking_at_nothing_makes_nothing(
+    command: tuple[str, ...], do: Callable[..., Ended], data: Path
+) -> None:
+    assert do(*command).code == (0 if "--forget" in command else 3)
+    assert not data.exists()
+
+
+def test_a_hook_ends_well_whatever_it_was_given(do: Callable[..., Ended]) -> None:
+    for wrong in (("--tokens", "5"), ("--nonsense",), ("--space", "no such name")):
+        done = do("hook", "recall", *wrong)
+        assert (done.code, done.out) == (0, "") and done.err
+
+
+def test_what_to_do_about_a_missing_space_names_it(do: Callable[..., Ended]) -> None:
+    assert 'commonplace remember "…" --space other.' in do("search", "x", "--space", "other").err
+    assert "commonplace workspace create acme." in do("workspace", "agents", "acme").err
+
+
+def test_what_was_wrong_names_what_there_is(do: Callable[..., Ended]) -> None:
+    said = do("token", "not-before", "--space", "default", "someday").err
+    assert "DATE is not a date" in said and "--DATE" not in said
+    assert "100. See 'commonplace hook recall" in do("hook", "recall", "--tokens", "5").err
+    do("remember", "x")
+    assert "commonplace being list" in do("being", "delete", "nobody").err
+    do("workspace", "create", "acme")
+    for command in ("messages", "say"):
+        words = ("hello",) if command == "say" else ()
+        told = do("workspace", command, "acme", "nothing", *words).err
+        assert "commonplace workspace conversations acme" in told
+
+
+def test_help_lists_the_dialects_that_there_are() -> None:
+    from commonplace.cli.options import DIALECTS
+    from commonplace.server import served
+
+    assert sorted(DIALECTS.split(", ")) == sorted(served.DIALECTS)
+
+
+@pytest.mark.parametrize("zone", ["America/New_York", "XYZ-25:30"])
+def test_a_moment_that_a_zone_cannot_show_is_shown_in_utc(zone: str, data: Path) -> None:
+    with Commonplace(data, embedding="none") as memory:
+        memory.remember("At the beginning", occurred_at="0001-01-01T00:30:00Z")
+    odd = {**os.environ, "TZ": zone}
+    shown, logged = program("search", "beginning", env=odd), program("log", env=odd)
+    assert (shown.returncode, logged.returncode) == (0, 0), shown.stderr + logged.stderr
+    assert b"1-01-01 00:30" in shown.stdout

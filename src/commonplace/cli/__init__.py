@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 
 INTERRUPTED = 130
+# A stream that whoever started us closed: nothing to read, nobody who listens to complaints, and an
+# output that cannot be written, since a result that goes nowhere is a failure.
+CLOSED = {"stdin": os.O_RDONLY, "stdout": os.O_RDONLY, "stderr": os.O_WRONLY}
 
 
 def main(args: Sequence[str] | None = None) -> None:
     """Run one command and exit with a code that means something."""
+    _open_closed_streams()
     try:
         from commonplace.cli.app import run
 
@@ -18,3 +23,10 @@ def main(args: Sequence[str] | None = None) -> None:
         sys.stderr.write("\ninterrupted; everything stored so far is safe\n")
         code = INTERRUPTED
     sys.exit(code)
+
+
+def _open_closed_streams() -> None:
+    for name, how in CLOSED.items():
+        if getattr(sys, name) is None:
+            mode = "r" if name == "stdin" else "w"
+            setattr(sys, name, open(os.open(os.devnull, how), mode))  # noqa: PTH123, SIM115

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from commonplace.cli import options
-from commonplace.cli.options import AsJson, Data, Space
+from commonplace.cli.options import DIALECTS, AsJson, Data, Space
 from commonplace.cli.terminal import bold, dim, emit, local, note, one_line, say, visible
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound
 
@@ -102,7 +102,9 @@ def _access(data: Path | None, *, create: bool = False) -> Iterator[_Access]:
 def create_token(
     dialect: Annotated[
         list[str],
-        typer.Option("--dialect", metavar="NAME", help="Which memory it speaks to; repeatable."),
+        typer.Option(
+            "--dialect", metavar="NAME", help=f"Which memory it speaks to; repeatable. {DIALECTS}."
+        ),
     ],
     space: Space = "default",
     scope: Annotated[

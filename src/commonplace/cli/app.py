@@ -39,6 +39,7 @@ from commonplace.errors import (
     UnsupportedVersion,
 )
 
+HOOKS = ["hook", "recall"]  # what an agent runs on the way: it ends well, whatever happens
 BROKEN_PIPE = 141  # what a shell shows for a program that SIGPIPE ended
 EXIT_CODES: dict[type[CommonplaceError], int] = {
     InvalidInput: 2,
@@ -179,7 +180,7 @@ def run(args: Sequence[str]) -> int:
         code = _usage(error)
     if code == BROKEN_PIPE:
         _let_go_of_output()
-    return code
+    return 0 if args[:2] == HOOKS else code
 
 
 def _let_go_of_output() -> None:
@@ -197,7 +198,7 @@ def _usage(error: Exception) -> int:
     _complain(
         {
             "code": "USAGE",
-            "message": error.format_message(),
+            "message": error.format_message().removesuffix(".") + ".",
             "hint": f"See '{command} --help'.",
         }
     )

@@ -9,6 +9,7 @@ import typer
 
 from commonplace.cli.options import AsJson, Data, Embedding, Space, memory
 from commonplace.cli.terminal import bold, emit, note, one_line, say, visible
+from commonplace.errors import NotFound
 
 being = typer.Typer(
     help="Beings: agents with a memory of their own in your space.", rich_markup_mode=None
@@ -68,7 +69,13 @@ def delete_being(
     from commonplace.dialects.being import beings, sight
 
     with memory(data, space) as opened:
-        found = sight.find(opened, identity)
+        try:
+            found = sight.find(opened, identity)
+        except NotFound:
+            raise NotFound(
+                f"There is no being {identity!r} in the space {space}.",
+                hint="See 'commonplace being list'.",
+            ) from None
         beings.delete(opened, found.id)
     if as_json:
         emit(beings.shown(found))
@@ -92,10 +99,15 @@ def keep_key(
     It is sealed, used for their patrols alone, and cannot be shown again.
     """
     from commonplace.engine.library import directory
+    from commonplace.platform.llm import PROVIDERS
     from commonplace.platform.llm_keys import LlmKeys
     from commonplace.server.vault import open_vault
-    from commonplace.storage.system import open_system
+    from commonplace.storage.system import open_system, system_file
 
+    if forget and not system_file(directory(data)).exists():
+        none = {"configured": False, "providers": list(PROVIDERS)}
+        emit(none) if as_json else say("no key is kept")
+        return
     store = open_system(directory(data))
     try:
         keys = LlmKeys(store, open_vault(store))

@@ -15,7 +15,7 @@ import typer
 
 from commonplace.cli import clients, settings_files
 from commonplace.cli.clients import CLIENTS, Client, Http, Stdio
-from commonplace.cli.options import AsJson, Data
+from commonplace.cli.options import DIALECTS, AsJson, Data
 from commonplace.cli.settings_files import Settings
 from commonplace.cli.terminal import bold, dim, emit, note, one_line, say, visible
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound
@@ -58,7 +58,8 @@ def connect(
         typer.Option("--url", metavar="URL", help=f"[default: {SERVER}/mcp/commonplace]"),
     ] = None,
     dialect: Annotated[
-        str, typer.Option("--dialect", metavar="NAME", help="Which tools the agent gets.")
+        str,
+        typer.Option("--dialect", metavar="NAME", help=f"Which tools the agent gets: {DIALECTS}."),
     ] = DIALECT,
     name: Annotated[
         str, typer.Option("--name", metavar="NAME", help="What the entry is called.")
@@ -203,12 +204,12 @@ def _server(
     asked: bool,
     with_token: bool,
 ) -> Stdio | Http:
-    from commonplace.server.served import DIALECTS
+    from commonplace.server.served import DIALECTS as SERVED
 
-    if dialect not in DIALECTS:
+    if dialect not in SERVED:
         raise InvalidInput(
             f"There is no dialect {dialect!r}.",
-            hint=f"There are: {', '.join(DIALECTS)}.",
+            hint=f"There are: {', '.join(SERVED)}.",
             field="dialect",
         )
     if transport == "stdio":
@@ -232,7 +233,7 @@ def _server(
         raise InvalidInput("The URL says which dialect.", hint="Leave out --dialect or --url.")
     if url is not None:
         return Http(_valid_url(url))
-    paths = DIALECTS[dialect].paths
+    paths = SERVED[dialect].paths
     if not paths and not with_token:
         raise InvalidInput(
             "Over HTTP a being is known by its address or by its token.",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from commonplace.cli import options, terminal
+from commonplace.cli import INTERRUPTED, options, terminal
 from commonplace.cli.options import AsJson, Data, Embedding, Id, Ids, Space
 from commonplace.cli.terminal import bold, dim, emit, local, note, one_line, say, visible
 from commonplace.errors import InvalidInput
@@ -278,7 +278,12 @@ def purge(
                 text = memory.get(identity, count=False).text
                 note(f"{identity[:8]}  {one_line(text, terminal.columns() - 10)}")
             typer.confirm("Delete for good?", abort=True, err=True)
-        proof = memory.purge(*named)
+        try:
+            proof = memory.purge(*named)
+        except KeyboardInterrupt:
+            note("\ninterrupted; either all of them are deleted or none, and no scan has proved it:"
+                 f" see with 'commonplace show {named[0][:8]}'")  # fmt: skip
+            raise typer.Exit(INTERRUPTED) from None
     if as_json:
         emit({"memories": proof.memories, "rows": proof.rows, "files": list(proof.files),
               "bytes_scanned": proof.bytes_scanned, "traces": proof.traces,
@@ -294,7 +299,7 @@ def purge(
 
 def undo(
     operation: Annotated[
-        str | None, typer.Argument(metavar="[OPERATION]", help="From the log; the newest if none.")
+        str | None, typer.Argument(metavar="OPERATION", help="From the log; the newest if none.")
     ] = None,
     data: Data = None,
     space: Space = "default",

@@ -39,6 +39,24 @@ Ids = Annotated[list[str], typer.Argument(metavar="ID...", help="IDs, or their f
 Id = Annotated[str, typer.Argument(metavar="ID", help="The ID, or its first characters.")]
 
 
+# What --dialect takes, as help shows it; the table itself is slow to load.
+DIALECTS = "commonplace, being, clawbrain, mama, orchestrator, penfield"
+
+
+def existing(data: Path | None) -> Path:
+    """The data directory, if it is there: looking at nothing must not create it."""
+    from commonplace.engine.library import directory
+
+    where = directory(data)
+    if not (where / "spaces").is_dir():
+        raise NotFound(
+            f"There is no memory in {where} yet.",
+            hint='Store something first: commonplace remember "…".',
+            field="data",
+        )
+    return where
+
+
 @contextmanager
 def library(data: Path | None, embedding: str = "none") -> Iterator[Library]:
     """The data directory, closed at the end."""
@@ -58,9 +76,12 @@ def library(data: Path | None, embedding: str = "none") -> Iterator[Library]:
 
 @contextmanager
 def memory(
-    data: Path | None, space: str, embedding: str = "none", *, create: bool = False
+    data: Path | None, space: str, embedding: str = "none", *, create: bool = False, first: str = ""
 ) -> Iterator[Commonplace]:
-    """A space, closed at the end; without `create`, one that is not there is an error."""
+    """A space, closed at the end; without `create`, one that is not there is an error.
+
+    `first` says how one is made, if not by storing something.
+    """
     from commonplace.engine import checks
     from commonplace.engine.commonplace import Commonplace
     from commonplace.engine.library import directory
@@ -70,11 +91,16 @@ def memory(
     if not create and not (where / "spaces" / f"{checks.space(space)}.db").exists():
         raise NotFound(
             f"There is no space {space} in {where} yet.",
-            hint='Store something first: commonplace remember "…".',
+            hint=first or _how_to_make(space),
             field="space",
         )
     with library(data, embedding) as shared:
         yield Commonplace(space=space, origin=Origin(client="cli"), library=shared)
+
+
+def _how_to_make(space: str) -> str:
+    named = "" if space == "default" else f" --space {space}"
+    return f'Store something first: commonplace remember "…"{named}.'
 
 
 def moment(value: str | None, name: str) -> datetime | str | None:
@@ -84,7 +110,7 @@ def moment(value: str | None, name: str) -> datetime | str | None:
     """
     if value is None:
         return value
-    option = f"--{name.replace('_', '-')}"
+    option = name if name.isupper() else f"--{name.replace('_', '-')}"
     try:
         at = datetime.fromisoformat(value)
         if len(value) <= 10 and name == "until":

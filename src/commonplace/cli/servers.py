@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from commonplace.cli.options import AsJson, Data, Embedding, Space, library
+from commonplace.cli.options import DIALECTS, AsJson, Data, Embedding, Space, existing, library
 from commonplace.cli.terminal import emit, one_line, say
 
 if TYPE_CHECKING:
     from commonplace.storage.sqlite import Store
 
 _PREFIX = re.compile(r"[A-Za-z0-9_-]{0,32}")
-Dialect = Annotated[str, typer.Option("--dialect", help="The contract to speak.")]
+Dialect = Annotated[str, typer.Option("--dialect", help=f"The contract to speak: {DIALECTS}.")]
 
 
 def serve(
@@ -199,10 +199,16 @@ def verify_chain(
 def _store(data: Path | None, space: str, system: bool) -> Iterator[Store]:
     """The file that holds the rows: a space's, or the one above spaces."""
     from commonplace.engine import checks
+    from commonplace.engine.library import directory
     from commonplace.errors import NotFound
-    from commonplace.storage.system import open_system
+    from commonplace.storage.system import open_system, system_file
 
-    with library(data) as opened:
+    if system and not system_file(directory(data)).exists():
+        raise NotFound(
+            f"There are no calls in {directory(data)} yet.",
+            hint="A token that is made, or a call that is refused, leaves the first.",
+        )
+    with library(data if system else existing(data)) as opened:
         if system:
             with closing(open_system(opened.path)) as store:
                 yield store

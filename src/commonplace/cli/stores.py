@@ -36,7 +36,7 @@ Spaces = Annotated[
 
 def export(
     file: Annotated[
-        Path | None, typer.Argument(metavar="[FILE]", help="Where to; stdout if none.")
+        Path | None, typer.Argument(metavar="FILE", help="Where to; stdout if none.")
     ] = None,
     overwrite: Overwrite = False,
     data: Data = None,
@@ -136,6 +136,8 @@ def import_(
     """
     from commonplace.engine import incoming, transfer
 
+    if str(file) != "-" and not file.exists():  # before a space is made for it
+        raise NotFound(f"There is no file {file}.", hint="Check its name.", field="path")
     with (
         contextlib.ExitStack() as given,
         options.memory(data, space, embedding, create=True) as memory,
@@ -167,7 +169,7 @@ def import_(
 
 
 def backup(
-    target: Annotated[Path, typer.Argument(metavar="FILE|DIR", help="Where to.")],
+    target: Annotated[Path, typer.Argument(metavar="DIR", help="Where to; made anew.")],
     spaces: Spaces = None,
     data: Data = None,
     as_json: AsJson = False,
@@ -185,7 +187,7 @@ def backup(
     """
     from commonplace.engine import backup
 
-    with options.library(_existing(data)) as library, progress("Backing up") as show:
+    with options.library(options.existing(data)) as library, progress("Backing up") as show:
         report = backup.backup(library, target, spaces=spaces, progress=show)
     if as_json:
         emit(report.as_dict())
@@ -237,6 +239,7 @@ def restore(
         held = ", ".join([*found.spaces, *found.files])
         _report(found.as_dict(), as_json, f"whole: {held} ({rows:,} rows)")
         return
+    backup.read_manifest(source)  # before a directory is made for it
     with options.library(data) as library, progress("Restoring") as show:
         revoked, _ = by_state(library.path)
         report = restoring.restore(
@@ -279,7 +282,7 @@ def doctor(
     from commonplace.engine.beside import SYSTEM
 
     healthy = True
-    with options.library(_existing(data), embedding) as library:
+    with options.library(options.existing(data), embedding) as library:
         for name in spaces or library.spaces():
             if not library.file(name).exists():
                 raise NotFound(f"There is no space {name}.", hint="See 'commonplace spaces'.")
@@ -355,7 +358,7 @@ def spaces(data: Data = None, as_json: AsJson = False) -> None:
     """The spaces of the data directory. With --json, one object per line."""
     from commonplace.engine.commonplace import Commonplace
 
-    where = _existing(data)
+    where = options.existing(data)
     with options.library(where) as library:
         for name in library.spaces():
             size = library.file(name).stat().st_size
@@ -379,20 +382,6 @@ def version(as_json: AsJson = False) -> None:
 
 
 COMMANDS = (export, import_, backup, restore, doctor, demo, spaces, version)
-
-
-def _existing(data: Path | None) -> Path:
-    """The data directory, if it is there: looking at nothing must not create it."""
-    from commonplace.engine.library import directory
-
-    where = directory(data)
-    if not (where / "spaces").is_dir():
-        raise NotFound(
-            f"There is no memory in {where} yet.",
-            hint='Store something first: commonplace remember "…".',
-            field="data",
-        )
-    return where
 
 
 _PLURALS = {

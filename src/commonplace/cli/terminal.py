@@ -57,7 +57,10 @@ def local(at: datetime | None, *, seconds: bool = False) -> str:
         return ""
     if not seconds and (at.hour, at.minute, at.second, at.microsecond) == (0, 0, 0, 0):
         return f"{at:%Y-%m-%d}"
-    shown = at.astimezone()
+    try:
+        shown = at.astimezone()
+    except (OverflowError, OSError, ValueError):  # at the ends of time, or in no zone of the earth
+        shown = at
     return f"{shown:%Y-%m-%d %H:%M:%S}" if seconds else f"{shown:%Y-%m-%d %H:%M}"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +12,7 @@ import typer
 from commonplace.cli import options
 from commonplace.cli.options import AsJson, Data, Embedding
 from commonplace.cli.terminal import emit, note, one_line, progress, say
-from commonplace.errors import Conflict
+from commonplace.errors import Conflict, NotFound
 
 if TYPE_CHECKING:
     from commonplace.engine.commonplace import Commonplace
@@ -34,6 +35,24 @@ def _show(rows: list[dict[str, Any]], as_json: bool, *columns: str) -> None:
             say("  ".join(one_line(str(row.get(column, "")), 60) for column in columns))
     if not rows:
         raise typer.Exit(1)
+
+
+def _opened(data: Path | None, identity: str) -> AbstractContextManager[Commonplace]:
+    first = f"Found it first: commonplace workspace create {identity}."
+    return options.memory(data, identity, first=first)
+
+
+def _conversation(memory: Commonplace, workspace: str, identity: str) -> str:
+    """The id of a conversation that there is."""
+    from commonplace.dialects.orchestrator import workspaces
+
+    try:
+        return workspaces.conversation(memory, identity).id
+    except NotFound:
+        raise NotFound(
+            f"There is no conversation {identity!r}.",
+            hint=f"See 'commonplace workspace conversations {workspace}'.",
+        ) from None
 
 
 @workspace.command("create")
@@ -79,7 +98,7 @@ def list_workspaces(data: Data = None, as_json: AsJson = False) -> None:
     from commonplace.dialects.orchestrator.tools.workspace import all_workspaces
     from commonplace.engine.commonplace import Commonplace
 
-    with options.library(data) as library:
+    with options.library(options.existing(data)) as library:
         found = all_workspaces(Commonplace(library=library))
     _show(found, as_json, "id", "name", "created_at")
 
@@ -106,7 +125,7 @@ def add_user(
         "email": email, "nickname": nickname, "name": name, "surname": surname,
         "country_code": country_code, "language": language, "currency": currency, "theme": theme,
     }  # fmt: skip
-    with options.memory(data, identity) as memory:
+    with _opened(data, identity) as memory:
         record = workspaces.add_person(memory, user, about)
         shown = workspaces.profile(record, preferences=True)
     _show([shown], as_json, "id", "name", "email")
@@ -117,7 +136,7 @@ def list_users(identity: Workspace, data: Data = None, as_json: AsJson = False) 
     """Everybody who has a profile in a workspace."""
     from commonplace.dialects.orchestrator import workspaces
 
-    with options.memory(data, identity) as memory:
+    with _opened(data, identity) as memory:
         people = workspaces.people(memory)
         found = [workspaces.profile(person, preferences=True) for person in people]
     _show(found, as_json, "id", "name", "email")
@@ -137,7 +156,7 @@ def add_agent(
     """Give a workspace another agent."""
     from commonplace.dialects.orchestrator import workspaces
 
-    with options.memory(data, identity) as memory, memory.unit("add agent"):
+    with _opened(data, identity) as memory, memory.unit("add agent"):
         agent = workspaces.add_agent(
             memory, name, slug=slug, role=role, system_prompt=system_prompt, model=model
         )
@@ -149,7 +168,7 @@ def list_agents(identity: Workspace, data: Data = None, as_json: AsJson = False)
     """The agents of a workspace."""
     from commonplace.dialects.orchestrator import workspaces
 
-    with options.memory(data, identity) as memory:
+    with _opened(data, identity) as memory:
         found = [agent.as_dict() for agent in workspaces.agents(memory)]
     _show(found, as_json, "slug", "role", "name", "id")
 
@@ -165,7 +184,7 @@ def add_conversation(
     """Begin a conversation in a workspace."""
     from commonplace.dialects.orchestrator import workspaces
 
-    with options.memory(data, identity) as memory:
+    with _opened(data, identity) as memory:
         sort = "agent" if agent else "swarm"
         record = workspaces.add_conversation(memory, title, type=sort, agent_slug=agent)
         shown = workspaces.shown_conversation(record, record.created_at)
@@ -177,7 +196,7 @@ def list_conversations(identity: Workspace, data: Data = None, as_json: AsJson =
     """The conversations of a workspace."""
     from commonplace.dialects.orchestrator import workspaces
 
-    with options.memory(data, identity) as memory:
+    with _opened(data, identity) as memory:
         found = workspaces.conversations(memory)
     _show(list(found), as_json, "id", "updated_at", "title")
 
@@ -194,9 +213,10 @@ def say_something(
     """Add a message to a conversation."""
     from commonplace.dialects.orchestrator import workspaces
 
-    with options.memory(data, identity) as memory:
+    with _opened(data, identity) as memory:
         speaker = workspaces.agent_named(memory, slug=agent).slug if agent else workspaces.USER
-        shown = workspaces.shown_message(workspaces.say(memory, conversation, speaker, text))
+        known = _conversation(memory, identity, conversation)
+        shown = workspaces.shown_message(workspaces.say(memory, known, speaker, text))
     _show([shown], as_json, "id", "role", "text")
 
 
@@ -211,9 +231,9 @@ def list_messages(
     """The newest messages of a conversation, the oldest of them first."""
     from commonplace.dialects.orchestrator import workspaces
 
-    with options.memory(data, identity) as memory:
-        record = workspaces.conversation(memory, conversation)
-        lines = memory.conversations.history(record.id, limit=limit)
+    with _opened(data, identity) as memory:
+        known = _conversation(memory, identity, conversation)
+        lines = memory.conversations.history(known, limit=limit)
         found = [workspaces.shown_message(line) for line in lines]
     _show(list(found), as_json, "created_at", "role", "text")
 
@@ -298,7 +318,7 @@ def _act_on(
 ) -> None:
     from commonplace.dialects.orchestrator import workflows
 
-    with options.memory(data, identity) as memory:
+    with _opened(data, identity) as memory:
         if act is not None:
             with memory.unit(f"{act.__name__} workflow"):
                 act(memory, execution)
