@@ -1,19 +1,33 @@
-"""The pages that are made from code are as the code says, and every line of a contract is shown."""
+"""The pages say what there is: commands, files, settings, and every line of a contract."""
 
 from __future__ import annotations
 
 import ast
+import dataclasses
 import importlib.util
 import re
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
+import typer
 
+from commonplace.cli.app import app
+from commonplace.engine.scoring import Weighting
+from commonplace.platform.llm import PROVIDERS
 from commonplace.server import served
+from commonplace.server.settings import Settings
 
 ROOT = Path(__file__).parent.parent
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+MADE = "bench/results"  # by a run
+# Where a file that is named without its whole path may be.
+ROOMS = ("", "src/commonplace", "src/commonplace/server", "src/commonplace/server/oauth",
+         "src/commonplace/dialects/clawbrain", "src/commonplace/dialects/being",
+         "tests/reliability", "tests/server", "docs")  # fmt: skip
 
 
 def _load() -> ModuleType:
@@ -69,3 +83,87 @@ def test_every_tool_of_a_contract_has_a_line(dialect: str) -> None:
 def test_every_dialect_says_how_it_shows_the_others() -> None:
     for name in docs.contracts():
         assert "*" in served.load(name).kinds, name
+
+
+def test_the_formula_on_the_page_is_the_one_that_ranks() -> None:
+    usual, page = Weighting(), (ROOT / "docs" / "architecture.md").read_text()
+    dense, lexical, coverage, k1, b = (
+        f"{value:g}".removeprefix("0")
+        for value in (usual.dense, usual.lexical, usual.coverage, usual.k1, usual.b)
+    )
+    assert f"`{dense} · cosine + {lexical} · BM25 · coverage^{coverage}`" in page
+    assert f"BM25 (k1 {k1}, b {b})" in page
+
+
+def _code(page: Path) -> Iterator[str]:
+    """What stands in code on a page: the lines of its blocks, and pieces of its sentences."""
+    parts = re.split(r"^```.*$", page.read_text(), flags=re.MULTILINE)
+    for block in parts[1::2]:
+        yield from block.splitlines()
+    for prose in parts[::2]:
+        yield from (" ".join(piece.split()) for piece in re.findall(r"`([^`]+)`", prose))
+
+
+@cache
+def _program() -> Any:
+    return typer.main.get_command(app)
+
+
+def _wrong(line: str) -> list[str]:
+    """What of a command line is no command or no option of ours."""
+    words = re.sub(r'"[^"]*"', "TEXT", re.split(r"\s#|\||&&|;", line)[0]).split()
+    command, faults = _program(), []
+    for word in words:
+        word = word.strip("[]\"'}),")
+        if (commands := getattr(command, "commands", None)) and not word.startswith("-"):
+            if word not in commands:
+                return [f"command {word}"]
+            command = commands[word]
+            continue
+        known = {name for one in command.params for name in (*one.opts, *one.secondary_opts)}
+        if word.startswith("-") and word.partition("=")[0] not in {*known, "--help", "-h"}:
+            faults.append(f"option {word}")
+    return faults
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_every_command_on_a_page_is_one_of_ours(page: Path) -> None:
+    for line in _code(page):
+        if not line.startswith("claude "):  # another program, which is given our name
+            for call in re.findall(r"(?:^|[\s\"/])commonplace ((?:-|[a-z]).*?)(?=&& |$)", line):
+                assert _wrong(call) == [], line
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_every_file_that_a_page_names_is_there(page: Path) -> None:
+    named = r"(?:src|tests|tools|bench|docs)/[\w./*-]*\w[/]?|(?:\w+/)*\w+\.py"
+    missing = []
+    for piece in _code(page):
+        if re.fullmatch(named, piece) and not piece.startswith(MADE):
+            name = piece.rstrip("/").replace("NAME", "mama")
+            if not any(any((ROOT / room).glob(name)) for room in ROOMS):
+                missing.append(piece)
+    for link in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
+        if not (page.parent / link).exists():
+            missing.append(link)
+    assert missing == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_every_setting_and_make_target_on_a_page_is_one_of_ours(page: Path) -> None:
+    text = page.read_text()
+    makefile = (ROOT / "Makefile").read_text()
+    targets = set(re.findall(r"[\w-]+", "".join(re.findall(r"^\.PHONY:(.*)$", makefile, re.M))))
+    for piece in _code(page):
+        for target in re.findall(r"^make ([a-z][a-z-]*)", piece):
+            assert target in targets or target.startswith("unit-"), piece
+    settings = set(re.findall(r"\b(?:COMMONPLACE|MAMA)_[A-Z_]*[A-Z]\b", text))
+    assert {name for name in settings if name.lower() not in _told_in_code()} == set()
+
+
+@cache
+def _told_in_code() -> str:
+    code = "\n".join(file.read_text() for file in (ROOT / "src").rglob("*.py"))
+    providers = [code.replace("{provider.upper()}", one.upper()) for one in PROVIDERS]
+    settings = [f"commonplace_{field.name}" for field in dataclasses.fields(Settings)]
+    return "\n".join([*providers, *settings]).lower()
