@@ -671,6 +671,15 @@ def test_what_was_wrong_names_what_there_is(do: Callable[..., Ended]) -> None:
         assert "commonplace workspace conversations acme" in told
 
 
+def test_a_data_directory_without_a_name_is_not_the_one_we_are_in(
+    do: Callable[..., Ended], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = do("remember", "x", "--data", "")
+    assert done.code == 2 and "no name" in done.err
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_help_lists_the_dialects_that_there_are() -> None:
     from commonplace.cli.options import DIALECTS
     from commonplace.server import served

@@ -18,9 +18,27 @@ if TYPE_CHECKING:
     from commonplace.engine.commonplace import Commonplace
     from commonplace.engine.library import Library
 
+
+def _place(name: str) -> Path:
+    """A directory as it was named; no name is not the one that we are in."""
+    if not name.strip():
+        raise InvalidInput(
+            "The data directory has no name.",
+            hint="Name one after --data, or leave it out.",
+            field="data",
+        )
+    return Path(name)
+
+
 Data = Annotated[
     Path | None,
-    typer.Option("--data", envvar="COMMONPLACE_DATA", metavar="DIR", help="The data directory."),
+    typer.Option(
+        "--data",
+        envvar="COMMONPLACE_DATA",
+        metavar="DIR",
+        help="The data directory.",
+        parser=_place,
+    ),
 ]
 Space = Annotated[str, typer.Option("--space", metavar="NAME", help="The space in it.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Write JSON for scripts.")]

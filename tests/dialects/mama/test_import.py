@@ -253,3 +253,11 @@ def test_a_thousand_rows_are_imported_and_found(wordy: Mama, tmp_path: Path) -> 
     assert len(topics) == 100
     assert set(topics.values()) == {1}
     assert wordy.found("topic_7", limit=5)[0]["id"] == "decision_907"
+
+
+def test_a_path_that_names_no_file_is_told_and_stops_nothing(
+    mama: Mama, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO"):
+        start(mama, tmp_path / "nowhere.db")
+    assert "MAMA_DB_PATH names no file" in caplog.text

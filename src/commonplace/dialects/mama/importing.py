@@ -284,6 +284,7 @@ def import_at_start(memory: Commonplace, path: str) -> None:
     """Import what MAMA_DB_PATH names, if it is there; a file that cannot be read stops nothing."""
     file = Path(path).expanduser()
     if not file.is_file():
+        log.info("MAMA_DB_PATH names no file; nothing is imported", extra={"file": str(file)})
         return
     try:
         report = import_database(memory, file)
