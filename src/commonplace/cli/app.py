@@ -88,11 +88,22 @@ class Commands(TyperGroup):
             known = (code for kind, code in EXIT_CODES.items() if isinstance(error, kind))
             code = next(known, EXIT_CODES[InvalidInput])
         except KeyboardInterrupt:
-            sys.stderr.write("\ninterrupted; everything stored so far is safe\n")
-            code = INTERRUPTED
+            code = _interrupted()
         except BrokenPipeError:
             code = BROKEN_PIPE
         raise typer.Exit(code)
+
+    def make_context(self, *args: Any, **kwargs: Any) -> Any:
+        """Read the command line; typer would be interrupted at it without a word."""
+        try:
+            return super().make_context(*args, **kwargs)
+        except KeyboardInterrupt:
+            raise typer.Exit(_interrupted()) from None
+
+
+def _interrupted() -> int:
+    sys.stderr.write("\ninterrupted; everything stored so far is safe\n")
+    return INTERRUPTED
 
 
 def _refused(error: OSError) -> StorageUnavailable:
