@@ -100,6 +100,8 @@ class Tool:
     its own time, and is not given up."""
     hidden: bool = False
     """It can be called, but is not listed."""
+    withheld: bool = False
+    """What it is given may be a secret: the audit has which arguments came, and no value."""
 
     def named(self, name: str) -> Tool:
         """The same tool under another name."""

@@ -33,7 +33,7 @@ from commonplace.engine import answers, audit
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.library import Library
 from commonplace.engine.model import Origin
-from commonplace.errors import CommonplaceError, NotFound
+from commonplace.errors import CommonplaceError, InvalidInput, NotFound
 from commonplace.storage.sqlite import Store
 
 RESPONSE_BYTES = 1_048_576
@@ -123,9 +123,33 @@ class _Open:
     caller: Caller
     circumstances: Circumstances
     arguments: str
+    """As JSON, whole; a retry is recognised by them."""
     begun: float = field(default_factory=time.monotonic)
     stored: bool = False
     """Whether it took effect, and its row with it: what fails after that has no other row."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """What the audit is told of a call: its arguments and its result as JSON, and its failure."""
+
+    arguments: str
+    result: str
+    error: CommonplaceError | None
+
+    def withheld(self, tool: Tool) -> _Written:
+        """The same of a tool whose arguments may be secrets: which came, and no value.
+
+        What is wrong with an argument is told with its words, and a name that is not the tool's
+        may be the secret itself.
+        """
+        given = json.loads(self.arguments)
+        known = sorted(given.keys() & tool.input.get("properties", {}).keys())
+        arguments = {"_withheld": True, "_named": known, "_others": len(given) - len(known)}
+        if not isinstance(self.error, InvalidInput):
+            return replace(self, arguments=_dump(arguments))
+        error = InvalidInput("What was wrong with the arguments is withheld, as they are.")
+        return _Written(_dump(arguments), _dump(error.as_dict()), error)
 
 
 class Gate:
@@ -231,10 +255,11 @@ class Gate:
         error: CommonplaceError,
     ) -> None:
         """Write down a call that was not let through: in its space, or above all spaces."""
-        entry = _entry(
-            caller, circumstances, dialect, name,
-            arguments=_dump(arguments or {}), result=_dump(error.as_dict()), error=error,
-        )  # fmt: skip
+        known = self._table.get((dialect, name))
+        written = _Written(_dump(arguments or {}), _dump(error.as_dict()), error)
+        if known is not None and known.tool.withheld:
+            written = written.withheld(known.tool)
+        entry = _entry(caller, circumstances, dialect, name, written)
         if caller is None:
             audit.append(self._system, entry)
             return
@@ -342,12 +367,14 @@ class Gate:
         self, opened: _Open, store: Store, result: str, error: CommonplaceError | None
     ) -> None:
         operation = opened.operation
+        written = _Written(opened.arguments, result, error)
+        if operation.tool.withheld:
+            written = written.withheld(operation.tool)
         audit.append(
             store,
             _entry(
                 opened.caller, opened.circumstances, operation.dialect.name, operation.tool.name,
-                arguments=opened.arguments, result=result, error=error,
-                milliseconds=int((time.monotonic() - opened.begun) * 1000),
+                written, int((time.monotonic() - opened.begun) * 1000),
             ),
         )  # fmt: skip
 
@@ -389,12 +416,10 @@ def _entry(
     around: Circumstances,
     dialect: str,
     tool: str,
-    *,
-    arguments: str,
-    result: str,
-    error: CommonplaceError | None,
+    written: _Written,
     milliseconds: int = 0,
 ) -> audit.Entry:
+    error = written.error
     return audit.Entry(
         request=_plain(around.request),
         dialect=dialect,
@@ -407,8 +432,8 @@ def _entry(
         success=error is None,
         error=f"{error.code}: {error.message}"[:1000] if error else "",
         milliseconds=milliseconds,
-        arguments=arguments,
-        result=result,
+        arguments=written.arguments,
+        result=written.result,
     )
 
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from commonplace.engine import audit
+
 from .conftest import Served, scene
 
 
@@ -163,6 +165,32 @@ def test_the_owners_key_goes_in_by_a_header_and_never_comes_out(at: Any, served:
     at.good("DELETE", "/v1/llm-key", status=204)
     assert at("DELETE", "/v1/llm-key").status_code == 404
     assert at("PUT", "/v1/llm-key", {}).status_code == 400
+
+
+@pytest.mark.parametrize("body", [
+    {"key": "sk-astray-12345678"}, {"provider": "sk-astray-12345678"},
+    {"model": ["sk-astray-12345678"]}, {"sk-astray-12345678": ""},
+    {"model": "m", "api_key": {"value": "sk-astray-12345678"}},
+])  # fmt: skip
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_key_that_is_sent_in_the_body_is_written_down_nowhere(
+    served: Served, body: dict[str, Any], read_only: bool
+) -> None:
+    space = f"r{uuid.uuid4().hex[:12]}"
+    token = served.token(space=space, read_only=read_only)
+    headers = {"idempotency_key": uuid.uuid4().hex}
+    for _ in range(2):
+        refused = served.request("PUT", "/v1/llm-key", token, body, **headers)
+        assert refused.status_code == (403 if read_only else 400)
+    for file in served.made.settings.data.rglob("*"):
+        if file.is_file():
+            assert b"sk-astray" not in file.read_bytes(), file
+    with served.made.parts.library.lease(space) as opened:
+        rows = [row for row in audit.listing(opened.store, limit=9) if row.tool == "put_llm_key"]
+    assert [row.success for row in rows] == [False, False]
+    known = sorted(body.keys() & {"provider", "model"})
+    told = {"_withheld": True, "_named": known, "_others": len(body) - len(known)}
+    assert [row.arguments for row in rows] == [told, told]
 
 
 def test_a_token_for_one_being_reaches_no_other_and_not_the_owners_key(

@@ -280,7 +280,7 @@ def about_key(call: Call) -> Any:
 
 
 def put_key(call: Call, *, provider: str = "anthropic", model: str = "") -> Any:
-    """Keep the key of the header X-LLM-API-Key: what is in a body would be in the audit."""
+    """Keep the key of the header X-LLM-API-Key: what is in a body is an argument like others."""
     _no_being(call)
     key = call.circumstances.headers.get(running.HEADER, "")
     if not key:
@@ -327,11 +327,11 @@ def _operation(
 
 
 def _plain(
-    name: str, scope: Scope, handler: Callable[..., Any], schema: Schema, *, stepwise: bool = False
+    name: str, scope: Scope, handler: Callable[..., Any], schema: Schema, **more: Any
 ) -> Tool:
     return Tool(
         name=name, title=name, description=handler.__doc__ or name, scope=scope, handler=handler,
-        input=schema, stepwise=stepwise,
+        input=schema, **more,
     )  # fmt: skip
 
 
@@ -418,6 +418,6 @@ OPERATIONS = (
     _plain("about_llm_key", "read", about_key, tools.takes()),
     _plain("put_llm_key", "write", put_key, tools.takes(
         provider={"enum": ["anthropic", "openai"], "default": "anthropic"}, model=_TEXT,
-    ), stepwise=True),
+    ), stepwise=True, withheld=True),
     _plain("delete_llm_key", "delete", delete_key, tools.takes(), stepwise=True),
 )  # fmt: skip
