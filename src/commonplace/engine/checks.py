@@ -22,6 +22,7 @@ ATTRS_CHARS = 1_000_000
 NAME_CHARS = 500
 REASON_CHARS = 10_000
 LIMIT = 1_000
+_DAY = 86_400_000_000  # microseconds
 MOST = 1_000_000
 
 _KIND = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
@@ -165,6 +166,14 @@ def names(value: object, field: str) -> set[str] | None:
     if value is None:
         return None
     return {optional(each, field) for each in listed(value, field)}
+
+
+def until(value: object, field: str) -> int | None:
+    """The last moment of `value` as microseconds; a bare day counts to its end."""
+    end = when(value, field)
+    if end is not None and isinstance(value, str) and len(value) == 10:
+        return end + _DAY - 1
+    return end
 
 
 def when(value: object, field: str) -> int | None:

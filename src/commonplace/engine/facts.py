@@ -181,11 +181,14 @@ def query(
     *,
     role: Role,
     predicate: str | None,
-    true_at: int | None,
+    true_at: tuple[int, int] | None,
     known_at: int | None,
     limit: int,
 ) -> list[Fact]:
-    """Facts about an entity, newest learned first; those true at a date, as known at a date."""
+    """Facts about an entity, newest learned first; those true at a date, as known at a date.
+
+    `true_at` has the first and the last moment of that date.
+    """
     checks.one_of(role, "role", ROLES)
     name = None if entity is None else key(checks.text(entity, "entity"))
     verb = None if predicate is None else key(checks.text(predicate, "predicate"))
@@ -213,7 +216,9 @@ def _rows(
     return found
 
 
-def _matches(row: Row, name: str | None, role: Role, verb: str | None, true_at: int | None) -> bool:
+def _matches(
+    row: Row, name: str | None, role: Role, verb: str | None, true_at: tuple[int, int] | None
+) -> bool:
     if name is not None and not (
         (role != "object" and row["subject_key"] == name)
         or (role != "subject" and row["object_key"] == name)
@@ -224,7 +229,8 @@ def _matches(row: Row, name: str | None, role: Role, verb: str | None, true_at: 
     if true_at is None:
         return True
     start, end = row["valid_from"], row["valid_to"]
-    return (start is None or start <= true_at) and (end is None or end >= true_at)
+    first, last = true_at
+    return (start is None or start <= last) and (end is None or end >= first)
 
 
 def timeline(space: OpenSpace, entity: str | None, *, limit: int, as_of: int | None) -> list[Fact]:

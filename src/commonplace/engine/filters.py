@@ -209,7 +209,7 @@ def _between(at: object, since: object, until: object) -> Flags:
     import numpy as np
 
     times = np.asarray(at)
-    start, end = checks.when(since, "since"), _end(until)
+    start, end = checks.when(since, "since"), checks.until(until, "until")
     flags: Flags = np.ones(times.shape, np.bool_)
     if start is not None:
         flags &= times >= start
@@ -219,14 +219,6 @@ def _between(at: object, since: object, until: object) -> Flags:
 
 
 def _within(at: datetime, since: object, until: object) -> bool:
-    start, end = checks.when(since, "since"), _end(until)
+    start, end = checks.when(since, "since"), checks.until(until, "until")
     value = microseconds(at)
     return (start is None or value >= start) and (end is None or value <= end)
-
-
-def _end(until: object) -> int | None:
-    """The last moment of `until`; a bare day counts to its end."""
-    end = checks.when(until, "until")
-    if end is not None and isinstance(until, str) and len(until) == 10:
-        return end + 86_400_000_000 - 1
-    return end

@@ -247,11 +247,16 @@ class Facts(Part):
         known_at: datetime | str | None = None,
         limit: int = 500,
     ) -> list[Fact]:
-        """Facts about an entity: true at a date, as known at a date, newest learned first."""
+        """Facts about an entity: true at a date, as known at a date, newest learned first.
+
+        What was true for a part of a day was true on that day.
+        """
+        first, last = checks.when(true_at, "true_at"), checks.until(true_at, "true_at")
         with self._lease() as space:
             return facts.query(
                 space, entity, role=role, predicate=predicate,
-                true_at=checks.when(true_at, "true_at"), known_at=moment_or_none(known_at),
+                true_at=None if first is None or last is None else (first, last),
+                known_at=moment_or_none(known_at),
                 limit=checks.limit(limit),
             )  # fmt: skip
 

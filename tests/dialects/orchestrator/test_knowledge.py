@@ -28,6 +28,36 @@ def add(workspace: Workspace, *triple: str, **more: str) -> str:
     return str(answer["triple_id"])
 
 
+def test_what_began_or_ended_on_a_day_was_true_on_that_day(workspace: Workspace) -> None:
+    add(workspace, "Max", "works_at", "Acme", valid_from="2026-03-01T09:00:00Z")
+
+    def true(as_of: str) -> int:
+        return int(workspace.value("memory_kg_query", entity="Max", as_of=as_of)["count"])
+
+    days = ("2026-02-28", "2026-03-01", "2026-03-01T08:59:59Z", "2026-03-01T09:00:00Z")
+    assert [true(day) for day in days] == [0, 1, 0, 1]
+    assert true("2026-03-01T18:00:00+09:00") == 1 and true("2026-03-01T17:59:59+09:00") == 0
+    triple = {"subject": "Max", "predicate": "works_at", "object": "Acme"}
+    ended = workspace.value("memory_kg_invalidate", **triple, ended="2026-06-30T18:00:00Z")
+    assert ended["info"] == "triple invalidated"
+    days = ("2026-06-30", "2026-06-30T18:00:00Z", "2026-06-30T18:00:01Z", "2026-07-01")
+    assert [true(day) for day in days] == [1, 1, 0, 0]
+
+
+def test_what_began_earlier_today_can_end_today(workspace: Workspace) -> None:
+    triple = {"subject": "Max", "predicate": "likes", "object": "Tea"}
+    begun = datetime.now(UTC).isoformat()
+    add(workspace, *triple.values(), valid_from=begun)
+    assert workspace.value("memory_kg_invalidate", **triple)["info"] == "triple invalidated"
+    (told,) = workspace.value("memory_kg_query", entity="Max")["results"]
+    assert told["current"] is False
+    assert datetime.fromisoformat(told["valid_to"]) >= datetime.fromisoformat(begun)
+    later = {**triple, "object": "Rum"}
+    add(workspace, *later.values(), valid_from="2999-01-01")
+    refused = workspace.value("memory_kg_invalidate", **later)
+    assert "cannot end before it begins" in refused["info"]
+
+
 def test_a_triple_comes_back_in_both_directions(workspace: Workspace) -> None:
     add(workspace, "Max", "works_at", "Acme", valid_from="2025-01-01")
     add(workspace, "Ann", "knows", "max")

@@ -11,7 +11,7 @@ from commonplace.dialects.orchestrator.answering import Answer, tool
 from commonplace.engine import checks
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.facts import NoRoom, Role, Room, key
-from commonplace.engine.model import Fact, moment
+from commonplace.engine.model import Fact
 from commonplace.errors import InvalidInput, NotFound
 
 MOST_FACTS = 500
@@ -63,10 +63,8 @@ def about(
     role = _ROLES.get(direction)
     if role is None:
         raise InvalidInput("direction must be outgoing, incoming or both")
-    at = checks.when(as_of or None, "as_of")
-    facts = memory.facts.query(
-        entity, role=role, true_at=None if at is None else moment(at), limit=MOST_FACTS
-    )
+    checks.when(as_of or None, "as_of")
+    facts = memory.facts.query(entity, role=role, true_at=as_of or None, limit=MOST_FACTS)
     name = key(entity)
 
     def is_subject(fact: Fact) -> bool:
@@ -115,10 +113,24 @@ def memory_kg_invalidate(
     ended: Annotated[str, "Until when it was true (YYYY-MM-DD); today if not given."] = "",
 ) -> Answer:
     """Mark a fact as no longer true. It stays known that it was."""
-    at = ended or f"{datetime.now(UTC):%Y-%m-%d}"
+    at = ended or _today(call.memory, subject, predicate, object)
     if not call.memory.facts.close(subject, predicate, object, ended=at):
         raise NotFound("no open triple matched, nothing was invalidated")
     return {"info": "triple invalidated"}
+
+
+def _today(memory: Commonplace, subject: str, predicate: str, object: str) -> datetime:
+    """Today, as of its beginning; or this moment, if the fact began later today."""
+    at = datetime.now(UTC)
+    day = at.replace(hour=0, minute=0, second=0, microsecond=0)
+    facts = memory.facts.query(
+        subject, role="subject", predicate=predicate, true_at=at, limit=checks.LIMIT
+    )
+    began = [
+        fact.valid_from for fact in facts
+        if fact.valid_to is None and fact.valid_from and key(fact.object) == key(object)
+    ]  # fmt: skip
+    return at if any(each > day for each in began) else day
 
 
 @tool("read", {"events": [], "count": 0})
