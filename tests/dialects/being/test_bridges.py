@@ -267,6 +267,59 @@ def test_senses_are_shown_in_the_next_context_once(home: Home) -> None:
         assert (len(history["history"]), history["total"]) == (1, 2)
 
 
+def test_senses_of_one_name_are_told_apart_by_their_ids(home: Home) -> None:
+    with home.socket() as kitchen, home.socket() as bath:
+        for socket, room in ((kitchen, "kitchen"), (bath, "bath")):
+            hear(socket)
+            sense = {"id": f"t-{room}", "type": "sense", "name": "Temperature"}
+            say(socket, type="register", bridge_id=room, capabilities=[sense])
+            assert hear(socket)["type"] == "registered"
+        for socket, room in ((kitchen, "kitchen"), (bath, "bath")):
+            say(socket, type="sense", capability_id=f"t-{room}", data={"in": room})
+            assert hear(socket)["type"] == "sense_ack"
+        url = f"/v1/beings/{home.being}/capabilities"
+        listed = home.served.request("GET", url, home.token).json()["capabilities"]
+        assert {(each["id"], each["bridge_id"]) for each in listed} == {
+            ("t-kitchen", "kitchen"), ("t-bath", "bath"),
+        }  # fmt: skip
+        told = home.call("get_context")["pending_senses"]
+        assert [each["data"]["in"] for each in told] == ["kitchen", "bath"]
+
+
+def test_a_bridge_that_only_speaks_rest_can_sense(home: Home) -> None:
+    at = f"/v1/beings/{home.being}"
+    made = {"capabilities": ACTS}
+    home.served.request("POST", f"{at}/capabilities/register", home.token, made)
+
+    def sense(identity: str) -> int:
+        body = {"capability_id": identity, "data": {"seen": "a cat"}}
+        status: int = home.served.request("POST", f"{at}/sense", home.token, body).status_code
+        return status
+
+    assert [sense("eye"), sense("lamp"), sense("no")] == [201, 400, 400]
+    (told,) = home.call("get_context")["pending_senses"]
+    assert told["data"] == {"seen": "a cat"}
+    home.served.request("DELETE", f"{at}/capabilities/eye", home.token)
+    assert sense("eye") == 400
+
+
+def test_the_history_of_senses_counts_all_of_them(home: Home) -> None:
+    memory = Commonplace(library=home.served.made.parts.library).at(home.space)
+    with memory.unit("senses"):
+        for number in range(1_105):
+            sense = {"capability_id": "rare" if number < 3 else "eye", "data": number}
+            memory.events.record(bridges.SENSE, home.being, sense)
+
+    def asked(query: str) -> tuple[int, list[int]]:
+        url = f"/v1/beings/{home.being}/sense/history{query}"
+        answer = home.served.request("GET", url, home.token).json()
+        return answer["total"], [each["data"] for each in answer["history"]]
+
+    assert asked("") == (1_105, list(range(1_104, 1_084, -1)))
+    assert asked("?capability_id=rare&limit=2") == (3, [2, 1])
+    assert asked("?capability_id=none") == (0, [])
+
+
 @pytest.mark.parametrize("message", [
     {"type": "sense", "capability_id": "eye", "data": 1},
     {"type": "act_result", "act_id": "x", "status": "completed"},

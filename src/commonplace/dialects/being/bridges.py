@@ -12,7 +12,8 @@ import hashlib
 import re
 import threading
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as Late
 from dataclasses import dataclass, field
@@ -22,12 +23,13 @@ from commonplace.dialects.being import sight
 from commonplace.dialects.contract import Call, Caller, Tool
 from commonplace.dialects.holding import holding
 from commonplace.engine.commonplace import Commonplace
-from commonplace.engine.model import LIVE_STATES, Memory, iso
+from commonplace.engine.model import LIVE_STATES, Event, Memory, iso
 from commonplace.errors import InvalidInput, NotFound
 from commonplace.text.prose import neutral
 
 SENSE, ACTED = "being.sense", "being.act"
 SHOWN_SENSES = 50
+PAGE = 1_000
 CAPABILITIES = 100
 NAME_CHARS, DESCRIPTION_CHARS = 64, 300
 TIMEOUT_MS, MOST_MS = 5_000, 60_000
@@ -134,12 +136,13 @@ def connected(space: str, being: str) -> list[Bridge]:
 
 
 def capabilities(space: str, being: str, *kinds: str) -> list[tuple[Bridge, Capability]]:
-    """What can be done or sensed now; of several of one name the first."""
+    """What can be done or sensed now; of several acts of one name the first, which is the tool."""
     found: dict[tuple[str, str], tuple[Bridge, Capability]] = {}
     for bridge in connected(space, being):
         for each in bridge.capabilities:
             if each.type in (kinds or ("sense", "act")):
-                found.setdefault((each.type, each.tool), (bridge, each))
+                name = each.tool if each.type == "act" else each.id
+                found.setdefault((each.type, name), (bridge, each))
     return list(found.values())
 
 
@@ -335,8 +338,9 @@ def _decide(call: Call, being: str, identity: str, status: str) -> dict[str, Any
 
 def take_sense(call: Call, being_id: str, *, capability_id: str, data: Any) -> dict[str, Any]:
     """What a bridge sensed, kept for the next context."""
-    known = capabilities(call.memory.name, being_id, "sense")
-    if all(each.id != capability_id for _, each in known):
+    there = [each for _, each in capabilities(call.memory.name, being_id, "sense")]
+    known = [*there, *_registered(call.memory, being_id)]
+    if all((each.type, each.id) != ("sense", capability_id) for each in known):
         raise InvalidInput("There is no such sense capability of this being.")
     sense = {"sense_id": str(uuid.uuid4()), "capability_id": capability_id, "data": data}
     call.memory.events.record(SENSE, being_id, sense)
@@ -358,12 +362,22 @@ def sense_history(
 ) -> dict[str, Any]:
     """What was sensed, the newest first."""
     shown = int(sight.find(call.memory, being_id).attrs.get("senses_shown", 0))
-    found = [
-        {**(each.payload or {}), "processed": each.num <= shown, "created_at": iso(each.at)}
-        for each in call.memory.events.all(kind=SENSE, subject=being_id, limit=1_000, newest=True)
-        if capability_id is None or (each.payload or {}).get("capability_id") == capability_id
-    ]
-    return {"history": found[: max(1, min(limit, 100))], "total": len(found)}
+    most, total = max(1, min(limit, 100)), 0
+    newest: deque[dict[str, Any]] = deque(maxlen=most)
+    for each in _senses(call.memory, being_id):
+        told = each.payload or {}
+        if capability_id is None or told.get("capability_id") == capability_id:
+            total += 1
+            newest.appendleft({**told, "processed": each.num <= shown, "created_at": iso(each.at)})
+    return {"history": list(newest), "total": total}
+
+
+def _senses(memory: Commonplace, being: str) -> Iterator[Event]:
+    """All that was sensed, the oldest first."""
+    after = 0
+    while page := memory.events.all(kind=SENSE, subject=being, after=after, limit=PAGE):
+        yield from page
+        after = page[-1].num
 
 
 def listed(call: Call, being_id: str) -> dict[str, Any]:
