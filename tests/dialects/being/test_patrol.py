@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import threading
 
+import apsw
 import pytest
 
 from commonplace.dialects.being import patrol, records, running, sight
@@ -153,6 +155,21 @@ def test_a_dying_or_dead_node_that_is_remembered_is_revived(desk: Desk) -> None:
     assert desk.memory.get(node.id, count=False).state == "active"
     assert node.id in desk.text("search_memory", query="will return")
     assert desk.memory.usage(node.id).accesses == 5, "and is given two more"
+
+
+def test_a_patrol_that_cannot_take_its_scenes_is_not_begun_again_and_again(desk: Desk) -> None:
+    (file,) = desk.library.path.glob("spaces/*.db")
+    with contextlib.closing(apsw.Connection(str(file))) as disk:
+        disk.execute("CREATE TRIGGER stop BEFORE INSERT ON members"
+                     " BEGIN SELECT raise(ABORT, 'no'); END")  # fmt: skip
+        desk.text("update_notes", scenes=[scene(f"{GARDEN} {at}") for at in range(10)])
+        desk.idle()
+        told = [e.payload or {} for e in desk.memory.events.all(kind=patrol.EVENT, limit=1_000)]
+        assert [each["step"] for each in told if "failed" in each].count("gather") == 1
+        disk.execute("DROP TRIGGER stop")
+    desk.text("update_notes", scenes=[scene(f"{GARDEN} and more")])
+    desk.idle()
+    assert len(nodes(desk)) == 11
 
 
 def test_ten_scenes_fire_a_patrol_in_the_background_and_nine_do_not(desk: Desk) -> None:

@@ -113,10 +113,11 @@ class Runtime:
         name = (call.memory.name, being)
         try:
             while not self._stopping:
-                self.patrol(call, being, seconds=BACKGROUND_SECONDS, wait=BACKGROUND_SECONDS)
+                made = self.patrol(call, being, seconds=BACKGROUND_SECONDS, wait=BACKGROUND_SECONDS)
                 with self._lock:
-                    # Scenes that came while it ran call for another one.
-                    if not self._enough(call.memory, being):
+                    # Scenes that came while it ran call for another one; those that it failed to
+                    # take wait until somebody calls for the next.
+                    if "gather" in made.failed or not self._enough(call.memory, being):
                         del self._running[name]
                         return
         except Exception:
