@@ -167,6 +167,23 @@ def test_the_owners_key_goes_in_by_a_header_and_never_comes_out(at: Any, served:
     assert at("PUT", "/v1/llm-key", {}).status_code == 400
 
 
+def test_a_rule_that_is_changed_keeps_what_is_not_named(at: Any) -> None:
+    first = {"title": "t", "content": "c", "category": "care", "sort_order": 3, "enabled": False}
+    made = at.good("PUT", "/rules", first)
+    changed = at.good("PUT", "/rules", {"id": made["id"], "title": "t2", "content": "c2"})
+    assert changed == {**made, "title": "t2", "content": "c2"}
+    on = {"id": made["id"], "title": "t2", "content": "c2", "enabled": True, "category": ""}
+    assert at.good("PUT", "/rules", on) == {**changed, "enabled": True, "category": ""}
+    plain = at.good("PUT", "/rules", {"title": "p", "content": "q"})
+    assert (plain["category"], plain["sort_order"], plain["enabled"]) == ("", 100, True)
+
+
+@pytest.mark.parametrize("limit", ["9" * 19, "9" * 5_000, "-1", "0", "", "1.5", "²", "x"])
+def test_a_limit_that_is_no_number_is_refused(at: Any, limit: str) -> None:
+    assert at("GET", f"/sense/history?limit={limit}").status_code == 400
+    assert at("GET", "/sense/history?limit=101").status_code == 200
+
+
 @pytest.mark.parametrize("body", [
     {"key": "sk-astray-12345678"}, {"provider": "sk-astray-12345678"},
     {"model": ["sk-astray-12345678"]}, {"sk-astray-12345678": ""},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -128,20 +128,18 @@ def put_rule(
     *,
     content: str,
     title: str,
-    category: str = "",
     id: str | None = None,
-    sort_order: int = records.RULE_ORDER,
-    enabled: bool = True,
+    **attrs: Any,
 ) -> Any:
-    """A new rule, or other words for one."""
-    attrs: Mapping[str, Any] = {"sort_order": sort_order, "enabled": enabled}
+    """A new rule, or other words for one; of that, what is not named stays."""
     if id is None:
+        category = attrs.pop("category", "")
         rule = records.add_rule(call.memory, being, category, title, content, "stated", **attrs)
     else:
         there = notes.find(call.memory, being, id, sight.RULE)
         if there is None:
             raise NotFound("There is no such rule.")
-        kept = {**there.attrs, "category": category, **attrs}
+        kept = {**there.attrs, **attrs}
         rule = call.memory.revise(there.id, text=content, title=title, attrs=kept)
     return records.rule_shown(rule)
 

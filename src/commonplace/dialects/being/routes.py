@@ -21,6 +21,7 @@ from commonplace.errors import CommonplaceError, Conflict, InvalidInput, NotFoun
 
 PING_SECONDS = 30.0
 UNSEEN_PINGS = 3
+DIGITS = 18
 _FORBIDDEN = "Read-only token cannot perform this action"
 
 _SCOPES = {operation.name: operation.scope for operation in OPERATIONS}
@@ -113,7 +114,7 @@ async def _given(request: Request) -> dict[str, Any]:
     """The arguments of a request: of its query, or of its body."""
     if request.method in ("GET", "HEAD", "DELETE"):
         return {
-            name: int(value) if name == "limit" and value.isdecimal() else value
+            name: _number(value) if name == "limit" else value
             for name, value in request.query_params.items()
             if name in ("limit", "capability_id")
         }
@@ -125,6 +126,11 @@ async def _given(request: Request) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise InvalidInput("The body must be a JSON object.")
     return value
+
+
+def _number(value: str) -> int | str:
+    """A number of an address; what is none stays as it is, and is refused by its schema."""
+    return int(value) if value.isdecimal() and len(value) <= DIGITS else value
 
 
 def _error(text: str, status: int) -> Response:
