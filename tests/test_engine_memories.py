@@ -353,6 +353,26 @@ def test_what_does_not_exist_is_not_found(memory: Commonplace) -> None:
         memory.supersede(nobody, "x")
 
 
+def test_the_latest_are_those_that_happened_last(memory: Commonplace) -> None:
+    memory.remember("told late, of old", occurred_at="2020-01-01", tags=["old"])
+    memory.remember("told then", created_at="2021-01-01")
+    memory.remember("of today, told early", occurred_at="2026-01-01", created_at="2019-01-01")
+    expected = ["of today, told early", "told then", "told late, of old"]
+    assert texts(memory.browse(order="latest")) == expected
+    found, count = memory.find_text("told", order="latest")
+    assert ([each.text for each in found], count) == (expected, 3)
+    assert memory.find_text("told")[0][0].text == "of today, told early"
+    assert [each.text for each in memory.find_text("OLD", in_text=True, order="latest")[0]] == (
+        expected
+    )
+    memory.remember("tagged", tags=["told"])
+    assert memory.find_text("told")[1] == 4
+    assert memory.find_text("told", in_text=True)[1] == 3
+    for bad in ({"order": "oldest"}, {"order": 1}, {"in_text": 1}, {"in_text": "yes"}):
+        with pytest.raises(InvalidInput):
+            memory.find_text("told", **bad)
+
+
 def test_browsing_has_plain_orders_and_pages(memory: Commonplace) -> None:
     for day, (importance, credit) in enumerate([(0.1, 0.9), (0.9, 0.1), (0.5, 0.5)], start=1):
         memory.remember(
@@ -365,6 +385,7 @@ def test_browsing_has_plain_orders_and_pages(memory: Commonplace) -> None:
         "importance": ["m2", "m3", "m1"],
         "credit": ["m1", "m3", "m2"],
         "updated": ["m3", "m2", "m1"],
+        "latest": ["m1", "m2", "m3"],
     }
     for order, expected in orders.items():
         assert texts(memory.browse(order=order)) == expected

@@ -94,7 +94,7 @@ def everything(memory: Commonplace, known: Known, then: datetime | None) -> dict
         "get": {each: asked(memory.get, each, count=False) for each in one},
         "browse": {
             order: memory.browse(order=order, limit=1_000, **every, **whole)
-            for order in ("newest", "oldest", "importance", "credit", "updated")
+            for order in ("newest", "oldest", "importance", "credit", "updated", "latest")
         },
         "browse live": memory.browse(limit=3, offset=1, **whole),
         "browse some": [

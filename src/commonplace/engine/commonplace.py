@@ -269,7 +269,10 @@ class Commonplace:
         as_of: datetime | str | None = None,
         **conditions: Any,
     ) -> tuple[list[Memory], int]:
-        """Memories by `order` (newest, oldest, importance, credit, updated), and their count."""
+        """Memories by `order`, and their count.
+
+        `newest`, `oldest`, `importance`, `credit`, `updated`, or `latest`: by when they happened.
+        """
         checks.limit(limit)
         checks.whole(offset, "offset")
         chosen = filters_of(filters, conditions)
@@ -287,19 +290,31 @@ class Commonplace:
         needle: str,
         *,
         limit: int = 50,
+        order: str = "newest",
+        in_text: bool = False,
         filters: Filters | None = None,
         as_of: datetime | str | None = None,
         **conditions: Any,
     ) -> tuple[list[Memory], int]:
-        """Memories that contain a text as it stands, whatever its case, and their count."""
+        """Memories that contain a text as it stands, whatever its case, and their count.
+
+        It is looked for in title, text and tags, or in the text alone; the newest come first, or,
+        in the order `latest`, those that happened last.
+        """
         checks.limit(limit)
+        checks.flag(in_text, "in_text")
         chosen = filters_of(filters, conditions)
         with self.lease() as space:
             if as_of is not None:
                 from commonplace.engine import past
 
-                return past.find_text(space, needle, chosen, limit=limit, as_of=moment_of(as_of))
-            return memories.find_text(space, needle, chosen, limit=limit)
+                return past.find_text(
+                    space, needle, chosen, limit=limit, order=order, in_text=in_text,
+                    as_of=moment_of(as_of),
+                )  # fmt: skip
+            return memories.find_text(
+                space, needle, chosen, limit=limit, order=order, in_text=in_text
+            )
 
     def locate(
         self,

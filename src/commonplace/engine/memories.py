@@ -27,6 +27,7 @@ from commonplace.text.passages import Span, split
 
 if TYPE_CHECKING:
     import apsw
+    from numpy.typing import NDArray
 
 INLINE_PASSAGES = 64  # more than this is embedded in the background
 QUICK_CHARS = 2_000  # longer texts are analysed by the thread that brings them
@@ -37,7 +38,8 @@ CHANGEABLE = {
 }  # fmt: skip
 # The column of the index that a listing goes by: its highest values first, but for the oldest.
 ORDERS = {"newest": "created", "oldest": "created", "importance": "importance",
-          "credit": "credit", "updated": "row_seq"}  # fmt: skip
+          "credit": "credit", "updated": "row_seq", "latest": "occurred"}  # fmt: skip
+FOUND_ORDERS = ("newest", "latest")
 _VECTORS = struct.Struct("<iii")
 
 
@@ -584,12 +586,24 @@ def browse(
     with space.view() as (connection, snapshot):
         at = np.flatnonzero(filters.mask(snapshot, connection, space.name))
         column = ORDERS[checks.one_of(order, "order", tuple(ORDERS))]
+        values = getattr(snapshot, column)[at]
+        if order == "latest":
+            values = happened(values, snapshot.created[at])
         sign = 1 if order == "oldest" else -1
-        keys = (sign * snapshot.num[at], sign * getattr(snapshot, column)[at])
+        keys = (sign * snapshot.num[at], sign * values)
         chosen = at[np.lexsort(keys)][offset : offset + limit]
         nums = snapshot.num[chosen].tolist()
         rows = MEMORIES.by_nums(connection, space.name, nums)
         return [Memory.of(rows[num]) for num in nums if num in rows], len(at)
+
+
+def happened(occurred: NDArray[Any], created: NDArray[Any]) -> NDArray[Any]:
+    """When each memory happened; where nobody said, when it was stored."""
+    import numpy as np
+
+    from commonplace.storage.index import NEVER
+
+    return np.where(occurred == NEVER, created, occurred)
 
 
 def tally(
@@ -614,9 +628,9 @@ def tally(
 
 
 def find_text(
-    space: OpenSpace, needle: str, filters: Filters, *, limit: int
+    space: OpenSpace, needle: str, filters: Filters, *, limit: int, order: str, in_text: bool
 ) -> tuple[list[Memory], int]:
-    """Memories that contain the needle as it stands, newest first, and how many there are."""
+    """Memories that contain the needle as it stands, and how many there are."""
     folded = fold(checks.text(needle, "needle", max_chars=1_000))
     with space.store.read() as connection:
         numbers = candidates(connection, space.name, folded)
@@ -628,13 +642,23 @@ def find_text(
                 if num not in rows:
                     continue
                 memory = Memory.of(rows[num])
-                if holds(memory, folded) and _admits(connection, space.name, filters, memory):
+                held = holds(memory, folded, in_text=in_text)
+                if held and _admits(connection, space.name, filters, memory):
                     found.append(memory)
-    return found[:limit], len(found)
+    return in_order(found, order)[:limit], len(found)
 
 
-def holds(memory: Memory, folded: str) -> bool:
-    """Whether a folded text is in a memory's title, text or tags."""
+def in_order(found: list[Memory], order: str) -> list[Memory]:
+    """What was found, the newest first: that was stored last, or that happened last."""
+    if checks.one_of(order, "order", FOUND_ORDERS) == "latest":
+        return sorted(found, key=lambda m: (m.occurred_at or m.created_at, m.num), reverse=True)
+    return sorted(found, key=lambda m: -m.num)
+
+
+def holds(memory: Memory, folded: str, *, in_text: bool = False) -> bool:
+    """Whether a folded text is in a memory's title, text or tags; or in its text alone."""
+    if in_text:
+        return folded in fold(memory.text)
     return folded in fold("\n".join(p for p in (memory.title, memory.text, *memory.tags) if p))
 
 

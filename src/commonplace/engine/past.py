@@ -18,7 +18,7 @@ from commonplace.engine import checks, history, memories
 from commonplace.engine.filters import Filters
 from commonplace.engine.model import LIVE_STATES, Memory
 from commonplace.engine.opened import OpenSpace
-from commonplace.storage.index import Snapshot
+from commonplace.storage.index import NEVER, Snapshot
 from commonplace.storage.tables import MEMORIES, Row
 from commonplace.text.fold import fold
 from commonplace.text.passages import split
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 # The columns of the index that a listing goes by, as a row calls them.
 _COLUMNS = {"created": "created_at", "row_seq": "seq", "num": "num", "credit": "credit",
-            "importance": "importance"}  # fmt: skip
+            "importance": "importance", "occurred": "occurred_at"}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,8 @@ class Then:
         """A column of the index, with the values of former rows at its end."""
         stands = getattr(snapshot, name)[self.at]
         was = [row[_COLUMNS.get(name, name)] for row, _ in self.former]
+        if name == "occurred":
+            was = [NEVER if at is None else at for at in was]
         return np.concatenate([stands, np.array(was, stands.dtype)])
 
 
@@ -98,7 +100,10 @@ def browse(
     with space.view() as (connection, snapshot):
         then = look(space, connection, snapshot, filters, as_of)
         num = then.column(snapshot, "num")
-        keys = (sign * num, sign * then.column(snapshot, column))
+        values = then.column(snapshot, column)
+        if order == "latest":
+            values = memories.happened(values, then.column(snapshot, "created"))
+        keys = (sign * num, sign * values)
         chosen = num[np.lexsort(keys)][offset : offset + limit].tolist()
         rows = _rows(space, connection, then, chosen)
         return [Memory.of(rows[each]) for each in chosen], len(num)
@@ -114,23 +119,30 @@ def _rows(
 
 
 def find_text(
-    space: OpenSpace, needle: str, filters: Filters, *, limit: int, as_of: int
+    space: OpenSpace,
+    needle: str,
+    filters: Filters,
+    *,
+    limit: int,
+    order: str,
+    in_text: bool,
+    as_of: int,
 ) -> tuple[list[Memory], int]:
-    """Memories that contained the needle as it stands, newest first, and how many there were."""
+    """Memories that contained the needle as it stands, and how many there were."""
     folded = fold(checks.text(needle, "needle", max_chars=1_000))
     with space.store.read() as connection:
         seq = history.seq_at(connection, space.name, as_of)
         rows = [row for row, _ in history.replaced_since(connection, space.name, seq)]
         for num in memories.candidates(connection, space.name, folded):
             rows += MEMORIES.fetch(connection, space.name, "AND num = ? AND seq <= ?", num, seq)
-        holding = [each for each in map(Memory.of, rows) if memories.holds(each, folded)]
+        every = map(Memory.of, rows)
+        holding = [each for each in every if memories.holds(each, folded, in_text=in_text)]
         said: dict[int, str] = {}
         if filters.speakers is not None:
             nums = [each.num for each in holding]
             said = history.speakers_as_of(connection, space.name, nums, seq)
     found = [each for each in holding if filters.admits(each, said.get(each.num, ""))]
-    found.sort(key=lambda each: -each.num)
-    return found[:limit], len(found)
+    return memories.in_order(found, order)[:limit], len(found)
 
 
 def tally(

@@ -385,8 +385,14 @@ def _omissible(taken: Schema) -> frozenset[str]:
     return frozenset(
         name
         for name, property in properties.items()
-        if name not in taken.get("required", ()) and "null" not in str(property.get("type", "null"))
+        if name not in taken.get("required", ()) and not _takes_null(property)
     )
+
+
+def _takes_null(property: Mapping[str, Any]) -> bool:
+    if "enum" in property:
+        return None in property["enum"]
+    return "null" in str(property.get("type", "null"))
 
 
 def no_such_tool(name: str) -> NotFound:

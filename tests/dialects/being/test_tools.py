@@ -231,6 +231,16 @@ def test_merge_nodes_keeps_what_the_nodes_had_in_one(desk: Desk) -> None:
     assert desk.memory.usage(new).accesses == 0
 
 
+def test_a_node_that_is_named_in_two_spellings_is_one_node(desk: Desk) -> None:
+    desk.live(scene("Planted tomatoes"), scene("Watered tomatoes"))
+    first, second = ids(desk)
+    twice = f"{first},{first.upper()}"
+    alone = desk.text("merge_nodes", node_ids=twice, summary="Itself")
+    assert alone.startswith("error: 1 of these nodes exist")
+    both = desk.text("merge_nodes", node_ids=f"{twice},{second}", summary="Tomatoes")
+    assert both.startswith("2 nodes merged.")
+
+
 def test_merge_nodes_of_fewer_than_two_changes_nothing(desk: Desk) -> None:
     desk.live(scene("one"))
     for given in (ids(desk)[0], f"{ids(desk)[0]},{ids(desk)[0]}", "", "nonsense,other"):
@@ -509,6 +519,72 @@ def test_history_cuts_lines_and_the_whole(desk: Desk) -> None:
     )
     text = desk.text("search_history", limit=50)
     assert "x…" in text and len(text) <= 4_100 and text.endswith("(truncated)")
+
+
+def test_history_is_found_by_what_was_said_and_not_by_how_it_is_kept(desk: Desk) -> None:
+    desk.json("trigger_patrol", messages=[{"role": "user", "content": "The cat sat"}])
+    for query in ("being", "history", desk.being[:6]):
+        assert desk.text("search_history", query=query) == "No messages were found."
+    desk.json("trigger_patrol", messages=[{"role": "user", "content": "A being of my own"}])
+    assert desk.text("search_history", query="being").count("user:") == 1
+
+
+@pytest.mark.parametrize("query", [None, "line"])
+def test_history_that_is_brought_later_stands_where_it_was_said(
+    desk: Desk, query: str | None
+) -> None:
+    for day in ("2026-03-05", "2026-03-01", "2026-03-09", "2026-03-03"):
+        said = {"role": "user", "content": f"line of {day}", "created_at": f"{day}T12:00:00Z"}
+        desk.json("trigger_patrol", messages=[said])
+    desk.json("trigger_patrol", messages=[{"role": "user", "content": "line of now"}])
+    given = {} if query is None else {"query": query}
+    found = re.findall(r"line of (\S+)", desk.text("search_history", **given))
+    assert found == ["now", "2026-03-09", "2026-03-05", "2026-03-03", "2026-03-01"]
+    newest = desk.text("search_history", limit=2, **given)
+    assert re.findall(r"line of (\S+)", newest) == ["now", "2026-03-09"]
+
+
+@pytest.mark.parametrize("count", [199, 201, 600, 999])
+def test_a_conversation_that_is_given_again_as_a_whole_is_kept_once(desk: Desk, count: int) -> None:
+    said = [{"role": "user", "content": f"line {at} said"} for at in range(count)]
+    desk.json("trigger_patrol", messages=said)
+    desk.json("trigger_patrol", messages=[*said, {"role": "assistant", "content": "the answer"}])
+    (kept,) = [lines for name, lines in desk.memory.conversations.names() if desk.being in name]
+    assert kept == count + 1
+
+
+def test_what_is_left_empty_is_left_out(desk: Desk) -> None:
+    desk.live(scene("Planted tomatoes"))
+    desk.json("trigger_patrol", messages=[{"role": "user", "content": "hello"}])
+    listed = desk.text("recall_memory")
+    assert desk.text("recall_memory", cluster_id="", node_id="", query="") == listed
+    assert "hello" in desk.text("search_history", query="", date_from="", date_to="")
+    assert "tomatoes" in desk.text("search_memory", query="planted tomatoes", mode=None)
+    assert desk.text("update_notes", action=None, notes=["n"]).startswith("ok")
+
+
+def test_notes_are_not_hidden_by_what_is_for_some_day(desk: Desk) -> None:
+    desk.text("update_notes", notes=["a real note"])
+    for _ in range(2):
+        later = [{"content": f"someday {at}", "type": "someday"} for at in range(60)]
+        said = desk.text("update_notes", notes=later)
+    assert said.count("\n- [") == 1 and said.endswith("a real note")
+    assert "a real note" in desk.json("get_context")["snapshot"]
+
+
+def test_ids_that_name_no_note_are_told(desk: Desk) -> None:
+    desk.text("update_notes", notes=["kept"], scenes=[scene("Planted tomatoes")])
+    (taken,) = (note.id for note in desk.memory.browse(kinds=[sight.SCENE])[0])
+    desk.json("trigger_patrol", messages=[])
+    odd = {"id": "nothing", "type": "someday"}
+    nothing = desk.text("update_notes", note_type_updates=[odd])
+    assert nothing.startswith("error: not found among the notes: nothing")
+    said = desk.text("update_notes", action="update", scene_ids=[taken], scenes=[scene("Again")])
+    assert said.startswith("ok: notes updated.\n") and taken in said and "patrol" in said
+    there = desk.json("update_memory", target="notes", action="get")["message"]
+    (kept,) = (each["id"] for each in json.loads(there) if each["type"] == "note")
+    both = desk.text("update_notes", note_type_updates=[odd, {"id": kept, "type": "someday"}])
+    assert both.startswith("ok") and "nothing" in both and kept not in both
 
 
 @pytest.mark.parametrize("day", ["2026-13-01", "yesterday", "2026-1-1", "20260101"])

@@ -20,7 +20,7 @@ from commonplace.text.prose import neutral
 ROLES = ("user", "assistant", "system")
 FOUND, MOST_FOUND = 10, 50
 SHOWN_CHARS = 100
-OVERLAP = 200
+OVERLAP = 1_000
 """How many lines that were kept before may be given again."""
 
 
@@ -62,16 +62,21 @@ def search_history(
 ) -> str:
     """Lines that hold a text, or were said within some days, the newest first."""
     for name, given in (("date_from", date_from), ("date_to", date_to)):
-        if given is not None and not _is_day(given):
+        if given and not _is_day(given):
             return f"error: {name} must be a date as YYYY-MM-DD."
     count = max(1, min(int(limit), MOST_FOUND))
     filters = Filters(
-        kinds=[KIND], tags_all=[sight.tag(being_of(call)), SAID], since=date_from, until=date_to
+        kinds=[KIND],
+        tags_all=[sight.tag(being_of(call)), SAID],
+        since=date_from or None,
+        until=date_to or None,
     )
     if query and query.strip():
-        found, _ = call.memory.find_text(query[:1_000], limit=count, filters=filters)
+        found, _ = call.memory.find_text(
+            query[:1_000], limit=count, order="latest", in_text=True, filters=filters
+        )
     else:
-        found, _ = call.memory.browse(filters=filters, limit=count)
+        found, _ = call.memory.browse(filters=filters, order="latest", limit=count)
     if not found:
         return "No messages were found."
     blocks = []

@@ -22,14 +22,15 @@ def merge_nodes(call: Call, *, node_ids: str, summary: str, feeling: str | None 
     wanted = list(dict.fromkeys(each.strip() for each in node_ids.split(",") if each.strip()))
     if len(wanted) > MOST:
         return f"error: at most {MOST} nodes can be merged at once; nothing was changed."
-    found, elsewhere = [], []
+    found: dict[str, Memory] = {}
+    elsewhere = []
     for identity in wanted:
         try:
             node = call.memory.get(identity, count=False)
         except (NotFound, InvalidInput):
             continue
         if sight.is_own(being, node, NODE) and node.state in (*LIVE_STATES, "dead"):
-            found.append(node)
+            found[node.id] = node
         elif node.kind != NODE and sight.findable(call.memory, being).admits(node):
             elsewhere.append(node)
     if elsewhere:
@@ -39,7 +40,7 @@ def merge_nodes(call: Call, *, node_ids: str, summary: str, feeling: str | None 
         return f"error: {len(found)} of these nodes exist; two or more are needed to merge."
     if not summary.strip():
         return "error: summary is empty; say what the merged node tells."
-    new = merged(call.memory, being, found, summary.strip(), feeling or "")
+    new = merged(call.memory, being, list(found.values()), summary.strip(), feeling or "")
     return f"{len(found)} nodes merged. new id: {new.id}"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from commonplace.dialects.being import scenes, sight
@@ -57,8 +58,9 @@ def shown(note: Memory) -> dict[str, Any]:
 
 def open_notes(memory: Commonplace, being: str, *sorts: str) -> list[Memory]:
     """Notes that are no scenes, newest first."""
-    found, _ = memory.browse(filters=sight.own(being, NOTE), limit=LISTED)
-    return [note for note in found if note.attrs.get("type", "note") in (sorts or TYPES)]
+    every = sight.every(memory, sight.own(being, NOTE))
+    wanted = (note for note in every if note.attrs.get("type", "note") in (sorts or TYPES))
+    return list(islice(wanted, LISTED))
 
 
 def get_notes(memory: Commonplace, being: str, key: str = "") -> dict[str, Any]:
@@ -164,18 +166,28 @@ def write(
     texts = [_note(each) for each in notes]
     if not all(text for text, _ in texts):
         return "error: a note is empty; nothing was stored."
-    if action == "update":
-        gone = [found.id for each in scene_ids if (found := find(memory, being, each))]
-        memory.forget(*gone)
+    named = {change["id"]: find(memory, being, change["id"], NOTE) for change in types}
+    gone = {each: find(memory, being, each) for each in scene_ids if action == "update"}
+    missing = [each for each, found in {**gone, **named}.items() if found is None]
+    if missing and not told and not notes and not any(named.values()):
+        return f"error: {_not_found(missing)} Nothing was changed."
+    memory.forget(*{found.id for found in gone.values() if found is not None})
     drafts = [_scene_draft(being, scene, trust) for scene in read if scene is not None]
     memory.remember_many(drafts)
     for text, sort in texts:
         add_note(memory, being, text, trust, sort)
     for change in types:
-        if (there := find(memory, being, change["id"], NOTE)) is not None:
+        if (there := named[change["id"]]) is not None:
             memory.revise(there.id, attrs={**there.attrs, "type": change["type"]})
     listed = [f"- [{note.id}] {neutral(note.text)}" for note in open_notes(memory, being, "note")]
-    return "\n".join(["ok: notes updated.", *listed])
+    said = [_not_found(missing)] if missing else []
+    return "\n".join(["ok: notes updated.", *said, *listed])
+
+
+def _not_found(identities: Sequence[str]) -> str:
+    """Which ids name nothing: a scene that a patrol took is a memory, and no note."""
+    shown = ", ".join(neutral(each[:80]) for each in identities)
+    return f"not found among the notes: {shown} (a patrol may have taken them)."
 
 
 def _scene_draft(being: str, scene: Scene, trust: str) -> Any:

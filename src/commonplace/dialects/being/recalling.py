@@ -82,9 +82,9 @@ def recall_memory(
 ) -> str:
     """All clusters, one cluster, or one node."""
     being = being_of(call)
-    if node_id is not None:
+    if node_id:
         return _node(call.memory, being, node_id)
-    if cluster_id is not None:
+    if cluster_id:
         count = max(1, min(int(limit), MOST_NODES))
         return _cluster(call.memory, being, cluster_id, count, query or "", no_nodes)
     return _clusters(call.memory, being)
