@@ -213,7 +213,23 @@ def test_search_sees_what_other_dialects_remember(workspace: Workspace) -> None:
     assert (found["id"], found["wing"], found["room"], found["memory_type"]) == (
         noted.id, "shared", "decision", "decision",
     )  # fmt: skip
-    assert workspace.value("memory_search", query="lighthouse", wing="shared")["count"] == 0
+    workspace.value(
+        "memory_add_drawer", wing="shared", room="sea", content="The lighthouse of our own wing."
+    )
+    workspace.value("memory_add_drawer", wing="sea", room="decision", content="The lighthouse far.")
+
+    def rooms(**where: str) -> list[str]:
+        results = workspace.value("memory_search", query="lighthouse", limit=9, **where)["results"]
+        assert [one["similarity"] for one in results] == sorted(
+            (one["similarity"] for one in results), reverse=True
+        )
+        return sorted(f"{one['wing']}/{one['room']}" for one in results)
+
+    assert rooms(wing="shared") == ["shared/decision", "shared/sea"]
+    assert rooms(wing="shared", room="decision") == ["shared/decision"]
+    assert rooms(wing="shared", room="sea") == ["shared/sea"]
+    assert rooms(wing="shared", room="No Kind!") == rooms(wing="shared", room="drawer") == []
+    assert rooms(wing="sea") == rooms(room="decision") == ["sea/decision"]
 
 
 def test_search_without_a_model_goes_by_words(tmp_path) -> None:  # type: ignore[no-untyped-def]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -277,3 +279,37 @@ def test_the_command_line_does_all_of_it(
         ("user", "Hello there"), ("agent", "Hello yourself"),
     ]  # fmt: skip
     assert lines("workspace", "conversations", "acme")[0]["type"] == "agent"
+
+
+def test_fields_of_a_profile_that_are_set_at_once_are_all_set(workspace: Workspace) -> None:
+    fields = ("email", "nickname", "name", "surname", "theme", "language", "currency")
+    ready = threading.Barrier(len(fields))
+
+    def put(field: str) -> None:
+        ready.wait(20)
+        workspace.do("create_user", id="max", **{field: f"of {field}"})
+
+    with ThreadPoolExecutor(len(fields)) as threads:
+        list(threads.map(put, fields))
+    (shown,) = (one for one in workspace.do("list_users")["users"] if one["id"] == "max")
+    told = {**shown, **shown["preferences"]}
+    assert {field: told[field] for field in fields} == {field: f"of {field}" for field in fields}
+
+
+def test_an_identity_that_is_set_at_once_is_one_of_those_set(workspace: Workspace) -> None:
+    ready = threading.Barrier(6)
+
+    def put(number: int) -> str:
+        ready.wait(20)
+        return str(workspace.value("memory_set_identity", content=f"We are {number}.")["info"])
+
+    with ThreadPoolExecutor(6) as threads:
+        assert set(threads.map(put, range(6))) == {"identity set"}
+
+
+def test_history_gives_the_newest_events_first(workspace: Workspace) -> None:
+    for number in range(7):
+        workspace.value("create_agent_history", agent_slug="eve", title=f"t{number}")
+    workspace.value("create_agent_history", agent_slug="wally", title="other")
+    shown = workspace.do("show_history", agent_slug="eve", limit=3)["history"]
+    assert [each["title"] for each in shown] == ["t6", "t5", "t4"]

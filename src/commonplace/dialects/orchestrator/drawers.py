@@ -6,15 +6,17 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from commonplace.dialects.holding import holding
 from commonplace.dialects.orchestrator.answering import stamp
 from commonplace.dialects.orchestrator.classifier import classify
+from commonplace.engine import checks
 from commonplace.engine.model import LIVE_STATES, Memory
 from commonplace.errors import Conflict, InvalidInput, NotFound
 from commonplace.text.snippets import opening
 
 if TYPE_CHECKING:
     from commonplace.engine.commonplace import Commonplace
-    from commonplace.engine.recall import Hits
+    from commonplace.engine.recall import Hit, Hits
 
 DRAWER, DIARY, IDENTITY = "drawer", "diary", "identity"
 OWN = (DRAWER, DIARY)
@@ -113,13 +115,27 @@ def presented(found: Memory, similarity: float) -> dict[str, Any]:
 def search(
     memory: Commonplace, query: str, *, limit: int, wing: str = "", room: str = ""
 ) -> list[dict[str, Any]]:
-    """The nearest in meaning of all live memories, or of the drawers of a wing or room."""
+    """The nearest in meaning of all live memories, or of those of a wing or room."""
     tags = ([wing_tag(wing)] if wing else []) + ([room_tag(room)] if room else [])
     conditions: dict[str, Any] = {"tags_all": tags}
     if tags:
         conditions["kinds"] = OWN
-    hits = by_meaning(memory, query, limit=limit, **conditions)
-    return [presented(hit.memory, hit.similarity) for hit in hits]
+    hits = [*by_meaning(memory, query, limit=limit, **conditions)]
+    if wing == ELSEWHERE:
+        hits += _elsewhere(memory, query, limit, room)
+        hits.sort(key=lambda hit: -hit.similarity)
+    return [presented(hit.memory, hit.similarity) for hit in hits[:limit]]
+
+
+def _elsewhere(memory: Commonplace, query: str, limit: int, room: str) -> Sequence[Hit]:
+    """What other dialects stored, or what of it is of the kind that a room shows."""
+    if not room:
+        return by_meaning(memory, query, limit=limit, without_kinds=OWN)
+    try:
+        kind = checks.kind(room)
+    except InvalidInput:  # no kind, and so no such room
+        return []
+    return [] if kind in OWN else by_meaning(memory, query, limit=limit, kinds=[kind])
 
 
 def by_meaning(memory: Commonplace, query: str, *, limit: int, **conditions: Any) -> Hits:
@@ -177,7 +193,8 @@ def put(memory: Commonplace, wing: str, room: str, content: str, **about: str) -
     _check_room(memory, MOST_DRAWERS + 1)
     for hit in near:
         if hit.similarity > NEAR:
-            raised = min(1.0, hit.memory.importance + REINFORCED / SCALE)
+            stands = memory.get(hit.memory.id, count=False)
+            raised = min(1.0, stands.importance + REINFORCED / SCALE)
             memory.revise(hit.memory.id, importance=raised)
     return identity, memory_type
 
@@ -260,10 +277,12 @@ def set_identity(memory: Commonplace, content: str) -> None:
     """Say who the workspace is, in place of what was said before."""
     if len(content) > IDENTITY_CHARS:
         raise InvalidInput(f"content exceeds max length of {IDENTITY_CHARS}")
-    found = named(memory, IDENTITY_REF)
-    if found is None:
-        memory.remember(
-            content, kind=IDENTITY, ref=IDENTITY_REF, importance=1.0, pinned=True, trust="inferred"
-        )
-    else:
-        memory.revise(found.id, text=content, state="active")
+    with holding(memory, "set identity"):
+        found = named(memory, IDENTITY_REF)
+        if found is None:
+            memory.remember(
+                content, kind=IDENTITY, ref=IDENTITY_REF, importance=1.0, pinned=True,
+                trust="inferred",
+            )  # fmt: skip
+        else:
+            memory.revise(found.id, text=content, state="active")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from commonplace.dialects.holding import holding
 from commonplace.engine.model import Memory
 from commonplace.errors import NotFound
 
@@ -44,8 +45,10 @@ def find(memory: Commonplace, ref: str, kind: str | None = None) -> Memory | Non
 
 
 def change(memory: Commonplace, record: Memory, **attrs: Any) -> Memory:
-    """The record with some of its attrs changed."""
-    return memory.revise(record.id, attrs={**record.attrs, **attrs})
+    """The record with some of its attrs changed; what others changed meanwhile stays."""
+    with holding(memory, "change record"):
+        stands = memory.get(record.id, count=False)
+        return memory.revise(record.id, attrs={**stands.attrs, **attrs})
 
 
 def listing(memory: Commonplace, kind: str, *tags: str) -> list[Memory]:

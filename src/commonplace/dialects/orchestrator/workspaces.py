@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from commonplace.dialects.contract import Call
+from commonplace.dialects.holding import holding
 from commonplace.dialects.orchestrator import records
 from commonplace.dialects.orchestrator.answering import stamp
 from commonplace.engine.conversations import Line
@@ -210,10 +211,12 @@ def add_person(memory: Commonplace, identity: str, about: Mapping[str, str]) -> 
     unknown = known.keys() - {*PROFILE, *PREFERENCES}
     if unknown:
         raise InvalidInput(f"a profile has no {min(unknown)}", field=min(unknown))
-    there = records.find(memory, f"person:{identity}", PERSON)
-    if there is not None:
-        return records.change(memory, there, **known)
-    return records.add(memory, PERSON, f"person:{identity}", identity, {"id": identity, **known})
+    with holding(memory, "add person"):
+        there = records.find(memory, f"person:{identity}", PERSON)
+        if there is not None:
+            return records.change(memory, there, **known)
+        about = {"id": identity, **known}
+        return records.add(memory, PERSON, f"person:{identity}", identity, about)
 
 
 def person(memory: Commonplace, identity: str) -> Memory:

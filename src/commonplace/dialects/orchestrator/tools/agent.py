@@ -67,19 +67,15 @@ def history(call: Call, slug: str, limit: int) -> list[dict[str, Any]]:
     """Notable events."""
     slugs = {agent.id: agent.slug for agent in workspaces.agents(call.memory)}
     subject = workspaces.agent_named(call.memory, slug=slug).id if slug else None
-    found: list[dict[str, Any]] = []
-    after = 0
-    while events := call.memory.events.all(kind=HISTORY, subject=subject, limit=1_000, after=after):
-        after = events[-1].num
-        found += [
-            {
-                "agent_slug": slugs.get(event.subject, ""),
-                **(event.payload or {}),
-                "created_at": stamp(event.at),
-            }
-            for event in events
-        ]
-    return found[::-1][:limit]
+    events = call.memory.events.all(kind=HISTORY, subject=subject, limit=limit, newest=True)
+    return [
+        {
+            "agent_slug": slugs.get(event.subject, ""),
+            **(event.payload or {}),
+            "created_at": stamp(event.at),
+        }
+        for event in events
+    ]
 
 
 def calls(call: Call, slug: str, limit: int, before: int) -> list[dict[str, Any]]:
