@@ -325,10 +325,12 @@ def reject(call: Call, being_id: str, *, action_id: str) -> dict[str, Any]:
 
 
 def _decide(call: Call, being: str, identity: str, status: str) -> dict[str, Any]:
-    row = _forgotten(call.memory, identity)
-    if row is None or not sight.is_own(being, row, sight.ACT) or row.state not in LIVE_STATES:
-        raise NotFound("There is no such act that waits.")
-    decided = call.memory.revise(row.id, attrs={**row.attrs, "status": status}, state="archived")
+    with holding(call.memory, "decide on act"):
+        row = _forgotten(call.memory, identity)
+        if row is None or not sight.is_own(being, row, sight.ACT) or row.state not in LIVE_STATES:
+            raise NotFound("There is no such act that waits.")
+        attrs = {**row.attrs, "status": status}
+        decided = call.memory.revise(row.id, attrs=attrs, state="archived")
     call.memory.events.record(ACTED, being, {"act_id": row.id, **decided.attrs})
     return {"ok": True, "action": _act_shown(decided)}
 
@@ -349,12 +351,19 @@ def take_sense(call: Call, being_id: str, *, capability_id: str, data: Any) -> d
 
 def pending_senses(memory: Commonplace, being: str, *, mark: bool) -> list[dict[str, Any]]:
     """The oldest senses that no context has shown; they are marked as shown."""
-    row = sight.find(memory, being)
-    after = int(row.attrs.get("senses_shown", 0))
-    waiting = memory.events.all(kind=SENSE, subject=being, after=after, limit=SHOWN_SENSES)
+    waiting = _unseen(memory, sight.find(memory, being))
     if waiting and mark:
-        memory.revise(row.id, attrs={**row.attrs, "senses_shown": waiting[-1].num})
+        with holding(memory, "show senses"):
+            row = sight.find(memory, being)
+            waiting = _unseen(memory, row)  # others may have been told of them meanwhile
+            if waiting:
+                memory.revise(row.id, attrs={**row.attrs, "senses_shown": waiting[-1].num})
     return [{**(each.payload or {}), "created_at": iso(each.at)} for each in waiting]
+
+
+def _unseen(memory: Commonplace, being: Memory) -> list[Event]:
+    after = int(being.attrs.get("senses_shown", 0))
+    return memory.events.all(kind=SENSE, subject=being.id, after=after, limit=SHOWN_SENSES)
 
 
 def sense_history(

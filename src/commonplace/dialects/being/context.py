@@ -132,10 +132,10 @@ def snapshot(memory: Commonplace, being: str) -> str:
     """Block 1-B: what is on the being's mind, each section only if there is something in it."""
     soul = beings.soul(memory, being)
     preference = str(soul.attrs.get("preference") or "") if soul else ""
-    waiting = notes.waiting(memory, being)[-notes.LISTED :]
+    waiting, _ = memory.browse(filters=sight.own(being, sight.SCENE), limit=notes.LISTED)
     sections = [
         ("Preference", [neutral(preference)] if preference else []),
-        ("recent_scenes", [neutral(notes.content_of(scene)) for scene in waiting]),
+        ("recent_scenes", [neutral(notes.content_of(scene)) for scene in waiting[::-1]]),
         ("notes", [
             f"- [{note.id}] {neutral(note.text)}"
             for note in notes.open_notes(memory, being, "note")

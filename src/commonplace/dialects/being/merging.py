@@ -10,6 +10,7 @@ from commonplace.dialects.being.beings import lower
 from commonplace.dialects.being.scenes import Scene, scene_of
 from commonplace.dialects.being.sight import NODE, being_of
 from commonplace.dialects.contract import Call
+from commonplace.dialects.holding import holding
 from commonplace.engine.model import LIVE_STATES, Memory
 from commonplace.errors import InvalidInput, NotFound
 
@@ -22,6 +23,11 @@ def merge_nodes(call: Call, *, node_ids: str, summary: str, feeling: str | None 
     wanted = list(dict.fromkeys(each.strip() for each in node_ids.split(",") if each.strip()))
     if len(wanted) > MOST:
         return f"error: at most {MOST} nodes can be merged at once; nothing was changed."
+    with holding(call.memory, "merge nodes"):
+        return _merge(call, being, wanted, summary.strip(), feeling or "")
+
+
+def _merge(call: Call, being: str, wanted: Sequence[str], summary: str, feeling: str) -> str:
     found: dict[str, Memory] = {}
     elsewhere = []
     for identity in wanted:
@@ -38,9 +44,9 @@ def merge_nodes(call: Call, *, node_ids: str, summary: str, feeling: str | None 
         return f"error: only this being's nodes can be merged; {lives} of another dialect."
     if len(found) < 2:
         return f"error: {len(found)} of these nodes exist; two or more are needed to merge."
-    if not summary.strip():
+    if not summary:
         return "error: summary is empty; say what the merged node tells."
-    new = merged(call.memory, being, list(found.values()), summary.strip(), feeling or "")
+    new = merged(call.memory, being, list(found.values()), summary, feeling)
     return f"{len(found)} nodes merged. new id: {new.id}"
 
 

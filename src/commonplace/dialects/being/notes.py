@@ -12,6 +12,7 @@ from commonplace.dialects.being.beings import lower
 from commonplace.dialects.being.scenes import Scene
 from commonplace.dialects.being.sight import NOTE, SCENE, being_of
 from commonplace.dialects.contract import Call
+from commonplace.dialects.holding import holding
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.model import LIVE_STATES, Memory, iso
 from commonplace.errors import InvalidInput, NotFound
@@ -166,19 +167,21 @@ def write(
     texts = [_note(each) for each in notes]
     if not all(text for text, _ in texts):
         return "error: a note is empty; nothing was stored."
-    named = {change["id"]: find(memory, being, change["id"], NOTE) for change in types}
-    gone = {each: find(memory, being, each) for each in scene_ids if action == "update"}
-    missing = [each for each, found in {**gone, **named}.items() if found is None]
-    if missing and not told and not notes and not any(named.values()):
-        return f"error: {_not_found(missing)} Nothing was changed."
-    memory.forget(*{found.id for found in gone.values() if found is not None})
     drafts = [_scene_draft(being, scene, trust) for scene in read if scene is not None]
     memory.remember_many(drafts)
     for text, sort in texts:
         add_note(memory, being, text, trust, sort)
-    for change in types:
-        if (there := named[change["id"]]) is not None:
-            memory.revise(there.id, attrs={**there.attrs, "type": change["type"]})
+    replaced = scene_ids if action == "update" else ()
+    with holding(memory, "update notes"):  # a patrol may be taking the same scenes
+        named = {change["id"]: find(memory, being, change["id"], NOTE) for change in types}
+        gone = {each: find(memory, being, each) for each in replaced}
+        missing = [each for each, found in {**gone, **named}.items() if found is None]
+        if missing and not told and not notes and not any(named.values()):
+            return f"error: {_not_found(missing)} Nothing was changed."
+        memory.forget(*{found.id for found in gone.values() if found is not None})
+        for change in types:
+            if (there := named[change["id"]]) is not None:
+                memory.revise(there.id, attrs={**there.attrs, "type": change["type"]})
     listed = [f"- [{note.id}] {neutral(note.text)}" for note in open_notes(memory, being, "note")]
     said = [_not_found(missing)] if missing else []
     return "\n".join(["ok: notes updated.", *said, *listed])

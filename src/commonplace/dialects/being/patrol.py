@@ -22,6 +22,7 @@ from commonplace.dialects.being.recalling import mine
 from commonplace.dialects.being.scenes import Scene, scene_of
 from commonplace.dialects.being.sight import NODE
 from commonplace.dialects.being.thinking import SHOWN_NODES, Consolidation, Thinking
+from commonplace.dialects.holding import holding
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.history import PATROL
 from commonplace.engine.model import LIVE_STATES, Cluster, Memory, Origin, iso
@@ -289,7 +290,8 @@ class _Patrol:
         """❷ One more session for every active node: told by the being's row alone."""
         nodes = self.memory.census(filters=sight.own(self.being, NODE, states=sight.ALL_STATES))
         newest = int(nodes.num[-1]) if len(nodes.num) else 0
-        with self.unit():  # the look as well: senses that are shown are noted in the same row
+        # The look as well: senses that are shown are noted in the same row.
+        with holding(self.memory, PATROL, self.origin):
             being = sight.find(self.memory, self.being)
             attrs = dict(being.attrs)
             self.since = attrs.get("patrolled_at")
@@ -628,7 +630,7 @@ class _Patrol:
         if day is None:
             return
         told = "\n".join(f"- {each}" for each in day.reflection)
-        with self.unit():
+        with holding(self.memory, PATROL, self.origin):
             today = records.today()
             self._tell_the_day(today, day.diary)
             records.THOUGHTS.put(self.memory, self.being, records.THINK, told, self.trust)

@@ -27,6 +27,7 @@ from commonplace.dialects.being.sight import (
     being_of,
 )
 from commonplace.dialects.contract import Call
+from commonplace.dialects.holding import holding
 from commonplace.engine import checks
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.model import LIVE_STATES, Memory, iso
@@ -91,8 +92,12 @@ def perform(request: Request, action: str) -> Result:
         return refused(f"content is required to {action} {request.target}.")
     if action in ("update", "delete") and not request.key and request.target not in _KEYLESS:
         return refused(f"key is required to {action} {request.target}.")
+    looks_only = action == "get" and request.target != "party_message"
     try:
-        return TARGETS[request.target][action](request)
+        if looks_only:
+            return TARGETS[request.target][action](request)
+        with holding(request.memory, "update memory"):
+            return TARGETS[request.target][action](request)
     except (InvalidInput, NotFound) as error:
         return refused(str(error))
 
@@ -463,17 +468,18 @@ def relate(
     if len(name) > 400 or len(sort) > 100:
         return refused("entity_name has at most 400 characters, relation_type 100.")
     key = f"{sort}: {name}"
-    if action == "delete":
-        there = RELATIONS.find(memory, being, key)
-        if there is None:
-            return refused(f"There is no relation to {name!r}.")
-        memory.forget(there.id)
-        return done(f"relation to {name!r} deleted.")
-    if not content.strip():
+    if action != "delete" and not content.strip():
         return refused("content is required to upsert a relation.")
-    try:
-        extra = {"entity_name": name, "relation_type": sort}
-        RELATIONS.put(memory, being, key, content, trust, extra)
-    except InvalidInput as error:
-        return refused(str(error))
-    return done(f"relation to {name!r} stored.")
+    with holding(memory, "update relation"):
+        if action == "delete":
+            there = RELATIONS.find(memory, being, key)
+            if there is None:
+                return refused(f"There is no relation to {name!r}.")
+            memory.forget(there.id)
+            return done(f"relation to {name!r} deleted.")
+        try:
+            extra = {"entity_name": name, "relation_type": sort}
+            RELATIONS.put(memory, being, key, content, trust, extra)
+        except InvalidInput as error:
+            return refused(str(error))
+        return done(f"relation to {name!r} stored.")
