@@ -67,3 +67,13 @@ def test_bad_events_are_refused(memory: Commonplace, bad: dict[str, object]) -> 
     with pytest.raises(InvalidInput):
         memory.events.record(**bad)  # type: ignore[arg-type]
     assert memory.events.all() == []
+
+
+def test_events_are_counted_by_kind_and_subject(memory: Commonplace) -> None:
+    for kind, subject in (("seen", "a"), ("seen", "b"), ("heard", "a")):
+        memory.events.record(kind, subject)
+    assert memory.events.count() == len(memory.events.all())
+    assert memory.events.count(kind="seen") == 2
+    assert memory.events.count(subject="a") == 2
+    assert memory.events.count(kind="seen", subject="a") == 1
+    assert memory.events.count(kind="never") == 0

@@ -109,6 +109,8 @@ OPTIONAL: dict[str, Callable[[Commonplace, str, Any], object]] = {
     "artifact path": lambda m, a, x: m.artifacts.create("c", path=x),
     "artifact prefix": lambda m, a, x: m.artifacts.all(prefix=x),
     "history session": lambda m, a, x: m.conversations.history("c", session=x),
+    "event kind counted": lambda m, a, x: m.events.count(kind=x),
+    "event subject counted": lambda m, a, x: m.events.count(subject=x),
     "event kind asked": lambda m, a, x: m.events.all(kind=x),
     "event subject asked": lambda m, a, x: m.events.all(subject=x),
     "links of": lambda m, a, x: m.links.of(x),

@@ -168,6 +168,7 @@ def everything(memory: Commonplace, known: Known, then: datetime | None) -> dict
         "of": {each: asked(memory.conversations.of, each) for each in one},
         "window": {each: asked(memory.conversations.window, each) for each in one},
         "events": memory.events.all(limit=1_000, **whole),
+        "events counted": memory.events.count(kind="seen", **whole),
         "events newest": memory.events.all(newest=True, limit=2, kind="seen", **whole),
     }  # fmt: skip
     return answers

@@ -211,6 +211,7 @@ def use_everything(place: Commonplace) -> None:
 
     place.events.record("seen", first.id, {"quote": "a harbour"})
     place.events.all()
+    place.events.count()
 
     place.files.head()
     place.files.behind("a-directory", ["note"])

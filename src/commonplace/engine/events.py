@@ -53,20 +53,41 @@ def listing(
     as_of: int | None = None,
 ) -> list[Event]:
     """Events in their order, after a given one; or the newest first."""
-    clause = "AND num > ?"
-    values: list[object] = [checks.whole(after, "after")]
-    if kind is not None:
-        clause += " AND kind = ?"
-        values.append(checks.kind(kind))
-    if subject is not None:
-        clause += " AND subject = ?"
-        values.append(checks.optional(subject, "subject"))
+    clause, values = _chosen(kind, subject)
+    clause += " AND num > ?"
+    values.append(checks.whole(after, "after"))
     with space.store.read() as connection:
         if as_of is not None:
             clause += " AND seq <= ?"
             values.append(seq_at(connection, space.name, as_of))
         order = " ORDER BY num DESC LIMIT ?" if newest else " ORDER BY num LIMIT ?"
         return list(read(connection, space.name, clause + order, *values, limit))
+
+
+def count(space: OpenSpace, *, kind: str | None, subject: str | None, as_of: int | None) -> int:
+    """How many events there are, or were at a moment."""
+    clause, values = _chosen(kind, subject)
+    with space.store.read() as connection:
+        if as_of is not None:
+            clause += " AND seq <= ?"
+            values.append(seq_at(connection, space.name, as_of))
+        one: Any = connection.execute(
+            f"SELECT count(*) FROM events WHERE space = ?{clause}",
+            (space.name, *values),
+        ).fetchone()
+        return int(one[0])
+
+
+def _chosen(kind: str | None, subject: str | None) -> tuple[str, list[object]]:
+    """What continues the WHERE for events of a kind and a subject."""
+    clause, values = "", list[object]()
+    if kind is not None:
+        clause += " AND kind = ?"
+        values.append(checks.kind(kind))
+    if subject is not None:
+        clause += " AND subject = ?"
+        values.append(checks.optional(subject, "subject"))
+    return clause, values
 
 
 def read(connection: apsw.Connection, space: str, clause: str, *params: object) -> list[Event]:

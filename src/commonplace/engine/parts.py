@@ -579,6 +579,17 @@ class Events(Part):
                 newest=checks.flag(newest, "newest"), as_of=moment_or_none(as_of),
             )  # fmt: skip
 
+    def count(
+        self,
+        *,
+        kind: str | None = None,
+        subject: str | None = None,
+        as_of: datetime | str | None = None,
+    ) -> int:
+        """How many events there are, or were at a moment."""
+        with self._lease() as space:
+            return events.count(space, kind=kind, subject=subject, as_of=moment_or_none(as_of))
+
 
 class Files(Part):
     """Files that are copies of memories; `root` is the id of their directory."""

@@ -372,13 +372,21 @@ def sense_history(
     """What was sensed, the newest first."""
     shown = int(sight.find(call.memory, being_id).attrs.get("senses_shown", 0))
     most, total = max(1, min(limit, 100)), 0
+    if capability_id is None:
+        total = call.memory.events.count(kind=SENSE, subject=being_id)
+        found = call.memory.events.all(kind=SENSE, subject=being_id, limit=most, newest=True)
+        return {"history": [_sense_shown(each, shown) for each in found], "total": total}
     newest: deque[dict[str, Any]] = deque(maxlen=most)
     for each in _senses(call.memory, being_id):
-        told = each.payload or {}
-        if capability_id is None or told.get("capability_id") == capability_id:
+        if (each.payload or {}).get("capability_id") == capability_id:
             total += 1
-            newest.appendleft({**told, "processed": each.num <= shown, "created_at": iso(each.at)})
+            newest.appendleft(_sense_shown(each, shown))
     return {"history": list(newest), "total": total}
+
+
+def _sense_shown(sense: Event, shown: int) -> dict[str, Any]:
+    told = sense.payload or {}
+    return {**told, "processed": sense.num <= shown, "created_at": iso(sense.at)}
 
 
 def _senses(memory: Commonplace, being: str) -> Iterator[Event]:
