@@ -443,7 +443,7 @@ class _Patrol:
         self, answer: Consolidation, nodes: Mapping[str, Memory], homes: Mapping[str, str]
     ) -> None:
         """Do what the model says, as far as nothing it was told of has changed meanwhile."""
-        with self.unit():
+        with holding(self.memory, PATROL, self.origin):
             merged: list[dict[str, Any]] = []
             for merge in answer.merges:
                 survivor = nodes[merge.survivor_id]
