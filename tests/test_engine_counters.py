@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 from commonplace import Commonplace
@@ -43,6 +44,45 @@ def test_reads_that_ask_not_to_be_counted_are_not(memory: Commonplace) -> None:
     memory.browse()
     memory.find_text("quiet")
     assert memory.usage(stored.id).accesses == 0
+
+
+def test_reads_that_are_being_written_are_still_counted(memory: Commonplace) -> None:
+    stored = memory.remember("counted")
+    for _ in range(5):
+        memory.get(stored.id)
+    with memory.lease() as space:
+        writer = threading.Thread(target=space.write_reads)
+        with memory.unit("others write"):
+            memory.events.record("first")  # takes the turn, so that the counters must wait
+            writer.start()
+            wait_until(lambda: not space.has_reads, 5)
+            seen: list[int] = []
+            reader = threading.Thread(target=lambda: seen.append(memory.usage(stored.id).accesses))
+            reader.start()
+            reader.join(5)
+        writer.join(5)
+    assert seen == [5]
+    assert memory.usage(stored.id).accesses == stored_accesses(memory) == 5
+
+
+def test_a_count_never_falls_and_is_never_ahead_while_it_is_written(memory: Commonplace) -> None:
+    stored = memory.remember("counted")
+    over = threading.Event()
+
+    def write() -> None:
+        with memory.lease() as space:
+            while not over.is_set():
+                space.write_reads()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for count in range(1, 400):
+            memory.get(stored.id)
+            assert memory.usage(stored.id).accesses == count
+    finally:
+        over.set()
+        writer.join(5)
 
 
 def test_noted_reads_are_written_at_close(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from commonplace.engine import checks
 from commonplace.engine.filters import Filters, origin_labels, trust_labels
 from commonplace.engine.model import LIVE_STATES, NOBODY, TRUSTS, Memory, Origin, Usage, moment
-from commonplace.engine.opened import OpenSpace, read_counter
+from commonplace.engine.opened import OpenSpace, used
 from commonplace.errors import Conflict, InvalidInput, NotFound
 from commonplace.storage import derived
 from commonplace.storage.database import new_id, new_ids, now
@@ -370,10 +370,7 @@ def usage(space: OpenSpace, identity: str) -> Usage:
     """How often a memory was read, reads of a moment ago included."""
     with space.store.read() as connection:
         num = need_row(connection, space.name, identity)["num"]
-        more, last = space.pending_reads(num)
-        accesses, before = read_counter(connection, space.name, num)
-    newest = max(last, before)
-    return Usage(accesses + more, moment(newest) if newest else None)
+    return usages(space, [num])[num]
 
 
 def numbered(space: OpenSpace, nums: Sequence[int]) -> list[Memory]:
@@ -385,14 +382,9 @@ def numbered(space: OpenSpace, nums: Sequence[int]) -> list[Memory]:
 
 def usages(space: OpenSpace, nums: Sequence[int]) -> dict[int, Usage]:
     """How often memories were read, reads of a moment ago included."""
-    found = {}
+    noted = {num: space.noted_reads(num) for num in nums}
     with space.store.read() as connection:
-        for num in nums:
-            more, last = space.pending_reads(num)
-            accesses, before = read_counter(connection, space.name, num)
-            newest = max(last, before)
-            found[num] = Usage(accesses + more, moment(newest) if newest else None)
-    return found
+        return {num: used(connection, space.name, num, noted[num]) for num in nums}
 
 
 def used_since(space: OpenSpace, at: int) -> list[int]:
@@ -411,7 +403,7 @@ def reactivate(space: OpenSpace, identities: Iterable[str], times: int) -> None:
     with space.store.read() as connection:
         nums = [need_row(connection, space.name, each)["num"] for each in identities]
     if nums:
-        space.add_reads(dict.fromkeys(nums, (times, now())))
+        space.add_reads(nums, times, now())
 
 
 def revise(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from commonplace.embedding.provider import Embedder
 from commonplace.engine import checks
+from commonplace.engine.model import Usage, moment
 from commonplace.errors import EmbeddingUnavailable, StorageCorrupt
 from commonplace.storage import derived
 from commonplace.storage.sqlite import Store
@@ -25,6 +26,16 @@ if TYPE_CHECKING:
     from commonplace.storage.index import Snapshot, SpaceIndex
 
 
+@dataclass(slots=True, eq=False)
+class Noted:
+    """Reads of one memory that wait to be written, or are being written."""
+
+    count: int = 0
+    at: int = 0
+    reaches: int | None = None
+    """What the counter says once they are in it; None until somebody writes them."""
+
+
 @dataclass(eq=False)
 class OpenSpace:
     """What every engine function works on."""
@@ -38,7 +49,8 @@ class OpenSpace:
     _fact_count: FactCount | None = None
     _index: SpaceIndex | None = None
     _model: tuple[str, str, int] | None = None
-    _reads: dict[int, tuple[int, int]] = field(default_factory=dict)
+    _reads: dict[int, Noted] = field(default_factory=dict)
+    _writing: list[dict[int, Noted]] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -130,11 +142,12 @@ class OpenSpace:
             return
         if self.store.open_unit is not None:
             # Their rows may be gone with the unit, and their numbers then be another's.
-            self.add_reads(dict.fromkeys(nums, (1, at)))
+            self.add_reads(nums, 1, at)
             return
         with self._lock:
             for num in nums:
-                self._reads[num] = (self._reads.get(num, (0, 0))[0] + 1, at)
+                noted = self._reads.setdefault(num, Noted())
+                noted.count, noted.at = noted.count + 1, at
         self.wake()
 
     @property
@@ -142,31 +155,41 @@ class OpenSpace:
         """Whether noted reads wait to be written."""
         return bool(self._reads)
 
-    def pending_reads(self, num: int) -> tuple[int, int]:
-        """(reads, last) of a memory that are not yet written."""
-        return self._reads.get(num, (0, 0))
+    def noted_reads(self, num: int) -> list[Noted]:
+        """Reads of a memory that may not be written yet; to be asked for before its counter."""
+        with self._lock:
+            batches = (self._reads, *self._writing)
+            return [batch[num] for batch in batches if num in batch]
 
     def write_reads(self) -> None:
         """Add the noted reads to the counters; on failure they stay noted."""
         with self._lock:
             reads, self._reads = self._reads, {}
-        if not reads:
-            return
+            self._writing.append(reads)
         try:
-            self.add_reads(reads)
+            if reads:
+                self._add(reads)
         except BaseException:
             with self._lock:
-                for num, (count, at) in reads.items():
-                    more, last = self._reads.get(num, (0, 0))
-                    self._reads[num] = (more + count, max(last, at))
+                for num, noted in reads.items():
+                    again = self._reads.setdefault(num, Noted())
+                    again.count += noted.count
+                    again.at = max(again.at, noted.at)
             raise
+        finally:
+            with self._lock:
+                self._writing = [each for each in self._writing if each is not reads]
 
-    def add_reads(self, reads: dict[int, tuple[int, int]]) -> None:
+    def add_reads(self, nums: Iterable[int], times: int, at: int) -> None:
         """Add to the counters now, in the open unit if there is one."""
+        self._add({num: Noted(times, at) for num in nums})
+
+    def _add(self, reads: dict[int, Noted]) -> None:
         with self.store.maintain() as connection:
-            for num, (count, at) in reads.items():
+            for num, noted in reads.items():
                 accesses, last = read_counter(connection, self.name, num)
-                write_counter(connection, self.name, num, accesses + count, max(last, at))
+                noted.reaches = accesses + noted.count
+                write_counter(connection, self.name, num, noted.reaches, max(last, noted.at))
 
     def close(self) -> None:
         """Write what is noted and close the file."""
@@ -174,6 +197,15 @@ class OpenSpace:
             self.write_reads()
         finally:
             self.store.close()
+
+
+def used(connection: apsw.Connection, space: str, num: int, noted: Sequence[Noted]) -> Usage:
+    """How often a memory was read: what its counter says, and what was noted beside it."""
+    accesses, last = read_counter(connection, space, num)
+    # A counter that has come as far as noted reads take it holds them already.
+    waiting = [each for each in noted if each.reaches is None or accesses < each.reaches]
+    newest = max(last, *(each.at for each in waiting), 0)
+    return Usage(accesses + sum(each.count for each in waiting), moment(newest) if newest else None)
 
 
 def read_counter(connection: apsw.Connection, space: str, num: int) -> tuple[int, int]:
