@@ -170,3 +170,27 @@ def test_a_purge_takes_the_links_along(memory: Commonplace) -> None:
     memory.purge(ids["b"])
     assert memory.links.of() == []
     assert memory.links.components() == []
+
+
+def test_links_around_several_memories_come_once_and_the_oldest_first(memory: Commonplace) -> None:
+    ids = web(memory, ("a", "b", 0.5), ("b", "c", 0.9), ("c", "d", 0.1))
+    memory.links.add(ids["d"], ids["a"], "likes")
+
+    def around(*names: str, **conditions: Any) -> list[str]:
+        found = memory.links.around(*(ids.get(name, name) for name in names), **conditions)
+        return [shown(memory, (link.source, link.target)) for link in found]
+
+    assert around("a", "b") == ["ab", "bc", "da"]
+    assert around("b", "a", "b") == ["ab", "bc", "da"]
+    assert around("a", "b", direction="out") == ["ab", "bc"]
+    assert around("a", "b", direction="in") == ["ab", "da"]
+    assert around("a", kinds=["likes"]) == ["da"]
+    assert around("nobody") == around() == []
+    with pytest.raises(InvalidInput):
+        memory.links.around(ids["a"], direction="up")  # type: ignore[arg-type]
+
+
+def test_links_around_more_memories_than_a_statement_asks_for(memory: Commonplace) -> None:
+    names = [f"n{number:03}" for number in range(250)]
+    ids = web(memory, *((one, other, 0.5) for one, other in pairwise(names)))
+    assert memory.links.around(*ids.values()) == memory.links.of()

@@ -113,7 +113,7 @@ def good(call: str, world: dict[str, str]) -> dict[str, Any]:
             given["identity"] = world["one"]
         if call == "clusters.move":
             given |= {"source": world["cluster"], "target": world["cluster"]}
-        if call == "clusters.homes":
+        if call in ("clusters.homes", "links.around"):
             given["*identities"] = [world["one"]]
         return given
     return {

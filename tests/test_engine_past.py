@@ -142,6 +142,7 @@ def everything(memory: Commonplace, known: Known, then: datetime | None) -> dict
         "links.get": {each: asked(memory.links.get, each) for each in sorted(known.links)},
         "links.of": memory.links.of(**whole),
         "links of each": {each: asked(memory.links.of, each) for each in one},
+        "links around": memory.links.around(*one, **whole),
         "neighbours": {each: asked(memory.links.neighbours, each) for each in one},
         "traverse": {each: asked(memory.links.traverse, each, depth=2) for each in one},
         "components": memory.links.components(**whole),

@@ -157,6 +157,7 @@ def use_everything(place: Commonplace) -> None:
     place.links.get(link.id)
     place.links.revise(link.id, weight=0.9)
     place.links.of(first.id)
+    place.links.around(first.id)
     place.links.neighbours(first.id)
     place.links.traverse(first.id)
     place.links.components()

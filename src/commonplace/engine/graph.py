@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -25,6 +25,9 @@ DIRECTIONS = ("out", "in", "any")
 MAX_DEPTH = 10
 MAX_PATHS = 1_000
 MAX_STEPS = 20_000
+AT_ONCE = 100  # memories that one statement asks for
+_WAYS = {"out": (True,), "in": (False,), "any": (True, False)}
+_END = {True: "source", False: "target"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +196,20 @@ def links(
         return [each for each, _ in edges.around(one, direction)]
 
 
+def links_around(
+    space: OpenSpace,
+    identities: Sequence[str],
+    *,
+    direction: Direction,
+    kinds: Collection[str] | None,
+    as_of: int | None,
+) -> list[Link]:
+    """Links of several memories, each once; what does not exist has none."""
+    checks.one_of(direction, "direction", DIRECTIONS)
+    with space.store.read() as connection:
+        return _Edges(connection, space.name, kinds, as_of).around_any(identities, direction)
+
+
 def _identity(connection: apsw.Connection, space: str, identity: str, as_of: int | None) -> str:
     """The id of a memory that is there, or was then."""
     if as_of is None:
@@ -234,20 +251,32 @@ class _Edges:
 
     def around(self, node: str, direction: Direction) -> list[tuple[Link, bool]]:
         """(link, whether it leads outward), strongest first."""
+        found = []
+        for outward in _WAYS[direction]:
+            end = _END[outward]
+            if self._then is not None:
+                met = [each for each in self._then if getattr(each, end) == node]
+            else:
+                rows = LINKS.fetch(self._connection, self._space, f"AND {end} = ?", node)
+                met = [Link.of(row) for row in rows if self._fits(row)]
+            found += [(each, outward) for each in met]
+        return sorted(found, key=lambda pair: -pair[0].weight)
+
+    def around_any(self, nodes: Sequence[str], direction: Direction) -> list[Link]:
+        """The links of any of the nodes, each once, the oldest first; in few statements."""
+        ends = [_END[outward] for outward in _WAYS[direction]]
+        wanted = list(dict.fromkeys(nodes))
         if self._then is not None:
-            found = [(each, True) for each in self._then if each.source == node]
-            found += [(each, False) for each in self._then if each.target == node]
-        else:
-            fetch = LINKS.fetch
-            found = [
-                (Link.of(row), outward)
-                for outward, column in ((True, "AND source = ?"), (False, "AND target = ?"))
-                for row in fetch(self._connection, self._space, column, node)
-                if self._fits(row)
-            ]
-        wanted = {"out": (True,), "in": (False,), "any": (True, False)}[direction]
-        chosen = [(each, outward) for each, outward in found if outward in wanted]
-        return sorted(chosen, key=lambda pair: -pair[0].weight)
+            known = set(wanted)
+            return [each for each in self._then if any(getattr(each, end) in known for end in ends)]
+        found: dict[int, Row] = {}
+        for first in range(0, len(wanted), AT_ONCE):
+            part = wanted[first : first + AT_ONCE]
+            for end in ends:
+                clause = f"AND {end} IN ({', '.join('?' * len(part))})"
+                rows = LINKS.fetch(self._connection, self._space, clause, *part)
+                found.update((row["num"], row) for row in rows if self._fits(row))
+        return [Link.of(found[num]) for num in sorted(found)]
 
 
 def neighbours(

@@ -116,6 +116,20 @@ class Links(Part):
                 space, identity, direction=direction, kinds=kinds, as_of=moment_or_none(as_of)
             )
 
+    def around(
+        self,
+        *identities: str,
+        direction: graph.Direction = "any",
+        kinds: Collection[str] | None = None,
+        as_of: datetime | str | None = None,
+    ) -> list[Link]:
+        """Links of several memories by their ids, each once, the oldest first."""
+        with self._lease() as space:
+            return graph.links_around(
+                space, checks.texts(identities, "identities"), direction=direction, kinds=kinds,
+                as_of=moment_or_none(as_of),
+            )  # fmt: skip
+
     def neighbours(
         self,
         identity: str,

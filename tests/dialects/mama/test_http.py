@@ -8,14 +8,16 @@ import json
 import re
 import time
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import apsw
 import httpx
 import pytest
 
 from commonplace.dialects.contract import READ_ONLY
-from commonplace.dialects.mama import decisions, exporting
+from commonplace.dialects.mama import decisions, exporting, graph
 from commonplace.engine.memories import Draft
 from commonplace.server import served
 from commonplace.server.credentials import Grant
@@ -342,6 +344,46 @@ def test_a_graph_that_is_too_large_shows_its_newest_nodes(web: Web) -> None:
     assert len(drawn["nodes"]) == drawn["meta"]["shown_nodes"] == 2
     assert drawn["meta"]["total_nodes"] == 4
     assert drawn["nodes"][0]["decision"].startswith("3")
+
+
+def test_a_graph_asks_for_all_its_edges_at_once(web: Web) -> None:
+    ids = [save(web, topic=f"topic {number}") for number in range(30)]
+    for one, other in pairwise(ids):
+        web.memory.links.add(one, other, "builds_on", reason="why")
+    asked: list[str] = []
+    with web.memory.unit("look"), web.memory.lease() as space:
+        web.memory.events.record("look")  # from here on one connection reads everything
+        assert space.store.open_unit is not None
+        connection = space.store.open_unit.connection
+        connection.trace_v2(apsw.SQLITE_TRACE_STMT, lambda event: asked.append(event["sql"]))
+        try:
+            drawn = graph.drawn(web.memory, "", False)
+        finally:
+            connection.trace_v2(0, None)
+    assert [(edge["from"], edge["to"]) for edge in drawn["edges"]] == list(pairwise(ids))[::-1]
+    assert sum("FROM links" in statement for statement in asked) == 1
+
+
+def test_what_was_superseded_elsewhere_takes_no_place_in_the_graph(web: Web) -> None:
+    one = save(web)
+    draft = Draft(text="before", kind="fact", state="superseded")
+    web.memory.remember_many([draft] * graph.NODES)
+    drawn = web.get("/graph").json()
+    assert [node["id"] for node in drawn["nodes"]] == [one]
+    assert drawn["meta"]["total_nodes"] == 1
+
+
+def test_a_topic_finds_what_others_call_so_however_long_ago(web: Web) -> None:
+    titled = web.memory.remember("a cup", title="Kitchen Ware", kind="note")
+    plain = web.memory.remember("Ann is kind", kind="person")
+    web.memory.remember("another", title="kitchen ware, old", kind="note")
+    web.memory.remember_many([Draft(text=f"{number}") for number in range(graph.NODES)])
+    for topic, found in (("Kitchen Ware", titled), ("person", plain)):
+        drawn = web.get("/graph", topic=topic).json()
+        assert [node["id"] for node in drawn["nodes"]] == [found.id]
+        assert drawn["meta"]["total_nodes"] == 1
+    for topic in (" ", "x" * 600, "a b ü", "decision", "checkpoint"):
+        assert web.get("/graph", topic=topic).json()["nodes"] == []
 
 
 def test_similar_decisions_answer_as_the_seed_shows(real_web: Web) -> None:

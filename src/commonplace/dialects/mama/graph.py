@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import heapq
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from commonplace.dialects.contract import as_json
 from commonplace.dialects.mama import checkpoints, decisions, fitting, presenting, searching
 from commonplace.dialects.mama.presenting import MILLISECONDS, identity
-from commonplace.engine.model import Memory
+from commonplace.engine.checks import NAME_CHARS
+from commonplace.engine.locating import PLACES, Doubles, Located
+from commonplace.engine.model import Link, Memory
 
 if TYPE_CHECKING:
     from commonplace.engine.commonplace import Commonplace
@@ -50,12 +57,19 @@ def drawn(memory: Commonplace, topic: str, cluster: bool) -> dict[str, Any]:
 
 
 def _newest(memory: Commonplace) -> Iterator[Memory]:
-    """Live memories and superseded decisions, page by page: most callers see but a few."""
+    """Live memories and superseded decisions."""
+    live = _paged(memory, without_kinds=[checkpoints.KIND])
+    past = _paged(memory, kinds=[decisions.KIND], states=["superseded"])
+    return islice(heapq.merge(live, past, key=searching.newest_first), NODES)
+
+
+def _paged(memory: Commonplace, **conditions: Any) -> Iterator[Memory]:
+    """The newest first, page by page: most callers see but a few."""
     for offset in range(0, NODES, PAGE):
-        page, _ = memory.browse(
-            without_kinds=[checkpoints.KIND], states=decisions.STATES, limit=PAGE, offset=offset
-        )
-        yield from (each for each in page if each.state != "superseded" or _is_decision(each))
+        page, _ = memory.browse(limit=PAGE, offset=offset, **conditions)
+        yield from page
+        if len(page) < PAGE:
+            return
 
 
 def _is_decision(memory: Memory) -> bool:
@@ -73,14 +87,32 @@ def _of_topic(memory: Commonplace, topic: str) -> tuple[Iterable[Memory], int]:
         kinds=[decisions.KIND], tags_all=[decisions.topic_tag(topic)], states=decisions.STATES,
         limit=NODES,
     )  # fmt: skip
-    others, _ = memory.browse(without_kinds=[checkpoints.KIND, decisions.KIND], limit=NODES)
-    named = [each for each in others if decisions.read(each).topic == topic]
-    return [*chain, *named], total + len(named)
+    others = {each.id: each for each in _called(memory, topic)}
+    named = [each for each in others.values() if decisions.read(each).topic == topic]
+    named.sort(key=searching.newest_first)
+    return [*chain, *named][:NODES], total + len(named)
+
+
+def _called(memory: Commonplace, topic: str) -> Iterator[Memory]:
+    """What others stored with the topic in its title, and what is of the kind that it names."""
+    own = [checkpoints.KIND, decisions.KIND]
+    if topic.strip() and len(topic) <= NAME_CHARS:
+        titled, _ = memory.locate([topic], _by_title, limit=NODES, without_kinds=own)
+        yield from (each for each, _ in titled)
+        if topic not in own:
+            yield from memory.browse(kinds=[topic], limit=NODES)[0]
+
+
+def _by_title(located: Located) -> Doubles:
+    return np.where(located.places[:, 0] == PLACES.index("title"), 1.0, 0.0)
 
 
 def _edges(memory: Commonplace, kept: dict[str, Memory]) -> Iterator[dict[str, Any]]:
+    leaving: dict[str, list[Link]] = defaultdict(list)
+    for link in memory.links.around(*kept, direction="out"):
+        leaving[link.source].append(link)
     for each in kept.values():
-        for link in memory.links.of(each.id, direction="out"):
+        for link in leaving[each.id]:
             if link.target in kept:
                 yield {
                     "from": identity(each),

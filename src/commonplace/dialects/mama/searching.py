@@ -215,7 +215,7 @@ def _wanted(memory: Memory, kinds: Sequence[str] | None, without_kinds: Sequence
 
 def _relate(one: Found, other: Found, reason: str) -> None:
     """Two primaries that are linked: the newer one, which refers to the older, tells of it."""
-    newer, older = sorted((one, other), key=lambda each: _newest_first(each.memory))
+    newer, older = sorted((one, other), key=lambda each: newest_first(each.memory))
     if newer.related_to is None:
         newer.related_to, newer.reason = older.memory, reason
 
@@ -281,13 +281,14 @@ def _newest_first_in_chains(shown: Sequence[Found]) -> list[Found]:
         if (topic := decisions.topic_of(found.memory)) is not None:
             topics.setdefault(topic, []).append(at)
     for places in topics.values():
-        chain = sorted((shown[at] for at in places), key=lambda each: _newest_first(each.memory))
+        chain = sorted((shown[at] for at in places), key=lambda each: newest_first(each.memory))
         for at, found in zip(places, chain, strict=True):
             ordered[at] = found
     return ordered
 
 
-def _newest_first(memory: Memory) -> tuple[float, int]:
+def newest_first(memory: Memory) -> tuple[float, int]:
+    """The key that puts the newest first."""
     return (-memory.created_at.timestamp(), -memory.num)
 
 
@@ -303,7 +304,7 @@ def recent(
     past: Iterable[Memory] = ()
     if kinds is None or decisions.KIND in kinds:
         past, _ = memory.browse(kinds=[decisions.KIND], states=["superseded"], limit=limit)
-    return sorted([*live, *past], key=_newest_first)[:limit]
+    return sorted([*live, *past], key=newest_first)[:limit]
 
 
 def latest_checkpoint(memory: Commonplace) -> Memory | None:

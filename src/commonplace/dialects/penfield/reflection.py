@@ -139,10 +139,9 @@ def analyse(
     around: Counter[str] = Counter()
     kinds: Counter[str] = Counter()
     chosen = {memory.id for memory in found}
-    for link in call.memory.links.of():
+    for link in call.memory.links.around(*chosen):
         around.update({link.source, link.target} & chosen)
-        if link.source in chosen or link.target in chosen:
-            kinds[link.kind] += 1
+        kinds[link.kind] += 1
     aged = []
     for memory in found:
         hours = max(0.0, (now - memory.created_at).total_seconds() / 3600)
@@ -241,8 +240,8 @@ def summarize(
     if include_relationships:
         links.update(
             link.kind
-            for link in call.memory.links.of()
-            if link.source in chosen and link.target in chosen
+            for link in call.memory.links.around(*chosen, direction="out")
+            if link.target in chosen
         )
     return {
         "summary": f"{len(found)} memories ({parts}).{about}",
