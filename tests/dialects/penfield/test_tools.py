@@ -705,6 +705,40 @@ def test_restore_context_keeps_to_its_limit(tools: Tools, limit: int | None, res
     assert found["memories_restored"] == len(found["memories"]) == restored
 
 
+def test_restore_context_gives_what_stands_in_the_place_of_a_memory(tools: Tools) -> None:
+    first, other = store(tools, "the lock is red"), store(tools, "the key is brass")
+    described = f"memory_id: {first} memory_id: {other}"
+    tools("save_context", name="Lock", description=described)
+
+    def restored() -> list[str]:
+        answer = tools("restore_context", name="Lock")
+        assert answer["memories_restored"] == len(answer["memories"])
+        return [one["content"] for one in answer["memories"]]
+
+    def evolve(identity: str, content: str, kind: str) -> str:
+        evolved = tools("evolve_memory", id=identity, new_content=content, evolution_type=kind)
+        return str(evolved["new_memory_id"])
+
+    assert restored() == ["the lock is red", "the key is brass"]
+    second = evolve(first, "the lock is green", "correction")
+    assert restored() == ["the lock is green", "the key is brass"]
+    later = tools("save_context", name="Later", description=f"memory_id: {first}")
+    assert (later["references_resolved"], later["references_extracted"]) == (1, 1)
+    third = evolve(second, "the lock is gone", "deprecation")
+    assert restored() == ["the lock is gone", "the key is brass"]
+    tools("delete_memory", id=third)
+    assert restored() == ["the key is brass"]
+
+
+def test_no_context_can_have_the_name_of_the_awakening(tools: Tools) -> None:
+    for name in ("awakening", "Awakening", " AWAKENING "):
+        assert error(tools, "save_context", name=name) == "VALIDATION_ERROR"
+        content = json.dumps({"checkpoint_name": name})
+        assert error(tools, "store", content=content) == "VALIDATION_ERROR"
+    assert tools("list_contexts")["total"] == 0
+    assert tools("save_context", name="awakening 2")["success"]
+
+
 @pytest.mark.parametrize("name", ["awakening", "Awakening", "AWAKENING"])
 def test_restoring_the_awakening_gives_the_briefing(tools: Tools, name: str) -> None:
     restored = tools("restore_context", name=name)

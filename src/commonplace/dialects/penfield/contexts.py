@@ -11,12 +11,15 @@ from commonplace.dialects.penfield.detection import checkpoint_of
 from commonplace.dialects.penfield.failures import Invalid, Nothing, stamp
 from commonplace.dialects.penfield.kinds import PROTECTED, is_context, type_of
 from commonplace.dialects.penfield.memories import (
+    AWAKENING,
     CHECKPOINT_IMPORTANCE,
     CONTEXT_REF,
     create,
     every,
+    is_reserved,
     name_taken,
     readable,
+    reserved,
 )
 from commonplace.dialects.penfield.searching import hybrid
 from commonplace.engine.filters import Filters
@@ -27,7 +30,6 @@ LOOKED_FOR = 200  # characters of the description that related memories are sear
 RELATED, LEAST = 30, 0.25
 RECENT = 20
 TOP = 10
-AWAKENING = "awakening"
 
 _UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _BY_ID = re.compile(rf"\bmemory_id:\s*({_UUID})\b", re.IGNORECASE)
@@ -48,13 +50,15 @@ def save_context(call: Call, *, name: str, description: str | None = None) -> di
     described = description or ""
     if not name.strip():
         raise Invalid("name must say something.", field="name")
+    if is_reserved(name):
+        raise reserved("name")
     if find(call, name) is not None:
         raise name_taken(name)
     ids, phrases = references(described)
     resolved: list[str] = []
     unresolved: list[str] = []
     for identity in ids:
-        (resolved if _exists(call, identity) else unresolved).append(identity)
+        (unresolved if _standing(call, identity) is None else resolved).append(identity)
     for phrase in phrases:
         match = by_phrase(call, phrase)
         if match is None:
@@ -104,13 +108,6 @@ def _related(call: Call, query: str) -> list[str]:
         return [memory.id for memory in recent]
 
 
-def _exists(call: Call, identity: str) -> bool:
-    try:
-        return readable(call, identity).state in LIVE_STATES
-    except NotFound:
-        return False
-
-
 def by_phrase(call: Call, phrase: str) -> Memory | None:
     """The memory that a phrase means: among the best matches, or anywhere, one that holds it."""
     held = phrase.casefold()
@@ -133,7 +130,7 @@ def find(call: Call, name: str) -> Memory | None:
 
 def restore_context(call: Call, *, name: str, limit: int) -> dict[str, Any]:
     """`restore_context`: a checkpoint by name or id, or the awakening."""
-    if name.strip().lower() == AWAKENING:
+    if is_reserved(name):
         return {
             "success": True,
             "context_id": AWAKENING,
@@ -153,23 +150,22 @@ def restore_context(call: Call, *, name: str, limit: int) -> dict[str, Any]:
     if context is None:
         raise Nothing(f"Context '{name[:200]}' not found", hint="See list_contexts.", field="name")
     call.memory.get(context.id)  # counts as read
-    memories: list[dict[str, Any]] = []
+    found: dict[str, Memory] = {}
     for identity in attached_to(context):
-        if len(memories) == limit:
+        if len(found) == limit:
             break
-        try:
-            memory = readable(call, identity)
-        except CommonplaceError:
-            continue  # deleted since
-        if memory.state in LIVE_STATES:
-            memories.append(
-                {
-                    "id": memory.id,
-                    "content": memory.text,
-                    "memory_type": type_of(memory.kind),
-                    "created_at": stamp(memory.created_at),
-                }
-            )
+        memory = _standing(call, identity)
+        if memory is not None:
+            found.setdefault(memory.id, memory)
+    memories = [
+        {
+            "id": memory.id,
+            "content": memory.text,
+            "memory_type": type_of(memory.kind),
+            "created_at": stamp(memory.created_at),
+        }
+        for memory in found.values()
+    ]
     return {
         "success": True,
         "context_id": context.id,
@@ -178,6 +174,22 @@ def restore_context(call: Call, *, name: str, limit: int) -> dict[str, Any]:
         "memories": memories,
         "memories_restored": len(memories),
     }
+
+
+def _standing(call: Call, identity: str) -> Memory | None:
+    """The memory of an id, or the one that stands in its place; None if that was deleted."""
+    met: set[str] = set()
+    while identity not in met:
+        met.add(identity)
+        try:
+            memory = readable(call, identity)
+        except NotFound:
+            return None
+        if memory.state in LIVE_STATES:
+            return memory
+        followed = call.memory.links.of(memory.id, direction="in", kinds=["supersedes"])
+        identity = followed[0].source if followed else memory.id
+    return None
 
 
 def attached_to(context: Memory) -> list[str]:

@@ -45,6 +45,7 @@ LIFECYCLE = {
     "deprecation": "archived",
 }
 CONTEXT_REF = "penfield:context:"
+AWAKENING = "awakening"
 
 
 # --- reading ------------------------------------------------------------------------------------
@@ -246,12 +247,28 @@ def context_fields(content: str, attrs: dict[str, Any]) -> dict[str, Any]:
     name = str(read["checkpoint_name"])
     if not name.strip() or len(name) > 200:
         raise Invalid("checkpoint_name has 1 to 200 characters.", field="content")
+    if is_reserved(name):
+        raise reserved("content")
     ids = read.get("memory_ids")
     attached = [one for one in ids if isinstance(one, str)] if isinstance(ids, list) else []
     about = {"checkpoint_name": name, "memory_count": len(attached)}
     named = {**attrs, "checkpoint_name": name, "memory_ids": attached}
     named["metadata"] = {**about, **attrs.get("metadata", {})}
     return {"title": name, "ref": f"{CONTEXT_REF}{name}", "attrs": named}
+
+
+def is_reserved(name: str) -> bool:
+    """Whether the name is that of the personality briefing, which no checkpoint can have."""
+    return name.strip().lower() == AWAKENING
+
+
+def reserved(field: str) -> Invalid:
+    """A checkpoint of this name could not be restored by it."""
+    return Invalid(
+        f"The name '{AWAKENING}' is that of the personality briefing.",
+        hint="Choose another name.",
+        field=field,
+    )
 
 
 def name_taken(name: str) -> NameTaken:
