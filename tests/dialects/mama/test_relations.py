@@ -19,6 +19,17 @@ def edges(mama: Mama) -> set[tuple[str, str, str]]:
     return {(edge["from"], edge["relationship"], edge["to"]) for edge in drawn}
 
 
+def test_a_result_tells_its_relation_though_the_other_is_cut_off(mama: Mama) -> None:
+    first = mama.decide("dinner", "Eat pasta", "The children like it")
+    second = mama.decide("auth_v2", "Add OAuth2 support", f"builds_on: {first}")
+    for limit, ids in ((1, [second]), (2, [second, first])):
+        found = mama.call("search", query="auth_v2", limit=limit)["results"]
+        assert [each["id"] for each in found] == ids
+        last = found[-1]
+        assert last["related_to"] == (first if limit == 1 else second)
+        assert last["edge_reason"] == "Auto-detected from reasoning: builds_on reference"
+
+
 def test_the_same_topic_supersedes_and_another_does_not(wordy: Mama) -> None:
     first, other = wordy.decide("a", "one"), wordy.decide("A", "elsewhere")
     second, third = wordy.decide("a", "two"), wordy.decide("a", "three")

@@ -92,7 +92,7 @@ def suggest(
     for found in candidates:
         _rate(found)
     candidates.sort(key=_best_first)
-    shown = _expanded(memory, candidates[: limit * 2], limit, kinds, without_kinds)[:limit]
+    shown = _expanded(memory, candidates[: limit * 2], limit, kinds, without_kinds)
     for found in shown:
         memory.get(found.memory.id)  # counts as read
     return _newest_first_in_chains(shown)
@@ -194,19 +194,28 @@ def _expanded(
     """Each primary followed by its relatives; a relative that is a primary keeps its place."""
     first = {found.memory.id: found for found in primaries}
     shown: dict[str, Found] = {}
+    earlier: dict[str, Found] = {}
     for primary in primaries:
         if len(shown) >= limit:
             break
         shown[primary.memory.id] = primary
         relatives = _relatives(memory, primary, limit)
         for relative in relatives:
+            if newest_first(primary.memory) < newest_first(relative.memory):
+                earlier.setdefault(primary.memory.id, relative)
             other = first.get(relative.memory.id)
             if other is not None:
                 _relate(primary, other, relative.reason)
             elif relative.memory.id not in shown and _wanted(relative.memory, kinds, without_kinds):
                 _rate(relative)
                 shown[relative.memory.id] = relative
-    return list(shown.values())
+    kept = list(shown.values())[:limit]
+    seen = {found.memory.id for found in kept}
+    for found in kept:
+        other = earlier.get(found.memory.id)
+        if found.related_to is None and other is not None and other.memory.id not in seen:
+            found.related_to, found.reason = other.memory, other.reason
+    return kept
 
 
 def _wanted(memory: Memory, kinds: Sequence[str] | None, without_kinds: Sequence[str]) -> bool:
