@@ -116,3 +116,13 @@ def test_long_memories_of_one_leave_room_in_the_answers_of_the_others(
     assert "the cat wakes" in listed and len(listed) < 100_000
     if reader.startswith("penfield"):
         assert ann.penfield("fetch", id=whole[2])["text"] == f"{LONG}2"
+
+
+def test_a_context_of_penfield_is_resumed_in_mama_by_what_it_says(ann: Person) -> None:
+    ann.penfield("save_context", name="Kettle", description='It "whistles".\nNext: tea.')
+    loaded = ann.mama("load_checkpoint")["checkpoint"]
+    assert loaded["summary"] == 'Kettle: It "whistles".\nNext: tea.'
+    (found,) = ann.mama("search", type="checkpoint")["results"]
+    assert found["summary"] == loaded["summary"]
+    ann.penfield("save_context", name="Pot")
+    assert ann.mama("load_checkpoint")["checkpoint"]["summary"] == "Pot"

@@ -116,6 +116,15 @@ def test_what_was_forgotten_is_nowhere(mama: Mama, note: str) -> None:
     assert "not found" in mama.failure("update", id=identity, outcome="success")
 
 
+def test_a_checkpoint_that_another_contract_deleted_is_not_listed(mama: Mama, ours: Mama) -> None:
+    mama.call("save", type="checkpoint", summary="Kept.")
+    ours.wire("checkpoint", summary="Forgotten.")
+    (newest,), _ = mama.memory.browse(kinds=["checkpoint"], limit=1)
+    mama.memory.forget(newest.id)
+    listed = mama.operation("http_checkpoints")
+    assert ([each["summary"] for each in listed["checkpoints"]], listed["count"]) == (["Kept."], 1)
+
+
 def test_reading_here_counts_as_reading(mama: Mama, note: str) -> None:
     mama.found("authentication with passkeys")
     assert mama.memory.usage(note).accesses == 1

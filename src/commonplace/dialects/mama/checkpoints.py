@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -35,12 +37,22 @@ class Checkpoint:
 
 
 def read(memory: Memory) -> Checkpoint:
-    """A memory as a checkpoint; one that another contract stored is a summary of its whole text."""
+    """A memory as a checkpoint; one that another contract stored is a summary alone."""
     chars, files = memory.attrs.get("summary_chars"), memory.attrs.get("open_files")
     known = [str(file) for file in files] if isinstance(files, list) else []
     if isinstance(chars, int) and memory.text.startswith(_NEXT, chars):
         return Checkpoint(memory.text[:chars], memory.text[chars + len(_NEXT) :], known)
-    return Checkpoint(memory.text, "", known)
+    return Checkpoint(_told(memory), "", known)
+
+
+def _told(memory: Memory) -> str:
+    """What it says; where another contract wrote an object of fields, its title and description."""
+    if memory.text.startswith("{"):
+        with contextlib.suppress(ValueError, RecursionError):
+            described = json.loads(memory.text).get("description")
+            if memory.title and isinstance(described, str):
+                return f"{memory.title}: {described}" if described.strip() else memory.title
+    return memory.text
 
 
 def number(memory: Memory) -> int:
@@ -49,9 +61,14 @@ def number(memory: Memory) -> int:
     return int(numbered[1]) if numbered else memory.num
 
 
+def is_numbered(memory: Memory) -> bool:
+    """Whether it is a checkpoint of this contract."""
+    return _NUMBERED.fullmatch(memory.ref or "") is not None
+
+
 def identity(memory: Memory) -> str:
     """The id that search shows."""
-    return memory.ref if memory.ref and _NUMBERED.fullmatch(memory.ref) else memory.id
+    return memory.ref if memory.ref and is_numbered(memory) else memory.id
 
 
 def shown(memory: Memory, *, per_second: int) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from commonplace.dialects.mama import (
     searching,
 )
 from commonplace.dialects.mama.presenting import MILLISECONDS
-from commonplace.engine.model import Memory
+from commonplace.engine.model import LIVE_STATES, Memory
 from commonplace.errors import NotFound
 
 CONFIDENCE = 0.8
@@ -77,7 +77,10 @@ def _all_checkpoints(call: Call) -> Iterator[Memory]:
         page, total = call.memory.browse(
             kinds=[checkpoints.KIND], states=states, limit=PAGE, offset=offset
         )
-        yield from page
+        # What is archived is shown only if it is this contract's own: elsewhere it was deleted.
+        for each in page:
+            if each.state in LIVE_STATES or checkpoints.is_numbered(each):
+                yield each
         offset += PAGE
 
 
