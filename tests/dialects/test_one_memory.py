@@ -118,6 +118,23 @@ def test_long_memories_of_one_leave_room_in_the_answers_of_the_others(
         assert ann.penfield("fetch", id=whole[2])["text"] == f"{LONG}2"
 
 
+def test_the_table_says_how_each_kind_is_shown(ann: Person) -> None:
+    tables = {name: served.load(name).kinds for name in ("clawbrain", "mama", "penfield")}
+    kinds = sorted({kind for table in tables.values() for kind in table} - {"*"} | {"whatever"})
+    ids = {ann.commonplace("remember", text=f"A kettle, {kind}", kind=kind)["id"]: kind
+           for kind in kinds}  # fmt: skip
+    for id, kind in ids.items():
+        listed = ann.rest("penfield", "GET", f"/api/v2/memories/{id}")["data"]
+        (found,) = ann.clawbrain("memory_search", query=f"A kettle, {kind}", limit=1)["results"]
+        shown = {"penfield": listed["memory_type"], "clawbrain": found["type"]}
+        for name, type in shown.items():
+            table = tables[name]
+            assert type == table.get(kind, table["*"]), (name, kind)
+    for each in ann.mama("search", limit=100)["results"]:
+        kind = each.get("kind", each["_type"])
+        assert each["_type"] == tables["mama"].get(kind, tables["mama"]["*"])
+
+
 def test_a_context_of_penfield_is_resumed_in_mama_by_what_it_says(ann: Person) -> None:
     ann.penfield("save_context", name="Kettle", description='It "whistles".\nNext: tea.')
     loaded = ann.mama("load_checkpoint")["checkpoint"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from commonplace.dialects.clawbrain import keeping
 from commonplace.dialects.clawbrain.operations import OPERATIONS
+from commonplace.dialects.clawbrain.places import KINDS
 from commonplace.dialects.clawbrain.tools import SHOWN_AS, TOOLS, fail, succeed
 from commonplace.dialects.contract import Dialect
 
@@ -20,7 +21,7 @@ DIALECT = Dialect(
     operations=OPERATIONS,
     succeed=succeed,
     fail=fail,
-    kinds=SHOWN_AS,
+    kinds={**dict(zip(KINDS, KINDS, strict=True)), **SHOWN_AS},
     running=keeping.running,
     around=keeping.around,
 )

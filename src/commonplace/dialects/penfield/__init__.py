@@ -5,7 +5,7 @@ from __future__ import annotations
 from commonplace import __version__
 from commonplace.dialects.contract import Dialect
 from commonplace.dialects.penfield.failures import fail, refuse
-from commonplace.dialects.penfield.kinds import SHOWN
+from commonplace.dialects.penfield.kinds import SHOWN, TYPES
 from commonplace.dialects.penfield.operations import OPERATIONS
 from commonplace.dialects.penfield.rates import minutes_of
 from commonplace.dialects.penfield.tools import TOOLS
@@ -25,5 +25,5 @@ DIALECT = Dialect(
     refuse=refuse,
     tells_expiry=True,
     pace=minutes_of,
-    kinds=SHOWN,
+    kinds={**dict(zip(TYPES, TYPES, strict=True)), **SHOWN},
 )
