@@ -11,12 +11,16 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import apsw
 import pytest
 import time_machine
 
-from commonplace.dialects.penfield import personality
+from commonplace.dialects.contract import Call, Circumstances
+from commonplace.dialects.penfield import personality, reflection
 from commonplace.dialects.penfield.relations import RELATIONS
 from commonplace.dialects.penfield.schemas import CONTENT_CHARS, DESCRIPTION_CHARS, QUERY_CHARS
+from commonplace.engine.memories import Draft
+from commonplace.engine.model import NOBODY
 from commonplace.server import served
 from penfield.conftest import Tools
 
@@ -703,6 +707,36 @@ def test_restore_context_keeps_to_its_limit(tools: Tools, limit: int | None, res
     more = {} if limit is None else {"limit": limit}
     found = tools("restore_context", name="harbour lantern", **more)
     assert found["memories_restored"] == len(found["memories"]) == restored
+
+
+def test_insights_add_up_and_read_no_memory_to_count_it(wordless: Tools) -> None:
+    kinds = ("fact", "task", "decision", "entity", "checkpoint", "whatever")
+    wordless.memory.remember_many(
+        [Draft(text=f"{kind} {at}", kind=kind, importance=at / 100) for kind in kinds
+         for at in range(20)]
+    )  # fmt: skip
+    wordless.memory.remember("a pirate", kind="identity_core")
+    call = Call(
+        memory=wordless.memory, caller=wordless.caller, circumstances=Circumstances(),
+        origin=NOBODY,
+    )  # fmt: skip
+    asked: list[str] = []
+    with wordless.memory.unit("look"), wordless.memory.lease() as space:
+        wordless.memory.events.record("look")  # from here on one connection reads everything
+        assert space.store.open_unit is not None
+        connection = space.store.open_unit.connection
+        connection.trace_v2(apsw.SQLITE_TRACE_STMT, lambda event: asked.append(event["sql"]))
+        try:
+            told = reflection.insights(call)
+        finally:
+            connection.trace_v2(0, None)
+    assert told["distribution"] == {"fact": 60, "task": 20, "insight": 20, "checkpoint": 20}
+    statistics = told["statistics"]
+    assert statistics["total_memories"] == sum(told["distribution"].values()) == 120
+    assert statistics["created_last_24h"] == statistics["created_last_month"] == 120
+    assert statistics["average_importance"] == 0.095
+    assert told["insights"][1]["description"] == "60 of 120 memories are of type fact"
+    assert sum("FROM memories" in statement for statement in asked) < 60
 
 
 def test_restore_context_gives_what_stands_in_the_place_of_a_memory(tools: Tools) -> None:

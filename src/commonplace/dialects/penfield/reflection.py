@@ -13,8 +13,15 @@ from commonplace.dialects.contract import Call
 from commonplace.dialects.penfield.detection import checkpoint_of
 from commonplace.dialects.penfield.failures import Invalid, stamp
 from commonplace.dialects.penfield.fusion import check_sum
-from commonplace.dialects.penfield.kinds import CHUNK, PROTECTED, is_context, type_of
-from commonplace.dialects.penfield.memories import every, moments, readable
+from commonplace.dialects.penfield.kinds import (
+    CHUNK,
+    PROTECTED,
+    STORED,
+    is_context,
+    of_types,
+    type_of,
+)
+from commonplace.dialects.penfield.memories import moments, readable
 from commonplace.dialects.penfield.schemas import CONTENT_CHARS
 from commonplace.engine.model import Memory
 from commonplace.text.snippets import opening
@@ -255,17 +262,19 @@ def summarize(
 def insights(call: Call) -> dict[str, Any]:
     """GET /analysis/insights."""
     now = datetime.now(UTC)
-    types: Counter[str] = Counter()
-    created = {"24h": 0, "week": 0, "month": 0}
-    spans = {"24h": 24.0, "week": 168.0, "month": 720.0}
-    total, weight = 0, 0.0
-    for memory in every(call, without_kinds=PROTECTED):
-        types[type_of(memory.kind)] += 1
-        total += 1
-        weight += memory.importance
-        hours = (now - memory.created_at).total_seconds() / 3600
-        for name, most in spans.items():
-            created[name] += hours <= most
+
+    def number(**conditions: Any) -> int:
+        return call.memory.browse(limit=1, **conditions)[1]
+
+    types = Counter({kind: number(**of_types([kind])) for kind in STORED})
+    types = +types  # those that there are
+    spans = {"24h": 24, "week": 168, "month": 720}
+    created = {
+        name: number(created_since=now - timedelta(hours=hours), without_kinds=PROTECTED)
+        for name, hours in spans.items()
+    }
+    importance = call.memory.census(without_kinds=PROTECTED).importance
+    total = len(importance)
     told = [{"title": "Memory Creation Rate", "value": created["week"],
              "description": f"{created['week']} memories in the last week"}]  # fmt: skip
     if types:
@@ -273,10 +282,10 @@ def insights(call: Call) -> dict[str, Any]:
         told.append({"title": "Most Common Type", "value": count,
                      "description": f"{count} of {total} memories are of type {kind}"})  # fmt: skip
     return {
-        "distribution": dict(types),
+        "distribution": dict(types.most_common()),
         "statistics": {
             "total_memories": total,
-            "average_importance": round(weight / total, 4) if total else 0.0,
+            "average_importance": round(float(importance.mean(dtype=float)), 4) if total else 0.0,
             "created_last_24h": created["24h"],
             "created_last_week": created["week"],
             "created_last_month": created["month"],
