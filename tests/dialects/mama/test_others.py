@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from commonplace.engine.memories import Draft
+
 from .conftest import SEED_CHECKPOINT, SEED_DECISION, Mama
 
 
@@ -105,6 +107,14 @@ def test_another_contracts_checkpoint_can_be_resumed_until_it_is_done(
     assert isinstance(loaded["id"], int)
     ours.wire("checkpoint", done=True)
     assert mama.call("load_checkpoint")["checkpoint"]["summary"] == "Earlier."
+
+
+def test_a_checkpoint_is_resumed_however_many_were_done_since(mama: Mama) -> None:
+    mama.call("save", type="checkpoint", summary="Earlier.")
+    done = Draft(text="over", kind="checkpoint", attrs={"done": True})
+    for count in (1, 50, 51):
+        mama.memory.remember_many([done] * count)
+        assert mama.call("load_checkpoint")["checkpoint"]["summary"] == "Earlier."
 
 
 def test_what_was_forgotten_is_nowhere(mama: Mama, note: str) -> None:

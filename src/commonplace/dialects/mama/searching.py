@@ -31,6 +31,7 @@ ITS_TOPIC = 0.9
 SUPERSEDES = "supersedes"
 CHAIN_RANK, CHAIN_SHARE = 0.8, 0.9
 DAY_SECONDS = 86_400
+CHECKPOINTS = 50  # read at once while the latest is looked for
 READ_CHARS = 20_000  # of a memory, when its words are compared with the query's
 
 
@@ -318,9 +319,12 @@ def recent(
 
 def latest_checkpoint(memory: Commonplace) -> Memory | None:
     """The checkpoint to resume from: the newest that is not marked as done."""
-    for limit in (1, 50):
-        newest, _ = memory.browse(kinds=[checkpoints.KIND], limit=limit)
-        for each in newest:
+    offset, limit = 0, 1  # mostly the first is the one
+    while True:
+        page, _ = memory.browse(kinds=[checkpoints.KIND], offset=offset, limit=limit)
+        for each in page:
             if not each.attrs.get("done"):
                 return each
-    return None
+        if len(page) < limit:
+            return None
+        offset, limit = offset + limit, CHECKPOINTS
