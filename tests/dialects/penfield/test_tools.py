@@ -709,6 +709,35 @@ def test_restore_context_keeps_to_its_limit(tools: Tools, limit: int | None, res
     assert found["memories_restored"] == len(found["memories"]) == restored
 
 
+@pytest.mark.parametrize("rays", [1, 100, 200, 201])
+def test_explore_shows_every_memory_that_it_visited(wordless: Tools, rays: int) -> None:
+    hub = store(wordless, "hub")
+    texts = [f"{ray} " + "\N{PARTY POPPER}" * 1_100 for ray in range(rays)]
+    for ray in wordless.memory.remember_many([Draft(text=text, kind="fact") for text in texts]):
+        wordless.memory.links.add(hub, ray.id, "parent_of")
+    found = wordless("explore", start_memory=hub)
+    shown = [one["id"] for one in found["memories"]]
+    assert shown == found["visited_chunks"]
+    assert found["total_paths_found"] == min(rays, 200)
+    assert len(shown) == min(rays, 200) + 1
+    assert found["complete"] is (rays <= 200)
+    assert max(len(one["content"]) for one in found["memories"]) <= 1_000
+
+
+def test_explore_shows_as_many_long_paths_as_fit(wordless: Tools) -> None:
+    drafts = [Draft(text=f"{at}", kind="fact") for at in range(200)]
+    ids = [one.id for one in wordless.memory.remember_many(drafts)]
+    way, leaves = ids[:10], ids[10:]
+    with wordless.memory.unit("link"):
+        for one, other in [*itertools.pairwise(way), *((way[-1], leaf) for leaf in leaves)]:
+            wordless.memory.links.add(one, other, "supports")
+    found = wordless("explore", start_memory=way[0], max_depth=10)
+    assert 50 < len(found["paths"]) == found["total_paths_found"] < 199
+    assert (found["complete"], found["max_depth_reached"]) == (False, 10)
+    assert [one["id"] for one in found["memories"]] == found["visited_chunks"]
+    assert set(found["visited_chunks"]) == {n for path in found["paths"] for n in path["nodes"]}
+
+
 def test_insights_add_up_and_read_no_memory_to_count_it(wordless: Tools) -> None:
     kinds = ("fact", "task", "decision", "entity", "checkpoint", "whatever")
     wordless.memory.remember_many(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from commonplace.dialects.contract import Call
+from commonplace.dialects.contract import Call, as_json
 from commonplace.dialects.penfield.failures import (
     Exists,
     Forbidden,
@@ -31,6 +31,8 @@ DIRECTIONS = ("DIRECTED", BIDIRECTIONAL, PAIRED)
 WAYS = {"OUTBOUND": "out", "INBOUND": "in", "ANY": "any"}
 MOST_PATHS = 1_000
 SHOWN_PATHS = 200
+SHOWN_BYTES = 1_000_000
+BRIEF, BRIEFEST = 1_000, 100  # characters of a memory that was visited
 BULK = 100
 
 
@@ -186,21 +188,46 @@ def explore(
         relationship_types=relationship_types,
         most=SHOWN_PATHS,
     )
-    memories = []
-    for identity in walked["visited_chunks"][:100]:
-        memory = call.memory.get(identity, count=False)
-        memories.append(brief(memory))
-    return {"success": True, **walked, "memories": memories}
+    known = {each: call.memory.get(each, count=False) for each in walked["visited_chunks"]}
+    chars = BRIEF
+    while True:
+        memories = [brief(known[each], chars) for each in walked["visited_chunks"]]
+        answer = {"success": True, **walked, "memories": memories}
+        if _size(answer) <= SHOWN_BYTES:
+            return answer
+        if chars > BRIEFEST:
+            chars //= 2
+        else:
+            walked = _nearer(walked)
 
 
-def brief(memory: Memory) -> dict[str, Any]:
+def _size(answer: Mapping[str, Any]) -> int:
+    """Of an answer on the wire, which has it as it is and as a text."""
+    written = as_json(answer)
+    return len(written.encode()) + len(as_json(written).encode())
+
+
+def _nearer(walked: dict[str, Any]) -> dict[str, Any]:
+    """Without the last of the paths, which are the farthest and the weakest."""
+    paths = walked["paths"][: len(walked["paths"]) * 3 // 4]
+    visited = [walked["visited_chunks"][0], *(node for path in paths for node in path["nodes"])]
+    return {
+        "paths": paths,
+        "visited_chunks": list(dict.fromkeys(visited)),
+        "max_depth_reached": max((path["path_metadata"]["depth"] for path in paths), default=0),
+        "total_paths_found": len(paths),
+        "complete": False,
+    }
+
+
+def brief(memory: Memory, most: int = BRIEF) -> dict[str, Any]:
     """A memory in few words."""
     from commonplace.dialects.penfield.kinds import type_of
 
     text = memory.text
     return {
         "id": memory.id,
-        "content": text if len(text) <= 1_000 else f"{text[:999]}…",
+        "content": text if len(text) <= most else f"{text[: most - 1]}…",
         "memory_type": type_of(memory.kind),
         "importance": memory.importance,
         "created_at": stamp(memory.created_at),
