@@ -793,6 +793,17 @@ def test_restore_context_gives_what_stands_in_the_place_of_a_memory(tools: Tools
     assert restored() == ["the key is brass"]
 
 
+def test_a_context_with_long_memories_of_others_is_restored(wordless: Tools) -> None:
+    long = [wordless.memory.remember(f"{at} " + "steam " * 70_000).id for at in range(3)]
+    own = store(wordless, "s" * CONTENT_CHARS)
+    described = " ".join(f"memory_id: {one}" for one in [*long, own])
+    wordless("save_context", name="Steam", description=described)
+    memories = wordless("restore_context", name="Steam")["memories"]
+    assert [one["id"] for one in memories] == [*long, own]
+    assert memories[-1]["content"] == "s" * CONTENT_CHARS
+    assert all(len(one["content"]) <= CONTENT_CHARS + 1 for one in memories)  # and …
+
+
 def test_no_context_can_have_the_name_of_the_awakening(tools: Tools) -> None:
     for name in ("awakening", "Awakening", " AWAKENING "):
         assert error(tools, "save_context", name=name) == "VALIDATION_ERROR"

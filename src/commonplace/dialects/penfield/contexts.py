@@ -21,10 +21,12 @@ from commonplace.dialects.penfield.memories import (
     readable,
     reserved,
 )
+from commonplace.dialects.penfield.schemas import CONTENT_CHARS
 from commonplace.dialects.penfield.searching import hybrid
 from commonplace.engine.filters import Filters
 from commonplace.engine.model import LIVE_STATES, Memory
 from commonplace.errors import CommonplaceError, NotFound
+from commonplace.text.snippets import opening
 
 LOOKED_FOR = 200  # characters of the description that related memories are searched with
 RELATED, LEAST = 30, 0.25
@@ -160,7 +162,7 @@ def restore_context(call: Call, *, name: str, limit: int) -> dict[str, Any]:
     memories = [
         {
             "id": memory.id,
-            "content": memory.text,
+            "content": opening(memory.text, CONTENT_CHARS),
             "memory_type": type_of(memory.kind),
             "created_at": stamp(memory.created_at),
         }
