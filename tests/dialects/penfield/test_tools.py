@@ -736,6 +736,13 @@ def test_explore_shows_as_many_long_paths_as_fit(wordless: Tools) -> None:
     assert (found["complete"], found["max_depth_reached"]) == (False, 10)
     assert [one["id"] for one in found["memories"]] == found["visited_chunks"]
     assert set(found["visited_chunks"]) == {n for path in found["paths"] for n in path["nodes"]}
+    more = [one.id for one in wordless.memory.remember_many(drafts * 4)]
+    with wordless.memory.unit("link"):
+        for leaf in more:
+            wordless.memory.links.add(way[-1], leaf, "supports")
+    walked = wordless("traverse", start_memory_id=way[0], max_depth=10)
+    assert len(found["paths"]) < len(walked["paths"]) == walked["total_paths_found"] < 1_000
+    assert (walked["complete"], walked["max_depth_reached"]) == (False, 10)
 
 
 def test_insights_add_up_and_read_no_memory_to_count_it(wordless: Tools) -> None:

@@ -357,8 +357,11 @@ def create_relationships(
 
 
 def traverse(call: Call, **details: Any) -> dict[str, Any]:
-    """POST /relationships/traverse."""
-    return walk(call, **details)
+    """POST /relationships/traverse: as many paths as fit into an answer."""
+    walked = walk(call, **details)
+    while len(as_json(walked).encode()) > SHOWN_BYTES:
+        walked = _nearer(walked)
+    return walked
 
 
 # --- contradictions -----------------------------------------------------------------------------
