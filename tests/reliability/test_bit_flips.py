@@ -190,21 +190,34 @@ def test_a_flip_inside_a_stored_text_is_refused_and_its_row_named(
         assert any(f.severity == "error" and "num " in f.what for f in findings), findings
 
 
-def test_a_flip_in_the_order_of_moments_tells_of_no_other_past(
-    whole: Whole, quick_disk: Path
-) -> None:
-    """Which operation was the newest at a moment is read from an index, which has no hashes."""
-    (page,) = [number for number, name in whole.pages.items() if name == "operations_at"]
-    cells = range((page - 1) * 4096 + 3_700, page * 4096)  # SQLite fills a page from its end
+@pytest.mark.parametrize("index", ["operations_at", "messages_place", "messages_memory"])
+def test_a_flip_in_an_index_makes_nothing_up(whole: Whole, quick_disk: Path, index: str) -> None:
+    """Which operation was the newest at a moment, what conversations there are, and which line a
+    memory is: all come from indexes, which have no hashes."""
+    (page,) = [number for number, name in whole.pages.items() if name == index]
+    cells = range((page - 1) * 4096 + 3_750, page * 4096)  # SQLite fills a page from its end
     random_place, noticed = random.Random(7), 0
-    for _ in range(20):
+    for _ in range(40):
         at, bit = random_place.choice(cells), random_place.randrange(8)
-        library = _flipped(whole, quick_disk / "moments", at, bit)
+        library = _flipped(whole, quick_disk / index, at, bit)
         seen = _ask(Commonplace(library=library), whole.answers)
         library.close()
         assert not seen.silent and not seen.untyped, (at, bit, seen)
-        noticed += bool(seen.refused)
+        noticed += seen.anything
     assert noticed > 3
+
+
+def test_a_links_weight_that_none_can_have_is_noticed(whole: Whole, quick_disk: Path) -> None:
+    """What a result hands on along its links is read without their hashes."""
+    library = _flipped(whole, quick_disk / "weight", 0, 0)
+    library.file("default").write_bytes(whole.data)
+    connection = apsw.Connection(str(library.file("default")))
+    connection.execute("UPDATE links SET weight = 1e300")
+    connection.close()
+    seen = _ask(Commonplace(library=library), whole.answers)
+    library.close()
+    assert not seen.silent and not seen.untyped
+    assert any(name.startswith("recall ") for name in seen.refused)
 
 
 def test_without_the_hashes_the_flips_would_be_served(

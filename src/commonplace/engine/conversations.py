@@ -12,7 +12,7 @@ from commonplace.engine import checks, memories
 from commonplace.engine.history import memories_as_of, need_row_as_of, rows_as_of, seq_at
 from commonplace.engine.model import LIVE_STATES, Memory, Message, Origin
 from commonplace.engine.opened import OpenSpace
-from commonplace.errors import InvalidInput, NotFound
+from commonplace.errors import InvalidInput, NotFound, StorageCorrupt
 from commonplace.storage.tables import MEMORIES, MESSAGES, Row
 from commonplace.text.fold import fold
 
@@ -223,4 +223,12 @@ def names(space: OpenSpace, *, as_of: int | None) -> list[tuple[str, int]]:
             " GROUP BY conversation ORDER BY conversation",
             (space.name,),
         )
-        return [(row[0], row[1]) for row in rows]
+        found = [(row[0], row[1]) for row in rows]
+        for name, _ in found:  # read from an index, which has no hashes
+            line = MESSAGES.fetch_one(connection, space.name, "AND conversation = ?", name)
+            if line is None or line["conversation"] != name:
+                raise StorageCorrupt(
+                    "The list of conversations names one that has no lines.",
+                    hint="Run 'commonplace doctor --repair'.",
+                )
+        return found

@@ -280,7 +280,11 @@ def recall_sessions(
                 num = int(snapshot.num[at])
                 row = _agreeing(snapshot, at, MEMORIES.by_nums(connection, space.name, [num]))
                 here = MESSAGES.fetch_one(connection, space.name, "AND memory = ?", num)
-                assert here is not None
+                if here is None:
+                    raise StorageCorrupt(
+                        f"Memory {num} is a line of a conversation, and its line is not found.",
+                        hint="Run 'commonplace doctor'.",
+                    )
                 line = here
             found.append(
                 SessionHit(line["conversation"], line["session"], float(score[i]), Memory.of(row))

@@ -22,7 +22,7 @@ from commonplace.engine.memories import analysed, usable_vectors
 from commonplace.engine.model import Memory
 from commonplace.engine.opened import OpenSpace
 from commonplace.engine.ranking import Flags, Floats
-from commonplace.errors import EmbeddingUnavailable, InvalidInput
+from commonplace.errors import EmbeddingUnavailable, InvalidInput, StorageCorrupt
 from commonplace.storage import derived
 from commonplace.storage.database import now
 from commonplace.storage.index import NEVER, POSTING, Snapshot
@@ -387,6 +387,11 @@ def _along_links(
     seeds = {places.num(at): float(score[at]) for at in leaders.tolist()}
     for seed, end, weight in _edges(space, connection, search, list(seeds)):
         at = places.of(end)
+        if not 0 <= weight <= 1:  # links are read without their hashes here
+            raise StorageCorrupt(
+                f"A link of memory {seed} has a weight that none can have.",
+                hint="Run 'commonplace doctor' and restore from a backup.",
+            )
         if at is not None and search.mask[at]:
             handed = weighting.graph * ranking.edge_score(seeds[seed], weight, 1)
             linked[at] = max(float(linked[at]), handed)

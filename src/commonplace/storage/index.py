@@ -505,13 +505,14 @@ def _by_term(terms: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.u
 def _found(where: Ints, numbers: Ints, what: str, likely: int = 0) -> NDArray[np.intp]:
     """The place of each number; a number that is not there shows that an index has rotted.
 
-    Both are in order. Mostly the numbers are all that there are from the likely place on.
+    Both are in order, unless one has rotted. Mostly the numbers are all that there are from the
+    likely place on.
     """
     end = likely + len(numbers)
     if end <= len(where) and (where[likely:end] == numbers).all():
         return np.arange(likely, end)
     at = np.searchsorted(where, numbers)
-    if len(numbers) and (at[-1] >= len(where) or (where[at] != numbers).any()):
+    if len(numbers) and (at.max() >= len(where) or (where[at] != numbers).any()):
         raise _damaged(f"{what} of a row that is not found")
     return at
 
