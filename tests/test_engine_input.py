@@ -216,3 +216,59 @@ def test_a_zero_with_a_sign_is_stored_as_zero(memory: Commonplace, place: str) -
     memory.links.of(first)
     memory.facts.timeline("x")
     assert doctor.examine(memory.library, "default").healthy
+
+
+class Shown(str):
+    """A text that prints as something else, as members of enumerations and numpy's texts do."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "<shown>"
+
+
+class ShownBytes(bytes):
+    """The same for bytes."""
+
+    def __repr__(self) -> str:
+        return "<shown>"
+
+
+X = Shown("x")
+# Every text that is stored, as a call that stores one of a type of its own in its place.
+OWN_TYPES: dict[str, Callable[[Commonplace, str, str], object]] = {
+    "remember": lambda m, a, b: m.remember(X, kind=X, title=X, tags=[X], ref=X, attrs={X: X}),
+    "state and trust": lambda m, a, b: m.remember(
+        "t", state=Shown("dying"), trust=Shown("external")
+    ),
+    "origin": lambda m, a, b: m.remember("t", origin=Origin(X, X, X, X, X)),
+    "revise": lambda m, a, b: m.revise(a, text=X, kind=X, title=X, tags=[X], ref=X, attrs={X: X}),
+    "supersede": lambda m, a, b: m.supersede(a, X, reason=X),
+    "link": lambda m, a, b: m.links.add(a, b, X, reason=X, attrs={X: X}),
+    "fact": lambda m, a, b: m.facts.add(X, X, X, attrs={X: X}),
+    "cluster": lambda m, a, b: m.clusters.create(X, digest=X, attrs={X: X}),
+    "artifact": lambda m, a, b: m.artifacts.create(X, path=X, title=X, media_type=X),
+    "bytes": lambda m, a, b: m.artifacts.create(ShownBytes(b"x")),
+    "update": lambda m, a, b: m.artifacts.update(m.artifacts.create("c").id, X, summary=X),
+    "review": lambda m, a, b: m.artifacts.review(
+        m.artifacts.create("c").id, "approved", reviewer=X, comments=X
+    ),
+    "line": lambda m, a, b: m.conversations.add(X, Line(speaker=X, text=X, session=X, ref=X)),
+    "event": lambda m, a, b: m.events.record(X, X, {X: X}),
+    "chain": lambda m, a, b: m.chains.extend(X, X, tags=[X], reason=X),
+    "number": lambda m, a, b: m.chains.number(X, X),
+    "unit": lambda m, a, b: _unit(m, X),
+    "space": lambda m, a, b: m.at(Shown("default")).remember("t"),
+}
+
+
+@pytest.mark.parametrize("place", OWN_TYPES)
+def test_a_text_of_a_type_of_its_own_is_stored_as_text(memory: Commonplace, place: str) -> None:
+    """A row's hash goes by what SQLite gives back, and not by how a value prints itself."""
+    first, second = memory.remember("one").id, memory.remember("two").id
+    OWN_TYPES[place](memory, first, second)
+    found = doctor.examine(memory.library, "default")
+    assert found.healthy and not found.findings
+    memory.browse(), memory.links.of(), memory.facts.query(), memory.clusters.all()
+    memory.artifacts.all(), memory.events.all(), memory.history.operations()
+    memory.conversations.history("x")

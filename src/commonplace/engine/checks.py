@@ -48,7 +48,7 @@ def kind(value: object, field: str = "kind") -> str:
             hint=_got(value),
             field=field,
         )
-    return value
+    return str.__str__(value)
 
 
 def space(value: object) -> str:
@@ -60,7 +60,7 @@ def space(value: object) -> str:
             hint=_got(value),
             field="space",
         )
-    return value
+    return str.__str__(value)
 
 
 def share(value: object, field: str) -> float:
@@ -275,7 +275,7 @@ def one_of(value: object, field: str, choices: Sequence[str]) -> str:
             hint=_got(value),
             field=field,
         )
-    return value
+    return str.__str__(value)
 
 
 def _got(value: object) -> str:

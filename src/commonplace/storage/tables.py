@@ -7,7 +7,7 @@ every read compares the hash, so nothing that rotted on disk is returned.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
 from operator import itemgetter
 from typing import Any, Protocol
@@ -23,6 +23,12 @@ _AT_ONCE = 100  # ids in one statement
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 
 
+_PLAIN = frozenset({str, bytes, int, float, bool, type(None)})
+_MADE_PLAIN: tuple[tuple[type, Callable[[Any], Any]], ...] = (
+    (str, str.__str__), (bytes, bytes), (int, int.__int__), (float, float.__float__),
+)  # fmt: skip
+
+
 def _plain(value: Any) -> Any:
     return {"hex": value.hex()} if isinstance(value, bytes) else value
 
@@ -33,7 +39,17 @@ def digest(*values: Any) -> bytes:
     `ascii` writes texts, bytes, numbers and None the same on every version of Python; `repr`
     does not, since what is printable changes with Unicode.
     """
+    if not _PLAIN.issuperset(map(type, values)):
+        values = tuple(map(_as_stored, values))
     return sha256(ascii(values).encode()).digest()
+
+
+def _as_stored(value: Any) -> Any:
+    """The value as SQLite gives it back: a text of a type of its own may print as anything."""
+    for plain, make in _MADE_PLAIN:
+        if isinstance(value, plain) and type(value) not in _PLAIN:
+            return make(value)
+    return value
 
 
 def dump(values: Iterable[Any]) -> str:

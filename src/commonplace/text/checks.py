@@ -10,7 +10,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def check_text(value: object, field: str, *, max_chars: int, allow_empty: bool = False) -> str:
-    """The value, unchanged, if it is text that can be stored; InvalidInput otherwise."""
+    """The value, character for character, if it can be stored as text; InvalidInput otherwise."""
     if not isinstance(value, str):
         raise InvalidInput(
             f"'{field}' must be text, not {type(value).__name__}.",
@@ -42,4 +42,4 @@ def check_text(value: object, field: str, *, max_chars: int, allow_empty: bool =
             hint="Send some text.",
             field=field,
         )
-    return value
+    return value if type(value) is str else str.__str__(value)
