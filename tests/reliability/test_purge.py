@@ -12,7 +12,7 @@ import apsw
 import pytest
 
 from commonplace import Commonplace
-from commonplace.engine import doctor, purge
+from commonplace.engine import audit, doctor, purge
 from commonplace.engine.conversations import Line
 from commonplace.engine.model import Origin
 from commonplace.errors import CommonplaceError, NotFound, StorageUnavailable
@@ -247,3 +247,37 @@ def test_pages_that_were_rearranged_keep_no_stale_bytes(quick_disk: Path, seed: 
                 memory.revise(chance.choice(others), text="q " * chance.randrange(1, 600))
         assert memory.purge(*secrets).traces == 0
         assert _hits(memory.library.path) == {}
+
+
+OWN_WORDS = [
+    "SQLite format 3",
+    "CREATE TABLE memories (",
+    "sqlite_autoindex_head_1",
+    "word-vectors",
+    "claude-desktop",
+]
+
+
+@pytest.mark.parametrize("text", OWN_WORDS)
+def test_what_the_file_itself_says_is_no_trace(quick_disk: Path, text: str) -> None:
+    """A text can be what every file says, the name of a model, or that of a client."""
+    with Commonplace(quick_disk / "data", embedding=WordVectors()) as memory:
+        with memory.lease() as space:
+            audit.append(
+                space.store,
+                audit.Entry(
+                    request="", dialect="", tool="x", client="claude-desktop", success=True,
+                    milliseconds=0, arguments="{}", result="{}",
+                ),
+            )  # fmt: skip
+        made = memory.remember(text)
+        assert memory.purge(made.id).traces == 0
+        assert memory.find_text(text)[1] == 0
+
+
+def test_a_tag_that_another_memory_has_too_is_no_trace(memory: Commonplace) -> None:
+    """As a label it stands there plainly, in the row of the memory as JSON."""
+    tag = 'what she called "the harbour \\ lantern"\nof the old town'
+    gone, stays = (memory.remember(text, tags=[tag]) for text in ("goes", "stays"))
+    assert memory.purge(gone.id).traces == 0
+    assert memory.browse(tags_all=[tag])[0] == [stays]

@@ -31,6 +31,19 @@ UNPROVED = "The memories are deleted, but bytes of them may still be in the file
 SWEEP = "Close every program that has the space open: the last one empties its log."
 SAYING = ("text", "title", "ref", "reason", "subject", "object", "subject_key", "object_key")
 
+_HEADER = b"SQLite format 3"  # how every file begins
+# What else may hold the words of a purged text: other rows, and the file's own names and tables.
+# Of an audited call only what its client and the server say of it, never what it carried.
+_REMAINING = (
+    *(f"SELECT * FROM {table} WHERE space = :space"  # noqa: S608
+      for table in (*(table.name for table in VERSIONED), "versions", "events", "operations",
+                    "labels")),
+    "SELECT request, dialect, tool, caller, credential, client, session, address FROM audit"
+    " WHERE space = :space",
+    "SELECT id, weights FROM models",
+    "SELECT name, sql FROM sqlite_schema",
+)  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True)
 class Proof:
@@ -262,11 +275,10 @@ def _still_told(space: OpenSpace, windows: set[bytes]) -> set[bytes]:
     """Windows that other, remaining rows hold as well: they prove nothing."""
     if not windows:
         return set()
-    told: set[bytes] = set()
+    told = {window for window in windows if window in _HEADER}
     with space.store.read() as connection:
-        for table in (*(table.name for table in VERSIONED), "versions", "events", "operations"):
-            statement = f"SELECT * FROM {table} WHERE space = ?"  # noqa: S608
-            for row in connection.execute(statement, (space.name,)):
+        for statement in _REMAINING:
+            for row in connection.execute(statement, {"space": space.name}):
                 for value in row:
                     if isinstance(value, str | bytes):
                         data = value if isinstance(value, bytes) else value.encode()
