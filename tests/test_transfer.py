@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from commonplace import Commonplace, Draft, Line, Origin
 from commonplace.engine import doctor, transfer
+from commonplace.engine.importing import import_file
 from commonplace.engine.incoming import ImportReport
 from commonplace.errors import Conflict, InvalidInput, NotFound, UnsupportedVersion
 
@@ -740,3 +741,16 @@ def test_a_large_export_is_imported_in_batches_with_progress(
     assert len(report.operations) == 2
     assert steps[-1][0] == steps[-1][1] == path.stat().st_size
     assert bring(other, path).added == 0
+
+
+@pytest.mark.parametrize("content", [b"\x00", b"a\x00b", b"\xff\x00", "\ufeff\r\n".encode(), b""])
+def test_every_content_of_an_artifact_travels(
+    memory: Commonplace, other: Commonplace, tmp_path: Path, content: bytes
+) -> None:
+    made = memory.artifacts.create(content, path="/p")
+    file = tmp_path / "export.jsonl"
+    with memory.lease() as space, file.open("w", encoding="utf-8", newline="") as stream:
+        transfer.export_space(space, stream.write)
+    with other.lease() as space:
+        assert not import_file(space, file, trust_file=True).problems
+    assert other.artifacts.read(made.id)[1].content == content

@@ -131,8 +131,7 @@ def _leave_content(content: bytes) -> dict[str, str]:
 def _enter_content(value: Any, name: str) -> bytes:
     if isinstance(value, dict) and len(value) == 1:
         if isinstance(value.get("text"), str):
-            text = checks.optional(value["text"], name, max_chars=artifacts.CONTENT_BYTES)
-            content = text.encode()
+            content = _enter_utf8(value["text"], name)
         else:
             content = _enter_bytes(value.get("base64"), name)
         if len(content) <= artifacts.CONTENT_BYTES:
@@ -142,6 +141,14 @@ def _enter_content(value: Any, name: str) -> bytes:
         f" {artifacts.CONTENT_BYTES} bytes.",
         field=name,
     )
+
+
+def _enter_utf8(value: str, name: str) -> bytes:
+    """The bytes of a text, which may hold a NUL: what comes in as bytes is not looked into."""
+    try:
+        return value.encode()
+    except UnicodeEncodeError:
+        raise InvalidInput(f"{name} is not valid Unicode.", field=name) from None
 
 
 def _enter_bytes(value: Any, name: str) -> bytes:
