@@ -92,6 +92,19 @@ def test_paths_are_exact_and_taken_only_while_in_use(memory: Commonplace) -> Non
     assert memory.artifacts.read("/A.txt")[0].id == again.id
 
 
+def test_a_path_is_not_the_id_of_another_artifact(memory: Commonplace) -> None:
+    """Else it would lead to that one, also when that one comes back."""
+    first = memory.artifacts.create("x")
+    for _ in range(2):
+        with pytest.raises(Conflict) as caught:
+            memory.artifacts.create("y", path=first.id)
+        assert caught.value.field == "path"
+        if len(memory.artifacts.all()) == 1:
+            memory.artifacts.delete(first.id)
+    memory.undo()
+    assert memory.artifacts.read(first.id)[1].content == b"x"
+
+
 def test_a_listing_goes_by_path_and_prefix(memory: Commonplace) -> None:
     for path in ("/b", "/a/2", "/a/1", "/a_b"):
         memory.artifacts.create("x", path=path)

@@ -196,6 +196,28 @@ def test_an_id_or_ref_that_is_taken_is_a_conflict(memory: Commonplace) -> None:
     assert texts(memory.browse()) == ["other", "first"]
 
 
+def test_a_ref_is_not_the_id_of_another_memory(memory: Commonplace) -> None:
+    """Else it would lead to that one."""
+    chosen = "abcdef01-2345-4678-9abc-def012345678"
+    first, second = memory.remember("first"), memory.remember("second", ref=chosen)
+    third = memory.remember("third", ref=str(uuid.uuid4()).upper())
+    assert third.ref is not None
+    for call in (
+        lambda: memory.remember("x", ref=first.id),
+        lambda: memory.remember("x", ref=first.id.upper()),
+        lambda: memory.revise(second.id, ref=first.id),
+        lambda: memory.remember("x", id=chosen),
+        lambda: memory.remember("x", id=third.ref),
+    ):
+        with pytest.raises(Conflict) as caught:
+            call()
+        assert caught.value.field == "ref"
+    assert [memory.get(name).text for name in (first.id, chosen, third.ref)] == [
+        "first", "second", "third",
+    ]  # fmt: skip
+    assert memory.revise(first.id, ref=first.id).ref == first.id
+
+
 def test_a_chosen_id_is_kept_and_found_in_any_case(memory: Commonplace) -> None:
     chosen = "ABCDEF01-2345-4678-9ABC-DEF012345678"
     stored = memory.remember("x", id=chosen)

@@ -46,7 +46,7 @@ def _content(content: object) -> bytes:
         raise InvalidInput(
             f"content has {len(content)} bytes; at most {CONTENT_BYTES} fit.", field="content"
         )
-    return content
+    return bytes(content)
 
 
 def create(
@@ -71,10 +71,8 @@ def create(
         "origin": origin.dump(),
     }
     with space.write("create artifact", origin) as unit:
-        if path is not None and ARTIFACTS.fetch_one(
-            unit.connection, space.name, "AND state = 'active' AND path = ?", path
-        ):
-            raise Conflict("There is an artifact at this path.", hint="Update it.", field="path")
+        if path is not None:
+            _check_free(unit, path)
         seq = unit.seq
         row = ARTIFACTS.insert(
             unit,
@@ -91,6 +89,16 @@ def create(
         assert row["seq"] == seq
         _put_content(unit, row["id"], 1, data, "Initial version", origin)
         return Artifact.of(row)
+
+
+def _check_free(unit: Unit, path: str) -> None:
+    """Refuse a path that is taken, or by which another artifact goes as its id."""
+    if ARTIFACTS.fetch_one(unit.connection, unit.space, "AND state = 'active' AND path = ?", path):
+        raise Conflict("There is an artifact at this path.", hint="Update it.", field="path")
+    if ARTIFACTS.by_id(unit.connection, unit.space, path):
+        raise Conflict(
+            "The path is the id of another artifact.", hint="Choose another path.", field="path"
+        )
 
 
 def _put_content(

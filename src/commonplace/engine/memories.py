@@ -251,6 +251,22 @@ def _check_free(unit: Unit, values: Mapping[str, Any]) -> None:
             hint="Revise it, or choose another.",
             field=which,
         )
+    _check_unambiguous(unit, values["id"], values["ref"])
+
+
+def _check_unambiguous(unit: Unit, identity: str, ref: str | None) -> None:
+    """Refuse names by which another memory would be found, or would be found no more."""
+    taken = unit.connection.execute(
+        "SELECT 1 FROM memories WHERE space = ?1 AND id <> ?2"
+        " AND (id = ?3 OR ref = ?2 OR ref = upper(?2))",
+        (unit.space, identity, None if ref is None else ref.lower()),
+    ).fetchone()
+    if taken is not None:
+        raise Conflict(
+            "One memory's ref would be the id of another.",
+            hint="Choose another ref.",
+            field="ref",
+        )
 
 
 def write_derived(
@@ -478,6 +494,7 @@ def change_row(
         ).fetchone()
         if taken:
             raise Conflict("A memory with this ref exists already.", field="ref")
+        _check_unambiguous(unit, row["id"], values["ref"])
     vectors = stored_vectors(connection, unit.space, row["num"]) if prepared else None
     new = MEMORIES.replace(unit, row, {**values, "updated_at": unit.at}, vectors)
     assert new["seq"] == seq
