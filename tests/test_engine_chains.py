@@ -47,6 +47,16 @@ def test_numbers_go_on_behind_the_highest(memory: Commonplace) -> None:
     assert memory.chains.number("log_", "eleven").ref == "log_11"
 
 
+def test_a_ref_of_hundreds_of_digits_is_not_counted_on_from(memory: Commonplace) -> None:
+    """The next would be longer than a ref can be, and could neither be read nor imported."""
+    memory.remember("odd", ref="log_" + "9" * 496)
+    memory.remember("odd too", ref="log_" + "9" * 19)
+    made = memory.chains.number("log_", "one")
+    assert made.ref == "log_1" and memory.get(made.ref) == made
+    memory.remember("large", ref="log_" + "9" * 18)
+    assert memory.chains.number("log_", "more").ref == "log_1" + "0" * 18
+
+
 def test_what_means_the_same_is_alike(real: Commonplace) -> None:
     one = real.remember("We use JWT tokens for the login.")
     other = real.remember("Logins are done with JWT tokens.")

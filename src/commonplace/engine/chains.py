@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 SUPERSEDES = "supersedes"
 PREFIX_CHARS = 100
+NUMBER_DIGITS = 18  # what is longer is no number that was given here
 
 
 def extend(
@@ -66,7 +67,11 @@ def number(space: OpenSpace, draft: Draft, prefix: str, origin: Origin) -> Memor
             (space.name, prefix + "0", prefix + ":"),  # the sign after 9
         )
         numbers = [ref[len(prefix) :] for (ref,) in refs]
-        taken = (int(each) for each in numbers if each.isascii() and each.isdigit())
+        taken = (
+            int(each)
+            for each in numbers
+            if len(each) <= NUMBER_DIGITS and each.isascii() and each.isdigit()
+        )
         prepared.values["ref"] = f"{prefix}{max(taken, default=0) + 1}"
         (row,) = put(space, unit, [prepared])
         return Memory.of(row)
