@@ -211,6 +211,11 @@ def test_a_damaged_change_counter_is_counted_again(full: Commonplace) -> None:
     assert doctor.examine(full.library, "default").healthy
 
 
+def test_a_fact_of_no_memory_names_none(memory: Commonplace) -> None:
+    memory.facts.add("Ann", "likes", "tea")
+    assert doctor.examine(memory.library, "default").findings == []
+
+
 def test_links_to_nothing_are_told_but_are_no_damage(full: Commonplace) -> None:
     """What a row names may be gone; the row itself is as it was written."""
     with full.lease() as space, space.write("test", Origin()) as unit:

@@ -178,7 +178,7 @@ _ORPHANS = {
                 " OR cluster NOT IN (SELECT id FROM clusters)", "a memory or a cluster"),
     "links": ("num", "source NOT IN (SELECT id FROM memories)"
               " OR target NOT IN (SELECT id FROM memories)", "a memory"),
-    "facts": ("num", "memory NOT IN (SELECT id FROM memories)", "a memory"),
+    "facts": ("num", "memory IS NOT NULL AND memory NOT IN (SELECT id FROM memories)", "a memory"),
     "contents": ("num", "artifact NOT IN (SELECT id FROM artifacts)", "an artifact"),
     "reviews": ("num", "artifact NOT IN (SELECT id FROM artifacts)", "an artifact"),
     "artifacts": ("num", "NOT EXISTS (SELECT 1 FROM contents c WHERE c.artifact = artifacts.id"
