@@ -14,6 +14,8 @@ import pytest
 
 from commonplace.dialects.contract import Caller, Circumstances
 from commonplace.engine import audit
+from commonplace.engine.model import Origin
+from commonplace.engine.purge import check, purge
 from commonplace.errors import StorageFull
 from commonplace.server import gate as gates
 from server.harness import (
@@ -319,15 +321,28 @@ def test_a_purge_over_the_command_line_leaves_no_trace(data: Path) -> None:
         ):
             assert client.call(tool, arguments, key=f"k-{tool}").status == 200
         with server.parts.library.lease("default") as space:
-            from commonplace.engine.model import Origin
-            from commonplace.engine.purge import check, purge
-
             check(purge(space, [identity], Origin()))
         assert server.verdict().faults == ()
         assert client.call("remember", {"text": "after"}).status == 200
         assert server.verdict().faults == ()
     for path in data.rglob("*"):
         assert not path.is_file() or b"zqsecretzq" not in path.read_bytes(), path
+
+
+def test_a_refusal_that_quotes_a_memory_is_told_until_it_is_purged(
+    server: Running, space: str
+) -> None:
+    secret = "the harbour lantern ledger"
+    client = server.client(server.token(space))
+    identity = client.call("remember", {"text": secret}).result["id"]
+    assert secret in client.call("remember", {"text": "x", "kind": secret}).error
+    with server.parts.library.lease(space) as opened:
+        (refused,) = audit.listing(opened.store, success=False)
+        assert refused.error.startswith("INVALID_INPUT: ") and secret in refused.error
+        check(purge(opened, [identity], Origin()))
+        (refused,) = audit.listing(opened.store, success=False)
+        assert (refused.error, refused.result) == ("INVALID_INPUT", None)
+    assert server.verdict(space).faults == ()
 
 
 def test_a_gate_is_audited_without_any_server(server: Running, space: str) -> None:

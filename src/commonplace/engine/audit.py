@@ -51,6 +51,7 @@ class Entry:
     address: str = ""
     success: bool
     error: str = ""
+    """A code, and nothing that was said: it is part of the chain, and no purge can take it away."""
     milliseconds: int
     arguments: str
     """JSON, whole; what is kept of it is capped."""
@@ -73,6 +74,7 @@ class Call:
     address: str
     success: bool
     error: str
+    """A code, with what the result says of it."""
     milliseconds: int
     operation: int
     arguments: Any
@@ -191,6 +193,9 @@ def listing(
 
 
 def _call(row: dict[str, Any]) -> Call:
+    result, error = _payload(row["result"]), row["error"]
+    if error and ":" not in error and (said := _said(result)):
+        error = f"{error}: {said.removeprefix(f'{error}: ')}"[:1000]
     return Call(
         num=row["num"],
         at=moment(row["at"]),
@@ -203,12 +208,22 @@ def _call(row: dict[str, Any]) -> Call:
         session=row["session"],
         address=row["address"],
         success=bool(row["success"]),
-        error=row["error"],
+        error=error,
         milliseconds=row["milliseconds"],
         operation=row["operation"],
         arguments=_payload(row["arguments"]),
-        result=_payload(row["result"]),
+        result=result,
     )
+
+
+def _said(result: Any) -> str:
+    """What a result says of a failure, in whichever dialect."""
+    match result:
+        case {"message": str(said)} | {"error": str(said) | {"message": str(said)}}:
+            return said
+        case {"content": [{"text": str(said)}, *_]}:
+            return _said(_payload(said)) or said  # some write JSON there
+    return ""
 
 
 def _payload(text: str | None) -> Any:

@@ -436,7 +436,7 @@ def _entry(
         session=_plain(around.session),
         address=around.address[:200],
         success=error is None,
-        error=f"{error.code}: {error.message}"[:1000] if error else "",
+        error=error.code if error else "",
         milliseconds=milliseconds,
         arguments=written.arguments,
         result=written.result,
