@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from commonplace.cli import app
+from commonplace.dialects.orchestrator import records
+from commonplace.dialects.orchestrator.workflows import Executions
 from commonplace.errors import Conflict, InvalidInput, NotFound
 
 from .conftest import Server, Workspace, served_at
@@ -313,3 +315,29 @@ def test_history_gives_the_newest_events_first(workspace: Workspace) -> None:
     workspace.value("create_agent_history", agent_slug="wally", title="other")
     shown = workspace.do("show_history", agent_slug="eve", limit=3)["history"]
     assert [each["title"] for each in shown] == ["t6", "t5", "t4"]
+
+
+@pytest.mark.parametrize("kind", sorted(records._HOLDS))
+def test_a_memory_that_others_called_so_is_no_record(workspace: Workspace, kind: str) -> None:
+    """A memory can have any kind, and an archived one is where records are."""
+
+    def told() -> list[Any]:
+        return [
+            workspace.do("list_agents"), workspace.do("list_users"),
+            workspace.do("all_conversations"), workspace.value("list_workflows"),
+        ]  # fmt: skip
+
+    step = {"name": "s", "agent_slug": "manager", "prompt_template": "p"}
+    workspace.value("create_workflow", name="w", steps=[step])
+    before = told()
+    stray = workspace.memory.remember("a stray", kind=kind, tags=["running"])
+    workspace.memory.forget(stray.id)
+    assert told() == before
+    assert list(Executions(workspace.library).unfinished(lambda: False)) == []
+    for tool, name in (
+        ("trigger_workflow", "workflow_id"),
+        ("check_workflow_status", "execution_id"),
+        ("search_past_messages", "conversation_id"),
+    ):
+        given = {name: stray.id, "query": "x"} if "search" in tool else {name: stray.id}
+        assert "not found" in workspace.call(tool, **given).text

@@ -18,6 +18,31 @@ if TYPE_CHECKING:
 
 STATE = "archived"
 PAGE = 1_000
+# What a record of a kind has in its attrs. Whatever else is called so, and archived, is no record:
+# a memory has the kind that whoever stored it gave it.
+_HOLDS: Mapping[str, frozenset[str]] = {
+    "workspace": frozenset({"id", "name"}),
+    "agent": frozenset({"slug", "name", "role", "system_prompt", "model"}),
+    "person": frozenset({"id"}),
+    "conversation": frozenset({"title", "type", "agent_id"}),
+    "workflow": frozenset({"name", "description", "steps", "is_active"}),
+    "workflow_execution": frozenset({
+        "workflow_id", "name", "steps", "context", "user", "conversation_id", "status",
+        "current_step", "error", "turn", "started_at",
+    }),
+    "workflow_step": frozenset({
+        "step_index", "step_name", "agent_slug", "status", "duration_ms", "error", "attempts",
+    }),
+    "agent_message": frozenset({"status", "conversation_id", "depth", "response"}),
+    "push_subscription": frozenset({"user", "endpoint", "keys", "gone"}),
+    "push_notification": frozenset({"status"}),
+    "palace_upkeep": frozenset({"day"}),
+}  # fmt: skip
+
+
+def _is_record(memory: Memory) -> bool:
+    holds = _HOLDS.get(memory.kind)
+    return memory.state == STATE and holds is not None and holds <= memory.attrs.keys()
 
 
 def add(
@@ -41,7 +66,7 @@ def find(memory: Commonplace, ref: str, kind: str | None = None) -> Memory | Non
         found = memory.get(ref, count=False)
     except NotFound:
         return None
-    return found if found.state == STATE and kind in (None, found.kind) else None
+    return found if kind in (None, found.kind) and _is_record(found) else None
 
 
 def change(memory: Commonplace, record: Memory, **attrs: Any) -> Memory:
@@ -61,4 +86,4 @@ def listing(memory: Commonplace, kind: str, *tags: str) -> list[Memory]:
         )  # fmt: skip
         found += page
         if not page or len(found) >= total:
-            return found
+            return [one for one in found if _is_record(one)]
