@@ -328,6 +328,7 @@ def test_a_memory_that_others_called_so_is_no_record(workspace: Workspace, kind:
         ]  # fmt: skip
 
     step = {"name": "s", "agent_slug": "manager", "prompt_template": "p"}
+    workspace.do("create_agent", name="Zoe")  # with it, the workspace is founded
     workspace.value("create_workflow", name="w", steps=[step])
     before = told()
     stray = workspace.memory.remember("a stray", kind=kind, tags=["running"])
