@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -272,3 +273,24 @@ def test_a_text_of_a_type_of_its_own_is_stored_as_text(memory: Commonplace, plac
     memory.browse(), memory.links.of(), memory.facts.query(), memory.clusters.all()
     memory.artifacts.all(), memory.events.all(), memory.history.operations()
     memory.conversations.history("x")
+
+
+@pytest.mark.parametrize(
+    "scale", ["nan", "inf", "-inf", "-1", "-0.0", "0", "1e-45", "1.0001", "1e30"]
+)
+def test_a_vector_without_a_scale_is_refused(vectored: Commonplace, scale: str) -> None:
+    """One of them decided every search of the space, or made it find nothing."""
+    vectored.remember("a lantern")
+    whole = struct.pack("<f", float(scale)) + bytes(64)
+    for vectors in ([whole], [whole[:4]], [b""]):
+        refused(vectored, lambda vectors=vectors: vectored.remember("t", vectors=vectors))  # type: ignore[misc]
+        line = Line(speaker="s", text="t", vectors=vectors)
+        refused(vectored, lambda line=line: vectored.conversations.add("c", line))  # type: ignore[misc]
+    assert len(vectored.recall("lantern")) == 1
+
+
+@pytest.mark.parametrize("scale", [1.0, 2.0**-126])
+def test_a_vector_of_any_usual_scale_is_taken(vectored: Commonplace, scale: float) -> None:
+    packed = struct.pack("<f", scale) + bytes([1] * 64)
+    assert vectored.remember("a lantern", vectors=[packed])
+    assert doctor.examine(vectored.library, "default").healthy

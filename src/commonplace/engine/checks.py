@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import struct
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -24,6 +25,9 @@ REASON_CHARS = 10_000
 LIMIT = 1_000
 _DAY = 86_400_000_000  # microseconds
 MOST = 1_000_000
+
+_SCALE = struct.Struct("<f")
+_LEAST_SCALE = 2.0**-126  # as `pack` makes them: what is smaller is not precise
 
 _KIND = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
 _SPACE = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,62}[a-z0-9_-])?")
@@ -159,6 +163,13 @@ def vectors(value: object) -> None:
     right = isinstance(value, Sequence) and not isinstance(value, str | bytes)
     if not right or not all(isinstance(each, bytes) for each in value):  # type: ignore[attr-defined]
         raise InvalidInput("vectors must be a list of bytes.", hint=_got(value), field="vectors")
+    for each in value:  # type: ignore[attr-defined]
+        if len(each) <= _SCALE.size or not _LEAST_SCALE <= _SCALE.unpack_from(each)[0] <= 1:
+            raise InvalidInput(
+                "A packed vector begins with its scale, a number above 0 and up to 1.",
+                hint="Use pack().",
+                field="vectors",
+            )
 
 
 def names(value: object, field: str) -> set[str] | None:
