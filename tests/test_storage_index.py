@@ -204,3 +204,15 @@ def test_terms_that_differ_in_their_low_bits_alone_are_told_apart() -> None:
         order, ordered = resident._by_term(terms)
         assert order.tolist() == np.argsort(terms, kind="stable").tolist()
         assert ordered.tolist() == sorted(terms.tolist())
+
+
+@pytest.mark.parametrize("wordless", ["\ufeff", "\u200b", "...", "—", "😀"])
+def test_a_memory_without_a_word_comes_after_one_with_a_single_word(
+    memory: Commonplace, wordless: str
+) -> None:
+    """Nothing is added to the one posting there is, which was once taken for damage."""
+    memory.remember("plain")
+    for count in (1, 2, 3):
+        assert memory.browse()[1] == count
+        assert len(memory.recall("plain")) == 1
+        memory.remember(wordless)

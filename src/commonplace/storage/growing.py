@@ -21,7 +21,8 @@ class Growing:
         end = self.size + len(values)
         if end > len(self._buffer):
             if self.size == 0:
-                self._buffer = np.ascontiguousarray(values, self._buffer.dtype)
+                # What was read as one value is still the bytes it came as, which nobody may change.
+                self._buffer = np.require(values, self._buffer.dtype, ["C", "W"])
                 self.size = end
                 return
             room = max(end, self.size + self.size // 2)
