@@ -8,9 +8,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from commonplace import Commonplace, Draft, Line
+from commonplace.embedding.quantise import pack
 from commonplace.engine.memories import QUICK_CHARS
 from commonplace.errors import CommonplaceError, Conflict, InvalidInput, StorageUnavailable
 from commonplace.storage.writing import Job, Writer, _Batch
@@ -291,14 +293,15 @@ def test_what_another_thread_finds_wrong_with_a_draft_is_told_to_its_own(
     vectored: Commonplace,
 ) -> None:
     vectored.remember("taken", ref="r")
-    short = Draft(text="too many vectors", vectors=[b"", b""])
+    ready = pack(np.ones(64, np.float32))
+    short = Draft(text="too many vectors", vectors=[ready, ready])
     told = _behind_another(
         vectored,
         [
-            lambda: vectored.remember_many([Draft(text="one", vectors=[bytes(68)])]),
+            lambda: vectored.remember_many([Draft(text="one", vectors=[ready])]),
             lambda: vectored.remember_many([short]),
-            lambda: vectored.remember_many([Draft(text="two", ref="r", vectors=[bytes(68)])]),
-            lambda: vectored.remember_many([Draft(text="three", vectors=[bytes(68)])]),
+            lambda: vectored.remember_many([Draft(text="two", ref="r", vectors=[ready])]),
+            lambda: vectored.remember_many([Draft(text="three", vectors=[ready])]),
         ],
     )
     assert [type(each) for each in told] == [list, InvalidInput, Conflict, list]
