@@ -333,9 +333,10 @@ def test_a_refusal_that_quotes_a_memory_is_told_until_it_is_purged(
     server: Running, space: str
 ) -> None:
     secret = "the harbour lantern ledger"
-    client = server.client(server.token(space))
-    identity = client.call("remember", {"text": secret}).result["id"]
-    assert secret in client.call("remember", {"text": "x", "kind": secret}).error
+    token = server.token(space, dialects=None)
+    identity = server.client(token).call("remember", {"text": secret}).result["id"]
+    refusing = server.client(token, "/mcp/penfield")
+    assert secret in refusing.call("fetch", {"id": secret}).body.decode()
     with server.parts.library.lease(space) as opened:
         (refused,) = audit.listing(opened.store, success=False)
         assert refused.error.startswith("INVALID_INPUT: ") and secret in refused.error
