@@ -29,6 +29,8 @@ NAMING = {
     "source_memory_id": "other", "target_memory_id": "memories",
 }  # fmt: skip
 LEAKS = ("Traceback", "sqlite", "/src/", "apsw", "site-packages")
+SENT: set[str] = set()
+"""Those of them that were sent to the server, which may say them again."""
 
 
 @pytest.fixture(scope="module")
@@ -87,11 +89,13 @@ def test_no_fault_and_no_surprise(endpoint: Endpoint, described: Any, rest: http
         if named and case.path_parameters and str(case.path_parameters.get("id", "z"))[:1] < "a":
             case.path_parameters["id"] = known[kind]
         case.body = put_in(case.body, known)
+        sent = repr((case.body, case.path_parameters, case.query, case.headers))
+        SENT.update(leak for leak in LEAKS if leak in sent)
         response = case.call(headers=dict(rest.headers))
         case.validate_response(response, checks=CHECKS)
         statuses.add(response.status_code)
         if endpoint.operation != "rest_retrieve_artifact":
-            assert not any(leak in response.text for leak in LEAKS)
+            assert not any(leak in response.text for leak in LEAKS if leak not in SENT)
 
     run()
     assert statuses
