@@ -15,7 +15,7 @@ import pytest
 
 from commonplace.dialects.contract import Caller, Circumstances, TooManyCalls
 from commonplace.engine import audit
-from commonplace.errors import StorageFull
+from commonplace.errors import StorageFull, StorageUnavailable
 from commonplace.server import door, protocol, refusals
 from server.harness import (
     MCP,
@@ -304,6 +304,20 @@ def test_what_somebody_known_sent_and_is_refused_unread_has_a_row_of_theirs(
         assert call.error.partition(":")[0] == code
     assert len(server.calls("system")) == before
     assert server.verdict(space).faults == ()
+
+
+def test_what_is_refused_is_so_though_nobody_can_be_looked_up(
+    server: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = server.client(server.token("whoever"))
+
+    def fails(*_: Any, **__: Any) -> Caller:
+        raise StorageUnavailable("The disk is away.")
+
+    monkeypatch.setattr(server.parts.tokens, "recognise", fails)
+    for kind in ("another host", "too large"):
+        path, body, headers, status, _ = REFUSED[kind]
+        assert client.request("POST", path, body, headers).status == status
 
 
 def test_nobody_is_taken_for_the_person_here_by_another_sites_request(server: Running) -> None:

@@ -320,7 +320,7 @@ class Door:
             return Caller(space="default") if visit.ours and self._open_to(visit) else None
         try:
             return self._recognised(given, visit)
-        except Unauthenticated:
+        except CommonplaceError:  # it is refused, and is, whatever the disk says
             return None
 
     def _open_to(self, visit: _Visit) -> bool:
