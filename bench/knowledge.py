@@ -22,7 +22,7 @@ import apsw
 
 from bench.report import Row, milliseconds
 from commonplace import Commonplace, Library
-from commonplace.dialects.contract import FULL, Call, Caller, Circumstances
+from commonplace.dialects.contract import FULL, Call, Caller, RequestInfo
 from commonplace.dialects.orchestrator.answering import tool
 from commonplace.dialects.orchestrator.tools.memory_knowledge import about
 from commonplace.engine import audit
@@ -106,7 +106,7 @@ def _taken(folder: Path, triples: int, queries: int) -> Taken:
 
         def call(name: str, entity: str) -> str:
             arguments = {"entity": entity}
-            wire = gate.perform(caller, Circumstances(), whole.name, name, arguments).wire
+            wire = gate.perform(caller, RequestInfo(), whole.name, name, arguments).wire
             return str(wire["content"][0]["text"])
 
         # A file of the same tables, so that nothing but the statements is in the floor.

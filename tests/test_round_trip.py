@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from commonplace import Commonplace, Line, Origin
-from commonplace.dialects.contract import Caller, Circumstances, Tool
+from commonplace.dialects.contract import Caller, RequestInfo, Tool
 from commonplace.engine import audit, backup, doctor, restoring, transfer
 from commonplace.engine.importing import import_file
 from commonplace.errors import Conflict, InvalidInput, NotFound
@@ -441,15 +441,15 @@ class Asking:
 @pytest.mark.parametrize("seed", range(3))
 def test_what_the_tools_accept_leaves_a_space_sound(seed: int) -> None:
     asking = Asking(seed)
-    around = Circumstances(request="r", client="tests", session="s", address="192.0.2.1")
+    info = RequestInfo(request="r", client="tests", session="s", address="192.0.2.1")
     with opened() as (path, memory), contextlib.closing(open_system(path / "data")) as system:
         for kind in KINDS:  # what one dialect calls so may be anything that another stored
             memory.forget(memory.remember(f"a stray {kind}", kind=kind).id)
         gate = Gate(memory.library, system, [served.load(name) for name in served.DIALECTS])
-        made = gate.perform(Caller(), around, "being", "create_being", {"name": "Ada"})
+        made = gate.perform(Caller(), info, "being", "create_being", {"name": "Ada"})
         asking.being = made.wire["value"]["id"]
         secret = memory.remember("what nobody may read after its purge")
-        refused = gate.perform(Caller(), around, "penfield", "fetch", {"id": secret.text}).error
+        refused = gate.perform(Caller(), info, "penfield", "fetch", {"id": secret.text}).error
         assert refused is not None and secret.text in refused.message
         assert memory.purge(secret.id).traces == 0
         table: dict[str, list[Tool]] = {}
@@ -462,7 +462,7 @@ def test_what_the_tools_accept_leaves_a_space_sound(seed: int) -> None:
             tool = asking.chance.choice(table[dialect])
             arguments = asking.arguments(tool.input, asking.chance.choice([0, 0.2, 0.5]))
             caller = Caller(being=asking.being if dialect == "being" else "")
-            outcome = gate.perform(caller, around, dialect, tool.name, arguments)
+            outcome = gate.perform(caller, info, dialect, tool.name, arguments)
             code = outcome.error.code if outcome.error else "ok"
             told = f"{dialect}.{tool.name} {arguments!a}: {outcome.error}"
             assert code != "INTERNAL_ERROR" and not code.startswith("STORAGE"), told
@@ -474,7 +474,7 @@ def test_what_the_tools_accept_leaves_a_space_sound(seed: int) -> None:
         for dialect, tools in table.items():
             for tool in tools:
                 if tool.scope == "read" and not tool.input.get("required"):
-                    outcome = gate.perform(Caller(), around, dialect, tool.name, {})
+                    outcome = gate.perform(Caller(), info, dialect, tool.name, {})
                     code = outcome.error.code if outcome.error else "ok"
                     assert code != "INTERNAL_ERROR", f"{dialect}.{tool.name}"
         sound(path, memory)

@@ -30,7 +30,7 @@ import pytest
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from commonplace.dialects.contract import EVERYTHING, Caller, Circumstances, Dialect
+from commonplace.dialects.contract import EVERYTHING, Caller, Dialect, RequestInfo
 from commonplace.engine import audit
 from commonplace.server import served, serving
 from commonplace.server.credentials import Grant
@@ -452,7 +452,7 @@ class Stdio:
 
         async def run() -> None:
             workers = Workers(gate, seconds)
-            local = Admitted(caller, Circumstances(session="stdio-test"))
+            local = Admitted(caller, RequestInfo(session="stdio-test"))
             server = build(dialect, gate, workers)
             async with (
                 lines(incoming) as heard,

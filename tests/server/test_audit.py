@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from commonplace.dialects.contract import Caller, Circumstances
+from commonplace.dialects.contract import Caller, RequestInfo
 from commonplace.engine import audit
 from commonplace.engine.model import Origin
 from commonplace.engine.purge import check, purge
@@ -348,7 +348,7 @@ def test_a_refusal_that_quotes_a_memory_is_told_until_it_is_purged(
 
 def test_a_gate_is_audited_without_any_server(server: Running, space: str) -> None:
     outcome = server.gate.perform(
-        Caller(space=space), Circumstances(), "commonplace", "remember", {"text": "x"}
+        Caller(space=space), RequestInfo(), "commonplace", "remember", {"text": "x"}
     )
     assert outcome.error is None
     assert only(server, space).caller == "local"

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from commonplace.dialects.contract import Caller, Circumstances, NotPermitted
+from commonplace.dialects.contract import Caller, NotPermitted, RequestInfo
 from commonplace.engine import audit
 from commonplace.engine.library import Library
 from commonplace.errors import NotFound
@@ -24,7 +24,7 @@ from commonplace.server.vault import open_vault
 from commonplace.storage.system import open_system
 from server.harness import cli, lab
 
-HERE = Circumstances(request="r1", client="tests", session="s1", address="192.0.2.1")
+HERE = RequestInfo(request="r1", client="tests", session="s1", address="192.0.2.1")
 
 
 @pytest.fixture

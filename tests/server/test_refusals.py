@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from commonplace.dialects.contract import Caller, Circumstances, TooManyCalls
+from commonplace.dialects.contract import Caller, RequestInfo, TooManyCalls
 from commonplace.engine import audit
 from commonplace.errors import StorageFull, StorageUnavailable
 from commonplace.server import door, protocol, refusals
@@ -420,9 +420,9 @@ def test_a_flood_from_everywhere_is_told_by_few_rows(server: Running) -> None:
 
     async def flood() -> None:
         for number in range(1_000):
-            around = Circumstances(address=f"2001:db8:0:{number:x}::1", request="r")
+            request_info = RequestInfo(address=f"2001:db8:0:{number:x}::1", request="r")
             error = TooManyCalls("Too many requests.")
-            await noting.note_nobody(around, "mama", "POST /mcp/mama", error)
+            await noting.note_nobody(request_info, "mama", "POST /mcp/mama", error)
         await noting.flush()
         await noting.flush()  # and nothing is told twice
 

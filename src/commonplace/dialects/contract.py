@@ -54,8 +54,8 @@ class Caller:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Circumstances:
-    """What is known of one request beside its arguments; its headers are never written down."""
+class RequestInfo:
+    """Metadata of one request beside its arguments. The headers are never stored."""
 
     request: str = ""
     client: str = ""
@@ -72,7 +72,7 @@ class Call:
 
     memory: Commonplace
     caller: Caller
-    circumstances: Circumstances
+    request_info: RequestInfo
     origin: Origin
     afterwards: list[Callable[[], None]] = field(default_factory=list)
     """What the gate is to do once the call is stored: to begin what works on it."""
@@ -228,7 +228,7 @@ class Setting:
     space: str | None = None
     """The one space of a stdio server; None for all that the library has."""
     environ: Mapping[str, str]
-    perform: Callable[[Caller, Circumstances, str, str, Mapping[str, Any]], Any] | None = None
+    perform: Callable[[Caller, RequestInfo, str, str, Mapping[str, Any]], Any] | None = None
     """The gate's own, for agents that are run here: as whom, how, of which dialect, which tool."""
     prefix: str = ""
     """What the tools' names begin with."""
@@ -281,15 +281,15 @@ class Dialect:
     """How it shows a memory of each kind that another dialect stored; `*` for any other."""
     running: Callable[[Setting], AbstractContextManager[None]] | None = None
     """What must run while it is served: watchers, imports."""
-    around: Callable[[Call, Mapping[str, Any]], AbstractContextManager[None]] | None = None
-    """What surrounds each call, given its arguments, outside its unit of work; its end comes
-    after the commit and before the answer."""
+    call_wrapper: Callable[[Call, Mapping[str, Any]], AbstractContextManager[None]] | None = None
+    """A context manager around each call, outside its unit of work. It is entered with the
+    arguments before the unit begins, and left after the commit and before the answer."""
     identify: Identify | None = None
     """As whom a caller acts, where the address can say so."""
     forbid: Forbid | None = None
     """What a caller's scope does not reach, where the contract has an answer of its own to it."""
-    passing: Callable[[Commonplace, Caller], tuple[Tool, ...]] | None = None
-    """Tools that come and go, for this caller now."""
+    dynamic_tools: Callable[[Commonplace, Caller], tuple[Tool, ...]] | None = None
+    """Tools that are registered at run time, as this caller has them now. It reads the memory."""
 
     def tool(self, name: str) -> Tool | None:
         """The tool of that name."""

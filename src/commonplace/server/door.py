@@ -21,7 +21,7 @@ from mcp_types import INVALID_REQUEST
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from commonplace.dialects.contract import Caller, Circumstances, TokenExpired, TooManyCalls
+from commonplace.dialects.contract import Caller, RequestInfo, TokenExpired, TooManyCalls
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound
 from commonplace.server.addresses import Addresses, peer
 from commonplace.server.credentials import Expired, Unauthenticated
@@ -31,9 +31,9 @@ from commonplace.server.observing import Metrics, request_id
 from commonplace.server.paths import Entrance, Paths
 from commonplace.server.protocol import (
     ADMITTED,
+    DIALECT,
     FORBIDDEN,
     MOST_CALLS,
-    SPOKEN,
     UNREADABLE,
     Admitted,
     Workers,
@@ -51,7 +51,7 @@ from commonplace.server.signed import Tokens
 
 # Where a person arrives from a client's own site, or by a link that a device shows.
 VISITED = ("/oauth/authorize", "/oauth/device")
-STILL = "commonplace.still"  # where a stream finds how to ask again who calls
+RECHECK = "commonplace.recheck"  # scope key: recognises the credential again
 DEPTH = 64
 FAILURES_A_MINUTE = 30
 BODY_SECONDS = 30.0  # in which a body must have come
@@ -79,7 +79,7 @@ log = logging.getLogger(__name__)
 
 
 class Door:
-    """An ASGI application around another one."""
+    """An ASGI application that wraps another one."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class Door:
         async def sending(message: Message) -> None:
             if message["type"] == "http.response.start":
                 visit.status = message["status"]
-                if visit.status >= 400 and not visit.noted:
+                if visit.status >= 400 and not visit.audited:
                     await self._note(visit)
                 message = {**message, "headers": self._dressed(message["headers"], visit)}
             await send(message)
@@ -175,15 +175,15 @@ class Door:
         dialect = visit.entrance.dialect
         if dialect is None:  # a page, or nothing at all: no call
             return
-        visit.noted.append(visit.id)
+        visit.audited.append(visit.id)
         error = visit.refused or Refused(*_meaning(visit.status))
-        calls, around = visit.called(), visit.circumstances()
+        calls, request_info = visit.called(), visit.request_info()
         if isinstance(error, Unauthenticated):  # which has its rate
-            await self._refusals.note(None, around, dialect.name, calls, error)
+            await self._refusals.note(None, request_info, dialect.name, calls, error)
         elif (caller := visit.caller or self._known(visit)) is not None:
-            await self._refusals.note(caller, around, dialect.name, calls, error)
+            await self._refusals.note(caller, request_info, dialect.name, calls, error)
         elif calls:
-            await self._refusals.note_nobody(around, dialect.name, visit.request, error)
+            await self._refusals.note_nobody(request_info, dialect.name, visit.request, error)
 
     async def _admit(self, visit: _Visit, receive: Receive, send: Send) -> None:
         """Decide in order; the first refusal is the answer."""
@@ -221,7 +221,7 @@ class Door:
             if wait:
                 await self._slow_down(visit, receive, send, wait)
                 return
-        admitted = Admitted(caller, visit.circumstances(), visit.noted)
+        admitted = Admitted(caller, visit.request_info(), visit.audited)
         if await self._out_of_scope(visit, admitted, body, receive, send):
             return
         if visit.entrance.mcp and visit.method == "POST":
@@ -231,7 +231,7 @@ class Door:
                 await _no_message(visit, wrong)(visit.scope, receive, send)
                 return
         visit.scope[ADMITTED] = admitted
-        visit.scope[SPOKEN] = visit.entrance.dialect.name if visit.entrance.dialect else ""
+        visit.scope[DIALECT] = visit.entrance.dialect.name if visit.entrance.dialect else ""
         app = self._straight.get(visit.scope["path"], self._app)
         await app(visit.scope, _replayed(body, receive), send)
 
@@ -310,7 +310,7 @@ class Door:
             log.warning("not recognised", extra={"why": error.reason, "address": visit.address})
             await close("Too many requests." if wait else "Unauthorized")
             return
-        visit.scope[ADMITTED] = Admitted(caller, visit.circumstances())
+        visit.scope[ADMITTED] = Admitted(caller, visit.request_info())
         await self._app(visit.scope, receive, send)
 
     def _known(self, visit: _Visit) -> Caller | None:
@@ -433,7 +433,7 @@ class Door:
         def recognise() -> Caller:
             return self._tokens.recognise(token.strip(), resource=resource)
 
-        visit.scope[STILL] = recognise
+        visit.scope[RECHECK] = recognise
         return recognise()
 
     async def _not_recognised(
@@ -485,9 +485,9 @@ class Door:
         if not needed:
             return False
         for called, (_, error) in zip(visit.called(), refused, strict=True):
-            visit.noted.append(visit.id)
+            visit.audited.append(visit.id)
             await self._refusals.note(
-                admitted.caller, admitted.circumstances, dialect.name, [called], error
+                admitted.caller, admitted.request_info, dialect.name, [called], error
             )
         self._metrics.refused.labels("scope").inc()
         errors = [
@@ -543,8 +543,8 @@ class _Visit:
         """The calls of an MCP message; None as long as it was not read, or cannot be."""
         self.caller: Caller | None = None
         self.refused: CommonplaceError | None = None
-        self.noted: list[str] = []
-        """By whom the request was written down; filled by the door, and behind it."""
+        self.audited: list[str] = []
+        """Audit entries already written for this request, by the door or by what is behind it."""
         self.address = address
         self.sender = block_of(address)
         given = self.header("x-request-id")
@@ -591,9 +591,9 @@ class _Visit:
             return [(self.request, {})] if self.method == "POST" else []
         return [_named(call) for call in self.calls]
 
-    def circumstances(self) -> Circumstances:
+    def request_info(self) -> RequestInfo:
         """What the origin and the audit say of it."""
-        return Circumstances(
+        return RequestInfo(
             request=self.id,
             client=self.header("user-agent")[:200],
             session=self.header("mcp-session-id")[:200],

@@ -21,9 +21,9 @@ from commonplace.dialects import schema
 from commonplace.dialects.contract import (
     Call,
     Caller,
-    Circumstances,
     Dialect,
     NotPermitted,
+    RequestInfo,
     Schema,
     Tool,
     Wire,
@@ -121,7 +121,7 @@ class _Open:
 
     operation: _Operation
     caller: Caller
-    circumstances: Circumstances
+    request_info: RequestInfo
     arguments: str
     """As JSON, whole; a retry is recognised by them."""
     begun: float = field(default_factory=time.monotonic)
@@ -166,10 +166,10 @@ class Gate:
         self._system = system
         self._counter = counter
         self._table: dict[tuple[str, str], _Operation] = {}
-        self._passing: dict[str, Dialect] = {}
+        self._dynamic: dict[str, Dialect] = {}
         for dialect in dialects:
-            if dialect.passing is not None:
-                self._passing[dialect.name] = dialect
+            if dialect.dynamic_tools is not None:
+                self._dynamic[dialect.name] = dialect
             for tool in dialect.tools:
                 self._register(dialect, tool)
             for tool in dialect.operations:
@@ -197,10 +197,10 @@ class Gate:
     def _operation(self, caller: Caller, dialect: str, name: str) -> _Operation | None:
         """From the table, or among the tools of this dialect that come and go."""
         found = self._table.get((dialect, name))
-        if found is not None or dialect not in self._passing:
+        if found is not None or dialect not in self._dynamic:
             return found
-        whole = self._passing[dialect]
-        for tool in self._coming(caller, whole):
+        whole = self._dynamic[dialect]
+        for tool in self._dynamic_tools(caller, whole):
             if tool.name == name:
                 checker = schema.compile(tool.input)
                 return _Operation(whole, tool, checker, _omissible(tool.input))
@@ -222,7 +222,7 @@ class Gate:
         """Whether an operation keeps to its own time."""
         operation = self._table.get((dialect, name))
         # Those that come and go wait for something outside, and say how long themselves.
-        return operation.tool.stepwise if operation is not None else dialect in self._passing
+        return operation.tool.stepwise if operation is not None else dialect in self._dynamic
 
     def known(self, dialect: str, name: str) -> bool:
         """Whether there is such an operation."""
@@ -230,25 +230,25 @@ class Gate:
 
     def visible(self, caller: Caller, dialect: Dialect) -> list[Tool]:
         """The tools that the caller may use, in their fixed order."""
-        there = (*dialect.tools, *self._coming(caller, dialect))
+        there = (*dialect.tools, *self._dynamic_tools(caller, dialect))
         seen = [tool for tool in there if not tool.hidden]
         return [tool for tool in seen if self.permitted(caller, dialect.name, tool.name)]
 
     def called(self, caller: Caller, dialect: Dialect, name: str) -> Tool | None:
         """The tool that a client may call by this name; what only routes do is none."""
-        coming = self._coming(caller, dialect)
+        coming = self._dynamic_tools(caller, dialect)
         return dialect.tool(name) or next((tool for tool in coming if tool.name == name), None)
 
-    def _coming(self, caller: Caller, dialect: Dialect) -> tuple[Tool, ...]:
+    def _dynamic_tools(self, caller: Caller, dialect: Dialect) -> tuple[Tool, ...]:
         """The tools of a dialect that come and go, as they are for this caller."""
-        if dialect.passing is None:
+        if dialect.dynamic_tools is None:
             return ()
-        return dialect.passing(self._whole.at(caller.space), caller)
+        return dialect.dynamic_tools(self._whole.at(caller.space), caller)
 
     def refuse(
         self,
         caller: Caller | None,
-        circumstances: Circumstances,
+        request_info: RequestInfo,
         dialect: str,
         name: str,
         arguments: Mapping[str, Any] | None,
@@ -259,7 +259,7 @@ class Gate:
         written = _Written(_dump(arguments or {}), _dump(error.as_dict()), error)
         if known is not None and known.tool.withheld:
             written = written.withheld(known.tool)
-        entry = _entry(caller, circumstances, dialect, name, written)
+        entry = _entry(caller, request_info, dialect, name, written)
         if caller is None:
             audit.append(self._system, entry)
             return
@@ -269,7 +269,7 @@ class Gate:
     def perform(
         self,
         caller: Caller,
-        circumstances: Circumstances,
+        request_info: RequestInfo,
         dialect: str,
         name: str,
         arguments: Mapping[str, Any],
@@ -279,22 +279,22 @@ class Gate:
         operation = self._operation(caller, dialect, name)
         if operation is None:
             unknown = no_such_tool(name)
-            self.refuse(caller, circumstances, dialect, name, arguments, unknown)
+            self.refuse(caller, request_info, dialect, name, arguments, unknown)
             raise unknown
         if not self._allows(caller, operation):
             refused = not_permitted(caller, dialect, operation.tool)
-            self.refuse(caller, circumstances, dialect, name, arguments, refused)
+            self.refuse(caller, request_info, dialect, name, arguments, refused)
             raise refused
-        opened = _Open(operation, caller, circumstances, _dump(arguments))
+        opened = _Open(operation, caller, request_info, _dump(arguments))
         try:
             outcome = self._run(opened, arguments, turn or Turn())
         except CommonplaceError as error:
             outcome = self._failed(opened, error)
         except Exception:
-            log.exception("a tool failed", extra={"tool": name, "request": circumstances.request})
+            log.exception("a tool failed", extra={"tool": name, "request": request_info.request})
             fault = Internal(
                 "Something went wrong on our side.",
-                hint=f"The log has it as request {circumstances.request or 'without id'}.",
+                hint=f"The log has it as request {request_info.request or 'without id'}.",
             )
             outcome = self._failed(opened, fault)
         if self._counter is not None:
@@ -303,21 +303,24 @@ class Gate:
         return outcome
 
     def _run(self, opened: _Open, arguments: Mapping[str, Any], turn: Turn) -> Outcome:
-        operation, caller, around = opened.operation, opened.caller, opened.circumstances
+        operation, caller, request_info = opened.operation, opened.caller, opened.request_info
         checked = operation.checker.check(operation.without_nulls(arguments))
         tool = operation.tool
-        key = _key(opened) if around.idempotency_key and tool.scope != "read" else None
+        key = _key(opened) if request_info.idempotency_key and tool.scope != "read" else None
         with self._whole.library.lease(caller.space) as space:
             if key is not None and (kept := answers.find(space.store, key)) is not None:
                 return self._again(opened, space.store, kept)
             origin = Origin(
-                user=caller.user, client=around.client, tool=tool.name, session=around.session
+                user=caller.user,
+                client=request_info.client,
+                tool=tool.name,
+                session=request_info.session,
             )
             memory = self._whole.at(caller.space, origin)
-            call = Call(memory=memory, caller=caller, circumstances=around, origin=origin)
-            around_it = operation.dialect.around
+            call = Call(memory=memory, caller=caller, request_info=request_info, origin=origin)
+            wrapper = operation.dialect.call_wrapper
             try:
-                with around_it(call, checked) if around_it else contextlib.nullcontext():
+                with wrapper(call, checked) if wrapper else contextlib.nullcontext():
                     unit = None if tool.stepwise else memory.unit(tool.name, origin)
                     with unit or contextlib.nullcontext():
                         wire = operation.dialect.succeed(tool, tool.handler(call, **checked))
@@ -373,7 +376,7 @@ class Gate:
         audit.append(
             store,
             _entry(
-                opened.caller, opened.circumstances, operation.dialect.name, operation.tool.name,
+                opened.caller, opened.request_info, operation.dialect.name, operation.tool.name,
                 written, int((time.monotonic() - opened.begun) * 1000),
             ),
         )  # fmt: skip
@@ -419,7 +422,7 @@ def not_permitted(caller: Caller, dialect: str, tool: Tool) -> NotPermitted:
 
 def _entry(
     caller: Caller | None,
-    around: Circumstances,
+    request_info: RequestInfo,
     dialect: str,
     tool: str,
     written: _Written,
@@ -427,14 +430,14 @@ def _entry(
 ) -> audit.Entry:
     error = written.error
     return audit.Entry(
-        request=_plain(around.request),
+        request=_plain(request_info.request),
         dialect=dialect,
         tool=_plain(tool),
         caller=caller.user if caller else "",
         credential=caller.credential if caller else "",
-        client=_plain(around.client),
-        session=_plain(around.session),
-        address=around.address[:200],
+        client=_plain(request_info.client),
+        session=_plain(request_info.session),
+        address=request_info.address[:200],
         success=error is None,
         error=error.code if error else "",
         milliseconds=milliseconds,
@@ -452,7 +455,7 @@ def _key(opened: _Open) -> bytes:
     parts = (
         opened.caller.family or opened.caller.credential,
         opened.operation.dialect.name, opened.operation.tool.name,
-        arguments, opened.circumstances.idempotency_key,
+        arguments, opened.request_info.idempotency_key,
     )  # fmt: skip
     return hashlib.sha256(as_json(parts).encode()).digest()
 

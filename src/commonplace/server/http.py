@@ -27,10 +27,10 @@ from commonplace import __version__
 from commonplace.dialects.contract import (
     Call,
     Caller,
-    Circumstances,
     Dialect,
     NotPermitted,
     Pace,
+    RequestInfo,
     Session,
     Setting,
     Tool,
@@ -42,14 +42,14 @@ from commonplace.server import served
 from commonplace.server.accounts import Accounts
 from commonplace.server.addresses import peer
 from commonplace.server.credentials import Credentials, Unauthenticated
-from commonplace.server.door import STILL, Door
+from commonplace.server.door import RECHECK, Door
 from commonplace.server.gate import Gate
 from commonplace.server.oauth import OAuth, resources_of
 from commonplace.server.oauth import routes as oauth_routes
 from commonplace.server.observing import Metrics, request_id
 from commonplace.server.paths import OF_A_BEING, Paths
 from commonplace.server.pipes import Pipes
-from commonplace.server.protocol import ADMITTED, SPOKEN, Admitted, Workers, build
+from commonplace.server.protocol import ADMITTED, DIALECT, Admitted, Workers, build
 from commonplace.server.refusals import Refusals
 from commonplace.server.sessions import Sessions
 from commonplace.server.settings import Settings
@@ -117,7 +117,7 @@ class Endpoint:
         elif method == "POST" and b"session_id=" in scope["query_string"]:
             await self._older.handle_post_message(scope, receive, send)
         elif method == "POST":
-            await self.managers[scope[SPOKEN]].asgi_app(scope, receive, send)
+            await self.managers[scope[DIALECT]].asgi_app(scope, receive, send)
         else:
             await _not_allowed(scope, receive, send)
 
@@ -126,14 +126,14 @@ class Endpoint:
         if VERSION_HEADER in headers or b"text/event-stream" not in headers.get(b"accept", b""):
             await _not_allowed(scope, receive, send)  # a stateless server opens no stream
             return
-        async with self._streams.opened(scope.get(STILL)) as ended:
+        async with self._streams.opened(scope.get(RECHECK)) as ended:
             if ended is None:
                 busy = {"error": {"code": "BUSY", "message": "Too many streams are open."}}
                 await JSONResponse(busy, 503, {"retry-after": "10"})(scope, receive, send)
                 return
             hearing, telling = _until(ended, receive), self._announcing(scope, send)
             async with self._older.connect_sse(scope, hearing, telling) as (incoming, outgoing):
-                spoken = scope[SPOKEN]
+                spoken = scope[DIALECT]
                 pipes = Pipes(incoming, outgoing, self._dialects[spoken], self._refusals)
                 server = self._servers[spoken]
                 options = server.create_initialization_options()
@@ -434,7 +434,7 @@ class _ThroughGate:
         caller, session = await self._workers.run(self._sessions.renew, token)
         request.scope[ADMITTED] = Admitted(
             caller,
-            Circumstances(
+            RequestInfo(
                 request=request_id.get(),
                 client=request.headers.get("user-agent", "")[:200],
                 address=request.client.host if request.client else "",
@@ -476,7 +476,7 @@ def _handlers(paths: Paths) -> Any:
 
 def _in_its_words(request: Request, status: int, code: str, message: str) -> Response:
     """An error in the words of the contract that the path belongs to, if it has its own."""
-    name = request.scope.get(SPOKEN, "")
+    name = request.scope.get(DIALECT, "")
     refuse = served.load(name).refuse if name in served.DIALECTS else None
     if refuse is None:
         return JSONResponse({"error": {"code": code, "message": message}}, status)

@@ -122,7 +122,7 @@ class Pipes:
         """The message with who sent it, as messages have it that came in through a door."""
         if self._local is None:
             return message
-        arrival = Arrival({ADMITTED: replace(self._local, noted=[])})
+        arrival = Arrival({ADMITTED: replace(self._local, audited=[])})
         return replace(message, metadata=ServerMessageMetadata(request_context=arrival))
 
     def _came(self, item: SessionMessage) -> None:
@@ -139,7 +139,7 @@ class Pipes:
         if not isinstance(identity, int | str) or identity not in self._open:
             return None
         asked = self._open[identity]
-        first = next((each for each in asked if each.who and each.who.noted), asked[0])
+        first = next((each for each in asked if each.who and each.who.audited), asked[0])
         asked.remove(first)
         if not asked:
             del self._open[identity]
@@ -152,16 +152,16 @@ class Pipes:
         calls = [named(call.get("params")) for call in calls_in(fault.found)]
         if fault.found is UNREADABLE or len(calls) > MOST_CALLS:
             calls = [(UNREAD, {})]
-        await self._note(replace(self._local, noted=[]), calls, fault.why)
+        await self._note(replace(self._local, audited=[]), calls, fault.why)
         await self._sink.send(SessionMessage(fault.answer()))
 
     async def _note(self, who: Admitted | None, calls: list[Called], why: str) -> None:
         """Write down calls that are not carried out, unless that was done."""
-        if who is None or who.noted:
+        if who is None or who.audited:
             return
-        who.noted.append(INVALID)
+        who.audited.append(INVALID)
         await self._refusals.note(
-            who.caller, who.circumstances, self._dialect.name, calls, Refused(INVALID, why)
+            who.caller, who.request_info, self._dialect.name, calls, Refused(INVALID, why)
         )
 
     def _look(self) -> None:

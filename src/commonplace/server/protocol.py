@@ -21,10 +21,10 @@ from mcp.shared.exceptions import MCPError
 
 from commonplace.dialects.contract import (
     Caller,
-    Circumstances,
     Dialect,
     NotPermitted,
     Pace,
+    RequestInfo,
     Wire,
 )
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound
@@ -32,8 +32,8 @@ from commonplace.server.gate import Gate, Outcome, TookTooLong, Turn, no_such_to
 
 FORBIDDEN = -32003
 IDEMPOTENCY_META = "commonplace/idempotency-key"
-SPOKEN = "commonplace.spoken"  # and the name of the dialect that answers
-ADMITTED = "commonplace.admitted"  # where a door or a pipe leaves the caller in the scope
+DIALECT = "commonplace.dialect"  # scope key: the name of the dialect that answers
+ADMITTED = "commonplace.admitted"  # scope key: who calls, set by the door or a pipe
 COMPLETE = {"resultType": "complete"}  # required since 2026-07-28; left out for older clients
 LIST_MILLISECONDS = 300_000
 WORKERS = 64
@@ -49,9 +49,9 @@ class Admitted:
     """Who the door let in, and how they came."""
 
     caller: Caller
-    circumstances: Circumstances
-    noted: list[str] = field(default_factory=list)
-    """Who has a call written down adds what it called, so that nobody else does."""
+    request_info: RequestInfo
+    audited: list[str] = field(default_factory=list)
+    """Audit entries already written for this request, so that no other is."""
 
 
 class Workers:
@@ -80,7 +80,7 @@ class Workers:
         arguments: Mapping[str, Any],
     ) -> Outcome:
         """What came of one call; one that takes too long is given up and has no effect."""
-        admitted.noted.append(name)  # the gate writes it down, whatever becomes of it
+        admitted.audited.append(name)  # the gate writes it down, whatever becomes of it
         turn = Turn()
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Outcome] = loop.create_future()
@@ -98,7 +98,7 @@ class Workers:
             failure: BaseException | None = None
             try:
                 outcome = self._gate.perform(
-                    admitted.caller, admitted.circumstances, dialect.name, name, arguments, turn
+                    admitted.caller, admitted.request_info, dialect.name, name, arguments, turn
                 )
             except BaseException as error:
                 failure = error
@@ -133,9 +133,9 @@ class Workers:
         error: CommonplaceError,
     ) -> None:
         """Write down a call that is not carried out."""
-        admitted.noted.append(name)
+        admitted.audited.append(name)
         await self.run(
-            self._gate.refuse, admitted.caller, admitted.circumstances, dialect.name, name,
+            self._gate.refuse, admitted.caller, admitted.request_info, dialect.name, name,
             arguments, error,
         )  # fmt: skip
 
@@ -201,11 +201,11 @@ def build(dialect: Dialect, gate: Gate, workers: Workers, pace: Pace | None = No
         try:
             return await call_next(ctx)
         finally:
-            if not who.noted:
+            if not who.audited:
                 wrong = InvalidInput("This is not a call as MCP has it.")
                 await workers.refuse(who, dialect, *named(ctx.params), wrong)
 
-    lasts = 0 if dialect.passing is not None else LIST_MILLISECONDS  # some tools come and go
+    lasts = 0 if dialect.dynamic_tools is not None else LIST_MILLISECONDS
     server: Server[Any] = Server(
         dialect.server,
         version=dialect.version,
@@ -223,14 +223,14 @@ def build(dialect: Dialect, gate: Gate, workers: Workers, pace: Pace | None = No
 
 def _with_details(admitted: Admitted, ctx: ServerRequestContext[Any, Any]) -> Admitted:
     """What the message itself says of the client and of a retry."""
-    around = admitted.circumstances
+    request_info = admitted.request_info
     meta = (ctx.params or {}).get("_meta")
     key = meta.get(IDEMPOTENCY_META) if isinstance(meta, Mapping) else None
-    client = _client(ctx, meta) or around.client
-    if client == around.client and not isinstance(key, str):
+    client = _client(ctx, meta) or request_info.client
+    if client == request_info.client and not isinstance(key, str):
         return admitted
-    key = key if isinstance(key, str) else around.idempotency_key
-    return replace(admitted, circumstances=replace(around, client=client, idempotency_key=key))
+    key = key if isinstance(key, str) else request_info.idempotency_key
+    return replace(admitted, request_info=replace(request_info, client=client, idempotency_key=key))
 
 
 def _client(ctx: ServerRequestContext[Any, Any], meta: object) -> str:

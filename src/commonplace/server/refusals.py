@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from commonplace.dialects.contract import Caller, Circumstances
+from commonplace.dialects.contract import Caller, RequestInfo
 from commonplace.errors import CommonplaceError
 from commonplace.server.gate import Gate
 from commonplace.server.protocol import Workers
@@ -41,7 +41,7 @@ class Refused(CommonplaceError):
 class _Flood:
     """The first of many, and how many came after it."""
 
-    circumstances: Circumstances
+    request_info: RequestInfo
     error: CommonplaceError
     others: int = 0
 
@@ -57,7 +57,7 @@ class Refusals:
     async def note(
         self,
         caller: Caller | None,
-        circumstances: Circumstances,
+        request_info: RequestInfo,
         dialect: str,
         calls: Sequence[Called],
         error: CommonplaceError,
@@ -66,7 +66,7 @@ class Refusals:
         for name, arguments in calls:
             try:
                 await self._workers.run(
-                    self._gate.refuse, caller, circumstances, dialect, name, arguments, error
+                    self._gate.refuse, caller, request_info, dialect, name, arguments, error
                 )
             except CommonplaceError as worse:  # it was refused, and is, whatever the disk says
                 told = {"call": name[:80], "why": worse.code}
@@ -74,7 +74,7 @@ class Refusals:
 
     async def note_nobody(
         self,
-        circumstances: Circumstances,
+        request_info: RequestInfo,
         dialect: str,
         request: str,
         error: CommonplaceError,
@@ -83,16 +83,16 @@ class Refusals:
 
         `request` is one of few, whatever is sent: else every name that somebody invents is a row.
         """
-        key = (block_of(circumstances.address), dialect, request, error.code)
+        key = (block_of(request_info.address), dialect, request, error.code)
         if key not in self._floods and len(self._floods) >= MOST_FLOODS:
             key = (SEVERAL, *key[1:])
-            circumstances = replace(circumstances, address=SEVERAL)
+            request_info = replace(request_info, address=SEVERAL)
         flood = self._floods.get(key)
         if flood is not None:
             flood.others += 1
             return
-        self._floods[key] = _Flood(circumstances, error)
-        await self.note(None, circumstances, dialect, [(request, {})], error)
+        self._floods[key] = _Flood(request_info, error)
+        await self.note(None, request_info, dialect, [(request, {})], error)
 
     async def flush(self) -> None:
         """Write down how many more there were since the last time."""
@@ -102,7 +102,7 @@ class Refusals:
                 calls = [(name, {"requests": flood.others})]
                 told = f"{flood.others:,} more like the one before. {flood.error.message}"
                 error = Refused(flood.error.code, told)
-                await self.note(None, flood.circumstances, dialect, calls, error)
+                await self.note(None, flood.request_info, dialect, calls, error)
 
     async def run(self) -> None:
         """Flush every second, until cancelled; what is left is for whoever stops it."""

@@ -15,8 +15,8 @@ from commonplace.dialects.contract import (
     EVERYTHING,
     READ_ONLY,
     Caller,
-    Circumstances,
     Dialect,
+    RequestInfo,
     Setting,
 )
 from commonplace.embedding.provider import open_embedder
@@ -72,7 +72,7 @@ async def _serve(gate: Gate, caller: Caller, dialect: Dialect) -> bool:
         from commonplace.server.refusals import Refusals
 
     workers = Workers(gate, CALL_SECONDS)
-    local = Admitted(caller, Circumstances(session=f"stdio-{os.getpid()}"))
+    local = Admitted(caller, RequestInfo(session=f"stdio-{os.getpid()}"))
     server = build(dialect, gate, workers)
     refusals = Refusals(gate, workers)
 

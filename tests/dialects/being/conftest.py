@@ -18,7 +18,7 @@ import uvicorn
 
 from commonplace import Commonplace
 from commonplace.dialects.being import DIALECT, beings, running
-from commonplace.dialects.contract import READ_ONLY, Caller, Circumstances, Setting
+from commonplace.dialects.contract import READ_ONLY, Caller, RequestInfo, Setting
 from commonplace.engine.library import Library
 from commonplace.server.credentials import Grant
 from commonplace.server.gate import Gate, Outcome
@@ -40,8 +40,8 @@ class Desk:
     caller: Caller
 
     def outcome(self, tool: str, headers: Mapping[str, str] | None = None, **given: Any) -> Outcome:
-        around = Circumstances(request="test", headers=headers or {})
-        return self.gate.perform(self.caller, around, "being", tool, given)
+        request_info = RequestInfo(request="test", headers=headers or {})
+        return self.gate.perform(self.caller, request_info, "being", tool, given)
 
     def text(self, tool: str, headers: Mapping[str, str] | None = None, **given: Any) -> str:
         """The one text item of a result that is no error."""

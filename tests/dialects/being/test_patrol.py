@@ -211,10 +211,10 @@ def test_while_another_process_patrols_the_answer_is_busy(
 
 
 def _call(desk: Desk) -> object:
-    from commonplace.dialects.contract import Call, Circumstances
+    from commonplace.dialects.contract import Call, RequestInfo
     from commonplace.engine.model import NOBODY
 
-    return Call(memory=desk.memory, caller=desk.caller, circumstances=Circumstances(),
+    return Call(memory=desk.memory, caller=desk.caller, request_info=RequestInfo(),
                 origin=NOBODY)  # fmt: skip
 
 

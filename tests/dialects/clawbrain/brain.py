@@ -10,7 +10,7 @@ from typing import Any
 
 from commonplace import Commonplace
 from commonplace.dialects.clawbrain import DIALECT, keeping
-from commonplace.dialects.contract import Caller, Circumstances, Setting
+from commonplace.dialects.contract import Caller, RequestInfo, Setting
 from commonplace.engine.library import Library
 from commonplace.server import served
 from commonplace.server.gate import Gate
@@ -36,7 +36,7 @@ class Brain:
 
     def text(self, tool: str, /, **arguments: Any) -> str:
         own = "clawbrain" if DIALECT.tool(tool) else "commonplace"
-        wire = self.gate.perform(Caller(), Circumstances(), own, tool, arguments).wire
+        wire = self.gate.perform(Caller(), RequestInfo(), own, tool, arguments).wire
         text: str = wire["content"][0]["text"]
         if wire["isError"]:
             raise Refused(text)

@@ -16,7 +16,7 @@ import pytest
 import uvicorn
 
 from commonplace import Commonplace
-from commonplace.dialects.contract import Caller, Circumstances, Dialect
+from commonplace.dialects.contract import Caller, Dialect, RequestInfo
 from commonplace.embedding.provider import Embedder
 from commonplace.engine.library import Library
 from commonplace.errors import CommonplaceError
@@ -76,7 +76,7 @@ class Mama:
 
     def wire(self, name: str, **arguments: Any) -> dict[str, Any]:
         """The result as it goes over the wire."""
-        outcome = self.gate.perform(self.caller, Circumstances(), self.dialect, name, arguments)
+        outcome = self.gate.perform(self.caller, RequestInfo(), self.dialect, name, arguments)
         return outcome.wire
 
     def call(self, name: str, **arguments: Any) -> Any:
@@ -97,7 +97,7 @@ class Mama:
 
     def operation(self, name: str, **arguments: Any) -> Any:
         """What an operation of the routes gives."""
-        outcome = self.gate.perform(self.caller, Circumstances(), self.dialect, name, arguments)
+        outcome = self.gate.perform(self.caller, RequestInfo(), self.dialect, name, arguments)
         if isinstance(outcome.error, CommonplaceError):
             raise outcome.error
         return outcome.wire["value"]

@@ -16,7 +16,7 @@ import pytest
 import uvicorn
 
 from commonplace import Commonplace
-from commonplace.dialects.contract import FULL, Caller, Circumstances
+from commonplace.dialects.contract import FULL, Caller, RequestInfo
 from commonplace.engine.library import Library
 from commonplace.server import served
 from commonplace.server.gate import Gate
@@ -61,18 +61,22 @@ class Workspace:
             space="acme", user="anna", scopes=FULL, dialects=frozenset({"orchestrator"})
         )
     )
-    around: Circumstances = field(default_factory=Circumstances)
+    request_info: RequestInfo = field(default_factory=RequestInfo)
 
     def call(self, tool: str, /, **arguments: Any) -> Result:
         dialect = "orchestrator"
-        return Result(self.gate.perform(self.caller, self.around, dialect, tool, arguments).wire)
+        return Result(
+            self.gate.perform(self.caller, self.request_info, dialect, tool, arguments).wire
+        )
 
     def value(self, tool: str, /, **arguments: Any) -> dict[str, Any]:
         return self.call(tool, **arguments).value
 
     def do(self, operation: str, /, **arguments: Any) -> Any:
         """An operation that a REST route performs."""
-        outcome = self.gate.perform(self.caller, self.around, "orchestrator", operation, arguments)
+        outcome = self.gate.perform(
+            self.caller, self.request_info, "orchestrator", operation, arguments
+        )
         if outcome.error is not None:
             raise outcome.error
         return outcome.wire["value"]
@@ -87,8 +91,8 @@ class Workspace:
     def as_agent(self, slug: str, conversation: str = "") -> Workspace:
         """The same workspace, called by one of its agents."""
         headers = {"x-conversation-id": conversation} if conversation else {}
-        around = Circumstances(session=f"{conversation or 'c'}:{slug}", headers=headers)
-        return Workspace(self.gate, self.library, self.caller, around)
+        request_info = RequestInfo(session=f"{conversation or 'c'}:{slug}", headers=headers)
+        return Workspace(self.gate, self.library, self.caller, request_info)
 
     @property
     def memory(self) -> Commonplace:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from commonplace.dialects.contract import Circumstances
+from commonplace.dialects.contract import RequestInfo
 from commonplace.dialects.orchestrator import drawers, rooms
 from commonplace.engine.memories import Draft
 
@@ -463,7 +463,7 @@ def test_the_same_entry_of_a_diary_at_once_is_written_once(workspace: Workspace)
     answers = at_once(8, lambda _: workspace.value("memory_diary_write", **given))
     told = Counter(one["info"] for one in answers)
     assert told == {"diary entry written": 1, drawers.WRITTEN_BEFORE: 7}
-    keyed = replace(workspace, around=Circumstances(idempotency_key="k"))
+    keyed = replace(workspace, request_info=RequestInfo(idempotency_key="k"))
     given = {"agent_name": "Wally", "entry": "Another long day at the harbour."}
     answers = at_once(8, lambda _: keyed.value("memory_diary_write", **given))
     assert {one["info"] for one in answers} == {"diary entry written"}  # all of them the first's

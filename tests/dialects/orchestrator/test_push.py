@@ -22,7 +22,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from commonplace.dialects.contract import Circumstances
+from commonplace.dialects.contract import RequestInfo
 from commonplace.dialects.orchestrator import pushing
 from commonplace.errors import Conflict, InvalidInput, NotFound
 from commonplace.platform.fetching import Fetcher
@@ -234,7 +234,7 @@ async def test_it_goes_to_the_address_that_was_checked(
 
 def test_under_a_key_it_is_sent_once_at_most(pushed: Workspace, service: Service) -> None:
     pushed.do("register_subscription", **service.subscription())
-    keyed = replace(pushed, around=Circumstances(idempotency_key="k"))
+    keyed = replace(pushed, request_info=RequestInfo(idempotency_key="k"))
     service.status = 500
     assert send(keyed) == {"sent": False, "info": "no push service accepted the notification"}
     service.status = 201

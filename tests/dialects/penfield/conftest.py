@@ -17,7 +17,7 @@ import pytest
 import uvicorn
 
 from commonplace import Commonplace
-from commonplace.dialects.contract import Caller, Circumstances, Scope
+from commonplace.dialects.contract import Caller, RequestInfo, Scope
 from commonplace.embedding.builtin import BuiltIn
 from commonplace.engine.library import Library
 from commonplace.server import http, served
@@ -42,7 +42,7 @@ class Tools:
         self.memory = Commonplace(library=library, space=self.caller.space)
 
     def outcome(self, name: str, /, **arguments: Any) -> Outcome:
-        return self._gate.perform(self.caller, Circumstances(), "penfield", name, arguments)
+        return self._gate.perform(self.caller, RequestInfo(), "penfield", name, arguments)
 
     def __call__(self, name: str, /, **arguments: Any) -> Any:
         """The value of a call that must go well."""

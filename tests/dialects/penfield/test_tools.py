@@ -15,7 +15,7 @@ import apsw
 import pytest
 import time_machine
 
-from commonplace.dialects.contract import Call, Circumstances
+from commonplace.dialects.contract import Call, RequestInfo
 from commonplace.dialects.penfield import personality, reflection
 from commonplace.dialects.penfield.relations import RELATIONS
 from commonplace.dialects.penfield.schemas import CONTENT_CHARS, DESCRIPTION_CHARS, QUERY_CHARS
@@ -753,7 +753,7 @@ def test_insights_add_up_and_read_no_memory_to_count_it(wordless: Tools) -> None
     )  # fmt: skip
     wordless.memory.remember("a pirate", kind="identity_core")
     call = Call(
-        memory=wordless.memory, caller=wordless.caller, circumstances=Circumstances(),
+        memory=wordless.memory, caller=wordless.caller, request_info=RequestInfo(),
         origin=NOBODY,
     )  # fmt: skip
     asked: list[str] = []

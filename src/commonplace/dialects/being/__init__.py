@@ -25,5 +25,5 @@ DIALECT = Dialect(
     running=running.running,
     identify=sight.identify,
     forbid=answering.forbid,
-    passing=bridges.passing,
+    dynamic_tools=bridges.dynamic_tools,
 )

@@ -157,7 +157,7 @@ def _described(each: Capability) -> str:
     return f"Act through {each.name} (described by its bridge, not verified){said}"
 
 
-def passing(memory: Commonplace, caller: Caller) -> tuple[Tool, ...]:
+def dynamic_tools(memory: Commonplace, caller: Caller) -> tuple[Tool, ...]:
     """The acts of a caller's being as tools; those whose bridge is away are not listed."""
     if not caller.being:
         return ()

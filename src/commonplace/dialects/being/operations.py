@@ -284,7 +284,7 @@ def about_key(call: Call) -> Any:
 def put_key(call: Call, *, provider: str = "anthropic", model: str = "") -> Any:
     """Keep the key of the header X-LLM-API-Key: what is in a body is an argument like others."""
     _no_being(call)
-    key = call.circumstances.headers.get(running.HEADER, "")
+    key = call.request_info.headers.get(running.HEADER, "")
     if not key:
         raise InvalidInput(
             "The key is missing.", hint="Send it in the header X-LLM-API-Key, not in the body."

@@ -59,7 +59,7 @@ class Runtime:
         from commonplace.dialects.being.thinking import Thinking
         from commonplace.platform import llm
 
-        given = call.circumstances.headers.get(HEADER, "").strip()
+        given = call.request_info.headers.get(HEADER, "").strip()
         if given:
             anthropic = given.startswith("sk-ant-") or not given.startswith("sk-")
             provider = "anthropic" if anthropic else "openai"

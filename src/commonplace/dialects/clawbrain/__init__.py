@@ -23,5 +23,5 @@ DIALECT = Dialect(
     fail=fail,
     kinds={**dict(zip(KINDS, KINDS, strict=True)), **SHOWN_AS},
     running=keeping.running,
-    around=keeping.around,
+    call_wrapper=keeping.call_wrapper,
 )

@@ -276,7 +276,7 @@ class Keeper:
         """The session that a call belongs to."""
         if self._space is not None:
             return self._environ.get("SESSION_ID") or SESSION
-        return call.circumstances.session or SESSION
+        return call.request_info.session or SESSION
 
     def at(self, space: str) -> Kept:
         """The directory of a space."""
@@ -370,11 +370,11 @@ def kept(call: Call) -> Kept | None:
 def session(call: Call) -> str:
     """The session that a call belongs to."""
     keeper = _keepers.get(call.memory.library)
-    return call.circumstances.session or SESSION if keeper is None else keeper.session(call)
+    return call.request_info.session or SESSION if keeper is None else keeper.session(call)
 
 
 @contextlib.contextmanager
-def around(call: Call, arguments: Mapping[str, Any]) -> Iterator[None]:
+def call_wrapper(call: Call, arguments: Mapping[str, Any]) -> Iterator[None]:
     """Before a call see what a person did to the files; after it, wait for its own."""
     directory = kept(call)
     if directory is None:

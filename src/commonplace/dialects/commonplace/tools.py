@@ -227,7 +227,7 @@ def feedback(call: Call, *, ids: Sequence[str], useful: bool, note: str) -> Any:
     """Say whether memories helped; their credit moves."""
     found = [call.memory.get(identity, count=False).id for identity in ids]
     signal = "positive_feedback" if useful else "user_correction"
-    judged = credit.judge(call.memory, found, signal, call.circumstances.session)
+    judged = credit.judge(call.memory, found, signal, call.request_info.session)
     credits = {one.memory.id: round(one.after, 4) for one in judged}
     for identity in credits:
         call.memory.events.record("feedback", identity, {"useful": useful, "note": note})

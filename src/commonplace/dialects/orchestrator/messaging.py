@@ -73,7 +73,7 @@ def _addressed(call: Call, slug: str) -> Agent:
 
 def _key(call: Call, *said: str) -> str:
     """What the message is known by when it is sent again; empty if it cannot be known."""
-    given = call.circumstances.idempotency_key
+    given = call.request_info.idempotency_key
     if not given:
         return ""
     return "message:" + hashlib.sha256(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakKeyDictionary
 
-from commonplace.dialects.contract import FULL, Caller, Circumstances, Setting, as_json
+from commonplace.dialects.contract import FULL, Caller, RequestInfo, Setting, as_json
 from commonplace.dialects.orchestrator import workspaces
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.model import Origin
@@ -126,14 +126,16 @@ class Calls:
             assert perform is not None
             given = dict(sorted(arguments.items()))
             active = self._ask.conversation_id
-            around = Circumstances(
+            request_info = RequestInfo(
                 client=f"agent:{self._ask.agent.slug}",
                 session=f"{active}:{self._ask.agent.slug}",
                 idempotency_key=self._key(name, given) if self._ask.key else "",
                 headers={workspaces.CONVERSATION_HEADER: active} if active else {},
             )
             try:
-                outcome = perform(self._caller, around, NAME, self._setting.prefix + name, given)
+                outcome = perform(
+                    self._caller, request_info, NAME, self._setting.prefix + name, given
+                )
             except CommonplaceError as error:
                 return f"error: {error}"
             text: str = outcome.wire["content"][0]["text"]

@@ -185,7 +185,7 @@ def agent_named(memory: Commonplace, identity: str = "", slug: str = "") -> Agen
 
 def calling_agent(call: Call) -> str:
     """The slug of the agent that calls, which its session's id ends with; empty for none."""
-    _, colon, slug = call.circumstances.session.partition(":")
+    _, colon, slug = call.request_info.session.partition(":")
     return slug if colon else ""
 
 
@@ -297,7 +297,7 @@ def conversation_of(call: Call, given: str) -> str:
     """The conversation that a call names, or the one in which it is made; empty for none."""
     if given:
         return conversation(call.memory, given).id
-    active = call.circumstances.headers.get(CONVERSATION_HEADER, "")
+    active = call.request_info.headers.get(CONVERSATION_HEADER, "")
     record = records.find(call.memory, active, CONVERSATION) if active else None
     return record.id if record is not None else ""
 

@@ -18,7 +18,7 @@ def send_push_notification(
     message: Annotated[str, "What to tell the user."],
 ) -> Answer:
     """Send a push notification to the user's mobile device or browser."""
-    given = call.circumstances.idempotency_key
+    given = call.request_info.idempotency_key
     key = as_json([call.caller.credential, given, title, message]) if given else ""
     sent, info = pushing.send(call.memory, call.caller.user, title, message, key)
     return {"sent": sent, "info": info}
