@@ -22,7 +22,8 @@ import apsw
 
 from bench.report import Row, milliseconds
 from commonplace import Commonplace, Library
-from commonplace.dialects.contract import FULL, Call, Caller, RequestInfo
+from commonplace.access.caller import FULL, Caller
+from commonplace.dialects.contract import Call, RequestInfo
 from commonplace.dialects.orchestrator.answering import tool
 from commonplace.dialects.orchestrator.tools.memory_knowledge import about
 from commonplace.engine import audit

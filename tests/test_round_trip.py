@@ -19,7 +19,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from commonplace import Commonplace, Line, Origin
-from commonplace.dialects.contract import Caller, RequestInfo, Tool
+from commonplace.access.caller import Caller
+from commonplace.dialects.contract import RequestInfo, Tool
 from commonplace.engine import audit, backup, doctor, restoring, transfer
 from commonplace.engine.importing import import_file
 from commonplace.errors import Conflict, InvalidInput, NotFound

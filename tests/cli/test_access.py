@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 import typer
 
+from commonplace.access.accounts import Accounts
+from commonplace.access.credentials import FORMS, Unauthenticated
+from commonplace.access.oauth.rows import Rows
+from commonplace.access.signed import Tokens
+from commonplace.access.vault import open_vault
 from commonplace.cli.app import run
 from commonplace.engine import audit
-from commonplace.server.accounts import Accounts
-from commonplace.server.credentials import FORMS, Unauthenticated
-from commonplace.server.oauth.rows import Rows
-from commonplace.server.signed import Tokens
-from commonplace.server.vault import open_vault
 from commonplace.storage.system import open_system
 
 PASSWORD = "correct horse battery"

@@ -15,11 +15,11 @@ import apsw
 import pytest
 
 from commonplace import Commonplace
+from commonplace.access.credentials import Credentials, Grant
+from commonplace.access.vault import open_vault
 from commonplace.engine import audit, backup, beside, doctor, restoring
 from commonplace.engine.beside import SYSTEM, WORKFLOWS
 from commonplace.errors import Conflict, NotFound, StorageCorrupt, StorageUnavailable
-from commonplace.server.credentials import Credentials, Grant
-from commonplace.server.vault import open_vault
 from commonplace.storage import swapping
 from commonplace.storage.system import open_system
 

@@ -30,10 +30,11 @@ import pytest
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from commonplace.dialects.contract import EVERYTHING, Caller, Dialect, RequestInfo
+from commonplace.access.caller import EVERYTHING, Caller
+from commonplace.access.credentials import Grant
+from commonplace.dialects.contract import Dialect, RequestInfo
 from commonplace.engine import audit
 from commonplace.server import served, serving
-from commonplace.server.credentials import Grant
 from commonplace.server.door import Door
 from commonplace.server.gate import Gate
 from commonplace.server.http import Parts

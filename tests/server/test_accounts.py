@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from commonplace.access.accounts import Accounts, Cost
+from commonplace.access.credentials import Credentials, Grant, Unauthenticated
+from commonplace.access.vault import Vault
 from commonplace.errors import Conflict, InvalidInput, NotFound, StorageCorrupt
-from commonplace.server.accounts import Accounts, Cost
-from commonplace.server.credentials import Credentials, Grant, Unauthenticated
-from commonplace.server.vault import Vault
 from commonplace.storage.sqlite import Store
 from commonplace.storage.system import open_system
 

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from commonplace.dialects.contract import Caller, RequestInfo
+from commonplace.access.caller import Caller
+from commonplace.dialects.contract import RequestInfo
 from commonplace.engine import audit
 from commonplace.engine.model import Origin
 from commonplace.engine.purge import check, purge

@@ -17,14 +17,8 @@ from pathlib import Path
 import pytest
 import time_machine
 
-from commonplace.dialects.contract import EVERYTHING, FULL, READ_ONLY, Scope
-from commonplace.errors import (
-    Conflict,
-    InvalidInput,
-    NotFound,
-    StorageUnavailable,
-)
-from commonplace.server.credentials import (
+from commonplace.access.caller import EVERYTHING, FULL, READ_ONLY, Scope
+from commonplace.access.credentials import (
     FORMS,
     Credentials,
     Grant,
@@ -32,7 +26,13 @@ from commonplace.server.credentials import (
     Unauthenticated,
     penfield_scopes,
 )
-from commonplace.server.vault import Vault, open_vault
+from commonplace.access.vault import Vault, open_vault
+from commonplace.errors import (
+    Conflict,
+    InvalidInput,
+    NotFound,
+    StorageUnavailable,
+)
 from commonplace.storage.database import copy_database
 from commonplace.storage.sqlite import Store
 from commonplace.storage.system import Watch, open_system
@@ -184,8 +184,8 @@ REPEATING = """
 import sys, time
 from pathlib import Path
 from commonplace.storage.system import open_system
-from commonplace.server.credentials import Credentials, Unauthenticated
-from commonplace.server.vault import open_vault
+from commonplace.access.credentials import Credentials, Unauthenticated
+from commonplace.access.vault import open_vault
 store = open_system(Path(sys.argv[1]))
 credentials = Credentials(store, open_vault(store, {}))
 credentials.recognise(sys.argv[2])
@@ -229,8 +229,8 @@ def test_a_token_made_by_another_process_is_known_at_once(credentials: Credentia
     code = (
         "import sys; from pathlib import Path\n"
         "from commonplace.storage.system import open_system\n"
-        "from commonplace.server.credentials import Credentials, Grant\n"
-        "from commonplace.server.vault import Vault\n"
+        "from commonplace.access.credentials import Credentials, Grant\n"
+        "from commonplace.access.vault import Vault\n"
         "store = open_system(Path(sys.argv[1]))\n"
         "print(Credentials(store, Vault([bytes(range(32))])).create(Grant()).token)\n"
     )
@@ -318,7 +318,7 @@ def test_an_id_that_is_not_the_only_one_is_asked_about(
     credentials: Credentials, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = iter(["abcd0000-0000-4000-8000-000000000000", "abcd0000-0000-4000-8000-000000000001"])
-    monkeypatch.setattr("commonplace.server.credentials.new_id", lambda: next(ids))
+    monkeypatch.setattr("commonplace.access.credentials.new_id", lambda: next(ids))
     credentials.create(Grant())
     credentials.create(Grant())
     with pytest.raises(Conflict, match="Several"):
@@ -445,7 +445,7 @@ def test_knowing_a_token_again_is_cheap(credentials: Credentials) -> None:
 def test_what_is_kept_in_memory_is_bounded(
     credentials: Credentials, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("commonplace.server.credentials.CACHED", 10)
+    monkeypatch.setattr("commonplace.access.credentials.CACHED", 10)
     tokens = [credentials.create(Grant()) for _ in range(25)]
     for issued in tokens:
         credentials.recognise(issued.token)

@@ -15,8 +15,8 @@ import jsonschema
 import pytest
 from rs_bpe.bpe import openai
 
+from commonplace.access.caller import Caller
 from commonplace.dialects.commonplace import DIALECT
-from commonplace.dialects.contract import Caller
 from commonplace.engine import checks
 from server.harness import NEW, OLD, Answer, Client, Running
 

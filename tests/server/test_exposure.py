@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
+from commonplace.access.accounts import Accounts
+from commonplace.access.credentials import Grant
+from commonplace.access.signed import Tokens
+from commonplace.access.vault import open_vault
 from commonplace.errors import CommonplaceError, InvalidInput, StorageUnavailable
 from commonplace.server import door, serving
-from commonplace.server.accounts import Accounts
-from commonplace.server.credentials import Grant
 from commonplace.server.settings import Settings, is_loopback
-from commonplace.server.signed import Tokens
-from commonplace.server.vault import open_vault
 from commonplace.storage.system import open_system
 from server.harness import Client, Process, Running, cli, message, running, vectors
 

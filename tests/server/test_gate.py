@@ -13,14 +13,15 @@ from typing import Any
 
 import pytest
 
-from commonplace.dialects.contract import Caller, NotPermitted, RequestInfo
+from commonplace.access.caller import Caller, NotPermitted
+from commonplace.access.signed import Tokens
+from commonplace.access.vault import open_vault
+from commonplace.dialects.contract import RequestInfo
 from commonplace.engine import audit
 from commonplace.engine.library import Library
 from commonplace.errors import NotFound
 from commonplace.server import served
 from commonplace.server.gate import Gate, Turn, not_permitted
-from commonplace.server.signed import Tokens
-from commonplace.server.vault import open_vault
 from commonplace.storage.system import open_system
 from server.harness import cli, lab
 

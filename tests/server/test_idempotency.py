@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from commonplace.dialects.contract import Caller
+from commonplace.access.caller import Caller
 from server.harness import NEW, OLD, Client, Process, Running, message, running
 
 DYING = """

@@ -29,9 +29,9 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
+from commonplace.access.caller import FULL
 from commonplace.dialects.being import beings, notes, patrol, records, scenes, sight
 from commonplace.dialects.being.routes import TABLE as BEING_ROUTES
-from commonplace.dialects.contract import FULL
 from commonplace.engine import transfer
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.conversations import Line

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
+from commonplace.access.rates import MOST_BUCKETS, Rates
 from commonplace.server import door, gate, serving
 from commonplace.server.door import DEPTH, depth
 from commonplace.server.protocol import MOST_CALLS
-from commonplace.server.rates import MOST_BUCKETS, Rates
 from server.harness import HELD, Running, cli, lab, message, registered, running, wait_until
 
 BODY = 20_000

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from commonplace.server.observing import JsonLines, TextLines, request_id
+from commonplace.access.caller import request_id
+from commonplace.server.observing import JsonLines, TextLines
 from server.harness import MCP, NEW, OLD, Running, lab, message, registered, running
 
 TEXT, SECRET = "zqtextzq", "zqsecretzq"

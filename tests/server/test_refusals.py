@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from commonplace.dialects.contract import Caller, RequestInfo, TooManyCalls
+from commonplace.access.caller import Caller
+from commonplace.dialects.contract import RequestInfo, TooManyCalls
 from commonplace.engine import audit
 from commonplace.errors import StorageFull, StorageUnavailable
 from commonplace.server import door, protocol, refusals

@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
+from commonplace.access.caller import EVERYTHING, Caller, Scope
 from commonplace.dialects.being import beings, records
 from commonplace.dialects.being.answering import NO_ACTION, NO_TOOL, READ_TOOLS
 from commonplace.dialects.being.routes import TABLE as BEING_ROUTES
 from commonplace.dialects.being.running import of as being_runtime
-from commonplace.dialects.contract import EVERYTHING, Caller, Scope
 from commonplace.engine.commonplace import Commonplace
 from commonplace.server.gate import Gate
 from server.harness import (

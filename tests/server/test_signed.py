@@ -26,12 +26,12 @@ from hypothesis.stateful import (
     rule,
 )
 
-from commonplace.dialects.contract import EVERYTHING, FULL, READ_ONLY
+from commonplace.access.accounts import Accounts, Cost
+from commonplace.access.caller import EVERYTHING, FULL, READ_ONLY
+from commonplace.access.credentials import Grant, Issued, Unauthenticated
+from commonplace.access.signed import ORCHESTRATOR, PENFIELD, Tokens, sign, space_of
+from commonplace.access.vault import SecretUnreadable, Vault, open_vault
 from commonplace.errors import Conflict, InvalidInput, NotFound
-from commonplace.server.accounts import Accounts, Cost
-from commonplace.server.credentials import Grant, Issued, Unauthenticated
-from commonplace.server.signed import ORCHESTRATOR, PENFIELD, Tokens, sign, space_of
-from commonplace.server.vault import SecretUnreadable, Vault, open_vault
 from commonplace.storage.sqlite import Store
 from commonplace.storage.system import open_system
 from server.conftest import directory

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from commonplace.access.caller import Caller
 from commonplace.dialects.being import beings
-from commonplace.dialects.contract import Caller
 from commonplace.engine.commonplace import Commonplace
 from commonplace.server import served
 from server.harness import (
@@ -161,7 +161,7 @@ def test_the_stream_of_another_is_as_if_it_did_not_exist(server: Running) -> Non
 
 
 def test_a_stream_ends_with_its_credential(server: Running) -> None:
-    from commonplace.server.credentials import Grant
+    from commonplace.access.credentials import Grant
 
     credentials = server.parts.tokens.credentials
     made = credentials.create(Grant(space="ends"))

@@ -16,9 +16,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from commonplace.access import vault as vaults
+from commonplace.access.vault import MasterKeyRefused, SecretUnreadable, Vault, open_vault
 from commonplace.errors import InvalidInput, StorageCorrupt
-from commonplace.server import vault as vaults
-from commonplace.server.vault import MasterKeyRefused, SecretUnreadable, Vault, open_vault
 from commonplace.storage.sqlite import Store
 from commonplace.storage.system import open_system
 
@@ -186,7 +186,7 @@ def test_several_processes_that_start_at_once_make_one_key(tmp_path: Path) -> No
     code = (
         "import sys; from pathlib import Path\n"
         "from commonplace.storage.system import open_system\n"
-        "from commonplace.server.vault import open_vault\n"
+        "from commonplace.access.vault import open_vault\n"
         "store = open_system(Path(sys.argv[1])); sys.stdin.read(1)\n"
         "vault = open_vault(store, {}); print(vault.mac('x').hex())\n"
     )

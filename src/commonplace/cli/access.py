@@ -19,10 +19,10 @@ from commonplace.cli.terminal import bold, dim, emit, local, note, one_line, say
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound
 
 if TYPE_CHECKING:
-    from commonplace.server.accounts import Accounts
-    from commonplace.server.credentials import Credential
-    from commonplace.server.signed import Tokens
-    from commonplace.server.vault import Vault
+    from commonplace.access.accounts import Accounts
+    from commonplace.access.credentials import Credential
+    from commonplace.access.signed import Tokens
+    from commonplace.access.vault import Vault
     from commonplace.storage.sqlite import Store
 
 _SPAN = re.compile(r"(\d{1,6})([smhdwy])")
@@ -51,8 +51,8 @@ class _Access:
 
     def vouched(self) -> tuple[Any, ...]:
         """Those who keep what the master key seals or vouches for."""
+        from commonplace.access.oauth.rows import Rows
         from commonplace.platform.llm_keys import LlmKeys
-        from commonplace.server.oauth.rows import Rows
 
         rows, models = Rows(self.vault), LlmKeys(self.store, self.vault)
         return self.tokens.credentials, self.tokens.keys, self.accounts, rows, models
@@ -73,10 +73,10 @@ class _Access:
 @contextmanager
 def _access(data: Path | None, *, create: bool = False) -> Iterator[_Access]:
     """Who may come in, closed at the end; looking at nothing must not create it."""
+    from commonplace.access.accounts import Accounts
+    from commonplace.access.signed import Tokens
+    from commonplace.access.vault import open_vault
     from commonplace.engine.library import directory
-    from commonplace.server.accounts import Accounts
-    from commonplace.server.signed import Tokens
-    from commonplace.server.vault import open_vault
     from commonplace.storage.system import open_system, system_file
 
     where = directory(data)
@@ -128,7 +128,7 @@ def create_token(
       commonplace token create --dialect commonplace --name "laptop"
       commonplace token create --dialect being --being 7c9e… --scope read-only --expires 90d
     """
-    from commonplace.server.credentials import FORMS, SCOPE_NAMES, Grant
+    from commonplace.access.credentials import FORMS, SCOPE_NAMES, Grant
 
     for given in dialect:
         if given not in FORMS:
@@ -221,8 +221,8 @@ def _state(credential: Credential) -> str:
 
 
 def _show(credential: Credential) -> None:
+    from commonplace.access.credentials import scope_name
     from commonplace.engine.model import moment
-    from commonplace.server.credentials import scope_name
 
     dialects = "any" if credential.dialects is None else ", ".join(sorted(credential.dialects))
     state = _state(credential)
@@ -329,7 +329,7 @@ def by_state(data: Path) -> tuple[set[str], set[str]]:
 
 def damaged(data: Path) -> list[str]:
     """What of tokens, keys, accounts and connections is not as this program stored it."""
-    from commonplace.server.vault import in_use
+    from commonplace.access.vault import in_use
     from commonplace.storage.system import open_system
 
     with closing(open_system(data)) as store:

@@ -98,10 +98,10 @@ def keep_key(
 
     It is sealed, used for their patrols alone, and cannot be shown again.
     """
+    from commonplace.access.vault import open_vault
     from commonplace.engine.library import directory
     from commonplace.platform.llm import PROVIDERS
     from commonplace.platform.llm_keys import LlmKeys
-    from commonplace.server.vault import open_vault
     from commonplace.storage.system import open_system, system_file
 
     if forget and not system_file(directory(data)).exists():

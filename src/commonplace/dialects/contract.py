@@ -1,4 +1,4 @@
-"""What a dialect declares, who may call it, and what its handlers are given."""
+"""What a dialect declares, and what its handlers are given."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+from commonplace.access.caller import Caller, Scope, Session
 from commonplace.engine.model import Origin
 from commonplace.errors import CommonplaceError
 
@@ -18,39 +19,9 @@ if TYPE_CHECKING:
     from commonplace.engine.library import Library
     from commonplace.storage.sqlite import Store
 
-Scope = Literal["read", "write", "delete", "admin"]
-SCOPES: tuple[Scope, ...] = ("read", "write", "delete", "admin")
-FULL: frozenset[Scope] = frozenset({"read", "write", "delete"})
-READ_ONLY: frozenset[Scope] = frozenset({"read"})
-EVERYTHING: frozenset[Scope] = frozenset(SCOPES)
-
 Schema = Mapping[str, Any]
 Wire = dict[str, Any]
 """The result of a `tools/call` as it goes over the wire."""
-
-
-class NotPermitted(CommonplaceError):
-    """The credential does not allow this operation; nothing was done."""
-
-    code = "FORBIDDEN"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Caller:
-    """Who calls: what a credential says, and nothing that a caller could choose."""
-
-    space: str = "default"
-    user: str = "local"
-    scopes: frozenset[Scope] = EVERYTHING
-    credential: str = ""
-    """The credential's id; empty for the person at this machine."""
-    family: str = ""
-    """What stays the same when a credential is renewed; empty for one that is not."""
-    dialects: frozenset[str] | None = None
-    """The dialects that the credential is for; None for any."""
-    being: str = ""
-    expires_at: int | None = None
-    """When the credential ends by itself, in UTC microseconds; None for never."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,25 +132,6 @@ class Told:
 
     value: dict[str, Any]
     text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Session:
-    """Tokens that end, for a key that does not."""
-
-    access_token: str = field(repr=False)
-    refresh_token: str = field(repr=False)
-    expires_in: int
-    tenant: str
-
-
-class TokenExpired(CommonplaceError):
-    """The token was good, and nothing but its time has ended it; nothing was done."""
-
-    code = "TOKEN_EXPIRED"
-
-    def __init__(self) -> None:
-        super().__init__("The token has expired.", hint="Get a new one.")
 
 
 class TooManyCalls(CommonplaceError):

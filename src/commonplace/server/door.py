@@ -21,13 +21,16 @@ from mcp_types import INVALID_REQUEST
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from commonplace.dialects.contract import Caller, RequestInfo, TokenExpired, TooManyCalls
+from commonplace.access.caller import Caller, TokenExpired, request_id
+from commonplace.access.credentials import Expired, Unauthenticated
+from commonplace.access.oauth import OAuth
+from commonplace.access.rates import Rates, block_of
+from commonplace.access.signed import Tokens
+from commonplace.dialects.contract import RequestInfo, TooManyCalls
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound
 from commonplace.server.addresses import Addresses, peer
-from commonplace.server.credentials import Expired, Unauthenticated
 from commonplace.server.gate import Gate, not_permitted
-from commonplace.server.oauth import OAuth
-from commonplace.server.observing import Metrics, request_id
+from commonplace.server.observing import Metrics
 from commonplace.server.paths import Entrance, Paths
 from commonplace.server.protocol import (
     ADMITTED,
@@ -44,10 +47,8 @@ from commonplace.server.protocol import (
     named,
     wrong_with,
 )
-from commonplace.server.rates import Rates, block_of
 from commonplace.server.refusals import Called, Refusals, Refused
 from commonplace.server.settings import Settings, is_loopback
-from commonplace.server.signed import Tokens
 
 # Where a person arrives from a client's own site, or by a link that a device shows.
 VISITED = ("/oauth/authorize", "/oauth/device")

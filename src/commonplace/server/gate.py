@@ -17,18 +17,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from commonplace.access.caller import Caller, NotPermitted
 from commonplace.dialects import schema
-from commonplace.dialects.contract import (
-    Call,
-    Caller,
-    Dialect,
-    NotPermitted,
-    RequestInfo,
-    Schema,
-    Tool,
-    Wire,
-    as_json,
-)
+from commonplace.dialects.contract import Call, Dialect, RequestInfo, Schema, Tool, Wire, as_json
 from commonplace.engine import answers, audit
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.library import Library

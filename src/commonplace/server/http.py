@@ -24,37 +24,29 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Message, Receive, Scope, Send
 
 from commonplace import __version__
-from commonplace.dialects.contract import (
-    Call,
-    Caller,
-    Dialect,
-    NotPermitted,
-    Pace,
-    RequestInfo,
-    Session,
-    Setting,
-    Tool,
-)
+from commonplace.access.accounts import Accounts
+from commonplace.access.caller import Caller, NotPermitted, Session, request_id
+from commonplace.access.credentials import Credentials, Unauthenticated
+from commonplace.access.oauth import OAuth
+from commonplace.access.oauth import routes as oauth_routes
+from commonplace.access.sessions import Sessions
+from commonplace.access.signed import Tokens
+from commonplace.access.vault import Vault
+from commonplace.dialects.contract import Call, Dialect, Pace, RequestInfo, Setting, Tool
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.library import Library
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound
 from commonplace.server import served
-from commonplace.server.accounts import Accounts
 from commonplace.server.addresses import peer
-from commonplace.server.credentials import Credentials, Unauthenticated
 from commonplace.server.door import RECHECK, Door
 from commonplace.server.gate import Gate
-from commonplace.server.oauth import OAuth, resources_of
-from commonplace.server.oauth import routes as oauth_routes
-from commonplace.server.observing import Metrics, request_id
+from commonplace.server.observing import Metrics
 from commonplace.server.paths import OF_A_BEING, Paths
 from commonplace.server.pipes import Pipes
 from commonplace.server.protocol import ADMITTED, DIALECT, Admitted, Workers, build
 from commonplace.server.refusals import Refusals
-from commonplace.server.sessions import Sessions
+from commonplace.server.resources import resources_of
 from commonplace.server.settings import Settings
-from commonplace.server.signed import Tokens
-from commonplace.server.vault import Vault
 from commonplace.storage.sqlite import Store
 
 STREAMS = 256  # event streams open at the same time

@@ -10,10 +10,10 @@ import logging
 import sys
 import time
 import traceback
-from contextvars import ContextVar
 from typing import Any
 
-request_id: ContextVar[str] = ContextVar("request_id", default="")
+from commonplace.access.caller import request_id
+
 _STANDARD = set(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 
 

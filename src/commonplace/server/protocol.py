@@ -19,14 +19,8 @@ from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 
-from commonplace.dialects.contract import (
-    Caller,
-    Dialect,
-    NotPermitted,
-    Pace,
-    RequestInfo,
-    Wire,
-)
+from commonplace.access.caller import Caller, NotPermitted
+from commonplace.dialects.contract import Dialect, Pace, RequestInfo, Wire
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound
 from commonplace.server.gate import Gate, Outcome, TookTooLong, Turn, no_such_tool
 

@@ -13,11 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from commonplace.dialects.contract import Caller, RequestInfo
+from commonplace.access.caller import Caller
+from commonplace.access.rates import block_of
+from commonplace.dialects.contract import RequestInfo
 from commonplace.errors import CommonplaceError
 from commonplace.server.gate import Gate
 from commonplace.server.protocol import Workers
-from commonplace.server.rates import block_of
 
 SECONDS = 1.0
 MOST_FLOODS = 100  # told apart in a second; further ones are told without their address

@@ -18,18 +18,18 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from commonplace.access.accounts import Accounts
+from commonplace.access.signed import Tokens, configured
+from commonplace.access.vault import open_vault
 from commonplace.embedding.provider import open_embedder
 from commonplace.engine.library import Library
 from commonplace.errors import CommonplaceError, InvalidInput, StorageUnavailable
 from commonplace.server import http
-from commonplace.server.accounts import Accounts
 from commonplace.server.door import Door
 from commonplace.server.loading import uncollected
 from commonplace.server.observing import set_up_logging
 from commonplace.server.settings import Settings
-from commonplace.server.signed import Tokens, configured
 from commonplace.server.tracing import tracing
-from commonplace.server.vault import open_vault
 from commonplace.storage.database import now
 from commonplace.storage.system import open_system
 

@@ -11,21 +11,15 @@ import sys
 from pathlib import Path
 from typing import BinaryIO
 
-from commonplace.dialects.contract import (
-    EVERYTHING,
-    READ_ONLY,
-    Caller,
-    Dialect,
-    RequestInfo,
-    Setting,
-)
+from commonplace.access.caller import EVERYTHING, READ_ONLY, Caller
+from commonplace.access.vault import open_vault
+from commonplace.dialects.contract import Dialect, RequestInfo, Setting
 from commonplace.embedding.provider import open_embedder
 from commonplace.engine import checks
 from commonplace.engine.library import Library
 from commonplace.server import served
 from commonplace.server.gate import Gate
 from commonplace.server.loading import uncollected
-from commonplace.server.vault import open_vault
 from commonplace.storage.system import open_system
 
 CALL_SECONDS = 30.0

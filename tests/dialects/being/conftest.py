@@ -17,14 +17,15 @@ import pytest
 import uvicorn
 
 from commonplace import Commonplace
+from commonplace.access.caller import READ_ONLY, Caller
+from commonplace.access.credentials import Grant
+from commonplace.access.vault import open_vault
 from commonplace.dialects.being import DIALECT, beings, running
-from commonplace.dialects.contract import READ_ONLY, Caller, RequestInfo, Setting
+from commonplace.dialects.contract import RequestInfo, Setting
 from commonplace.engine.library import Library
-from commonplace.server.credentials import Grant
 from commonplace.server.gate import Gate, Outcome
 from commonplace.server.serving import Assembled, assembled, config
 from commonplace.server.settings import Settings
-from commonplace.server.vault import open_vault
 from commonplace.storage.system import open_system
 from conftest import WordVectors, wait_until
 

@@ -13,9 +13,9 @@ import pytest
 from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
+from commonplace.access.vault import open_vault
 from commonplace.cli.app import run
 from commonplace.platform.llm_keys import LlmKeys
-from commonplace.server.vault import open_vault
 from commonplace.storage.system import open_system
 
 pytestmark = pytest.mark.anyio

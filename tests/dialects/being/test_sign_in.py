@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 import httpx
 import pytest
 
-from commonplace.server.oauth.families import challenge_of
+from commonplace.access.oauth.families import challenge_of
 from server.oauth.browsing import Browser
 
 from .conftest import Served

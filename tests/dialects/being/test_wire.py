@@ -149,7 +149,7 @@ def test_too_many_requests_are_answered_in_the_contracts_words(tmp_path: Path) -
 
 
 def test_other_credentials_are_spoken_to_in_the_default_dialect(served: Served, space: str) -> None:
-    from commonplace.server.credentials import Grant
+    from commonplace.access.credentials import Grant
 
     grant = Grant(space=space, dialects=frozenset({"commonplace"}))
     token = served.made.parts.tokens.credentials.create(grant).token

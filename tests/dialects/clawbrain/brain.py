@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from commonplace import Commonplace
+from commonplace.access.caller import Caller
 from commonplace.dialects.clawbrain import DIALECT, keeping
-from commonplace.dialects.contract import Caller, RequestInfo, Setting
+from commonplace.dialects.contract import RequestInfo, Setting
 from commonplace.engine.library import Library
 from commonplace.server import served
 from commonplace.server.gate import Gate

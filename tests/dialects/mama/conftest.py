@@ -16,18 +16,19 @@ import pytest
 import uvicorn
 
 from commonplace import Commonplace
-from commonplace.dialects.contract import Caller, Dialect, RequestInfo
+from commonplace.access.accounts import Accounts
+from commonplace.access.caller import Caller
+from commonplace.access.signed import Tokens
+from commonplace.access.vault import open_vault
+from commonplace.dialects.contract import Dialect, RequestInfo
 from commonplace.embedding.provider import Embedder
 from commonplace.engine.library import Library
 from commonplace.errors import CommonplaceError
 from commonplace.server import served
-from commonplace.server.accounts import Accounts
 from commonplace.server.gate import Gate
 from commonplace.server.http import Parts, application
 from commonplace.server.serving import bind
 from commonplace.server.settings import Settings
-from commonplace.server.signed import Tokens
-from commonplace.server.vault import open_vault
 from commonplace.storage.system import open_system
 
 SEED_DECISION = {

@@ -16,11 +16,11 @@ import apsw
 import httpx
 import pytest
 
-from commonplace.dialects.contract import READ_ONLY
+from commonplace.access.caller import READ_ONLY
+from commonplace.access.credentials import Grant
 from commonplace.dialects.mama import decisions, exporting, graph
 from commonplace.engine.memories import Draft
 from commonplace.server import served
-from commonplace.server.credentials import Grant
 
 from .conftest import SEED_CHECKPOINT, Kept, Web, serving
 

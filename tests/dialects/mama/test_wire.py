@@ -20,7 +20,7 @@ import httpx
 import pytest
 from mcp import Client, MCPError, StdioServerParameters
 
-from commonplace.dialects.contract import READ_ONLY, Caller
+from commonplace.access.caller import READ_ONLY, Caller
 from commonplace.server.settings import Settings
 
 from .conftest import SEED_CHECKPOINT, SEED_DECISION, Kept, Mama, Web, opened

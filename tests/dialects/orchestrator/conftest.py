@@ -16,7 +16,8 @@ import pytest
 import uvicorn
 
 from commonplace import Commonplace
-from commonplace.dialects.contract import FULL, Caller, RequestInfo
+from commonplace.access.caller import FULL, Caller
+from commonplace.dialects.contract import RequestInfo
 from commonplace.engine.library import Library
 from commonplace.server import served
 from commonplace.server.gate import Gate

@@ -223,8 +223,8 @@ def test_rest_refuses_what_is_wrong(server: Server) -> None:
 
 
 def test_an_administrator_founds_workspaces_over_rest(server: Server) -> None:
-    from commonplace.dialects.contract import EVERYTHING
-    from commonplace.server.credentials import Grant
+    from commonplace.access.caller import EVERYTHING
+    from commonplace.access.credentials import Grant
 
     grant = Grant(user="root", scopes=EVERYTHING, dialects=frozenset({"orchestrator"}))
     token = server.made.parts.tokens.credentials.create(grant).token

@@ -17,17 +17,18 @@ import pytest
 import uvicorn
 
 from commonplace import Commonplace
-from commonplace.dialects.contract import Caller, RequestInfo, Scope
+from commonplace.access.accounts import Accounts
+from commonplace.access.caller import Caller, Scope
+from commonplace.access.credentials import Grant
+from commonplace.access.signed import Tokens
+from commonplace.access.vault import open_vault
+from commonplace.dialects.contract import RequestInfo
 from commonplace.embedding.builtin import BuiltIn
 from commonplace.engine.library import Library
 from commonplace.server import http, served
-from commonplace.server.accounts import Accounts
-from commonplace.server.credentials import Grant
 from commonplace.server.gate import Gate, Outcome
 from commonplace.server.serving import bind, config
 from commonplace.server.settings import Settings
-from commonplace.server.signed import Tokens
-from commonplace.server.vault import open_vault
 from commonplace.storage.system import open_system
 from conftest import WordVectors, _Kept
 

@@ -11,7 +11,7 @@ from html.parser import HTMLParser
 import httpx
 import time_machine
 
-from commonplace.server.credentials import Grant
+from commonplace.access.credentials import Grant
 from penfield.conftest import Server
 from penfield.test_rest import data, failure, store
 

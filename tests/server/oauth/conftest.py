@@ -13,12 +13,13 @@ import httpx
 import pytest
 from starlette.applications import Starlette
 
+from commonplace.access.accounts import Accounts, Cost
+from commonplace.access.credentials import Credentials
+from commonplace.access.oauth import OAuth, routes
+from commonplace.access.oauth.families import challenge_of
+from commonplace.access.vault import Vault, open_vault
 from commonplace.platform.fetching import Fetched, Fetcher, FetchRefused
-from commonplace.server.accounts import Accounts, Cost
-from commonplace.server.credentials import Credentials
-from commonplace.server.oauth import OAuth, routes
-from commonplace.server.oauth.families import challenge_of
-from commonplace.server.vault import Vault, open_vault
+from commonplace.server.resources import RESOURCES
 from commonplace.storage.sqlite import Store
 from commonplace.storage.system import open_system
 
@@ -71,6 +72,7 @@ class World:
             self.accounts,
             vault=self.vault,
             issuer=self.issuer,
+            resources=RESOURCES,
             fetcher=self.web,
         )
         self.app = Starlette(routes=routes(self.oauth))

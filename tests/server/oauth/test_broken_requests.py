@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 import pytest
 import time_machine
 
-from commonplace.server.oauth.families import challenge_of
+from commonplace.access.oauth.families import challenge_of
 
 from .conftest import CALLBACK, VERIFIER, World
 

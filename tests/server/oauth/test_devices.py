@@ -10,9 +10,8 @@ import httpx
 import pytest
 import time_machine
 
-from commonplace.engine import audit
-from commonplace.server.oauth import Rows
-from commonplace.server.oauth.devices import (
+from commonplace.access.oauth import Rows
+from commonplace.access.oauth.devices import (
     DEVICE_SECONDS,
     LETTERS,
     POLL_SECONDS,
@@ -21,9 +20,10 @@ from commonplace.server.oauth.devices import (
     Devices,
     as_shown,
 )
-from commonplace.server.oauth.errors import OAuthError
-from commonplace.server.oauth.metadata import DEVICE_CODE
-from commonplace.server.oauth.server import form_token, new_cookie
+from commonplace.access.oauth.errors import OAuthError
+from commonplace.access.oauth.metadata import DEVICE_CODE
+from commonplace.access.oauth.server import form_token, new_cookie
+from commonplace.engine import audit
 
 from .browsing import Browser
 from .conftest import CALLBACK, PASSWORD, World

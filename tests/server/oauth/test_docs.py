@@ -5,17 +5,18 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from commonplace.server.oauth import RESOURCES, routes
-from commonplace.server.oauth import clients as clients_module
-from commonplace.server.oauth.devices import (
+from commonplace.access.oauth import clients as clients_module
+from commonplace.access.oauth import routes
+from commonplace.access.oauth.devices import (
     DEVICE_SECONDS,
     MOST_WAITING,
     POLL_SECONDS,
     SLOWER_SECONDS,
 )
-from commonplace.server.oauth.families import ACCESS_SECONDS, CODE_SECONDS, REFRESH_SECONDS
-from commonplace.server.oauth.forms import MOST_BYTES
-from commonplace.server.oauth.logins import LOGIN_SECONDS, Lockout
+from commonplace.access.oauth.families import ACCESS_SECONDS, CODE_SECONDS, REFRESH_SECONDS
+from commonplace.access.oauth.forms import MOST_BYTES
+from commonplace.access.oauth.logins import LOGIN_SECONDS, Lockout
+from commonplace.server.resources import RESOURCES
 
 from .conftest import World
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from commonplace.access.oauth.clients import DOCUMENTS, Documents, check_document, freshness
+from commonplace.access.oauth.errors import OAuthError
 from commonplace.platform.fetching import Fetcher
-from commonplace.server.oauth.clients import DOCUMENTS, Documents, check_document, freshness
-from commonplace.server.oauth.errors import OAuthError
 
 from .conftest import Documents as Web
 from .conftest import World

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 import time_machine
 
-from commonplace.server.oauth.families import Families
+from commonplace.access.oauth.families import Families
 
 from .conftest import World
 from .test_broken_requests import assert_refused, refresh

@@ -30,8 +30,8 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from commonplace.server.credentials import Unauthenticated
-from commonplace.server.oauth import routes
+from commonplace.access.credentials import Unauthenticated
+from commonplace.access.oauth import routes
 
 from .browsing import Browser
 from .conftest import PASSWORD, World

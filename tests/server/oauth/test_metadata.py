@@ -8,8 +8,9 @@ from mcp.client.auth.utils import (
 )
 from mcp.shared.auth import OAuthMetadata, ProtectedResourceMetadata
 
-from commonplace.server.oauth import RESOURCES, OAuth, resources_of
-from commonplace.server.oauth.resources import Resources
+from commonplace.access.oauth import OAuth
+from commonplace.access.oauth.resources import Resources
+from commonplace.server.resources import RESOURCES, resources_of
 
 from .conftest import World
 
@@ -106,7 +107,7 @@ def test_a_refusal_can_say_why(world: World) -> None:
 )  # fmt: skip
 def test_an_issuer_is_an_origin_that_can_be_trusted(world: World, issuer: str) -> None:
     with pytest.raises(ValueError, match="issuer"):
-        OAuth(world.store, world.credentials, world.accounts, vault=world.vault, issuer=issuer)
+        _server(world, issuer)
 
 
 @pytest.mark.parametrize(
@@ -114,8 +115,14 @@ def test_an_issuer_is_an_origin_that_can_be_trusted(world: World, issuer: str) -
     ["https://m.example", "https://m.example:8443", "http://127.0.0.1:1", "http://[::1]:9"],
 )
 def test_a_good_issuer_is_taken(world: World, issuer: str) -> None:
-    oauth = OAuth(world.store, world.credentials, world.accounts, vault=world.vault, issuer=issuer)
-    assert oauth.authorization_server()["issuer"] == issuer
+    assert _server(world, issuer).authorization_server()["issuer"] == issuer
+
+
+def _server(world: World, issuer: str) -> OAuth:
+    return OAuth(
+        world.store, world.credentials, world.accounts,
+        vault=world.vault, issuer=issuer, resources=RESOURCES,
+    )  # fmt: skip
 
 
 def test_a_server_without_beings_has_another_default() -> None:

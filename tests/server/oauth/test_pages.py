@@ -11,9 +11,9 @@ import httpx
 import pytest
 import time_machine
 
-from commonplace.server.accounts import Account
-from commonplace.server.oauth.clients import clean_name
-from commonplace.server.oauth.logins import Lockout
+from commonplace.access.accounts import Account
+from commonplace.access.oauth.clients import clean_name
+from commonplace.access.oauth.logins import Lockout
 
 from .browsing import Browser, read
 from .conftest import CALLBACK, PASSWORD, World

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commonplace.server.oauth.redirects import BadRedirect, find_match, parse_redirect
+from commonplace.access.oauth.redirects import BadRedirect, find_match, parse_redirect
 
 from .conftest import CALLBACK, World
 

@@ -11,10 +11,10 @@ import pytest
 import time_machine
 from starlette.types import Message
 
-from commonplace.server.oauth import Rows
-from commonplace.server.oauth.clients import Clients, check_registration
-from commonplace.server.oauth.errors import OAuthError
-from commonplace.server.rates import block_of
+from commonplace.access.oauth import Rows
+from commonplace.access.oauth.clients import Clients, check_registration
+from commonplace.access.oauth.errors import OAuthError
+from commonplace.access.rates import block_of
 
 from .conftest import CALLBACK, World
 from .test_broken_requests import assert_refused

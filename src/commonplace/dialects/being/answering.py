@@ -6,7 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from commonplace.dialects.contract import Caller, Tool, Wire
+from commonplace.access.caller import Caller
+from commonplace.dialects.contract import Tool, Wire
 from commonplace.errors import CommonplaceError
 
 READ_TOOLS = frozenset(

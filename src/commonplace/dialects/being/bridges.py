@@ -19,8 +19,9 @@ from concurrent.futures import TimeoutError as Late
 from dataclasses import dataclass, field
 from typing import Any
 
+from commonplace.access.caller import Caller
 from commonplace.dialects.being import sight
-from commonplace.dialects.contract import Call, Caller, Tool
+from commonplace.dialects.contract import Call, Tool
 from commonplace.dialects.holding import holding
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.model import LIVE_STATES, Event, Memory, iso

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from commonplace.access.caller import Scope
 from commonplace.dialects.being import (
     beings,
     bridges,
@@ -20,7 +21,7 @@ from commonplace.dialects.being import (
     tools,
 )
 from commonplace.dialects.being.scenes import scene_of
-from commonplace.dialects.contract import Call, Schema, Scope, Tool
+from commonplace.dialects.contract import Call, Schema, Tool
 from commonplace.dialects.holding import holding
 from commonplace.engine.model import Memory, iso
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound

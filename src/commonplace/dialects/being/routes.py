@@ -14,9 +14,10 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from commonplace.access.caller import NotPermitted
 from commonplace.dialects.being import bridges
 from commonplace.dialects.being.operations import OPERATIONS
-from commonplace.dialects.contract import NotPermitted, Rest
+from commonplace.dialects.contract import Rest
 from commonplace.errors import CommonplaceError, Conflict, InvalidInput, NotFound
 
 PING_SECONDS = 30.0

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from commonplace.dialects.contract import Call, Caller
+from commonplace.access.caller import Caller
+from commonplace.dialects.contract import Call
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.filters import Filters
 from commonplace.engine.model import LIVE_STATES, Memory

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from commonplace.access.caller import NotPermitted
 from commonplace.dialects.commonplace import fitting
-from commonplace.dialects.contract import Call, NotPermitted, Schema, Told, Tool
+from commonplace.dialects.contract import Call, Schema, Told, Tool
 from commonplace.engine import credit
 from commonplace.engine.model import Link, Memory, Version, iso
 from commonplace.errors import InvalidInput, NotFound

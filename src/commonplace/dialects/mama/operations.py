@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from commonplace.dialects.contract import Call, Schema, Scope, Tool, as_json
+from commonplace.access.caller import Scope
+from commonplace.dialects.contract import Call, Schema, Tool, as_json
 from commonplace.dialects.mama import (
     checkpoints,
     decisions,

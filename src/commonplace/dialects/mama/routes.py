@@ -15,7 +15,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
-from commonplace.dialects.contract import NotPermitted, Rest
+from commonplace.access.caller import NotPermitted
+from commonplace.dialects.contract import Rest
 from commonplace.dialects.mama import exporting, operations
 from commonplace.dialects.mama.refusing import refusal
 from commonplace.engine.model import iso

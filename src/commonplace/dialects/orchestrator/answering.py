@@ -16,7 +16,8 @@ from datetime import UTC, datetime
 from types import ModuleType
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
-from commonplace.dialects.contract import Call, Scope, Tool, Wire, as_json
+from commonplace.access.caller import Scope
+from commonplace.dialects.contract import Call, Tool, Wire, as_json
 from commonplace.errors import CommonplaceError, Conflict, InvalidInput, NotFound
 
 CAPTION = "description"

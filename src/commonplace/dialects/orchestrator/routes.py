@@ -10,7 +10,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from commonplace.dialects.contract import NotPermitted, Rest
+from commonplace.access.caller import NotPermitted
+from commonplace.dialects.contract import Rest
 from commonplace.errors import CommonplaceError, Conflict, InvalidInput, NotFound
 
 _STATUS: Mapping[type[CommonplaceError], int] = {

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakKeyDictionary
 
-from commonplace.dialects.contract import FULL, Caller, RequestInfo, Setting, as_json
+from commonplace.access.caller import FULL, Caller
+from commonplace.dialects.contract import RequestInfo, Setting, as_json
 from commonplace.dialects.orchestrator import workspaces
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.model import Origin

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
-from commonplace.dialects.contract import NotPermitted, Tool, Wire, as_json
+from commonplace.access.caller import NotPermitted
+from commonplace.dialects.contract import Tool, Wire, as_json
 from commonplace.errors import CommonplaceError, Conflict, InvalidInput, NotFound
 
 VERSION = "2.0.0"

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from commonplace.dialects.contract import Call, Schema, Scope, Tool
+from commonplace.access.caller import Scope
+from commonplace.dialects.contract import Call, Schema, Tool
 from commonplace.dialects.penfield import (
     artifacts,
     documents,

@@ -7,7 +7,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from commonplace.dialects.contract import Caller, TooManyCalls
+from commonplace.access.caller import Caller
+from commonplace.dialects.contract import TooManyCalls
 
 A_MINUTE = 250
 MINUTE = 60

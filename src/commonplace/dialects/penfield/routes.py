@@ -16,7 +16,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Mount
 
-from commonplace.dialects.contract import NotPermitted, Rest, Session
+from commonplace.access.caller import NotPermitted, Session
+from commonplace.dialects.contract import Rest
 from commonplace.dialects.penfield.failures import (
     VERSION,
     Failure,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from commonplace.server.oauth.resources import OFFLINE, Audience, Resources
+from commonplace.access.oauth.resources import OFFLINE, Audience, Resources
 
 DEVICE_CODE = "urn:ietf:params:oauth:grant-type:device_code"
 USUAL_GRANT_TYPES = ("authorization_code", "refresh_token")

@@ -24,10 +24,8 @@ from typing import TYPE_CHECKING, Any
 
 import jwt
 
-from commonplace.dialects.contract import EVERYTHING, FULL, SCOPES, Caller, Scope
-from commonplace.engine import checks
-from commonplace.errors import Conflict, InvalidInput, StorageCorrupt
-from commonplace.server.credentials import (
+from commonplace.access.caller import EVERYTHING, FULL, SCOPES, Caller, Scope
+from commonplace.access.credentials import (
     CACHED,
     SECOND,
     TOKEN_CHARS,
@@ -43,13 +41,15 @@ from commonplace.server.credentials import (
     removed,
     token_digest,
 )
+from commonplace.engine import checks
+from commonplace.errors import Conflict, InvalidInput, StorageCorrupt
 from commonplace.storage.database import now
 from commonplace.storage.sqlite import Store
 
 if TYPE_CHECKING:
     import apsw
 
-    from commonplace.server.vault import Vault
+    from commonplace.access.vault import Vault
 
 ORCHESTRATOR, PENFIELD = "orchestrator", "penfield"
 PURPOSES = (ORCHESTRATOR, PENFIELD)

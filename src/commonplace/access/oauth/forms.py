@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl
 
 from starlette.requests import ClientDisconnect, Request
 
-from commonplace.server.oauth.errors import OAuthError, invalid_request
+from commonplace.access.oauth.errors import OAuthError, invalid_request
 
 MOST_BYTES = 16 * 1024
 MOST_QUERY = 8 * 1024

@@ -15,9 +15,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from commonplace.server.credentials import SECOND, token_digest
-from commonplace.server.oauth.errors import OAuthError, invalid_grant
-from commonplace.server.oauth.families import (
+from commonplace.access.credentials import SECOND, token_digest
+from commonplace.access.oauth.errors import OAuthError, invalid_grant
+from commonplace.access.oauth.families import (
     ENDED_SECONDS,
     Allowed,
     Families,
@@ -25,7 +25,7 @@ from commonplace.server.oauth.families import (
     given,
     other_resource,
 )
-from commonplace.server.oauth.rows import Row, Rows
+from commonplace.access.oauth.rows import Row, Rows
 from commonplace.storage.database import now
 from commonplace.storage.sqlite import Store
 

@@ -8,8 +8,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from commonplace.server.credentials import SECOND, not_before, removed, token_digest
-from commonplace.server.oauth.rows import Rows
+from commonplace.access.credentials import SECOND, not_before, removed, token_digest
+from commonplace.access.oauth.rows import Rows
 from commonplace.storage.database import now
 from commonplace.storage.sqlite import Store
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import apsw
 
-    from commonplace.server.vault import Vault
+    from commonplace.access.vault import Vault
 
 Row = dict[str, Any]
 

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from commonplace.dialects.contract import EVERYTHING, FULL, READ_ONLY, SCOPES, Caller, Scope
+from commonplace.access.caller import EVERYTHING, FULL, READ_ONLY, SCOPES, Caller, Scope
 from commonplace.engine import checks
 from commonplace.engine.model import iso, moment
 from commonplace.errors import CommonplaceError, Conflict, InvalidInput, NotFound
@@ -29,7 +29,7 @@ from commonplace.storage.system import Watch
 if TYPE_CHECKING:
     import apsw
 
-    from commonplace.server.vault import Vault
+    from commonplace.access.vault import Vault
 
 SECOND = 1_000_000
 TOKEN_CHARS = 4_096

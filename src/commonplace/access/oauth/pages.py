@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from commonplace.server.oauth.clients import Client
-from commonplace.server.oauth.redirects import Redirect
-from commonplace.server.oauth.resources import OFFLINE, Audience
+from commonplace.access.oauth.clients import Client
+from commonplace.access.oauth.redirects import Redirect
+from commonplace.access.oauth.resources import OFFLINE, Audience
 
 STYLE_PATH = "/oauth/style.css"
 DEVICE_PATH = "/oauth/device"

@@ -6,6 +6,7 @@ import base64
 import binascii
 import contextlib
 import hmac
+import json
 import logging
 import secrets
 import time
@@ -18,14 +19,11 @@ from urllib.parse import unquote_plus, urlsplit
 
 from anyio import CancelScope, CapacityLimiter, to_thread
 
-from commonplace.dialects.contract import as_json
-from commonplace.engine import audit
-from commonplace.errors import NotFound
-from commonplace.platform.fetching import Fetcher
-from commonplace.server.accounts import Account, Accounts
-from commonplace.server.credentials import Credentials
-from commonplace.server.oauth import forms, metadata
-from commonplace.server.oauth.clients import (
+from commonplace.access.accounts import Account, Accounts
+from commonplace.access.caller import request_id
+from commonplace.access.credentials import Credentials
+from commonplace.access.oauth import forms, metadata
+from commonplace.access.oauth.clients import (
     Client,
     Clients,
     Documents,
@@ -33,33 +31,34 @@ from commonplace.server.oauth.clients import (
     check_registration,
     is_document,
 )
-from commonplace.server.oauth.devices import Device, Devices, Started, Waiting
-from commonplace.server.oauth.errors import (
+from commonplace.access.oauth.devices import Device, Devices, Started, Waiting
+from commonplace.access.oauth.errors import (
     OAuthError,
     PageError,
     invalid_client,
     invalid_request,
     slow_down,
 )
-from commonplace.server.oauth.families import Allowed, Families, Tokens, is_challenge
-from commonplace.server.oauth.logins import Lockout, Logins
-from commonplace.server.oauth.redirects import LOOPBACK_HOSTS, Redirect, find_match
-from commonplace.server.oauth.resources import (
+from commonplace.access.oauth.families import Allowed, Families, Tokens, is_challenge
+from commonplace.access.oauth.logins import Lockout, Logins
+from commonplace.access.oauth.redirects import LOOPBACK_HOSTS, Redirect, find_match
+from commonplace.access.oauth.resources import (
     DEVICES,
     OFFLINE,
-    RESOURCES,
     Audience,
     Resource,
     Resources,
     is_being,
 )
-from commonplace.server.oauth.rows import Rows
-from commonplace.server.observing import request_id
-from commonplace.server.rates import Rates, block_of
+from commonplace.access.oauth.rows import Rows
+from commonplace.access.rates import Rates, block_of
+from commonplace.engine import audit
+from commonplace.errors import NotFound
+from commonplace.platform.fetching import Fetcher
 from commonplace.storage.sqlite import Store
 
 if TYPE_CHECKING:
-    from commonplace.server.vault import Vault
+    from commonplace.access.vault import Vault
 
 T = TypeVar("T")
 WORKERS = 8
@@ -114,7 +113,7 @@ class OAuth:
         *,
         vault: Vault,
         issuer: str,
-        resources: Mapping[str, Resource] = RESOURCES,
+        resources: Mapping[str, Resource],
         fetcher: Fetcher | None = None,
         has_being: Callable[[str, str], bool] | None = None,
     ) -> None:
@@ -523,7 +522,8 @@ class OAuth:
             entry = audit.Entry(
                 request=request_id.get(), dialect="oauth", tool=what, caller=_plain(user),
                 client=_plain(client), address=address[:200], success=not wrong,
-                error="".join(wrong)[:1000], arguments=as_json(details), result="{}",
+                error="".join(wrong)[:1000], result="{}",
+                arguments=json.dumps(details, ensure_ascii=False, separators=(",", ":")),
                 milliseconds=int((time.monotonic() - begun) * 1000),
             )  # fmt: skip
             if decided:

@@ -21,17 +21,17 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from commonplace.platform.fetching import Fetched, Fetcher, FetchRefused, parse_target
-from commonplace.server.credentials import SECOND, token_digest
-from commonplace.server.oauth.errors import OAuthError, PageError
-from commonplace.server.oauth.metadata import (
+from commonplace.access.credentials import SECOND, token_digest
+from commonplace.access.oauth.errors import OAuthError, PageError
+from commonplace.access.oauth.metadata import (
     AUTH_METHODS,
     DEVICE_CODE,
     GRANT_TYPES,
     USUAL_GRANT_TYPES,
 )
-from commonplace.server.oauth.redirects import BadRedirect, parse_redirect
-from commonplace.server.oauth.rows import Rows
+from commonplace.access.oauth.redirects import BadRedirect, parse_redirect
+from commonplace.access.oauth.rows import Rows
+from commonplace.platform.fetching import Fetched, Fetcher, FetchRefused, parse_target
 from commonplace.storage.database import now
 from commonplace.storage.sqlite import Store
 

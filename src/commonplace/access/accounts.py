@@ -17,17 +17,17 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from commonplace.access.credentials import USER_CHARS, Credentials, set_not_before
 from commonplace.engine import checks
 from commonplace.engine.model import iso, moment
 from commonplace.errors import Conflict, InvalidInput, NotFound, StorageCorrupt
-from commonplace.server.credentials import USER_CHARS, Credentials, set_not_before
 from commonplace.storage.database import now
 from commonplace.storage.sqlite import Store
 
 if TYPE_CHECKING:
     import apsw
 
-    from commonplace.server.vault import Vault
+    from commonplace.access.vault import Vault
 
 LEAST_CHARS = 8
 MOST_CHARS = 1_024

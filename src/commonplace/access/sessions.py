@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 
-from commonplace.dialects.contract import Caller, Session, TokenExpired
-from commonplace.server.credentials import Credential, Expired, Grant, Unauthenticated
-from commonplace.server.signed import JWT_SECONDS, PENFIELD, Tokens, tenant_of
+from commonplace.access.caller import Caller, Session, TokenExpired
+from commonplace.access.credentials import Credential, Expired, Grant, Unauthenticated
+from commonplace.access.signed import JWT_SECONDS, PENFIELD, Tokens, tenant_of
 from commonplace.storage.database import new_id
 
 REFRESH = "urn:commonplace:refresh"  # no address of ours: a refresh token opens no other door

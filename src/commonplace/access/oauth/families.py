@@ -19,8 +19,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from commonplace.errors import InvalidInput, NotFound
-from commonplace.server.credentials import (
+from commonplace.access.credentials import (
     SECOND,
     Credentials,
     Grant,
@@ -28,10 +27,11 @@ from commonplace.server.credentials import (
     not_before,
     token_digest,
 )
-from commonplace.server.oauth.clients import Client, Clients
-from commonplace.server.oauth.errors import OAuthError, invalid_grant, invalid_request
-from commonplace.server.oauth.resources import OFFLINE, Audience, Resources
-from commonplace.server.oauth.rows import Row, Rows
+from commonplace.access.oauth.clients import Client, Clients
+from commonplace.access.oauth.errors import OAuthError, invalid_grant, invalid_request
+from commonplace.access.oauth.resources import OFFLINE, Audience, Resources
+from commonplace.access.oauth.rows import Row, Rows
+from commonplace.errors import InvalidInput, NotFound
 from commonplace.storage.database import now
 from commonplace.storage.sqlite import Store
 

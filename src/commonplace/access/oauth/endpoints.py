@@ -12,14 +12,14 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from commonplace.access.accounts import Account
+from commonplace.access.oauth import forms, pages
+from commonplace.access.oauth.devices import as_shown
+from commonplace.access.oauth.errors import OAuthError, PageError
+from commonplace.access.oauth.logins import LOGIN_SECONDS
+from commonplace.access.oauth.metadata import PROTECTED_RESOURCE
+from commonplace.access.oauth.server import Asked, OAuth, Request, SentBack, form_token, new_cookie
 from commonplace.errors import CommonplaceError
-from commonplace.server.accounts import Account
-from commonplace.server.oauth import forms, pages
-from commonplace.server.oauth.devices import as_shown
-from commonplace.server.oauth.errors import OAuthError, PageError
-from commonplace.server.oauth.logins import LOGIN_SECONDS
-from commonplace.server.oauth.metadata import PROTECTED_RESOURCE
-from commonplace.server.oauth.server import Asked, OAuth, Request, SentBack, form_token, new_cookie
 
 COOKIE = "commonplace_login"
 _COOKIE_VALUE = re.compile(r"[A-Za-z0-9_-]{43}")

@@ -1,0 +1,1 @@
+"""Who may come in: accounts, credentials, tokens, sign-in and OAuth."""

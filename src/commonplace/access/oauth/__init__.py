@@ -1,0 +1,8 @@
+"""OAuth 2.1 for clients that are elsewhere: one authorization server for all dialects."""
+
+from commonplace.access.oauth.endpoints import routes
+from commonplace.access.oauth.resources import Permission, Resource
+from commonplace.access.oauth.rows import Rows
+from commonplace.access.oauth.server import OAuth
+
+__all__ = ["OAuth", "Permission", "Resource", "Rows", "routes"]
