@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from commonplace.engine.recall import Hit, Weighting
 
 __version__ = "0.1.0"
+DISTRIBUTION = "commonplace-memory"  # on PyPI, `commonplace` is another project
 
 _WHERE = {
     "Commonplace": "commonplace.engine.commonplace",

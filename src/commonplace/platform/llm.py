@@ -20,6 +20,7 @@ from decimal import Decimal
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from commonplace import DISTRIBUTION
 from commonplace.embedding.breaker import CircuitBreaker
 from commonplace.errors import CommonplaceError, InvalidInput
 
@@ -333,7 +334,7 @@ def _model(access: Access) -> Model:
     except ImportError as error:
         raise Refused(
             "No library that speaks to language models is installed"
-            " (pip install 'commonplace[llm]')."
+            f" (pip install '{DISTRIBUTION}[llm]')."
         ) from error
     compatible = AsyncOpenAI(
         api_key=access.key, base_url=access.url, max_retries=0, http_client=_client()

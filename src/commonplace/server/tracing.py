@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping
 
-from commonplace import __version__
+from commonplace import DISTRIBUTION, __version__
 from commonplace.errors import InvalidInput
 
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
@@ -30,7 +30,7 @@ def tracing(environ: Mapping[str, str]) -> Iterator[bool]:
     except ImportError as error:
         raise InvalidInput(
             f"{' or '.join(ENDPOINTS)} is set, and tracing is not installed.",
-            hint="pip install 'commonplace[otel]', or unset it.",
+            hint=f"pip install '{DISTRIBUTION}[otel]', or unset it.",
         ) from error
     named = Resource.create({"service.name": "commonplace", "service.version": __version__})
     provider = TracerProvider(resource=named)

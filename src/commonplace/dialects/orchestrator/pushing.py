@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
+from commonplace import DISTRIBUTION
 from commonplace.dialects.holding import holding
 from commonplace.dialects.orchestrator import records
 from commonplace.dialects.orchestrator.answering import Unsuccessful
@@ -102,7 +103,7 @@ def configured(environ: Mapping[str, str]) -> Pusher | None:
 def _unusable(key: str, subject: str) -> str:
     """Why nothing can be signed with a key; empty if it can."""
     if find_spec("pywebpush") is None:
-        return "it needs pywebpush (pip install 'commonplace[push]')"
+        return f"it needs pywebpush (pip install '{DISTRIBUTION}[push]')"
     from py_vapid import Vapid02, VapidException
 
     try:
