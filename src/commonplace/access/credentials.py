@@ -296,6 +296,15 @@ class Credentials:
             self._revoke(connection, row)
             return self._credential(_row(connection, row[0]))
 
+    def replace(self, identity: str, grant: Grant) -> Issued:
+        """End one and create its successor in one transaction; Unauthenticated if it has ended."""
+        with self._store.maintain() as connection:
+            row = _row(connection, identity)
+            if self._credential(row).revoked_at is not None:
+                raise Unauthenticated("revoked")
+            self._revoke(connection, row)
+            return self.create_in(connection, grant)
+
     def revoke_all(self, **which: str) -> int:
         """End all of a user, space, being, client or family; how many were alive."""
         with self._store.maintain() as connection:
@@ -403,6 +412,16 @@ class Credentials:
         except Unauthenticated:
             return False
         return True
+
+    def family_alive(self, family: str) -> bool:
+        """Whether a credential of the family has neither been revoked nor expired."""
+        with self._store.read() as connection:
+            rows = connection.execute(
+                f"{_SELECT} WHERE family = ? AND family != '' AND revoked_at IS NULL"
+                " AND (expires_at IS NULL OR expires_at > ?)",
+                (family, now()),
+            ).fetchall()
+        return any(self._vouched(row) for row in rows)
 
     def known_signed(self, token: str) -> Credential | None:
         """What is noted of a signed token, if anything is; Unauthenticated if it has ended."""

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import threading
-
 from commonplace.access.caller import Caller, Session, TokenExpired
-from commonplace.access.credentials import Credential, Expired, Grant, Unauthenticated
+from commonplace.access.credentials import Credential, Expired, Grant, Issued, Unauthenticated
 from commonplace.access.signed import JWT_SECONDS, PENFIELD, Tokens, tenant_of
 from commonplace.storage.database import new_id
 
@@ -14,12 +12,15 @@ REFRESH_SECONDS = 30 * 86_400
 
 
 class Sessions:
-    """Access tokens for API keys, and new ones for refresh tokens, each of which works once."""
+    """Access tokens for API keys, and new ones for refresh tokens, each of which works once.
+
+    All tokens of one sign-in are a family. Its refresh tokens are stored credentials, of which one
+    is alive at a time; its access tokens name the family and end when no refresh token is alive.
+    """
 
     def __init__(self, tokens: Tokens) -> None:
         self._tokens = tokens
         self._credentials = tokens.credentials
-        self._renewing = threading.Lock()
 
     def open(self, key: str) -> Session:
         """A session for an API key; a token that ends itself cannot be made to last."""
@@ -27,44 +28,46 @@ class Sessions:
         for_penfield = credential.dialects is None or PENFIELD in credential.dialects
         if credential.sort != "token" or credential.resource or not for_penfield:
             raise Unauthenticated("not an API key")
-        return self._issue(credential, new_id())
+        refresh = self._credentials.create(_refresh_grant(credential, new_id()))
+        return self._session(credential, refresh)
 
     def renew(self, token: str) -> tuple[Caller, Session]:
         """Who renews, and the next session; a refresh token seen twice ends all of its family."""
-        with self._renewing:
-            try:
-                used = self._credentials.find(token)
-            except Unauthenticated as refused:
-                ended = self._credentials.ended(token)
-                if ended is not None and ended.resource == REFRESH and ended.family:
-                    self._credentials.revoke_all(family=ended.family)
-                    if isinstance(refused, Expired):
-                        raise TokenExpired from None
-                raise
+        try:
+            used = self._credentials.find(token)
             if used.resource != REFRESH:
                 raise Unauthenticated("not a refresh token")
             credential = self._credentials.alive(used.client)
-            self._credentials.revoke(used.id)
-        return credential.caller, self._issue(credential, used.family)
+            refresh = self._credentials.replace(used.id, _refresh_grant(credential, used.family))
+        except Unauthenticated as refused:
+            ended = self._credentials.ended(token)
+            if ended is not None and ended.resource == REFRESH and ended.family:
+                self._credentials.revoke_all(family=ended.family)
+                if isinstance(refused, Expired):
+                    raise TokenExpired from None
+            raise
+        return credential.caller, self._session(credential, refresh)
 
-    def _issue(self, credential: Credential, family: str) -> Session:
-        refresh = self._credentials.create(
-            Grant(
-                user=credential.user,
-                space=credential.space,
-                scopes=credential.scopes,
-                dialects=frozenset({PENFIELD}),
-                name="refresh token",
-                resource=REFRESH,
-                client=credential.id,
-                family=family,
-                lifetime=REFRESH_SECONDS,
-                oauth=True,
-            )
-        )
+    def _session(self, credential: Credential, refresh: Issued) -> Session:
+        family = refresh.credential.family
         return Session(
-            access_token=self._tokens.penfield.issue(credential),
+            access_token=self._tokens.penfield.issue(credential, family=family),
             refresh_token=refresh.token,
             expires_in=JWT_SECONDS,
             tenant=tenant_of(credential.space),
         )
+
+
+def _refresh_grant(credential: Credential, family: str) -> Grant:
+    return Grant(
+        user=credential.user,
+        space=credential.space,
+        scopes=credential.scopes,
+        dialects=frozenset({PENFIELD}),
+        name="refresh token",
+        resource=REFRESH,
+        client=credential.id,
+        family=family,
+        lifetime=REFRESH_SECONDS,
+        oauth=True,
+    )

@@ -330,7 +330,10 @@ class OrchestratorTokens:
 
 
 class PenfieldTokens:
-    """Penfield's access tokens: JWTs that an API key is exchanged for, and that end with it."""
+    """Penfield's access tokens: JWTs that an API key is exchanged for.
+
+    They end with the API key, and with the family of refresh tokens they were issued with.
+    """
 
     def __init__(
         self, store: Store, keys: SigningKeys, credentials: Credentials, *, issuer: str
@@ -341,8 +344,10 @@ class PenfieldTokens:
         self._issuer = issuer
         self._remembered = _Remembered()
 
-    def issue(self, credential: Credential, *, lifetime: int = JWT_SECONDS) -> str:
-        """An access token that allows what the credential does."""
+    def issue(
+        self, credential: Credential, *, family: str = "", lifetime: int = JWT_SECONDS
+    ) -> str:
+        """An access token that allows what the credential does, and ends with it and its family."""
         key = self._keys.newest(PENFIELD)
         with self._store.read() as connection:
             ended = not_before(connection, user=credential.user, space=credential.space)
@@ -358,6 +363,8 @@ class PenfieldTokens:
             "jti": secrets.token_hex(16),
             "key": credential.id,
         }
+        if family:
+            claims["family"] = family
         return jwt.encode(claims, key.secret, algorithm=_ALGORITHM, headers={"kid": key.id})
 
     def recognise(self, token: str) -> Caller:
@@ -408,6 +415,9 @@ class PenfieldTokens:
         credential = self._credentials.alive(str(claims["key"]))
         if claims["tenant_id"] != tenant_of(credential.space) or claims["sub"] != credential.user:
             raise Unauthenticated("claims of another tenant")
+        # Ending a family changes the file's version, so the answer is as good as the signature's.
+        if "family" in claims and not self._credentials.family_alive(str(claims["family"])):
+            raise Unauthenticated("family ended")
         with self._store.read() as connection:
             ended = not_before(connection, user=credential.user, space=credential.space)
         try:

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import base64
 import json
+import threading
 import time
 from datetime import datetime
 from html.parser import HTMLParser
+from pathlib import Path
 
 import httpx
+import pytest
 import time_machine
 
-from commonplace.access.credentials import Grant
+from commonplace.access.credentials import Grant, Unauthenticated
+from commonplace.access.sessions import Sessions
+from commonplace.access.signed import Tokens
+from commonplace.access.vault import open_vault
+from commonplace.storage.system import open_system
 from penfield.conftest import Server
 from penfield.test_rest import data, failure, store
 
@@ -179,6 +186,69 @@ def test_a_refresh_token_seen_twice_ends_its_family(server: Server) -> None:
     renewed = data(refresh(server, session["refresh_token"]))
     failure(refresh(server, session["refresh_token"]), 401, "AUTH_TOKEN_INVALID")
     failure(refresh(server, renewed["refresh_token"]), 401, "AUTH_TOKEN_INVALID")
+
+
+def test_the_access_tokens_of_a_family_end_with_it(server: Server) -> None:
+    key, session = sign_in(server, space="signed-family")
+    with server.client(key) as client:
+        other = data(client.post("/auth/token"))
+    renewed = data(refresh(server, session["refresh_token"]))
+    for each in (session, renewed, other):  # an earlier access token lives on after a renewal
+        with server.client(each["access_token"]) as client:
+            data(client.get("/memories"))
+    failure(refresh(server, session["refresh_token"]), 401, "AUTH_TOKEN_INVALID")
+    for each in (session, renewed):
+        with server.client(each["access_token"]) as client:
+            failure(client.get("/memories"), 401, "AUTH_TOKEN_INVALID")
+    for token in (other["access_token"], key):  # another sign-in is another family
+        with server.client(token) as client:
+            data(client.get("/memories"))
+    data(refresh(server, other["refresh_token"]))
+
+
+def test_a_revoked_refresh_token_ends_the_access_tokens_issued_with_it(server: Server) -> None:
+    _, session = sign_in(server, space="signed-unrefreshed")
+    credentials = server.parts.tokens.credentials
+    credentials.revoke(credentials.find(session["refresh_token"]).id)
+    with server.client(session["access_token"]) as client:
+        failure(client.get("/memories"), 401, "AUTH_TOKEN_INVALID")
+
+
+def test_an_access_token_is_good_at_every_moment_of_a_renewal(server: Server) -> None:
+    _, session = sign_in(server, space="signed-meanwhile")
+    ended = threading.Event()
+    refused: list[int] = []
+
+    def read() -> None:
+        with server.client(session["access_token"]) as client:
+            while not ended.is_set():
+                if (status := client.get("/auth/verify").status_code) != 200:
+                    refused.append(status)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    token = session["refresh_token"]
+    for _ in range(20):
+        token = data(refresh(server, token))["refresh_token"]
+    ended.set()
+    reader.join()
+    assert refused == []
+
+
+def test_of_two_renewals_at_the_same_time_one_is_refused(tmp_path: Path) -> None:
+    system = open_system(tmp_path)
+    sides = [Tokens(system, open_vault(system), environ={}) for _ in range(2)]
+    key = sides[0].credentials.create(Grant(dialects=frozenset({"penfield"}))).token
+    session = Sessions(sides[0]).open(key)
+    used = sides[1].credentials.find(session.refresh_token)  # the other one has looked already
+    Sessions(sides[0]).renew(session.refresh_token)
+    with pytest.raises(Unauthenticated):
+        sides[1].credentials.replace(used.id, Grant(family=used.family))
+    alive = [row for row in sides[0].credentials.listing() if row.family and not row.revoked_at]
+    assert len(alive) == 1
+    for side in sides:
+        side.close()
+    system.close()
 
 
 def test_a_revoked_key_ends_everything_that_came_of_it(server: Server) -> None:
