@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import time
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -12,8 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from commonplace.dialects.schema import MAX_DEPTH, SHOWN, compile
+from commonplace.dialects.being import bridges
+from commonplace.dialects.json_values import MAX_DEPTH, SHOWN
+from commonplace.dialects.schema import FORMATS, KEYWORDS, TYPES, UnsupportedSchema, compile
 from commonplace.errors import InvalidInput
+from commonplace.server import served
 
 SEARCH = {
     "type": "object",
@@ -24,7 +28,6 @@ SEARCH = {
             "type": "array",
             "items": {"type": "string", "maxLength": 64},
             "maxItems": 20,
-            "uniqueItems": True,
         },
         "sort": {"type": "string", "enum": ["newest", "oldest", "best"], "default": "best"},
         "since": {"type": ["string", "null"], "format": "date", "description": "from when on"},
@@ -62,72 +65,53 @@ VALUES = st.recursive(
     lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(NAMES, inner, max_size=3)),
     max_leaves=6,
 )
-TYPES = ["string", "integer", "number", "boolean", "null", "array", "object"]
 COUNTS = st.integers(0, 3)
-TYPE = st.one_of(st.sampled_from(TYPES), st.lists(st.sampled_from(TYPES), min_size=1, unique=True))
-LEAVES = st.fixed_dictionaries(
-    {},
-    optional={
-        "type": TYPE,
-        "minimum": NUMBERS,
-        "maximum": NUMBERS,
-        "exclusiveMinimum": NUMBERS,
-        "exclusiveMaximum": NUMBERS,
-        "multipleOf": st.sampled_from([1, 2, 3, 0.5, 0.25]),
+LIMITS = {
+    "string": {
         "minLength": COUNTS,
         "maxLength": COUNTS,
         "pattern": st.sampled_from(["a", "^a", "b$", "^[a-c]+$", "^.{2}$", "[$]|a"]),
-        "format": st.sampled_from(["date", "uuid"]),
-        "minItems": COUNTS,
-        "maxItems": COUNTS,
-        "uniqueItems": st.booleans(),
-        "enum": st.lists(VALUES, min_size=1, max_size=3),
-        "const": VALUES,
-        "title": st.just("A title"),
-        "description": st.just("A description"),
-        "examples": st.just([1]),
+        "format": st.sampled_from([*FORMATS]),
     },
-)
-REFERENCES = st.sampled_from([{"$ref": "#/$defs/tree"}, {"$ref": "#/$defs/word"}])
-
-
-def inner_schemas(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    several = st.lists(inner, min_size=1, max_size=3)
-    return st.builds(
-        lambda leaf, more: {**leaf, **more},
-        st.one_of(st.just({}), LEAVES),
-        st.fixed_dictionaries(
-            {},
-            optional={
-                "properties": st.dictionaries(NAMES, inner, max_size=3),
-                "required": st.lists(NAMES, max_size=2, unique=True),
-                "additionalProperties": inner,
-                "items": inner,
-                "anyOf": several,
-                "oneOf": several,
-                "allOf": several,
-                "not": inner,
-            },
-        ),
-    )
-
-
-SCHEMAS = st.recursive(
-    st.one_of(LEAVES, LEAVES, st.booleans(), REFERENCES), inner_schemas, max_leaves=5
-)
-DEFS = {
-    "word": {"type": ["string", "null"], "maxLength": 2},
-    "tree": {
-        "type": "object",
-        "properties": {
-            "a": {"anyOf": [{"$ref": "#/$defs/tree"}, {"type": "null"}]},
-            "b": {"type": "array", "items": {"$ref": "#/$defs/tree"}},
-            "c": {"$ref": "#/$defs/word"},
-        },
-        "required": ["c"],
-        "additionalProperties": False,
-    },
+    "integer": {"minimum": NUMBERS, "maximum": NUMBERS},
+    "number": {"minimum": NUMBERS, "maximum": NUMBERS},
+    "array": {"minItems": COUNTS, "maxItems": COUNTS},
 }
+
+
+def typed(
+    kinds: list[str], inner: st.SearchStrategy[Any] | None = None
+) -> st.SearchStrategy[dict[str, Any]]:
+    """Schemas of these types, with any of the keywords that go with one of them."""
+    optional: dict[str, st.SearchStrategy[Any]] = {"description": st.just("What it is.")}
+    for kind in kinds:
+        optional |= LIMITS.get(kind, {})
+    if inner is not None and "array" in kinds:
+        optional["items"] = inner
+    if inner is not None and "object" in kinds:
+        optional["properties"] = st.dictionaries(NAMES, inner, max_size=3)
+        optional["required"] = st.lists(NAMES, max_size=2, unique=True)
+        optional["additionalProperties"] = st.just(False)
+    said = kinds[0] if len(kinds) == 1 else kinds
+    return st.fixed_dictionaries({"type": st.just(said)}, optional=optional)
+
+
+KINDS = st.lists(st.sampled_from([*TYPES]), min_size=1, max_size=3, unique=True)
+NAMED = st.lists(st.one_of(WORDS, st.none()), min_size=1, max_size=3, unique=True)
+LEAVES = st.one_of(
+    KINDS.flatmap(typed),
+    NAMED.map(lambda values: {"enum": values}),
+    NAMED.map(lambda values: {"type": ["string", "null"], "enum": values}),
+    st.just({}),
+)
+SCHEMAS = st.recursive(
+    LEAVES,
+    lambda inner: st.one_of(
+        KINDS.flatmap(lambda kinds: typed(kinds, inner)),
+        st.lists(inner, min_size=1, max_size=3).map(lambda branches: {"anyOf": branches}),
+    ),
+    max_leaves=5,
+)
 
 
 def accepted_by_us(schema: dict[str, Any], arguments: Any) -> bool:
@@ -146,17 +130,14 @@ def accepted_by_jsonschema(schema: dict[str, Any], arguments: Any) -> bool:
     return bool(Draft202012Validator(schema, format_checker=checker).is_valid(arguments))
 
 
-# jsonschema takes 1e300 for an integer, which is one of 997 bits; we keep 64.
-WIDE = {"$defs": DEFS}
-
-
 @settings(max_examples=300, deadline=None)
 @given(SCHEMAS, VALUES)
 def test_the_verdict_is_that_of_jsonschema(schema: Any, value: Any) -> None:
-    tool = one(schema) | WIDE
+    tool = one(schema)
     before = copy.deepcopy(value)
     ours = accepted_by_us(tool, {"x": value})
     assert value == before
+    # jsonschema takes 1e300 for an integer, which is one of 997 bits; we allow 64.
     if not _too_large_an_integer(tool, {"x": value}):
         assert ours == accepted_by_jsonschema(tool, {"x": value})
 
@@ -187,7 +168,7 @@ def test_a_real_tool_takes_what_jsonschema_takes(arguments: dict[str, Any]) -> N
 @settings(max_examples=300, deadline=None)
 @given(SCHEMAS, VALUES)
 def test_what_was_checked_and_filled_in_passes_again_unchanged(schema: Any, value: Any) -> None:
-    checker = compile(one(schema) | WIDE)
+    checker = compile(one(schema))
     try:
         checked = checker.check({"x": value})
     except InvalidInput:
@@ -203,7 +184,7 @@ SCENES = one(
         "type": "array",
         "items": {
             "type": "object",
-            "properties": {"when": {"type": "string", "format": "date-time"}},
+            "properties": {"when": {"type": "string", "format": "date"}},
             "required": ["when"],
         },
     }
@@ -287,15 +268,9 @@ LOCKED = {"type": "object", "additionalProperties": False}
         ),
         (
             SEARCH,
-            {"query": "a", "tags": ["a", "b", "a"]},
-            "tags",
-            "must be a list of at most 20 items without repetitions; 'a' is there twice.",
-        ),
-        (
-            SEARCH,
             {"query": "a", "tags": [*"abcdefghijklmnopqrstu"]},
             "tags",
-            "must be a list of at most 20 items without repetitions; this has 21.",
+            "must be a list of at most 20 items; this has 21.",
         ),
         (
             SEARCH,
@@ -315,31 +290,25 @@ LOCKED = {"type": "object", "additionalProperties": False}
             SCENES,
             {"x": [{"when": "now"}]},
             "x[0].when",
-            "must be a time with its zone such as 2026-11-02T09:30:00Z, not 'now'.",
+            "must be a date such as 2026-11-02, not 'now'.",
         ),
         (
             SCENES,
-            {"x": [{"when": "2026-11-02T09:30:00Z"}, {}]},
+            {"x": [{"when": "2026-11-02"}, {}]},
             "x[1].when",
-            "is required: a time with its zone such as 2026-11-02T09:30:00Z.",
+            "is required: a date such as 2026-11-02.",
         ),
         (
-            one({"type": "number", "exclusiveMinimum": 0, "maximum": 1}),
-            {"x": 0},
+            one({"type": "number", "maximum": 1}),
+            {"x": 1.5},
             "x",
-            "must be a number of at most 1 and above 0, not 0.",
+            "must be a number of at most 1, not 1.5.",
         ),
         (
             one({"type": "number", "minimum": 0}),
             {"x": -0.5},
             "x",
             "must be a number of at least 0, not -0.5.",
-        ),
-        (
-            one({"type": "integer", "multipleOf": 5}),
-            {"x": 7},
-            "x",
-            "must be a whole number that is a multiple of 5, not 7.",
         ),
         (
             one({"type": "string", "pattern": "^[a-z]+$"}),
@@ -359,13 +328,13 @@ LOCKED = {"type": "object", "additionalProperties": False}
             "x",
             "must be a list of at least 1 item; this has 0.",
         ),
-        (one({"const": "yes"}), {"x": "no"}, "x", "must be 'yes', not 'no'."),
+        (one({"enum": ["yes"]}), {"x": "no"}, "x", "must be 'yes', not 'no'."),
         (one({"type": "boolean"}), {"x": 1}, "x", "must be true or false, not 1."),
         (
-            one({"enum": [1, None, True]}),
+            one({"enum": ["a", "b", None]}),
             {"x": False},
             "x",
-            "must be one of 1, null or true, not false.",
+            "must be one of 'a', 'b' or null, not false.",
         ),
         (
             one({"anyOf": [{"type": "string"}, {"type": "integer"}]}),
@@ -380,42 +349,16 @@ LOCKED = {"type": "object", "additionalProperties": False}
             "must be a whole number of at most 3, not 4.",
         ),
         (
-            one({"oneOf": [{"type": "integer"}, {"type": "number"}]}),
-            {"x": 4},
-            "x",
-            "must be only one of a whole number or a number; 4 is 2 of them.",
-        ),
-        (one({"not": {"type": "string"}}), {"x": "a"}, "x", "must not be text, as 'a' is."),
-        (
-            one({"type": "string", "not": {"enum": ["root"]}}),
-            {"x": "root"},
-            "x",
-            "must not be 'root', as 'root' is.",
-        ),
-        (
-            one({"allOf": [{"type": "string"}, {"maxLength": 2}]}),
-            {"x": "abc"},
-            "x",
-            "must be text of at most 2 characters; this has 3.",
-        ),
-        (
-            one({"type": "object", "additionalProperties": {"type": "integer"}}),
+            one({"type": "object", "properties": {"a b": {"type": "integer"}}}),
             {"x": {"a b": "c"}},
             "x['a b']",
             "must be a whole number, not 'c'.",
         ),
-        (one(False), {"x": 1}, "x", "is not allowed here."),
         (
             one({"type": "string", "format": "uuid"}),
             {"x": "1"},
             "x",
             "must be a UUID such as 123e4567-e89b-12d3-a456-426614174000, not '1'.",
-        ),
-        (
-            one({"type": "string", "format": "uri"}),
-            {"x": "/page"},
-            "x",
-            "must be an address such as https://example.org/page, not '/page'.",
         ),
     ],
 )
@@ -435,19 +378,12 @@ def test_a_refusal_names_the_field_what_was_wrong_and_what_is_allowed(
     [
         ({"type": "integer", "minimum": 1}, [1, 2, 1.0], [0, -1]),
         ({"type": "integer", "maximum": 50}, [50, 49, 50.0], [51, 51.0]),
-        ({"type": "integer", "exclusiveMinimum": 1}, [2], [1, 0]),
-        ({"type": "integer", "exclusiveMaximum": 5}, [4], [5, 6]),
         ({"type": "number", "minimum": 0.5}, [0.5, 0.75, 1], [0.49, 0]),
         ({"type": "number", "maximum": 0.5}, [0.5, 0.25, 0], [0.51, 1]),
-        ({"type": "number", "exclusiveMinimum": 0}, [5e-324, 1], [0, -0.0, -1]),
-        ({"type": "number", "exclusiveMaximum": 1}, [1 - 1e-16, 0], [1, 1.0, 2]),
-        ({"type": "integer", "multipleOf": 3}, [0, 3, -6, 9.0], [1, 2, 4]),
-        ({"type": "number", "multipleOf": 0.1}, [0.3, 0.7, 1, 1.1], [0.35, 0.01]),
         ({"type": "string", "minLength": 2}, ["ab", "猫猫", "a👍"], ["a", "猫", "👍"]),
         ({"type": "string", "maxLength": 2}, ["", "ab", "👍👍"], ["abc", "👍👍👍"]),
         ({"type": "array", "minItems": 1}, [[1], [1, 2]], [[]]),
         ({"type": "array", "maxItems": 1}, [[], [1]], [[1, 2]]),
-        ({"type": "array", "uniqueItems": True}, [[1, True], [0, False], [[1], [2]]], [[1, 1.0]]),
         ({"type": "integer"}, [2**63 - 1, -(2**63)], [2**63, -(2**63) - 1, 1e19, 10**5_000]),
         ({}, [2**63 - 1, -(2**63), 1e300], [2**63, -(2**63) - 1, 10**5_000]),
     ],
@@ -478,22 +414,6 @@ def test_every_limit_is_inclusive_where_it_says_so(
             ],
         ),
         (
-            "date-time",
-            ["2026-11-02T09:30:00Z", "2026-11-02t09:30:00.123456789z", "2026-11-02T09:30:00+05:30"],
-            [
-                "2026-11-02",
-                "2026-11-02T09:30:00",
-                "2026-11-02 09:30:00Z",
-                "2026-11-02T24:00:00Z",
-                "2026-11-02T09:60:00Z",
-                "2026-11-02T09:30:60Z",
-                "2026-02-30T09:30:00Z",
-                "2026-11-02T09:30:00+24:00",
-                "2026-11-02T09:30:00+05:60",
-                "2026-11-02T09:30:00Z\n",
-            ],
-        ),
-        (
             "uuid",
             ["123e4567-e89b-12d3-a456-426614174000", "123E4567-E89B-12D3-A456-426614174000"],
             [
@@ -501,29 +421,6 @@ def test_every_limit_is_inclusive_where_it_says_so(
                 "{123e4567-e89b-12d3-a456-426614174000}",
                 "123e4567-e89b-12d3-a456-42661417400g",
                 "",
-            ],
-        ),
-        (
-            "uri",
-            [
-                "https://example.org/a?b=c#d",
-                "http://[::1]:80/",
-                "urn:isbn:0451450523",
-                "mailto:a@b.c",
-                "https://e.org/%41",
-            ],
-            [
-                "example.org",
-                "/a",
-                "https://e.org/ä",
-                "https://e.org/a b",
-                "http://[::1",
-                "https://e.org/%4",
-                "http://e.org:99999/",
-                "https://e.org/a#b#c",
-                "1a:b",
-                "a:",
-                "https://e.org/\n",
             ],
         ),
     ],
@@ -573,26 +470,20 @@ def test_what_was_given_is_never_replaced_by_a_default() -> None:
     assert checker.check({"x": 0}) == {"x": 0}
 
 
-def test_defaults_reach_nested_objects_items_branches_and_declared_types() -> None:
+def test_defaults_reach_nested_objects_items_and_branches() -> None:
     page = {"type": "object", "properties": {"size": {"type": "integer", "default": 20}}}
     schema = {
         "type": "object",
-        "$defs": {"page": page},
         "properties": {
-            "page": {"$ref": "#/$defs/page", "default": {}},
-            "pages": {"type": "array", "items": {"$ref": "#/$defs/page"}},
+            "page": {**page, "default": {}},
+            "pages": {"type": "array", "items": page},
             "either": {"anyOf": [{"type": "null"}, page]},
-            "both": {"allOf": [page, {"properties": {"first": {"default": 1}}}]},
-            "named": {"type": "object", "additionalProperties": page},
         },
     }
-    given = {"pages": [{}, {"size": 1}], "either": {}, "both": {"other": True}, "named": {"a": {}}}
-    assert compile(schema).check(given) == {
+    assert compile(schema).check({"pages": [{}, {"size": 1}], "either": {}}) == {
         "page": {"size": 20},
         "pages": [{"size": 20}, {"size": 1}],
         "either": {"size": 20},
-        "both": {"other": True, "size": 20, "first": 1},
-        "named": {"a": {"size": 20}},
     }
 
 
@@ -608,7 +499,7 @@ def test_a_required_argument_is_required_even_with_a_default() -> None:
 
 
 def test_a_whole_number_written_as_a_fraction_becomes_whole() -> None:
-    checked = compile(one({"type": "integer", "enum": [3]})).check({"x": 3.0})
+    checked = compile(one({"type": "integer"})).check({"x": 3.0})
     assert type(checked["x"]) is int
     checked = compile(one({"type": "integer"})).check({"x": -0.0})
     assert repr(checked["x"]) == "0"
@@ -626,7 +517,7 @@ def nested(levels: int) -> Any:
     return value
 
 
-@pytest.mark.parametrize("schema", [OPEN, one({}), one(True), one({"anyOf": [{}, {"const": 1}]})])
+@pytest.mark.parametrize("schema", [OPEN, one({}), one({"anyOf": [{}, {"enum": ["a"]}]})])
 @pytest.mark.parametrize(
     ("value", "says"),
     [
@@ -666,35 +557,12 @@ def test_depth_is_limited() -> None:
     assert "levels" in refusal(OPEN, {"x": endless}).message
 
 
-def test_a_recursive_schema_goes_as_deep_as_values_may() -> None:
-    tree = {"type": "object", "properties": {"of": {"$ref": "#/$defs/tree"}}}
-    checker = compile(one({"$ref": "#/$defs/tree"}) | {"$defs": {"tree": tree}})
-    value: dict[str, Any] = {}
-    for _ in range(MAX_DEPTH - 2):
-        value = {"of": value}
-    assert checker.check({"x": value}) == {"x": value}
-    with pytest.raises(InvalidInput):
-        checker.check({"x": {"of": value}})
-
-
-@pytest.mark.parametrize("keyword", ["anyOf", "oneOf"])
-def test_a_mistake_deep_in_a_tree_is_found_without_trying_every_way(keyword: str) -> None:
-    tree = {keyword: [{"type": "null"}, {"type": "array", "items": {"$ref": "#/$defs/tree"}}]}
-    schema = one({"$ref": "#/$defs/tree"}) | {"$defs": {"tree": tree}}
-    value: Any = "wrong"
-    for _ in range(MAX_DEPTH - 1):
-        value = [value]
-    started = time.perf_counter()
-    refused = refusal(schema, {"x": value})
-    assert time.perf_counter() - started < 1
-    assert refused.field == "x" + "[0]" * (MAX_DEPTH - 1)
-    assert "must be null or a list, not 'wrong'" in refused.message
-
-
 @pytest.mark.parametrize(
     "value", ["x" * 10**6, "\u202e" * 10**6, "猫" * 61, "\n" * 100, "'" * 1_000, "\x1b[31m" * 50]
 )
-@pytest.mark.parametrize("schema", [SEARCH, one({"const": "a"}), one({"format": "date"})])
+@pytest.mark.parametrize(
+    "schema", [SEARCH, one({"enum": ["a"]}), one({"type": "string", "format": "date"})]
+)
 def test_an_over_long_value_or_name_is_never_repeated_whole(schema: Any, value: str) -> None:
     for arguments in ({"x": value}, {value: 1}, {"x": 1, value * 2: 1}, {"query": "a", value: 1}):
         try:
@@ -721,53 +589,67 @@ def test_a_long_unknown_name_takes_no_time() -> None:
     [
         ({}, "'type': 'object'"),
         ({"type": "string"}, "'type': 'object'"),
-        (one({"patternProperties": {}}), "arguments.x: 'patternProperties'"),
-        (one({"type": "string", "maxlength": 3}), "'maxlength'"),
-        (one({"nullable": True}), "'nullable'"),
-        (one({"type": "string", "items": {"maxlength": 3}}), "arguments.x.items: 'maxlength'"),
-        (one({"type": "string", "minimum": "3"}), "'minimum'"),
-        (one({"$defs": {}}), "'$defs'"),
-        (one({"items": {"if": {}}}), "arguments.x.items: 'if'"),
-        (one({"type": "text"}), "'text' is not a type"),
+        (one({"type": "string", "maxlength": 3}), "arguments.x: 'maxlength' is not supported"),
+        (one({"items": {"if": {}}, "type": "array"}), "arguments.x.items: 'if' is not supported"),
+        (one({"$ref": "#/$defs/a"}) | {"$defs": {}}, "arguments: '$defs' is not supported"),
+        (one({"anyOf": [{"oneOf": []}]}), "arguments.x.anyOf[0]: 'oneOf' is not supported"),
+        (one({"type": "object", "additionalProperties": {}}), "'additionalProperties'"),
+        (one({"type": "string", "minimum": 3}), "'minimum' says nothing of type string"),
+        (one({"minimum": 3}), "'type'"),
+        (one({"type": "text"}), "'type'"),
         (one({"type": []}), "'type'"),
-        (one({"format": "email"}), "'email'"),
-        (one({"pattern": "("}), "does not compile"),
-        (one({"pattern": 5}), "'pattern'"),
-        (one({"minLength": -1}), "'minLength'"),
-        (one({"maxItems": "3"}), "'maxItems'"),
-        (one({"minimum": "3"}), "'minimum'"),
-        (one({"maximum": math.inf}), "'maximum'"),
-        (one({"minimum": True}), "'minimum'"),
-        (one({"multipleOf": 0}), "'multipleOf'"),
+        (one({"type": "string", "format": "email"}), "'email'"),
         (one({"enum": []}), "'enum'"),
-        (one({"const": math.nan}), "'const'"),
-        (one({"anyOf": []}), "anyOf"),
-        (one({"required": "x"}), "required"),
-        (one({"uniqueItems": 1}), "'uniqueItems'"),
-        (one({"properties": []}), "properties"),
+        (one({"enum": [1]}), "'enum'"),
+        (one({"enum": [None], "type": "string"}), "'enum'"),
+        (one({"enum": ["a"], "maxLength": 3}), "'enum'"),
+        (one({"anyOf": []}), "'anyOf'"),
+        (one({"anyOf": [{}], "type": "string"}), "'anyOf'"),
         (one([]), "arguments.x"),
-        (one({"$ref": "#/$defs/none"}), "'#/$defs/none'"),
-        (one({"$ref": "https://example.org/"}), "'https://example.org/'"),
+        (one(True), "arguments.x"),
         (one({"type": "integer", "maximum": 3, "default": 4}), "default"),
         (one({"type": "array", "items": {"type": "string"}, "default": ["a", 1]}), "[1]"),
-        (one({}) | {"$defs": {"a": {"unknown": 1}}}, "$defs.a: 'unknown'"),
-        (one({}) | {"$defs": {"a": {"$ref": "#/$defs/a"}}}, "$defs.a: is defined by itself"),
-        (
-            one({})
-            | {
-                "$defs": {
-                    "c": {"items": {"$ref": "#/$defs/b"}, "allOf": [{"$ref": "#/$defs/b"}]},
-                    "b": {"not": {"$ref": "#/$defs/c"}},
-                }
-            },
-            "is defined by itself",
-        ),
     ],
 )
 def test_a_schema_that_cannot_be_checked_in_full_does_not_compile(schema: Any, says: str) -> None:
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(UnsupportedSchema) as caught:
         compile(schema)
     assert says in str(caught.value)
+
+
+# --- the schemas that the dialects declare -------------------------------------------------------
+
+
+def declared() -> Iterator[Mapping[str, Any]]:
+    for name in served.DIALECTS:
+        dialect = served.load(name)
+        yield from (tool.input for tool in (*dialect.tools, *dialect.operations))
+    bridge = bridges.capability({"type": "act", "name": "lamp"})
+    yield bridges._tool(bridge, dict).input
+
+
+def inside(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The schema and all that stand in it."""
+    yield schema
+    parts = [*schema.get("properties", {}).values(), *schema.get("anyOf", ())]
+    for part in [*parts, *([schema["items"]] if "items" in schema else [])]:
+        yield from inside(part)
+
+
+def test_every_declared_schema_is_sound_and_compiles() -> None:
+    for schema in declared():
+        Draft202012Validator.check_schema(schema)
+        compile(schema)
+
+
+def test_exactly_the_keywords_types_and_formats_that_dialects_use_are_supported() -> None:
+    every = [part for schema in declared() for part in inside(schema)]
+    assert {keyword for part in every for keyword in part} == KEYWORDS
+    assert {part["format"] for part in every if "format" in part} == set(FORMATS)
+    kinds = [part["type"] for part in every if "type" in part]
+    assert {name for kind in kinds for name in ([kind] if isinstance(kind, str) else kind)} == set(
+        TYPES
+    )
 
 
 def test_a_typical_call_costs_microseconds() -> None:

@@ -1,0 +1,383 @@
+"""Checks a tool's arguments against its JSON Schema.
+
+A schema is compiled once to nested functions, so that a check costs microseconds. Only the keywords
+that the dialects use are supported: compiling a schema with any other raises UnsupportedSchema, so
+nothing that a schema says goes unchecked. Patterns follow ECMA 262 where Python differs: `$` is the
+very end of the text, `\\d` and `\\w` are ASCII.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from datetime import date
+from math import inf
+from types import NoneType
+from typing import Any
+
+from commonplace.dialects.json_values import (
+    Wrong,
+    capped,
+    either,
+    meant,
+    path,
+    refuse_too_large,
+    refuse_unsound,
+    shown,
+    unknown,
+)
+from commonplace.errors import InvalidInput
+
+Check = Callable[[Any], Any]
+Schema = Mapping[str, Any]
+
+TYPES: dict[str, tuple[type, ...]] = {
+    "string": (str,),
+    "integer": (int, float),
+    "number": (int, float),
+    "boolean": (bool,),
+    "null": (NoneType,),
+    "array": (list,),
+    "object": (dict,),
+}
+ANNOTATIONS = frozenset({"description", "default"})
+OF_TYPE: dict[str, frozenset[str]] = {
+    "string": frozenset({"minLength", "maxLength", "pattern", "format"}),
+    "integer": frozenset({"minimum", "maximum"}),
+    "number": frozenset({"minimum", "maximum"}),
+    "array": frozenset({"items", "minItems", "maxItems"}),
+    "object": frozenset({"properties", "required", "additionalProperties"}),
+}
+KEYWORDS = frozenset({"type", "enum", "anyOf"}).union(ANNOTATIONS, *OF_TYPE.values())
+
+
+class UnsupportedSchema(ValueError):
+    """A tool declares a schema that cannot be checked in full."""
+
+    def __init__(self, where: str, problem: str) -> None:
+        super().__init__(f"{where}: {problem}.")
+
+
+def compile(schema: Schema) -> Checker:
+    """Compile the schema of a tool's arguments; UnsupportedSchema if any part is not supported."""
+    if not isinstance(schema, Mapping) or schema.get("type") != "object":
+        raise UnsupportedSchema("arguments", "must be declared as {'type': 'object', …}")
+    return Checker(_compile(schema, "arguments").check)
+
+
+@dataclass(frozen=True, slots=True)
+class Checker:
+    """A compiled schema."""
+
+    _check: Check
+
+    def check(self, arguments: object) -> dict[str, Any]:
+        """Return the arguments with declared defaults filled in; the given ones are not changed.
+
+        InvalidInput, naming the field, what was wrong and what is allowed, if they do not fit.
+        Whatever the schema says, values that JSON cannot carry or the store cannot hold are
+        refused: NaN, infinities, integers beyond 64 bits, lone surrogates, NUL, nesting beyond 64.
+        """
+        try:
+            refuse_unsound(arguments, 1)
+            checked: dict[str, Any] = self._check(arguments)
+        except Wrong as wrong:
+            field = path(wrong.path)
+            end = "" if wrong.says.endswith("?") else "."
+            raise InvalidInput(f"{field} {wrong.says}{end}", field=field) from None
+        return checked
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """A compiled subschema: its check, the types that can pass, and what is allowed, in words."""
+
+    check: Check
+    types: frozenset[type]
+    allowed: str = ""
+
+
+def _compile(schema: Any, where: str) -> _Node:
+    if not isinstance(schema, Mapping):
+        raise UnsupportedSchema(where, f"must be an object, not {shown(schema)}")
+    if unsupported := schema.keys() - KEYWORDS:
+        names = ", ".join(sorted(map(repr, unsupported)))
+        raise UnsupportedSchema(
+            where, f"{names} is not supported; supported are {', '.join(sorted(KEYWORDS))}"
+        )
+    said = schema.keys() - ANNOTATIONS
+    if not said:
+        return _Node(lambda value: value, frozenset().union(*TYPES.values()))
+    if "enum" in said:
+        return _enumeration(schema, said, where)
+    if "anyOf" in said:
+        return _alternatives(schema, said, where)
+    return _typed(schema, said, where)
+
+
+def _enumeration(schema: Schema, said: set[str], where: str) -> _Node:
+    values = schema["enum"]
+    if not isinstance(values, list | tuple) or not values:
+        raise UnsupportedSchema(where, "'enum' must be a list of at least one value")
+    types = frozenset(map(type, values))
+    if not types <= {str, NoneType}:
+        raise UnsupportedSchema(where, "the values of 'enum' must be text or null")
+    declared = {kind for name in _kinds(schema, where) for kind in TYPES[name]}
+    if not said <= {"type", "enum"} or not types <= declared:
+        raise UnsupportedSchema(where, "'enum' stands alone, or with a 'type' that its values have")
+    allowed = either([shown(value) for value in values])
+    if len(values) > 1:
+        allowed = f"one of {allowed}"
+    members = frozenset(values)
+    names = [value for value in values if value is not None]
+
+    def check(value: Any) -> Any:
+        if type(value) not in types or value not in members:
+            guess = meant(value, names) if type(value) is str else ""
+            raise Wrong(f"must be {allowed}, not {shown(value)}{guess}")
+        return value
+
+    return _Node(check, types, capped(allowed))
+
+
+def _alternatives(schema: Schema, said: set[str], where: str) -> _Node:
+    schemas = schema["anyOf"]
+    if said != {"anyOf"} or not isinstance(schemas, list | tuple) or not schemas:
+        raise UnsupportedSchema(where, "'anyOf' must be a list of schemas, and stand alone")
+    branches = [_compile(each, f"{where}.anyOf[{at}]") for at, each in enumerate(schemas)]
+    phrases = list(dict.fromkeys(branch.allowed for branch in branches))
+    allowed = capped(either(phrases)) if all(phrases) else "as the schema says"
+
+    def check(value: Any) -> Any:
+        failed: list[Wrong] = []
+        for branch in branches:
+            if type(value) in branch.types:
+                try:
+                    return branch.check(value)
+                except Wrong as wrong:
+                    failed.append(wrong)
+        if len(failed) == 1:  # only one branch is for this type of value: its message says most
+            raise failed[0]
+        raise Wrong(f"must be {allowed}, not {shown(value)}")
+
+    return _Node(check, frozenset().union(*(branch.types for branch in branches)), allowed)
+
+
+def _typed(schema: Schema, said: set[str], where: str) -> _Node:
+    kinds = _kinds(schema, where)
+    if misplaced := said - {"type"}.union(*(OF_TYPE.get(kind, ()) for kind in kinds)):
+        names = ", ".join(sorted(map(repr, misplaced)))
+        raise UnsupportedSchema(where, f"{names} says nothing of type {', '.join(kinds)}")
+    allowed = either([_allowed(kind, schema) for kind in kinds])
+    by_type: dict[type, Check | None] = {}
+    for kind in TYPES:  # in this order: where both are allowed, an integer passes as a number
+        if kind in kinds:
+            check_of_kind = _CHECK_OF[kind](schema, allowed, where) if kind in _CHECK_OF else None
+            by_type |= dict.fromkeys(TYPES[kind], check_of_kind)
+
+    def check(value: Any) -> Any:
+        try:
+            check_of_type = by_type[type(value)]
+        except KeyError:
+            raise Wrong(f"must be {allowed}, not {shown(value)}") from None
+        return value if check_of_type is None else check_of_type(value)
+
+    return _Node(check, frozenset(by_type), allowed)
+
+
+def _kinds(schema: Schema, where: str) -> Sequence[str]:
+    said = schema.get("type", list(TYPES) if "enum" in schema else None)
+    kinds = [said] if isinstance(said, str) else said
+    if not kinds or not TYPES.keys() >= set(kinds):
+        raise UnsupportedSchema(where, f"'type' must be one or several of {', '.join(TYPES)}")
+    return kinds
+
+
+# --- what is allowed, in words -------------------------------------------------------------------
+
+
+def _allowed(kind: str, schema: Schema) -> str:
+    if kind == "string":
+        words = "text" + _counted(schema, "minLength", "maxLength", "character")
+        if "pattern" in schema:
+            words += f" that matches {schema['pattern']}"
+        described = FORMATS[schema["format"]][0] if schema.get("format") in FORMATS else ""
+        return f"{words}: {described}" if described and words != "text" else described or words
+    if kind == "array":
+        return "a list" + _counted(schema, "minItems", "maxItems", "item")
+    if kind in ("integer", "number"):
+        return ("a whole number" if kind == "integer" else "a number") + _ranged(schema)
+    return {"boolean": "true or false", "null": "null", "object": "an object"}[kind]
+
+
+def _ranged(schema: Schema) -> str:
+    if "minimum" not in schema:
+        return f" of at most {schema['maximum']}" if "maximum" in schema else ""
+    if "maximum" not in schema:
+        return f" of at least {schema['minimum']}"
+    return f" from {schema['minimum']} to {schema['maximum']}"
+
+
+def _counted(schema: Schema, least_keyword: str, most_keyword: str, unit: str) -> str:
+    least, most = schema.get(least_keyword, 0), schema.get(most_keyword)
+    units = unit if max(least, most or 0) == 1 else f"{unit}s"
+    if most is None:
+        return f" of at least {least:,} {units}" if least else ""
+    if least == most:
+        return f" of exactly {least:,} {units}"
+    between = f"{least:,} to {most:,}" if least else f"at most {most:,}"
+    return f" of {between} {units}"
+
+
+# --- checks of values of one type ----------------------------------------------------------------
+
+
+def _integer(schema: Schema, allowed: str, where: str) -> Check:
+    in_range = _number(schema, allowed, where)
+
+    def check(value: Any) -> Any:
+        if type(value) is float:
+            if not value.is_integer():
+                raise Wrong(f"must be {allowed}, not {shown(value)}")
+            value = int(value)
+            refuse_too_large(value)
+        return in_range(value)
+
+    return check
+
+
+def _number(schema: Schema, allowed: str, where: str) -> Check:
+    del where
+    least, most = schema.get("minimum", -inf), schema.get("maximum", inf)
+
+    def check(value: Any) -> Any:
+        if not least <= value <= most:
+            raise Wrong(f"must be {allowed}, not {shown(value)}")
+        return value
+
+    return check
+
+
+def _string(schema: Schema, allowed: str, where: str) -> Check | None:
+    if not schema.keys() & OF_TYPE["string"]:
+        return None
+    least, most = schema.get("minLength", 0), schema.get("maxLength", inf)
+    tests: list[Callable[[str], object]] = []
+    if "pattern" in schema:
+        # In Python `$` also matches before a last line break.
+        pattern = _DOLLAR.sub(lambda found: found[1] or r"\Z", schema["pattern"])
+        tests.append(re.compile(pattern, re.ASCII).search)
+    if "format" in schema:
+        if schema["format"] not in FORMATS:
+            raise UnsupportedSchema(where, f"there is no format {schema['format']!r}")
+        tests.append(FORMATS[schema["format"]][1])
+
+    def check(value: str) -> str:
+        if not least <= len(value) <= most:
+            raise Wrong(f"must be {allowed}; this has {len(value):,}")
+        for test in tests:
+            if not test(value):
+                raise Wrong(f"must be {allowed}, not {shown(value)}")
+        return value
+
+    return check
+
+
+def _array(schema: Schema, allowed: str, where: str) -> Check:
+    least, most = schema.get("minItems", 0), schema.get("maxItems", inf)
+    item_check = _compile(schema.get("items", {}), f"{where}.items").check
+
+    def check(value: list[Any]) -> list[Any]:
+        if not least <= len(value) <= most:
+            raise Wrong(f"must be {allowed}; this has {len(value):,}")
+        checked: list[Any] = []
+        try:
+            for item in value:
+                checked.append(item_check(item))
+        except Wrong as wrong:
+            wrong.path.insert(0, len(checked))
+            raise
+        return checked
+
+    return check
+
+
+def _object(schema: Schema, allowed: str, where: str) -> Check | None:
+    del allowed
+    if not schema.keys() & OF_TYPE["object"]:
+        return None
+    properties, required = schema.get("properties", {}), schema.get("required", ())
+    closed = "additionalProperties" in schema
+    if closed and schema["additionalProperties"] is not False:
+        raise UnsupportedSchema(where, "'additionalProperties' must be false")
+    nodes = {name: _compile(said, f"{where}.{name}") for name, said in properties.items()}
+    checks = {name: node.check for name, node in nodes.items()}
+    defaults = [
+        (name, _default(said["default"], nodes[name], f"{where}.{name}"))
+        for name, said in properties.items()
+        if "default" in said
+    ]
+
+    def check(value: dict[str, Any]) -> dict[str, Any]:
+        checked: dict[str, Any] = {}
+        name = ""
+        try:
+            for name, item in value.items():
+                known = checks.get(name)
+                if known is not None:
+                    checked[name] = known(item)
+                elif closed:
+                    raise Wrong(unknown(name, checks))
+                else:
+                    checked[name] = item
+        except Wrong as wrong:
+            wrong.path.insert(0, name)
+            raise
+        for name in required:
+            if name not in checked:
+                expected = nodes[name].allowed if name in nodes else ""
+                raise Wrong(f"is required: {expected}" if expected else "is required", name)
+        for name, default in defaults:
+            if name not in checked:
+                checked[name] = deepcopy(default) if isinstance(default, list | dict) else default
+        return checked
+
+    return check
+
+
+def _default(value: Any, node: _Node, where: str) -> Any:
+    try:
+        refuse_unsound(value, 1)
+        return node.check(value)
+    except Wrong as wrong:
+        raise UnsupportedSchema(where, f"the default {path(wrong.path)} {wrong.says}") from None
+
+
+_CHECK_OF: dict[str, Callable[[Schema, str, str], Check | None]] = {
+    "string": _string,
+    "integer": _integer,
+    "number": _number,
+    "array": _array,
+    "object": _object,
+}
+_DOLLAR = re.compile(r"(\\.|\[\^?\]?(?:\\.|[^\]\\])*\])|\$", re.DOTALL)
+_DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+_UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+
+
+def _is_date(text: str) -> bool:
+    if not _DATE.fullmatch(text):
+        return False
+    try:
+        date.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
+
+
+FORMATS: dict[str, tuple[str, Callable[[str], object]]] = {
+    "date": ("a date such as 2026-11-02", _is_date),
+    "uuid": ("a UUID such as 123e4567-e89b-12d3-a456-426614174000", _UUID.fullmatch),
+}
