@@ -70,7 +70,8 @@ def create_workspace(
       commonplace workspace create acme --user anna --email anna@example.org
       commonplace token create --dialect orchestrator --space acme --user anna
     """
-    from commonplace.dialects.orchestrator import records, workspaces
+    from commonplace.dialects.orchestrator import workspaces
+    from commonplace.dialects.orchestrator.shapes import records
 
     with options.memory(data, identity, create=True) as memory:
         if records.find(memory, workspaces.WORKSPACE_REF) is not None:

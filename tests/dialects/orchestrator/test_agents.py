@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from commonplace.dialects.contract import Setting
-from commonplace.dialects.orchestrator import TOOLS, messaging, records, runtimes
+from commonplace.dialects.orchestrator import TOOLS, messaging, runtimes
 from commonplace.dialects.orchestrator.running import running
+from commonplace.dialects.orchestrator.shapes import records
 from commonplace.engine import audit
 from commonplace.errors import InvalidInput
 from commonplace.platform import llm

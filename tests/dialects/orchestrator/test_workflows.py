@@ -17,11 +17,12 @@ import pytest
 
 from commonplace.cli import app
 from commonplace.dialects.contract import Setting
-from commonplace.dialects.holding import holding
-from commonplace.dialects.orchestrator import messaging, records, runtimes, workflows
+from commonplace.dialects.orchestrator import messaging, runtimes, workflows
 from commonplace.dialects.orchestrator.running import running
+from commonplace.dialects.orchestrator.shapes import records
 from commonplace.errors import CommonplaceError, Conflict, InvalidInput, StorageUnavailable
 from commonplace.platform import durable
+from commonplace.platform.exclusive import exclusive
 from commonplace.storage.system import open_system
 from conftest import wait_until
 
@@ -239,7 +240,7 @@ def test_a_cancel_in_the_midst_of_a_steps_end_is_not_lost(workspace: Workspace) 
     cancelled = threading.Thread(
         target=workspace.do, args=("cancel_execution",), kwargs={"execution_id": execution}
     )
-    with holding(workspace.memory, "a step's end"):
+    with exclusive(workspace.memory, "a step's end"):
         there = workflows.executed(workspace.memory, execution)
         cancelled.start()
         cancelled.join(timeout=0.3)

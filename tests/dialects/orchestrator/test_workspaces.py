@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from commonplace.cli import app
-from commonplace.dialects.orchestrator import records
+from commonplace.dialects.orchestrator.shapes import records
 from commonplace.dialects.orchestrator.workflows import Executions
 from commonplace.errors import Conflict, InvalidInput, NotFound
 
@@ -317,7 +317,7 @@ def test_history_gives_the_newest_events_first(workspace: Workspace) -> None:
     assert [each["title"] for each in shown] == ["t6", "t5", "t4"]
 
 
-@pytest.mark.parametrize("kind", sorted(records._HOLDS))
+@pytest.mark.parametrize("kind", sorted(records.kinds))
 def test_a_memory_that_others_called_so_is_no_record(workspace: Workspace, kind: str) -> None:
     """A memory can have any kind, and an archived one is where records are."""
 

@@ -22,10 +22,10 @@ from typing import Any
 from commonplace.access.caller import Caller
 from commonplace.dialects.being import sight
 from commonplace.dialects.contract import Call, Tool
-from commonplace.dialects.holding import holding
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.model import LIVE_STATES, Event, Memory, iso
 from commonplace.errors import InvalidInput, NotFound
+from commonplace.platform.exclusive import exclusive
 from commonplace.text.prose import neutral
 
 SENSE, ACTED = "being.sense", "being.act"
@@ -238,7 +238,7 @@ def register(
 ) -> dict[str, Any]:
     """Know what a bridge can do and sense, whether it is there or not."""
     given = {_ref(being_id, each): each for each in map(capability, capabilities)}
-    with holding(call.memory, "register capabilities"):
+    with exclusive(call.memory, "register capabilities"):
         known = sight.own(being_id, sight.CAPABILITY)
         there = {row.ref: row for row in sight.every(call.memory, known)}
         if len(there.keys() | given.keys()) > CAPABILITIES:
@@ -283,7 +283,7 @@ def _waiting(what: Capability) -> Callable[..., dict[str, Any]]:
     ) -> dict[str, Any]:
         del timeout_ms
         being = call.caller.being
-        with holding(call.memory, "queue act"):
+        with exclusive(call.memory, "queue act"):
             _, there = call.memory.browse(filters=sight.own(being, sight.ACT), limit=1)
             if there >= WAITING_ACTS:
                 raise InvalidInput(
@@ -326,7 +326,7 @@ def reject(call: Call, being_id: str, *, action_id: str) -> dict[str, Any]:
 
 
 def _decide(call: Call, being: str, identity: str, status: str) -> dict[str, Any]:
-    with holding(call.memory, "decide on act"):
+    with exclusive(call.memory, "decide on act"):
         row = _forgotten(call.memory, identity)
         if row is None or not sight.is_own(being, row, sight.ACT) or row.state not in LIVE_STATES:
             raise NotFound("There is no such act that waits.")
@@ -354,7 +354,7 @@ def pending_senses(memory: Commonplace, being: str, *, mark: bool) -> list[dict[
     """The oldest senses that no context has shown; they are marked as shown."""
     waiting = _unseen(memory, sight.find(memory, being))
     if waiting and mark:
-        with holding(memory, "show senses"):
+        with exclusive(memory, "show senses"):
             row = sight.find(memory, being)
             waiting = _unseen(memory, row)  # others may have been told of them meanwhile
             if waiting:

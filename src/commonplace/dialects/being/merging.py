@@ -10,9 +10,9 @@ from commonplace.dialects.being.beings import lower
 from commonplace.dialects.being.scenes import Scene, scene_of
 from commonplace.dialects.being.sight import NODE, being_of
 from commonplace.dialects.contract import Call
-from commonplace.dialects.holding import holding
 from commonplace.engine.model import LIVE_STATES, Memory
 from commonplace.errors import InvalidInput, NotFound
+from commonplace.platform.exclusive import exclusive
 
 MOST = 100
 
@@ -23,7 +23,7 @@ def merge_nodes(call: Call, *, node_ids: str, summary: str, feeling: str | None 
     wanted = list(dict.fromkeys(each.strip() for each in node_ids.split(",") if each.strip()))
     if len(wanted) > MOST:
         return f"error: at most {MOST} nodes can be merged at once; nothing was changed."
-    with holding(call.memory, "merge nodes"):
+    with exclusive(call.memory, "merge nodes"):
         return _merge(call, being, wanted, summary.strip(), feeling or "")
 
 

@@ -12,10 +12,10 @@ from commonplace.dialects.being.beings import lower
 from commonplace.dialects.being.scenes import Scene
 from commonplace.dialects.being.sight import NOTE, SCENE, being_of
 from commonplace.dialects.contract import Call
-from commonplace.dialects.holding import holding
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.model import LIVE_STATES, Memory, iso
 from commonplace.errors import InvalidInput, NotFound
+from commonplace.platform.exclusive import exclusive
 from commonplace.text.prose import neutral
 
 ENOUGH = 10
@@ -172,7 +172,7 @@ def write(
     for text, sort in texts:
         add_note(memory, being, text, trust, sort)
     replaced = scene_ids if action == "update" else ()
-    with holding(memory, "update notes"):  # a patrol may be taking the same scenes
+    with exclusive(memory, "update notes"):  # a patrol may be taking the same scenes
         named = {change["id"]: find(memory, being, change["id"], NOTE) for change in types}
         gone = {each: find(memory, being, each) for each in replaced}
         missing = [each for each, found in {**gone, **named}.items() if found is None]

@@ -22,9 +22,9 @@ from commonplace.dialects.being import (
 )
 from commonplace.dialects.being.scenes import scene_of
 from commonplace.dialects.contract import Call, Schema, Tool
-from commonplace.dialects.holding import holding
 from commonplace.engine.model import Memory, iso
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound
+from commonplace.platform.exclusive import exclusive
 
 _ID: Schema = {"type": "string"}
 _TEXT: Schema = {"type": "string"}
@@ -85,7 +85,7 @@ def put_soul(call: Call, being: str, **changes: str) -> Any:
     """Say who a being is; fields that are not named stay."""
     if not changes:
         raise InvalidInput(f"Name a field: {', '.join(beings.SOUL_ALL)}.")
-    with holding(call.memory, "put soul"):
+    with exclusive(call.memory, "put soul"):
         beings.change_soul(call.memory, being, changes, trust="stated")
     return get_soul(call, being)
 
@@ -97,7 +97,7 @@ def get_preferences(call: Call, being: str) -> Any:
 
 def put_preference(call: Call, being: str, *, key: str, description: str) -> Any:
     """Put a preference down."""
-    with holding(call.memory, "put preference"):
+    with exclusive(call.memory, "put preference"):
         entry = records.PREFERENCES.put(call.memory, being, key, description, "stated")
     return records.PREFERENCES.shown(entry)
 
@@ -140,7 +140,7 @@ def put_rule(
         category = attrs.pop("category", "")
         rule = records.add_rule(call.memory, being, category, title, content, "stated", **attrs)
         return records.rule_shown(rule)
-    with holding(call.memory, "put rule"):
+    with exclusive(call.memory, "put rule"):
         there = notes.find(call.memory, being, id, sight.RULE)
         if there is None:
             raise NotFound("There is no such rule.")

@@ -22,12 +22,12 @@ from commonplace.dialects.being.recalling import mine
 from commonplace.dialects.being.scenes import Scene, scene_of
 from commonplace.dialects.being.sight import NODE
 from commonplace.dialects.being.thinking import SHOWN_NODES, Consolidation, Thinking
-from commonplace.dialects.holding import holding
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.history import PATROL
 from commonplace.engine.model import LIVE_STATES, Cluster, Memory, Origin, iso
 from commonplace.engine.ranking import faded_importance
 from commonplace.errors import CommonplaceError, Conflict, NotFound
+from commonplace.platform.exclusive import exclusive
 
 ROOTS = ("Business", "Private")
 FADED = 0.05
@@ -291,7 +291,7 @@ class _Patrol:
         nodes = self.memory.census(filters=sight.own(self.being, NODE, states=sight.ALL_STATES))
         newest = int(nodes.num[-1]) if len(nodes.num) else 0
         # The look as well: senses that are shown are noted in the same row.
-        with holding(self.memory, PATROL, self.origin):
+        with exclusive(self.memory, PATROL, self.origin):
             being = sight.find(self.memory, self.being)
             attrs = dict(being.attrs)
             self.since = attrs.get("patrolled_at")
@@ -443,7 +443,7 @@ class _Patrol:
         self, answer: Consolidation, nodes: Mapping[str, Memory], homes: Mapping[str, str]
     ) -> None:
         """Do what the model says, as far as nothing it was told of has changed meanwhile."""
-        with holding(self.memory, PATROL, self.origin):
+        with exclusive(self.memory, PATROL, self.origin):
             merged: list[dict[str, Any]] = []
             for merge in answer.merges:
                 survivor = nodes[merge.survivor_id]
@@ -630,7 +630,7 @@ class _Patrol:
         if day is None:
             return
         told = "\n".join(f"- {each}" for each in day.reflection)
-        with holding(self.memory, PATROL, self.origin):
+        with exclusive(self.memory, PATROL, self.origin):
             today = records.today()
             self._tell_the_day(today, day.diary)
             records.THOUGHTS.put(self.memory, self.being, records.THINK, told, self.trust)

@@ -27,11 +27,11 @@ from commonplace.dialects.being.sight import (
     being_of,
 )
 from commonplace.dialects.contract import Call
-from commonplace.dialects.holding import holding
 from commonplace.engine import checks
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.model import LIVE_STATES, Memory, iso
 from commonplace.errors import InvalidInput, NotFound
+from commonplace.platform.exclusive import exclusive
 
 ACTIONS = ("get", "append", "update", "delete")
 DIARIES = 7
@@ -96,7 +96,7 @@ def perform(request: Request, action: str) -> Result:
     try:
         if looks_only:
             return TARGETS[request.target][action](request)
-        with holding(request.memory, "update memory"):
+        with exclusive(request.memory, "update memory"):
             return TARGETS[request.target][action](request)
     except (InvalidInput, NotFound) as error:
         return refused(str(error))
@@ -470,7 +470,7 @@ def relate(
     key = f"{sort}: {name}"
     if action != "delete" and not content.strip():
         return refused("content is required to upsert a relation.")
-    with holding(memory, "update relation"):
+    with exclusive(memory, "update relation"):
         if action == "delete":
             there = RELATIONS.find(memory, being, key)
             if there is None:

@@ -6,12 +6,12 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from commonplace.dialects.holding import holding
 from commonplace.dialects.orchestrator.answering import stamp
 from commonplace.dialects.orchestrator.classifier import classify
 from commonplace.engine import checks
 from commonplace.engine.model import LIVE_STATES, Memory
 from commonplace.errors import Conflict, InvalidInput, NotFound
+from commonplace.platform.exclusive import exclusive
 from commonplace.text.snippets import opening
 
 if TYPE_CHECKING:
@@ -277,7 +277,7 @@ def set_identity(memory: Commonplace, content: str) -> None:
     """Say who the workspace is, in place of what was said before."""
     if len(content) > IDENTITY_CHARS:
         raise InvalidInput(f"content exceeds max length of {IDENTITY_CHARS}")
-    with holding(memory, "set identity"):
+    with exclusive(memory, "set identity"):
         found = named(memory, IDENTITY_REF)
         if found is None:
             memory.remember(

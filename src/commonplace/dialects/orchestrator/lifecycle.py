@@ -15,11 +15,12 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from commonplace.dialects.contract import Setting
-from commonplace.dialects.holding import holding
-from commonplace.dialects.orchestrator import drawers, records
+from commonplace.dialects.orchestrator import drawers
+from commonplace.dialects.orchestrator.shapes import records
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.model import Origin
 from commonplace.errors import CommonplaceError
+from commonplace.platform.exclusive import exclusive
 
 if TYPE_CHECKING:
     from commonplace.engine.model import Memory
@@ -57,7 +58,7 @@ def run(memory: Commonplace, now: datetime | None = None) -> Report:
     """One round, at most once a day for a space; the rest of the day it does nothing."""
     at = now or datetime.now(UTC)
     today = f"{at:%Y-%m-%d}"
-    with holding(memory, "palace upkeep", UPKEEP):
+    with exclusive(memory, "palace upkeep", UPKEEP):
         last = records.find(memory, LAST)
         if last is not None and last.attrs["day"] >= today:
             return Report()

@@ -8,10 +8,11 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from commonplace.dialects.contract import Call, as_json
-from commonplace.dialects.holding import holding
-from commonplace.dialects.orchestrator import layers, records, runtimes, workspaces
+from commonplace.dialects.orchestrator import layers, runtimes, workspaces
 from commonplace.dialects.orchestrator.answering import Unsuccessful
+from commonplace.dialects.orchestrator.shapes import records
 from commonplace.errors import CommonplaceError, Conflict, InvalidInput, NotFound
+from commonplace.platform.exclusive import exclusive
 from commonplace.text.prose import neutral
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def _key(call: Call, *said: str) -> str:
 def _begun(call: Call, agent: Agent, message: str, conversation: str, key: str) -> Memory:
     """The message's record, committed before the agent runs, so that those it asks see it."""
     memory = call.memory
-    with holding(memory, "send message to agent"):
+    with exclusive(memory, "send message to agent"):
         there = records.find(memory, key, KIND) if key else None
         if there is not None and there.attrs["status"] == FAILED:
             again = {**there.attrs, "status": RUNNING, "error": ""}

@@ -18,10 +18,10 @@ from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 from commonplace import DISTRIBUTION
-from commonplace.dialects.holding import holding
-from commonplace.dialects.orchestrator import records
 from commonplace.dialects.orchestrator.answering import Unsuccessful
+from commonplace.dialects.orchestrator.shapes import records
 from commonplace.errors import CommonplaceError, Conflict, InvalidInput
+from commonplace.platform.exclusive import exclusive
 
 if TYPE_CHECKING:
     from commonplace.engine.commonplace import Commonplace
@@ -138,7 +138,7 @@ def register(memory: Commonplace, user: str, endpoint: str, keys: Mapping[str, A
         raise InvalidInput("keys must have p256dh and auth", field="keys")
     _check_keys(keys["p256dh"], keys["auth"])
     kept = {"p256dh": keys["p256dh"], "auth": keys["auth"]}
-    with holding(memory, "register subscription"):
+    with exclusive(memory, "register subscription"):
         mine = subscriptions(memory, user)
         for record in mine:
             if record.attrs["endpoint"] == endpoint:
@@ -239,7 +239,7 @@ def send(
 def _begun(memory: Commonplace, key: str) -> Memory:
     """The note that a notification is on its way; one that is there already is not sent again."""
     ref = f"push:{hashlib.sha256(key.encode()).hexdigest()}"
-    with holding(memory, "send push notification"):
+    with exclusive(memory, "send push notification"):
         there = records.find(memory, ref, SENDING)
         if there is None:
             return records.add(memory, SENDING, ref, "a notification", {"status": "sending"})

@@ -15,14 +15,16 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from commonplace.dialects.holding import holding
-from commonplace.dialects.orchestrator import records, runtimes, workspaces
+from commonplace.dialects.orchestrator import runtimes, workspaces
 from commonplace.dialects.orchestrator.answering import stamp
 from commonplace.dialects.orchestrator.messaging import capped
+from commonplace.dialects.orchestrator.shapes import records
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.model import Origin
 from commonplace.errors import CommonplaceError, Conflict, InvalidInput, NotFound
 from commonplace.platform import durable
+from commonplace.platform.exclusive import exclusive
+from commonplace.platform.records import STATE
 
 if TYPE_CHECKING:
     from commonplace.dialects.orchestrator.runtimes import Runtime
@@ -189,7 +191,7 @@ def status(memory: Commonplace, identity: str) -> dict[str, Any]:
 
 def approve(memory: Commonplace, identity: str) -> None:
     """Let an execution go on that waits for a person."""
-    with holding(memory, "approve workflow"):
+    with exclusive(memory, "approve workflow"):
         execution = executed(memory, identity)
         step = _record(memory, execution.id, execution.attrs["current_step"])
         over = execution.attrs["status"] in OVER
@@ -205,7 +207,7 @@ def approve(memory: Commonplace, identity: str) -> None:
 
 def cancel(memory: Commonplace, identity: str) -> None:
     """End an execution: the step that runs is the last, and what it gives is not kept."""
-    with holding(memory, "cancel workflow"):
+    with exclusive(memory, "cancel workflow"):
         execution = executed(memory, identity)
         if execution.attrs["status"] in OVER:
             raise Conflict(f"the execution is {execution.attrs['status']} already")
@@ -245,7 +247,7 @@ class Executions:
     def step(self, space: str, identity: str, index: int) -> bool:
         """Take a step, unless it is over; whether to go on."""
         memory = self._memory(space)
-        with holding(memory, "workflow step"):
+        with exclusive(memory, "workflow step"):
             execution = executed(memory, identity)
             if execution.attrs["status"] in OVER:
                 return False
@@ -339,7 +341,7 @@ class Executions:
         """Store what a step gave together with the fact that it is over; whether to go on."""
         index = record.attrs["step_index"]
         step = before.attrs["steps"][index]
-        with holding(memory, "workflow step"):
+        with exclusive(memory, "workflow step"):
             execution = executed(memory, before.id)
             if execution.attrs["status"] in OVER:
                 return False
@@ -364,7 +366,7 @@ class Executions:
     def failed(self, space: str, identity: str) -> None:
         """End an execution that cannot go on for a fault of this server."""
         memory = self._memory(space)
-        with holding(memory, "workflow end"):
+        with exclusive(memory, "workflow end"):
             execution = executed(memory, identity)
             if execution.attrs["status"] not in OVER:
                 why = "the server could not go on with it; its log says why"
@@ -378,7 +380,7 @@ class Executions:
                 return
             memory = self._memory(space)
             try:
-                counted = memory.tally("status", kinds=[EXECUTION], states=[records.STATE])
+                counted = memory.tally("status", kinds=[EXECUTION], states=[STATE])
                 if all(status in OVER for (status,) in counted):
                     continue  # found out without loading the space's index
                 for execution in records.listing(memory, EXECUTION):
@@ -395,7 +397,7 @@ class Executions:
     def end(self, space: str, identity: str) -> None:
         """Complete an execution whose steps are all over; one that waits, goes on waiting."""
         memory = self._memory(space)
-        with holding(memory, "workflow end"):
+        with exclusive(memory, "workflow end"):
             execution = executed(memory, identity)
             attrs = execution.attrs
             if attrs["status"] not in OVER and attrs["current_step"] >= len(attrs["steps"]):

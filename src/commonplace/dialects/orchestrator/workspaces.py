@@ -10,12 +10,12 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from commonplace.dialects.contract import Call
-from commonplace.dialects.holding import holding
-from commonplace.dialects.orchestrator import records
 from commonplace.dialects.orchestrator.answering import stamp
+from commonplace.dialects.orchestrator.shapes import records
 from commonplace.engine.conversations import Line
 from commonplace.engine.model import Memory, Message, Origin
 from commonplace.errors import Conflict, InvalidInput, NotFound
+from commonplace.platform.exclusive import exclusive
 
 if TYPE_CHECKING:
     from commonplace.engine.commonplace import Commonplace
@@ -211,7 +211,7 @@ def add_person(memory: Commonplace, identity: str, about: Mapping[str, str]) -> 
     unknown = known.keys() - {*PROFILE, *PREFERENCES}
     if unknown:
         raise InvalidInput(f"a profile has no {min(unknown)}", field=min(unknown))
-    with holding(memory, "add person"):
+    with exclusive(memory, "add person"):
         there = records.find(memory, f"person:{identity}", PERSON)
         if there is not None:
             return records.change(memory, there, **known)

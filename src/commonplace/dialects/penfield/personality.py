@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from commonplace.dialects.contract import Call
-from commonplace.dialects.holding import holding
 from commonplace.dialects.penfield import personas
 from commonplace.dialects.penfield.failures import Exists, Invalid, Nothing, stamp
 from commonplace.dialects.penfield.memories import every
 from commonplace.dialects.penfield.personas import Persona
 from commonplace.engine.model import LIVE_STATES, Memory
 from commonplace.errors import NotFound
+from commonplace.platform.exclusive import exclusive
 from commonplace.text import prose
 
 PERSONA_REF = "penfield:persona"
@@ -152,7 +152,7 @@ def create_trait(call: Call, *, content: str, category: str) -> dict[str, Any]:
     """POST /personality/traits."""
     if not content.strip():
         raise Invalid("content must say something.", field="content")
-    with holding(call.memory, "create trait"):
+    with exclusive(call.memory, "create trait"):
         there = traits(call)
         if len(there) >= TRAITS:
             raise Invalid(f"There are {TRAITS} traits already.", hint="Remove one first.")

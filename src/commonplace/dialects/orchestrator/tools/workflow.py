@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from commonplace.dialects.contract import Call
-from commonplace.dialects.orchestrator import records, workflows, workspaces
+from commonplace.dialects.orchestrator import workflows, workspaces
 from commonplace.dialects.orchestrator.answering import Answer, operation, tool
+from commonplace.dialects.orchestrator.shapes import records
 
 Steps = Annotated[
     Any,

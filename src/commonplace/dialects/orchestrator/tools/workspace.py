@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from commonplace.dialects.contract import Call
-from commonplace.dialects.orchestrator import layers, records, workspaces
+from commonplace.dialects.orchestrator import layers, workspaces
 from commonplace.dialects.orchestrator.answering import Answer, clamped, operation, tool
+from commonplace.dialects.orchestrator.shapes import records
 from commonplace.engine.commonplace import Commonplace
 from commonplace.errors import Conflict, InvalidInput
 

@@ -1,0 +1,76 @@
+"""Records: rows of a space that no search returns, such as agents, workflows and jobs.
+
+A record is a memory that is never live, so that everything else that holds for memories holds for
+it: versions, undo, backup, export.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from commonplace.engine.model import Memory
+from commonplace.errors import NotFound
+from commonplace.platform.exclusive import exclusive
+
+if TYPE_CHECKING:
+    from commonplace.engine.commonplace import Commonplace
+
+STATE = "archived"
+PAGE = 1_000
+
+
+class Records:
+    """The records of one dialect, by their kinds."""
+
+    def __init__(self, kinds: Mapping[str, frozenset[str]]) -> None:
+        """`kinds` names the attrs that a record of each kind has.
+
+        An archived memory without them is no record: callers can store any kind.
+        """
+        self.kinds = kinds
+
+    def _is_record(self, memory: Memory) -> bool:
+        attrs = self.kinds.get(memory.kind)
+        return memory.state == STATE and attrs is not None and attrs <= memory.attrs.keys()
+
+    def add(
+        self,
+        memory: Commonplace,
+        kind: str,
+        ref: str | None,
+        name: str,
+        attrs: Mapping[str, Any],
+        *tags: str,
+        id: str | None = None,
+    ) -> Memory:
+        """A new record; a ref that is taken is a Conflict."""
+        return memory.remember(
+            name, kind=kind, ref=ref, attrs=attrs, tags=tags, id=id, state=STATE, trust="inferred"
+        )
+
+    def find(self, memory: Commonplace, ref: str, kind: str | None = None) -> Memory | None:
+        """A record by its ref or id."""
+        try:
+            found = memory.get(ref, count=False)
+        except NotFound:
+            return None
+        return found if kind in (None, found.kind) and self._is_record(found) else None
+
+    def change(self, memory: Commonplace, record: Memory, **attrs: Any) -> Memory:
+        """Set some attrs of a record; the others keep the values that are stored now."""
+        with exclusive(memory, "change record"):
+            stored = memory.get(record.id, count=False)
+            return memory.revise(record.id, attrs={**stored.attrs, **attrs})
+
+    def listing(self, memory: Commonplace, kind: str, *tags: str) -> list[Memory]:
+        """All records of a kind, oldest first."""
+        found: list[Memory] = []
+        while True:
+            page, total = memory.browse(
+                kinds=[kind], states=[STATE], tags_all=tags, order="oldest", limit=PAGE,
+                offset=len(found),
+            )  # fmt: skip
+            found += page
+            if not page or len(found) >= total:
+                return [one for one in found if self._is_record(one)]
