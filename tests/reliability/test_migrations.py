@@ -93,6 +93,26 @@ def test_the_first_release_opens_and_says_what_it_said(quick_disk: Path) -> None
         assert memory.find_text("goes on")[1] == 1
 
 
+def test_models_of_an_older_file_become_their_spaces_own(quick_disk: Path) -> None:
+    file = quick_disk / "spaces" / "default.db"
+    with Commonplace(quick_disk) as memory:
+        kept = memory.remember("The harbour master keeps the ledger of tides.")
+    before = connect(file)
+    before.execute(  # back to the tables of version 3
+        "DROP INDEX models_identity; ALTER TABLE models DROP COLUMN space;"
+        " CREATE UNIQUE INDEX models_identity ON models (id, weights); PRAGMA user_version = 3"
+    )
+    vectors = before.execute("SELECT model, vector FROM passages").fetchall()
+    before.close()
+    with Commonplace(quick_disk) as memory:
+        assert [hit.memory.id for hit in memory.recall("tide book")] == [kept.id]
+        assert doctor.examine(memory.library, "default").healthy
+    after = connect(file)
+    assert after.execute("SELECT space, num FROM models").fetchall() == [("default", vectors[0][0])]
+    assert after.execute("SELECT model, vector FROM passages").fetchall() == vectors
+    after.close()
+
+
 def test_a_changed_golden_file_would_be_noticed(quick_disk: Path) -> None:
     """The mutant: one link is gone after the upgrade."""
     file = _golden(quick_disk)

@@ -33,7 +33,10 @@ _CHAINED = (
     "result_hash", "previous",
 )  # fmt: skip
 _COLUMNS = (*_CHAINED, "arguments", "result", "hash")
-_INSERT = f"INSERT INTO audit ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"  # noqa: S608
+_INSERT = (
+    f"INSERT INTO audit (num, space, {', '.join(_COLUMNS[2:])})"  # noqa: S608
+    f" VALUES ({', '.join('?' * len(_COLUMNS))})"
+)
 _SELECT = f"SELECT {', '.join(_COLUMNS)} FROM audit WHERE space = ?"  # noqa: S608
 
 

@@ -180,7 +180,7 @@ def _member_vectors(
         for row in connection.execute(
             "SELECT p.vector FROM members b"
             " JOIN memories m ON m.space = b.space AND m.id = b.memory"
-            " JOIN passages p ON p.memory = m.num AND p.ordinal = 0"
+            " JOIN passages p ON p.space = m.space AND p.memory = m.num AND p.ordinal = 0"
             " WHERE b.space = ? AND b.cluster = ? AND p.model = ?"
             " AND m.state IN ('active', 'dying')",
             (space.name, identity, model),
@@ -295,11 +295,12 @@ def members(
             _need(connection, space.name, identity)
             # What is in another state is not even read: of an old cluster most are dead.
             order = "b.num" if most is None else "m.state != 'dying', m.importance DESC, b.num"
+            limit = "" if most is None else f" LIMIT {most:d}"
             there = connection.execute(
                 "SELECT m.id FROM members b JOIN memories m ON m.space = b.space"  # noqa: S608
                 " AND m.id = b.memory WHERE b.space = ? AND b.cluster = ?"
-                f" AND m.state IN ({', '.join('?' for _ in states)}) ORDER BY {order} LIMIT ?",
-                (space.name, identity, *states, -1 if most is None else most),
+                f" AND m.state IN ({', '.join('?' for _ in states)}) ORDER BY {order}{limit}",
+                (space.name, identity, *states),
             )
             ids: list[str] = [each for (each,) in there]
             held = _held(connection, space.name, identity, ids)

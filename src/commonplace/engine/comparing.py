@@ -23,13 +23,15 @@ BATCH = 500
 DERIVED = ("lexemes", "labels", "passages")
 
 
-def vector_sizes(connection: apsw.Connection, diagnosis: Diagnosis) -> dict[int, tuple[Any, ...]]:
+def vector_sizes(
+    connection: apsw.Connection, space: str, diagnosis: Diagnosis
+) -> dict[int, tuple[Any, ...]]:
     """number → (id, weights, bytes of a vector) of the models that made vectors here."""
     with noting(diagnosis, "models"):
         return {
             num: (identity, weights, 4 + dimensions)
             for num, identity, weights, dimensions in connection.execute(
-                "SELECT num, id, weights, dimensions FROM models"
+                "SELECT num, id, weights, dimensions FROM models WHERE space = ?", (space,)
             )
         }
     return {}
@@ -200,7 +202,7 @@ def _gram(folded: str) -> Gram:
 def is_readable(connection: apsw.Connection, table: str) -> bool:
     """Whether every row of a table can be read."""
     try:
-        for _ in connection.execute(f"SELECT * FROM {table}"):  # noqa: S608
+        for _ in connection.execute(f"SELECT space, * FROM {table}"):  # noqa: S608
             pass
     except UnicodeDecodeError:
         return True  # a label that is no text any more: its row can be replaced

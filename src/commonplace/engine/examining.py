@@ -42,17 +42,17 @@ def examine_file(
         _check_file(connection, diagnosis)
     with noting(diagnosis, "schema", RESTORE):
         _check_schema(connection, diagnosis)
-    total = _count(connection, diagnosis)
+    total = _count(connection, space, diagnosis)
     _check_rows(connection, space, diagnosis, progress, total)
     with noting(diagnosis, "head"):
         _check_head(connection, space, diagnosis)
     with noting(diagnosis, "orphans"):
-        _check_orphans(connection, diagnosis)
+        _check_orphans(connection, space, diagnosis)
     pending: set[int] = set()
     with noting(diagnosis, "outbox"):
         pending = _pending(connection, space, diagnosis)
     seen: dict[int, Gram | None] = {}
-    sizes = vector_sizes(connection, diagnosis)
+    sizes = vector_sizes(connection, space, diagnosis)
     done = 0
     readable = []
     for table in DERIVED:
@@ -124,10 +124,13 @@ def examine_beside(connection: apsw.Connection, name: str, diagnosis: Diagnosis)
         diagnosis.counts.update(beside.summary(connection, name)["rows"])
 
 
-def _count(connection: apsw.Connection, diagnosis: Diagnosis) -> int:
+def _count(connection: apsw.Connection, space: str, diagnosis: Diagnosis) -> int:
     for kept in KEPT:
         with noting(diagnosis, kept.name, RESTORE):
-            row = connection.execute(f"SELECT count(*) FROM {kept.name} NOT INDEXED").fetchone()  # noqa: S608
+            row = connection.execute(
+                f"SELECT count(*) FROM {kept.name} NOT INDEXED WHERE space = ?",  # noqa: S608
+                (space,),
+            ).fetchone()
             diagnosis.counts[kept.name] = int(row[0]) if row else 0
     return sum(diagnosis.counts.values())
 
@@ -160,35 +163,43 @@ def _check_head(connection: apsw.Connection, space: str, diagnosis: Diagnosis) -
         seq, next_num = read_head(connection, space)
     except StorageCorrupt:
         return  # its row was already found not to match its hash
-    row = connection.execute("SELECT count(*), max(num) FROM operations NOT INDEXED").fetchone()
+    row = connection.execute(
+        "SELECT count(*), max(num) FROM operations NOT INDEXED WHERE space = ?", (space,)
+    ).fetchone()
     count, newest = row or (0, None)
     if count != seq or (newest or 0) != seq:
         what = f"There are {count} operations up to {newest}, and {seq} were counted."
         diagnosis.add("operations", what, RESTORE)
     for table in (*(table.name for table in VERSIONED), "events"):
-        row = connection.execute(f"SELECT max(num), max(seq) FROM {table}").fetchone()  # noqa: S608
+        row = connection.execute(
+            f"SELECT max(num), max(seq) FROM {table} WHERE space = ?",  # noqa: S608
+            (space,),
+        ).fetchone()
         num, last = row or (None, None)
         if (num or 0) >= next_num or (last or 0) > seq:
             diagnosis.add("head", f"{table} is ahead of the change counter.", REPAIR)
 
 
+_NO_MEMORY = "{} NOT IN (SELECT id FROM memories WHERE space = ?1)"
+_NO_CLUSTER = "cluster NOT IN (SELECT id FROM clusters WHERE space = ?1)"
+_NO_ARTIFACT = "artifact NOT IN (SELECT id FROM artifacts WHERE space = ?1)"
 _ORPHANS = {
-    "messages": ("num", "memory NOT IN (SELECT num FROM memories)", "a memory"),
-    "members": ("num", "memory NOT IN (SELECT id FROM memories)"
-                " OR cluster NOT IN (SELECT id FROM clusters)", "a memory or a cluster"),
-    "links": ("num", "source NOT IN (SELECT id FROM memories)"
-              " OR target NOT IN (SELECT id FROM memories)", "a memory"),
-    "facts": ("num", "memory IS NOT NULL AND memory NOT IN (SELECT id FROM memories)", "a memory"),
-    "contents": ("num", "artifact NOT IN (SELECT id FROM artifacts)", "an artifact"),
-    "reviews": ("num", "artifact NOT IN (SELECT id FROM artifacts)", "an artifact"),
-    "artifacts": ("num", "NOT EXISTS (SELECT 1 FROM contents c WHERE c.artifact = artifacts.id"
-                  " AND c.version = artifacts.version)", "a content"),
+    "messages": ("memory NOT IN (SELECT num FROM memories WHERE space = ?1)", "a memory"),
+    "members": (f"{_NO_MEMORY.format('memory')} OR {_NO_CLUSTER}", "a memory or a cluster"),
+    "links": (f"{_NO_MEMORY.format('source')} OR {_NO_MEMORY.format('target')}", "a memory"),
+    "facts": (f"memory IS NOT NULL AND {_NO_MEMORY.format('memory')}", "a memory"),
+    "contents": (_NO_ARTIFACT, "an artifact"),
+    "reviews": (_NO_ARTIFACT, "an artifact"),
+    "artifacts": ("NOT EXISTS (SELECT 1 FROM contents c WHERE c.space = ?1"
+                  " AND c.artifact = artifacts.id AND c.version = artifacts.version)",
+                  "a content"),
 }  # fmt: skip
 
 
-def _check_orphans(connection: apsw.Connection, diagnosis: Diagnosis) -> None:
-    for table, (key, clause, what) in _ORPHANS.items():
-        for (num,) in connection.execute(f"SELECT {key} FROM {table} WHERE {clause}"):  # noqa: S608
+def _check_orphans(connection: apsw.Connection, space: str, diagnosis: Diagnosis) -> None:
+    for table, (clause, what) in _ORPHANS.items():
+        statement = f"SELECT num FROM {table} WHERE space = ?1 AND ({clause})"  # noqa: S608
+        for (num,) in connection.execute(statement, (space,)):
             told = f"Row {{row}} of {table} names {what} that is not there."
             hint = "What it names was undone or removed."
             diagnosis.add("orphans", told, hint, "warning", row=num)

@@ -9,6 +9,7 @@ from commonplace.engine import checks, memories
 from commonplace.engine.model import Memory, Operation, Origin, Version, moment
 from commonplace.engine.opened import OpenSpace
 from commonplace.errors import Conflict, NotFound, StorageCorrupt
+from commonplace.storage.database import json_field
 from commonplace.storage.tables import (
     ARTIFACTS,
     CLUSTERS,
@@ -220,7 +221,7 @@ def together(connection: apsw.Connection, space: str, operation: Operation) -> l
         return [operation.seq]
     rows = connection.execute(
         "SELECT num FROM operations WHERE space = ? AND name = ?"
-        " AND json_extract(origin, '$.url') = ? ORDER BY num",
+        f" AND {json_field('origin', 'url')} = ? ORDER BY num",
         (space, operation.name, shared),
     )
     return [row[0] for row in rows]

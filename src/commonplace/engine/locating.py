@@ -21,6 +21,7 @@ from commonplace.engine.haystacks import FEW, KEPT_BYTES, NOWHERE, Folded, Kept
 from commonplace.engine.model import Memory
 from commonplace.engine.opened import OpenSpace
 from commonplace.errors import InvalidInput
+from commonplace.storage import derived
 from commonplace.storage.tables import MEMORIES
 from commonplace.text.fold import fold, trigrams
 
@@ -109,7 +110,12 @@ def _best(scores: Doubles, nums: Ints, limit: int) -> NDArray[np.intp]:
 
 
 def _candidates(
-    connection: apsw.Connection, kept: Kept, nums: Ints, rows: Ints, needles: Sequence[str]
+    connection: apsw.Connection,
+    space: str,
+    kept: Kept,
+    nums: Ints,
+    rows: Ints,
+    needles: Sequence[str],
 ) -> NDArray[np.bool_]:
     """Which of these memories may hold the needles."""
     missing = rows < 0
@@ -122,14 +128,11 @@ def _candidates(
         grams += own[:: max(1, len(own) // GRAMS)][:GRAMS]
     if not grams:
         return every
-    query = " AND ".join('"' + gram.replace('"', '""') + '"' for gram in dict.fromkeys(grams))
-    most = -1 if missing.any() else FEW + 1
-    named = connection.execute(
-        "SELECT rowid FROM grams WHERE grams MATCH ? LIMIT ?", (query, most)
-    ).fetchall()
+    most = None if missing.any() else FEW + 1
+    named = derived.holding(connection, space, grams, most)
     if len(named) == most:
         return every
-    may = np.isin(nums, np.fromiter((row[0] for row in named), np.int64, len(named)))
+    may = np.isin(nums, np.array(named, np.int64))
     # What is kept is quickly looked at; what is not is read only where it may match.
     return may if len(named) <= FEW else may | ~missing
 
@@ -145,7 +148,7 @@ def _compare(
     kept = space.haystacks.now
     nums, seqs = snapshot.num[positions], snapshot.row_seq[positions]
     rows = kept.rows(nums, seqs)
-    may = _candidates(connection, kept, nums, rows, needles)
+    may = _candidates(connection, space.name, kept, nums, rows, needles)
     nums, seqs, rows = nums[may], seqs[may], rows[may]
     loose: list[Folded] = []
     if (rows < 0).any():

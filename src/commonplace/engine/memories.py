@@ -19,7 +19,7 @@ from commonplace.engine.model import LIVE_STATES, NOBODY, TRUSTS, Memory, Origin
 from commonplace.engine.opened import OpenSpace, used
 from commonplace.errors import Conflict, InvalidInput, NotFound
 from commonplace.storage import derived
-from commonplace.storage.database import new_id, new_ids, now
+from commonplace.storage.database import json_field, new_id, new_ids, now
 from commonplace.storage.tables import MEMORIES, MESSAGES, Row
 from commonplace.storage.writing import Unit, begin_all
 from commonplace.text.fold import fold, trigrams
@@ -275,7 +275,7 @@ def write_derived(
     """Store what finds memories; passages without a vector are put into the outbox."""
     embedder, model = space.embedder, None
     if embedder is not None and any(item.vectors is not None for item in prepared):
-        model = derived.model_number(connection, embedder.id, embedder.weights, embedder.dimensions)
+        model = derived.model_number(connection, space.name, embedder)
         size = 4 + embedder.dimensions
         if any(len(vector) != size for item in prepared for vector in item.vectors or ()):
             raise InvalidInput(
@@ -623,7 +623,7 @@ def tally(
         checks.kind(name, "names")
     wanted = [checks.kind(kind, "kinds") for kind in checks.listed(kinds, "kinds")]
     living = [checks.one_of(each, "states", STATES) for each in checks.listed(states, "states")]
-    columns = "".join("coalesce(json_extract(attrs, ?), ''), " for _ in names)
+    columns = "".join(f"coalesce({json_field('attrs', name)}, ''), " for name in names)
     places = ", ".join(str(at) for at in range(1, len(names) + 1))
     grouped = f" GROUP BY {places}" if names else ""
     marks, others = (", ".join("?" for _ in each) for each in (wanted, living))
@@ -631,7 +631,7 @@ def tally(
         rows = connection.execute(
             f"SELECT {columns}count(*) FROM memories WHERE space = ? AND kind IN ({marks})"  # noqa: S608
             f" AND state IN ({others}){grouped}",
-            (*(f"$.{name}" for name in names), space.name, *wanted, *living),
+            (space.name, *wanted, *living),
         )
         return {tuple(str(value) for value in row[:-1]): int(row[-1]) for row in rows}
 
@@ -692,15 +692,12 @@ def _admits(connection: apsw.Connection, space: str, filters: Filters, memory: M
 def candidates(connection: apsw.Connection, space: str, folded: str) -> list[int]:
     """Numbers of the memories that may contain the text, newest first."""
     grams = trigrams(folded)
-    if not grams:  # shorter than three characters: nothing to look up
-        rows = connection.execute(
-            "SELECT num FROM memories WHERE space = ? ORDER BY num DESC", (space,)
-        )
-    else:
-        query = " AND ".join('"' + gram.replace('"', '""') + '"' for gram in grams)
-        rows = connection.execute(
-            "SELECT rowid FROM grams WHERE grams MATCH ? ORDER BY rowid DESC", (query,)
-        )
+    if grams:
+        return sorted(derived.holding(connection, space, grams), reverse=True)
+    # Shorter than three characters: nothing to look up.
+    rows = connection.execute(
+        "SELECT num FROM memories WHERE space = ? ORDER BY num DESC", (space,)
+    )
     return [row[0] for row in rows]
 
 

@@ -134,7 +134,7 @@ class OpenSpace:
         """The number of the embedder's model in this file, if any vector is by it."""
         if self.model is None:
             return None
-        return derived.known_model(connection, self.model[0], self.model[1])
+        return derived.known_model(connection, self.name, self.model[0], self.model[1])
 
     def count_reads(self, nums: list[int], at: int) -> None:
         """Note that memories were read; written within a second, if anything can be."""

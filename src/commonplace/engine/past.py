@@ -18,6 +18,7 @@ from commonplace.engine import checks, history, memories
 from commonplace.engine.filters import Filters
 from commonplace.engine.model import LIVE_STATES, Memory
 from commonplace.engine.opened import OpenSpace
+from commonplace.storage.database import json_field
 from commonplace.storage.index import NEVER, Snapshot
 from commonplace.storage.tables import MEMORIES, Row
 from commonplace.text.fold import fold
@@ -159,8 +160,7 @@ def tally(
     wanted = {checks.kind(kind, "kinds") for kind in checks.listed(kinds, "kinds")}
     listed = checks.listed(states, "states")
     standing = {checks.one_of(state, "states", memories.STATES) for state in listed}
-    columns = ", ".join("coalesce(json_extract(?1, ?), '')" for _ in names)
-    paths = [f"$.{name}" for name in names]
+    columns = ", ".join(f"coalesce({json_field('?1', name)}, '')" for name in names)
     found: dict[tuple[str, ...], int] = {} if names else {(): 0}
     with space.store.read() as connection:
         seq = history.seq_at(connection, space.name, as_of)
@@ -169,7 +169,7 @@ def tally(
                 # Asked of SQLite, which says how a number or a list reads as a text.
                 texts: Any = ((),)
                 if names:
-                    texts = connection.execute(f"SELECT {columns}", (row["attrs"], *paths))
+                    texts = connection.execute(f"SELECT {columns}", (row["attrs"],))
                 group = tuple(str(value) for value in next(iter(texts)))
                 found[group] = found.get(group, 0) + 1
     return found

@@ -13,6 +13,7 @@ from commonplace.engine.model import Origin
 from commonplace.engine.opened import OpenSpace
 from commonplace.errors import NotFound, StorageFull, StorageUnavailable
 from commonplace.storage import derived
+from commonplace.storage.database import deleted
 from commonplace.storage.tables import (
     FACTS,
     LINKS,
@@ -35,12 +36,12 @@ _HEADER = b"SQLite format 3"  # how every file begins
 # What else may hold the words of a purged text: other rows, and the file's own names and tables.
 # Of an audited call only what its client and the server say of it, never what it carried.
 _REMAINING = (
-    *(f"SELECT * FROM {table} WHERE space = :space"  # noqa: S608
+    *(f"SELECT * FROM {table} WHERE space = ?1"  # noqa: S608
       for table in (*(table.name for table in VERSIONED), "versions", "events", "operations",
                     "labels")),
     "SELECT request, dialect, tool, caller, credential, client, session, address FROM audit"
-    " WHERE space = :space",
-    "SELECT id, weights FROM models",
+    " WHERE space = ?1",
+    "SELECT id, weights FROM models WHERE space = ?1",
     "SELECT name, sql FROM sqlite_schema",
 )  # fmt: skip
 
@@ -125,50 +126,42 @@ def _erase(unit: Unit, num: int, ids: set[str], said: list[str]) -> int:
     What those others said is added to `said`.
     """
     connection, space = unit.connection, unit.space
-    before = connection.total_changes()
+    rows = _delete_row(unit, MEMORIES, num)
+    for name in ("lexemes", "passages", "labels", "counters"):
+        rows += deleted(connection, name, space, "memory = ?", num)
     derived.drop(connection, space, num)
-    connection.execute("DELETE FROM memories WHERE space = ? AND num = ?", (space, num))
-    _forget_versions(unit, MEMORIES, num)
     for identity in ids:
         for table, clause in (
             (LINKS, "AND (source = ?1 OR target = ?1)"),
             (MEMBERS, "AND memory = ?1"),
             (FACTS, "AND memory = ?1"),
         ):
-            said += _erase_rows(unit, table, clause.replace("?1", "?"), identity)
-    _erase_rows(unit, MESSAGES, "AND memory = ?", num)
-    for statement in (
-        "DELETE FROM counters WHERE space = ? AND memory = ?",
-        "DELETE FROM outbox WHERE space = ? AND kind = 'embed' AND subject = CAST(? AS TEXT)",
-    ):
-        connection.execute(statement, (space, num))
+            rows += _erase_rows(unit, table, clause.replace("?1", "?"), identity, said)
+    rows += _erase_rows(unit, MESSAGES, "AND memory = ?", num, [])
+    rows += deleted(connection, "outbox", space, "kind = 'embed' AND subject = ?", str(num))
     memories.touch(unit, num)
-    return connection.total_changes() - before
+    return rows
 
 
-def _erase_rows(unit: Unit, table: Table, clause: str, value: object) -> list[str]:
+def _erase_rows(unit: Unit, table: Table, clause: str, value: object, said: list[str]) -> int:
     params = [value] * clause.count("?")
     nums = {row["num"] for row in table.fetch(unit.connection, unit.space, clause, *params)}
     wanted = ("source", "target", "memory")
     for row, _, _ in table.versions(unit.connection, unit.space):
         if any(row.get(name) == value for name in wanted):
             nums.add(row["num"])
-    said: list[str] = []
+    rows = 0
     for num in nums:
         said += _texts(unit, table, num)
-        unit.connection.execute(
-            f"DELETE FROM {table.name} WHERE space = ? AND num = ?",  # noqa: S608
-            (unit.space, num),
-        )
-        _forget_versions(unit, table, num)
-    return said
+        rows += _delete_row(unit, table, num)
+    return rows
 
 
-def _forget_versions(unit: Unit, table: Table, num: int) -> None:
-    unit.connection.execute(
-        "DELETE FROM versions WHERE space = ? AND entity = ? AND num = ?",
-        (unit.space, table.name, num),
-    )
+def _delete_row(unit: Unit, table: Table, num: int) -> int:
+    """Delete a row with all its versions; how many rows that were."""
+    rows = deleted(unit.connection, table.name, unit.space, "num = ?", num)
+    past = "entity = ? AND num = ?"
+    return rows + deleted(unit.connection, "versions", unit.space, past, table.name, num)
 
 
 def _redact_events(unit: Unit, texts: Sequence[str]) -> int:
@@ -278,7 +271,7 @@ def _still_told(space: OpenSpace, windows: set[bytes]) -> set[bytes]:
     told = {window for window in windows if window in _HEADER}
     with space.store.read() as connection:
         for statement in _REMAINING:
-            for row in connection.execute(statement, {"space": space.name}):
+            for row in connection.execute(statement, (space.name,) if "?1" in statement else ()):
                 for value in row:
                     if isinstance(value, str | bytes):
                         data = value if isinstance(value, bytes) else value.encode()

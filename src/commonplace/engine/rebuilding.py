@@ -51,7 +51,7 @@ def mend(store: Store, embedder: Embedder | None, ills: Diagnosis) -> list[str]:
         return rebuilt
     with store.write(OPERATION, DOCTOR.as_dict()) as unit:
         connection = unit.connection
-        before = _row_counts(connection)
+        before = _row_counts(connection, store.space)
         for table in DERIVED:
             if not is_readable(connection, table):
                 _make_empty(connection, table)
@@ -61,14 +61,17 @@ def mend(store: Store, embedder: Embedder | None, ills: Diagnosis) -> list[str]:
             done["grams"] = set()
         for num in done.get("lexemes", set()) | done.get("passages", set()):
             memories.touch(unit, num)
-        if _row_counts(connection) != before:
+        if _row_counts(connection, store.space) != before:
             raise StorageCorrupt("The rebuild would have lost rows; nothing was changed.")
     return rebuilt + list(done)
 
 
-def _row_counts(connection: apsw.Connection) -> dict[str, int]:
+def _row_counts(connection: apsw.Connection, space: str) -> dict[str, Any]:
     return {
-        kept.name: connection.execute(f"SELECT count(*) FROM {kept.name}").fetchone()[0]  # type: ignore[index] # noqa: S608
+        kept.name: connection.execute(
+            f"SELECT count(*) FROM {kept.name} WHERE space = ?",  # noqa: S608
+            (space,),
+        ).fetchone()
         for kept in KEPT
         if kept.name not in ("head", "operations")
     }
@@ -94,9 +97,8 @@ def true_head(connection: apsw.Connection, space: str) -> tuple[int, int]:
 
 def _reset_counters(connection: apsw.Connection) -> None:
     kept = TABLES["counters"]
-    ill = [values[0] for _, values, sound in read_rows(connection, kept) if not sound]
-    for memory in ill:
-        connection.execute("DELETE FROM counters WHERE memory = ?", (memory,))
+    ill = [(owner, values[0]) for owner, values, sound in read_rows(connection, kept) if not sound]
+    connection.executemany("DELETE FROM counters WHERE space = ? AND memory = ?", ill)
 
 
 def _make_empty(connection: apsw.Connection, table: str) -> None:
@@ -116,7 +118,7 @@ def _rebuild(
     connection: apsw.Connection, space: str, embedder: Embedder | None
 ) -> dict[str, set[int]]:
     """Write anew what is not what the rows give; table → memories for which it was."""
-    sizes = vector_sizes(connection, Diagnosis(space))
+    sizes = vector_sizes(connection, space, Diagnosis(space))
     done: dict[str, set[int]] = defaultdict(set)
     for wrong in compare(connection, space, DERIVED):
         tables = set(wrong.faults)

@@ -97,7 +97,7 @@ def _carry_over(
 ) -> tuple[dict[str, int], list[str]]:
     saved: dict[str, int] = {}
     lost: list[str] = []
-    bound = _bound(old)
+    bound = _bound(old, space)
     for i, kept in enumerate(KEPT):
         if progress is not None:
             progress(i, len(KEPT) + 1)
@@ -123,9 +123,12 @@ def _carry_over(
     if not saved["head"]:
         write_head(new, space, *true_head(new, space))
     with contextlib.suppress(*Unreadable):
-        for row in old.execute("SELECT num, id, weights, dimensions FROM models"):
+        for row in old.execute(
+            "SELECT num, space, id, weights, dimensions FROM models WHERE space = ?", (space,)
+        ):
             new.execute(
-                "INSERT INTO models (num, id, weights, dimensions) VALUES (?, ?, ?, ?)", row
+                "INSERT INTO models (num, space, id, weights, dimensions) VALUES (?, ?, ?, ?, ?)",
+                row,
             )
     with contextlib.suppress(*Unreadable):
         for memory, seq in old.execute("SELECT memory, seq FROM touches WHERE space = ?", (space,)):
@@ -140,7 +143,7 @@ def _derive(
     old: apsw.Connection, new: apsw.Connection, space: str, embedder: Embedder | None
 ) -> None:
     """What finds the saved memories, with the vectors that are still whole."""
-    sizes = vector_sizes(new, Diagnosis(space))
+    sizes = vector_sizes(new, space, Diagnosis(space))
     for wrong in compare(new, space, DERIVED):
         with contextlib.suppress(apsw.Error):
             wrong.passages = stored_rows(old, "passages", wrong.num - 1, wrong.num)[wrong.num]
@@ -148,16 +151,21 @@ def _derive(
     fill_grams(new)
 
 
-def _bound(connection: apsw.Connection) -> int:
+def _bound(connection: apsw.Connection, space: str) -> int:
     """A number above that of every row, as far as can be told."""
     highest = 0
     for kept in KEPT[1:]:
         column = "memory" if kept.name == "counters" else "num"
         with contextlib.suppress(apsw.Error):
-            row = connection.execute(f"SELECT max({column}) FROM {kept.name}").fetchone()  # noqa: S608
+            row = connection.execute(
+                f"SELECT max({column}) FROM {kept.name} WHERE space = ?",  # noqa: S608
+                (space,),
+            ).fetchone()
             highest = max(highest, (row and row[0]) or 0)
     with contextlib.suppress(apsw.Error):
-        row = connection.execute("SELECT max(seq), max(next_num) FROM head").fetchone()
+        row = connection.execute(
+            "SELECT max(seq), max(next_num) FROM head WHERE space = ?", (space,)
+        ).fetchone()
         highest = max(highest, *((row and (row[0] or 0, row[1] or 0)) or (0, 0)))
     return min(highest, 50_000_000)
 
@@ -179,8 +187,8 @@ def _every(
     entities = [table.name for table in VERSIONED] if kept.name == "versions" else [None]
     number = "seq" if kept.name == "head" else "memory" if kept.name == "counters" else "num"
     for entity in entities:
-        clause = f"space = ? AND {number} = ?" + (" AND entity = ?" if entity else "")
-        statement = f"SELECT {columns}, hash FROM {kept.name} WHERE {clause}"  # noqa: S608
+        clause = f"{number} = ?" + (" AND entity = ?" if entity else "")
+        statement = f"SELECT {columns}, hash FROM {kept.name} WHERE space = ? AND {clause}"  # noqa: S608
         for num in range(1, bound + 1):
             try:
                 for *values, hashed in connection.execute(

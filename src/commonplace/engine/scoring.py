@@ -40,6 +40,7 @@ _WEIGHTS = (
     "recency", "recency_days", "importance", "credit",
 )  # fmt: skip
 FAIR_LIKENESS = 0.4  # a cosine that is worth something in itself
+_ANY_LINK = "SELECT 1 FROM links WHERE space = ? LIMIT 1"
 _LINKED = (
     "SELECT a.num, b.num, l.weight FROM memories a"
     " JOIN links l ON l.space = a.space AND l.source = a.id"
@@ -380,7 +381,7 @@ def _along_links(
     linked = np.zeros_like(score)
     if not weighting.graph:
         return linked
-    if search.seq is None and not connection.execute("SELECT 1 FROM links LIMIT 1").fetchone():
+    if search.seq is None and not connection.execute(_ANY_LINK, (space.name,)).fetchone():
         return linked
     places = _Places(search)
     leaders = highest(score, search.mask, weighting.graph_seeds)

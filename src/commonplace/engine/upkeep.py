@@ -141,8 +141,9 @@ def _claim(space: OpenSpace) -> list[int]:
     claimed, due = at + CLAIM_SECONDS * 1_000_000, at + RETRY_SECONDS[-1] * 1_000_000
     with space.store.maintain() as connection:
         rows = connection.execute(
-            "UPDATE outbox SET claimed_until = ?1 WHERE num IN (SELECT num FROM outbox"
-            " WHERE space = ?2 AND kind = 'embed' AND (due_at <= ?3 OR due_at > ?4)"
+            "UPDATE outbox SET claimed_until = ?1 WHERE space = ?2 AND num IN"
+            " (SELECT num FROM outbox WHERE space = ?2 AND kind = 'embed'"
+            " AND (due_at <= ?3 OR due_at > ?4)"
             " AND (claimed_until <= ?3 OR claimed_until > ?1) ORDER BY num LIMIT ?5)"
             " RETURNING subject",
             (claimed, space.name, at, due, BATCH),
@@ -179,7 +180,7 @@ def _embed(space: OpenSpace, nums: list[int], stopping: Callable[[], bool]) -> i
         vectors += quantise(embedder.embed(texts[first : first + step]))
     with space.write("embed", UPKEEP) as unit:
         connection = unit.connection
-        model = derived.model_number(connection, embedder.id, embedder.weights, embedder.dimensions)
+        model = derived.model_number(connection, space.name, embedder)
         for num, item in prepared.items():
             own, vectors = vectors[: len(item.spans)], vectors[len(item.spans) :]
             current = MEMORIES.fetch_one(connection, space.name, "AND num = ?", num)

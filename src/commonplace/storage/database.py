@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import random
+import re
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -26,12 +27,28 @@ BUSY_SECONDS = 30.0
 WAL_BYTES = 64 * 1024 * 1024
 WAL_PAGES = 4_000  # 16 MB: at the usual 1,000, every fourth commit of 32 writers pays for it
 OLDEST_SQLITE = (3, 51, 3)  # before it, two writers could corrupt a WAL file
+_FIELD = re.compile(r"[a-z][a-z0-9_.-]*")
 NETWORK_FILESYSTEMS = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ncpfs", "fuse.sshfs"}
 
 
 def now() -> int:
     """The wall clock as UTC microseconds."""
     return time.time_ns() // 1000
+
+
+def json_field(column: str, name: str) -> str:
+    """SQL for a field of a JSON column; each engine has its own syntax for it."""
+    if not _FIELD.fullmatch(name):
+        raise ValueError(f"{name!r} cannot be the name of a JSON field")
+    return f"json_extract({column}, '$.{name}')"
+
+
+def deleted(
+    connection: apsw.Connection, table: str, space: str, where: str, *params: object
+) -> int:
+    """Delete rows of a space; how many that were."""
+    statement = f"DELETE FROM {table} WHERE space = ? AND {where} RETURNING 1"  # noqa: S608
+    return len(connection.execute(statement, (space, *params)).fetchall())
 
 
 def check_runtime(directory: Path, version: str = "", mounts: str = "/proc/self/mounts") -> None:

@@ -220,11 +220,9 @@ def _passage_rows(space: str, memory: int, passages: Sequence[Passage]) -> list[
 
 
 def write_terms(connection: apsw.Connection, space: str, memory: int, packed: bytes) -> None:
-    """Replace a memory's terms."""
+    """Store the terms of a memory that has none."""
     connection.execute(
-        "INSERT INTO lexemes (memory, space, analysis, terms, sum) VALUES (?, ?, ?, ?, ?)"
-        " ON CONFLICT (memory) DO UPDATE SET analysis = excluded.analysis,"
-        " terms = excluded.terms, sum = excluded.sum",
+        "INSERT INTO lexemes (memory, space, analysis, terms, sum) VALUES (?, ?, ?, ?, ?)",
         (memory, space, ANALYSIS_VERSION, packed, terms_sum(memory, packed)),
     )
 
@@ -278,23 +276,47 @@ def drop(connection: apsw.Connection, space: str, memory: int) -> None:
     connection.execute("DELETE FROM grams WHERE rowid = ?", (memory,))
 
 
-def model_number(connection: apsw.Connection, model: str, weights: str, dimensions: int) -> int:
+def holding(
+    connection: apsw.Connection,
+    space: str,  # noqa: ARG001  a file holds one space: its index has no column for it
+    grams: Iterable[str],
+    most: int | None = None,
+) -> list[int]:
+    """Numbers of the memories whose text holds all of these trigrams; at most so many."""
+    query = " AND ".join('"' + gram.replace('"', '""') + '"' for gram in dict.fromkeys(grams))
+    limit = "" if most is None else f" LIMIT {most:d}"
+    rows = connection.execute(f"SELECT rowid FROM grams WHERE grams MATCH ?{limit}", (query,))  # noqa: S608
+    return [row[0] for row in rows]
+
+
+class Model(Protocol):
+    """An embedding model, as far as its vectors go."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def weights(self) -> str: ...
+    @property
+    def dimensions(self) -> int: ...
+
+
+def model_number(connection: apsw.Connection, space: str, model: Model) -> int:
     """The number under which vectors of this model are stored, given out on first use."""
+    known = known_model(connection, space, model.id, model.weights)
+    if known is not None:
+        return known
     row = connection.execute(
-        "SELECT num FROM models WHERE id = ? AND weights = ?", (model, weights)
+        "INSERT INTO models (space, id, weights, dimensions) VALUES (?, ?, ?, ?) RETURNING num",
+        (space, model.id, model.weights, model.dimensions),
     ).fetchone()
-    if row is None:
-        row = connection.execute(
-            "INSERT INTO models (id, weights, dimensions) VALUES (?, ?, ?) RETURNING num",
-            (model, weights, dimensions),
-        ).fetchone()
     assert row is not None
     return int(row[0])
 
 
-def known_model(connection: apsw.Connection, model: str, weights: str) -> int | None:
+def known_model(connection: apsw.Connection, space: str, model: str, weights: str) -> int | None:
     """The number of a model that has vectors here, or None."""
     row = connection.execute(
-        "SELECT num FROM models WHERE id = ? AND weights = ?", (model, weights)
+        "SELECT num FROM models WHERE space = ? AND id = ? AND weights = ?",
+        (space, model, weights),
     ).fetchone()
     return None if row is None else int(row[0])

@@ -422,7 +422,7 @@ class SpaceIndex:
     ) -> None:
         if self.model is None:
             return
-        number = derived.known_model(connection, self.model[0], self.model[1])
+        number = derived.known_model(connection, self.space, self.model[0], self.model[1])
         if number is None:
             return
         size = 4 + self.model[2]

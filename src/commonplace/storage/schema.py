@@ -207,7 +207,16 @@ CREATE TABLE files (
 ) WITHOUT ROWID;
 """
 
-MIGRATIONS: tuple[str, ...] = (_V1, AUDIT + _ANSWERS, _FILES)
+# Models belong to a space, as all else does. One without any operation has no vectors either.
+_MODELS = """
+ALTER TABLE models ADD COLUMN space TEXT NOT NULL DEFAULT '';
+DELETE FROM models WHERE NOT EXISTS (SELECT 1 FROM head);
+UPDATE models SET space = (SELECT space FROM head);
+DROP INDEX models_identity;
+CREATE UNIQUE INDEX models_identity ON models (space, id, weights);
+"""
+
+MIGRATIONS: tuple[str, ...] = (_V1, AUDIT + _ANSWERS, _FILES, _MODELS)
 
 
 def version_of(connection: apsw.Connection) -> int:

@@ -81,10 +81,10 @@ class Table:
         self.name = name
         self.columns = columns
         self.fields = ("num", *columns, "seq")
-        names = ", ".join(("space", "num", *columns, "seq", "hash"))
+        names = ", ".join(("num", *columns, "seq", "hash"))
         marks = ", ".join("?" * (len(columns) + 4))
         self._select = f"SELECT num, {', '.join(columns)}, seq, hash FROM {name} WHERE space = ? "
-        self._insert = f"INSERT INTO {name} ({names}) VALUES ({marks})"
+        self._insert = f"INSERT INTO {name} (space, {names}) VALUES ({marks})"
         settings = ", ".join(f"{column} = ?" for column in (*columns, "seq", "hash"))
         self._update = f"UPDATE {name} SET {settings} WHERE space = ? AND num = ?"
         self._content = itemgetter(*columns)
