@@ -4,6 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 CLIENTS := tests/clients/node_modules/.installed
 LOCOMO ?=
+# Packages, also those that a build needs, get the versions that were tested; `make lock` renews them.
+LOCK := constraints.txt
+INSTALL := $(BIN)/pip install --quiet --constraint $(LOCK)
 # The parts of the tests; each is what one part of the program has to show. Longest first.
 PARTS := engine three server matrices being orchestrator
 TESTS_OF_being := tests/dialects/being
@@ -19,7 +22,7 @@ TESTS_OF_three := $(addprefix --ignore=,$(TESTS_OF_being) $(TESTS_OF_orchestrato
 TESTS_OF_engine := $(addprefix --ignore=,tests/dialects tests/cli tests/clients tests/server) tests
 UNITS := $(addprefix unit-,$(PARTS))
 
-.PHONY: serve test lint unit $(UNITS) soak bench docs cowork clean
+.PHONY: serve test lint unit $(UNITS) soak bench docs lock cowork clean
 
 serve: $(VENV)/.installed
 	$(BIN)/commonplace serve
@@ -27,18 +30,19 @@ serve: $(VENV)/.installed
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Commonplace needs Python 3.11 or newer; run make PYTHON=python3.12 …")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --upgrade "pip>=25.1"
+	$(INSTALL) --upgrade pip
 
-$(VENV)/.installed: $(VENV)/bin/python pyproject.toml tools/build_model.py
-	$(BIN)/pip install --quiet --editable .
+$(VENV)/.installed: $(VENV)/bin/python pyproject.toml tools/build_model.py $(LOCK)
+	$(INSTALL) pip
+	$(INSTALL) --build-constraint $(LOCK) --editable .
 	touch $@
 
 $(VENV)/.test: $(VENV)/.installed
-	$(BIN)/pip install --quiet --group test
+	$(INSTALL) --group test
 	touch $@
 
 $(VENV)/.bench: $(VENV)/.installed
-	$(BIN)/pip install --quiet --group bench
+	$(INSTALL) --group bench
 	touch $@
 
 # Clients that others wrote, which the tests talk to the server with (Node.js 20 or newer, and npm).
@@ -69,6 +73,9 @@ bench: $(VENV)/.bench $(CLIENTS)
 
 docs: $(VENV)/.test
 	$(BIN)/python tools/write_docs.py
+
+lock: $(VENV)/bin/python
+	$(BIN)/python tools/lock.py
 
 # The TypeScript example of the Being contract against a real being; needs node and npm.
 cowork: $(VENV)/.installed
