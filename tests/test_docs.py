@@ -25,7 +25,8 @@ ROOT = Path(__file__).parent.parent
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 MADE = "bench/results"  # by a run
 # Where a file that is named without its whole path may be.
-ROOMS = ("", "src/commonplace", "src/commonplace/server", "src/commonplace/access/oauth",
+ROOMS = ("", "src/commonplace", "src/commonplace/server", "src/commonplace/access",
+         "src/commonplace/access/oauth",
          "src/commonplace/dialects/clawbrain", "src/commonplace/dialects/being",
          "tests/reliability", "tests/server", "docs")  # fmt: skip
 
