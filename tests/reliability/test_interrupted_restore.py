@@ -19,6 +19,7 @@ from commonplace.engine import audit, backup, beside, doctor, restoring
 from commonplace.engine.library import Library
 from commonplace.errors import StorageUnavailable
 from commonplace.storage import swapping
+from commonplace.storage.locking import try_lock
 from commonplace.storage.system import open_system
 
 STEPS = ("os.link", "os.rename", "os.remove")
@@ -187,7 +188,7 @@ def test_nobody_comes_in_while_a_backup_is_restored(prepared: tuple[Path, Path])
 def test_a_second_restore_does_not_empty_the_journal_that_another_begins(tmp_path: Path) -> None:
     begun = tmp_path / f"{swapping.JOURNAL}.part"
     with begun.open("w") as first:
-        assert swapping._lock(first)
+        assert try_lock(first.fileno())
         first.write("what the first one notes")
         first.flush()
         with (

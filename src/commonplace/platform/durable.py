@@ -18,10 +18,11 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import Any, Protocol
 
 from commonplace.storage import foreign
 from commonplace.storage.database import sync_directory
+from commonplace.storage.locking import open_locked
 
 LOOK_SECONDS = 0.2
 LOCK_SECONDS = 2.0
@@ -93,8 +94,9 @@ class Durable:
             if not self._folder.exists() and any(self._left()):
                 self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             while not self._stop.is_set():
-                if self._folder.exists() and (lock := _locked(self._folder / "lock")) is not None:
-                    stack.callback(lock.close)
+                lock = open_locked(self._folder / "lock") if self._folder.exists() else None
+                if lock is not None:
+                    stack.callback(os.close, lock)
                     break
                 self._stop.wait(LOCK_SECONDS if self._folder.exists() else LOOK_SECONDS)
             if not installed() or self._stop.is_set():
@@ -211,24 +213,6 @@ def ask(data: Path, space: str, identity: str, turn: int = 0) -> None:
         os.fsync(stream.fileno())
     part.replace(file)
     sync_directory(folder)
-
-
-def _locked(file: Path) -> IO[str] | None:
-    """The file, locked for as long as it is open; None while another process has it."""
-    stream = file.open("w")
-    try:
-        if os.name == "nt":
-            import msvcrt
-
-            msvcrt.locking(stream.fileno(), msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined,unused-ignore]
-        else:
-            import fcntl
-
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        stream.close()
-        return None
-    return stream
 
 
 _here: Durable | None = None  # DBOS knows functions of a process, not objects

@@ -22,6 +22,7 @@ import apsw
 
 from commonplace.errors import Conflict, StorageUnavailable
 from commonplace.storage.database import sync_directory
+from commonplace.storage.locking import try_lock
 from commonplace.storage.readonly import writable
 
 ALONE_SECONDS = 3.0
@@ -90,7 +91,9 @@ def journal(data: Path, swaps: Sequence[Swap]) -> Iterator[None]:
     noted = [[*each, swap.there] for each, swap in zip(names, swaps, strict=True)]
     aside = path.with_name(f"{JOURNAL}.part")
     with aside.open("a", encoding="utf-8") as stream:
-        if not _lock(stream):  # of another one that is just beginning, and is not to be emptied
+        if not try_lock(
+            stream.fileno()
+        ):  # of another one that is just beginning, and is not to be emptied
             raise _under_way(data)
         stream.truncate(0)
         recover(data)
@@ -118,7 +121,7 @@ def recover(data: Path) -> bool:
         return False
     try:
         with path.open("r+", encoding="utf-8") as stream:
-            if not _lock(stream):
+            if not try_lock(stream.fileno()):
                 raise _under_way(data)
             swaps = _read(data, stream)
             if swaps is None or not path.exists():
@@ -163,22 +166,6 @@ def _under_way(data: Path) -> StorageUnavailable:
     return StorageUnavailable(
         f"A backup is being restored into {data}.", hint="Wait until it is over, and try again."
     )
-
-
-def _lock(stream: IO[str]) -> bool:
-    """Hold a file until it is closed, unless somebody else does; a kill lets go of it."""
-    try:
-        try:
-            import fcntl
-        except ImportError:  # Windows
-            import msvcrt
-
-            msvcrt.locking(stream.fileno(), msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined,unused-ignore]
-        else:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
 
 
 def swap_in(

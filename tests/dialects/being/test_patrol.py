@@ -199,11 +199,11 @@ def test_one_patrol_at_a_time_for_each_being(desk: Desk) -> None:
 def test_while_another_process_patrols_the_answer_is_busy(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from commonplace.platform.turns import turn
+    from commonplace.storage.locking import file_lock
 
     monkeypatch.setattr(running, "TURN_SECONDS", 0.1)
     file = desk.library.path / "turns" / f"patrol-default-{desk.being}.lock"
-    with turn(file):
+    with file_lock(file):
         made = running.of(desk.library)
         call = _call(desk)
         assert made.patrol(call, desk.being, wait=0.1).status == "busy"

@@ -16,7 +16,7 @@ from commonplace.dialects.contract import Call, Setting
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.library import Library
 from commonplace.errors import CommonplaceError
-from commonplace.platform.turns import Busy, turn
+from commonplace.storage.locking import Busy, file_lock
 
 if TYPE_CHECKING:
     from commonplace.dialects.being.patrol import Report
@@ -87,7 +87,7 @@ class Runtime:
         memory = call.memory.at(call.memory.name, call.origin)
         file = self._path / "turns" / f"patrol-{memory.name}-{being}.lock"
         try:
-            with turn(file, wait):
+            with file_lock(file, wait):
                 thinking = self.thinking(call, seconds)
                 return patrol.run(
                     memory, being, thinking=thinking, messages=messages, marker_id=marker_id

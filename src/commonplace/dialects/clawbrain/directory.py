@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from commonplace.storage.database import new_id
+from commonplace.storage.locking import try_lock
 
 OWN = ".commonplace"  # the lease and the directory's id
 FILE_BYTES = 4_200_000  # a million characters, and room for the frontmatter
@@ -382,24 +383,10 @@ class Directory:
         with self._folder((OWN,), create=True) as folder:
             flags = os.O_RDWR | os.O_CREAT | _BYTES | getattr(os, "O_CLOEXEC", 0)
             descriptor = folder.open("lease", flags)
-        try:
-            _lock(descriptor)
-        except OSError:
-            os.close(descriptor)
-            return None
-        return descriptor
-
-
-def _lock(descriptor: int) -> None:
-    """Lock a file until it is closed; OSError while another process has."""
-    try:
-        import fcntl
-    except ImportError:
-        import msvcrt
-
-        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined,unused-ignore]
-        return
-    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if try_lock(descriptor):
+            return descriptor
+        os.close(descriptor)
+        return None
 
 
 _RENAME_EXCHANGE = 2

@@ -1,0 +1,77 @@
+"""Locks on files, held across processes; the system releases one when its holder dies."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from commonplace.errors import CommonplaceError
+
+RETRY_SECONDS = 0.05
+# Windows locks bytes, and nobody else can read them meanwhile: lock one that no file has.
+_LOCKED_BYTE = 1 << 30
+
+_in_process: dict[str, threading.Lock] = {}
+_guard = threading.Lock()
+
+
+class Busy(CommonplaceError):
+    """Somebody else holds the lock."""
+
+    code = "BUSY"
+
+
+def try_lock(descriptor: int) -> bool:
+    """Lock an open file until it is closed; False while another descriptor of it is locked."""
+    try:
+        try:
+            import fcntl
+        except ImportError:  # Windows
+            import msvcrt
+
+            at = os.lseek(descriptor, 0, os.SEEK_CUR)
+            os.lseek(descriptor, _LOCKED_BYTE, os.SEEK_SET)
+            try:
+                msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined,unused-ignore]
+            finally:
+                os.lseek(descriptor, at, os.SEEK_SET)
+        else:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def open_locked(file: Path) -> int | None:
+    """A descriptor of the file, made if need be and locked; None while another holds it."""
+    descriptor = os.open(file, os.O_CREAT | os.O_RDWR, 0o600)
+    if try_lock(descriptor):
+        return descriptor
+    os.close(descriptor)
+    return None
+
+
+@contextlib.contextmanager
+def file_lock(file: Path, seconds: float = 0.0) -> Iterator[None]:
+    """Hold the lock of a file for the block; Busy if it is not free within some seconds."""
+    until = time.monotonic() + seconds
+    with _guard:
+        lock = _in_process.setdefault(str(file), threading.Lock())
+    if not lock.acquire(timeout=max(0.0, seconds)):
+        raise Busy("Another call does this now.", hint="Try again later.")
+    try:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        while (descriptor := open_locked(file)) is None:
+            if time.monotonic() >= until:
+                raise Busy("Another process does this now.", hint="Try again later.")
+            time.sleep(RETRY_SECONDS)
+        try:
+            yield
+        finally:
+            os.close(descriptor)
+    finally:
+        lock.release()
