@@ -10,6 +10,10 @@ from typing import Any
 import pytest
 
 from commonplace.access.caller import Caller
+from commonplace.dialects.being import beings
+from commonplace.engine.commonplace import Commonplace
+from commonplace.engine.filters import Filters
+from commonplace.platform.llm_keys import LlmKeys
 from server.harness import NEW, OLD, Client, Process, Running, message, running
 
 DYING = """
@@ -113,8 +117,6 @@ def test_only_the_same_call_of_the_same_credential_is_a_retry(server: Running, c
 def test_what_failed_is_tried_again(server: Running) -> None:
     client = server.client(server.token("failing"))
     assert client.call("revise", {"id": "later", "text": "x"}, key="k").error
-    from commonplace.engine.commonplace import Commonplace
-
     Commonplace(library=server.parts.library, space="failing").remember("y", ref="later")
     assert client.call("revise", {"id": "later", "text": "x"}, key="k").result
 
@@ -178,3 +180,88 @@ def test_also_in_two_processes_and_after_a_kill_before_the_answer(data: Path) ->
         found = client.call("recall", {"query": "die now"}).result["memories"]
         assert len([one for one in found if one["text"] == "die now"]) == 2
         client.close()
+
+
+# A key is valid for one place that a write goes to.
+
+
+def test_one_key_at_two_beings_is_two_writes(server: Running) -> None:
+    memory = Commonplace(library=server.parts.library, space="two-beings")
+    ones = [beings.create(memory, name).id for name in ("Aria", "Bo")]
+    owner = server.client(server.token("two-beings", dialects=frozenset({"being"})))
+    entry = {"target": "diary", "action": "append", "content": "The harbour was closed."}
+    note = {"content": "Ask when it opens."}
+    for _ in range(2):
+        for being in ones:
+            assert owner.call("update_memory", entry, key="k", path=f"/mcp/{being}").status == 200
+            headers = {"idempotency-key": "k"}
+            told = owner.request("POST", f"/v1/beings/{being}/notes", note, headers)
+            assert told.status == 201, told.body
+    for being in ones:
+        rows, _ = memory.browse(filters=Filters(tags_all=[f"being:{being}"]), limit=50)
+        assert sorted(row.text for row in rows if row.kind != "being.soul") == [
+            "Ask when it opens.", "The harbour was closed.",
+        ]  # fmt: skip
+
+
+def test_one_key_in_two_conversations_is_two_writes(server: Running) -> None:
+    client = server.client(server.token("two-talks"), "/mcp/v1")
+    headers = {"idempotency-key": "start"}
+    talks = []
+    for title in ("One", "Two"):
+        path = "/v1/workspaces/two-talks/conversations"
+        told = client.request("POST", path, {"title": title}, headers)
+        assert told.status < 300, told.body
+        talks.append(told.json["id"])
+    noted = {"agent_slug": "manager", "title": "The harbour is closed."}
+    for session in ("first", "after a reconnect"):
+        for talk in talks:
+            sent = {"x-conversation-id": talk, "mcp-session-id": session}
+            assert client.call("create_agent_history", noted, key="k", headers=sent).result
+    memory = Commonplace(library=server.parts.library, space="two-talks")
+    events = memory.events.all(kind="agent_history", limit=10)
+    assert [(event.payload or {})["conversation_id"] for event in events] == talks
+
+
+def test_one_key_with_two_values_in_a_header_is_two_writes(server: Running) -> None:
+    client = server.client(server.token("two-headers", dialects=frozenset({"being"})))
+    for secret in ("sk-ant-first", "sk-ant-second"):
+        sent = {"x-llm-api-key": secret, "idempotency-key": "k"}
+        assert client.request("PUT", "/v1/llm-key", {}, sent).status == 200
+    stored = LlmKeys(server.parts.system, server.parts.vault).get("two-headers")
+    assert stored is not None and stored.key == "sk-ant-second"
+
+
+WRITES: dict[str, tuple[str, dict[str, Any]]] = {
+    "/mcp/commonplace": ("remember", {"text": "a retry"}),
+    "/mcp/mama": ("save", {"type": "decision", "topic": "t", "decision": "d", "reasoning": "r"}),
+    "/mcp/clawbrain": (
+        "memory_store",
+        {"type": "entity", "category": "people", "name": "ana", "content": "# Ana"},
+    ),
+    "/mcp/penfield": ("store", {"content": "a retry"}),
+    "/mcp/v1": ("memory_add_drawer", {"wing": "w", "room": "r", "content": "a retry"}),
+    "/mcp": ("update_notes", {"notes": [{"content": "a retry"}]}),
+}
+"""Of each dialect a tool that writes."""
+
+
+@pytest.mark.parametrize("path", WRITES)
+def test_a_retry_after_a_reconnect_is_one_in_every_dialect(server: Running, path: str) -> None:
+    space = "again" + path.replace("/", "-")
+    memory = Commonplace(library=server.parts.library, space=space)
+    being = beings.create(memory, "Aria").id if path == "/mcp" else ""
+    client = server.client(server.token(space, being=being), path)
+    tool, arguments = WRITES[path]
+
+    def send(session: str, key: str) -> Any:
+        sent = {"mcp-session-id": session, "user-agent": session}
+        return client.call(tool, arguments, key=key, headers=sent).json["result"]
+
+    first = send("one", "k")
+    assert not first.get("isError"), first
+    written = memory.operation
+    assert send("two", "k") == first
+    assert memory.operation == written
+    send("two", "other")
+    assert len(server.calls(space, tool=tool)) == 3

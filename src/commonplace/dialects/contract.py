@@ -47,6 +47,8 @@ class Call:
     origin: Origin
     afterwards: list[Callable[[], None]] = field(default_factory=list)
     """What the gate is to do once the call is stored: to begin what works on it."""
+    retry_key: str = ""
+    """The same for a call and its retries; empty for a call without an idempotency key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +75,9 @@ class Tool:
     """It can be called, but is not listed."""
     withheld: bool = False
     """What it is given may be a secret: the audit has which arguments came, and no value."""
+    session: Callable[[Call], str] | None = None
+    """The part of the MCP session that decides what it writes; an idempotency key is valid for
+    that part only. None if a retry from another session would write the same."""
 
     def named(self, name: str) -> Tool:
         """The same tool under another name."""

@@ -297,10 +297,8 @@ class Gate:
         operation, caller, request_info = opened.operation, opened.caller, opened.request_info
         checked = operation.checker.check(operation.without_nulls(arguments))
         tool = operation.tool
-        key = _key(opened) if request_info.idempotency_key and tool.scope != "read" else None
+        keyed = request_info.idempotency_key and tool.scope != "read"
         with self._whole.library.lease(caller.space) as space:
-            if key is not None and (kept := answers.find(space.store, key)) is not None:
-                return self._again(opened, space.store, kept)
             origin = Origin(
                 user=caller.user,
                 client=request_info.client,
@@ -309,6 +307,11 @@ class Gate:
             )
             memory = self._whole.at(caller.space, origin)
             call = Call(memory=memory, caller=caller, request_info=request_info, origin=origin)
+            key = _retry_key(opened, call) if keyed else None
+            if key is not None:
+                if (kept := answers.find(space.store, key)) is not None:
+                    return self._again(opened, space.store, kept)
+                call = replace(call, retry_key=key.hex())
             wrapper = operation.dialect.call_wrapper
             try:
                 with wrapper(call, checked) if wrapper else contextlib.nullcontext():
@@ -437,18 +440,28 @@ def _entry(
     )
 
 
-def _key(opened: _Open) -> bytes:
-    """A retry is recognised by credential, tool and arguments, and its key.
+def _retry_key(opened: _Open, call: Call) -> bytes:
+    """A digest of the idempotency key and of everything that decides what a call writes, and where.
 
-    Objects are compared without the order of their names, which some clients do not keep.
+    - The credential's family (or the credential), the user and the Being. The path of a request
+      only chooses the dialect, the tool, the Being and arguments, which are all in the digest.
+    - The tool and its arguments. Objects are compared without the order of their names, which some
+      clients do not keep.
+    - The headers that contracts read, such as `X-Conversation-Id`.
+    - Of the session only the part that the tool's effect depends on (`Tool.session`). A client that
+      reconnects gets another session id, and its retry must still be recognised.
+
+    What says nothing of the effect is left out: address, client name and request id may differ.
     """
+    request, caller, tool = opened.request_info, opened.caller, opened.operation.tool
     arguments = json.dumps(json.loads(opened.arguments), sort_keys=True)
     parts = (
-        opened.caller.family or opened.caller.credential,
-        opened.operation.dialect.name, opened.operation.tool.name,
-        arguments, opened.request_info.idempotency_key,
+        caller.family or caller.credential, caller.user, caller.being,
+        opened.operation.dialect.name, tool.name, arguments,
+        sorted(request.headers.items()), tool.session(call) if tool.session else "",
+        request.idempotency_key,
     )  # fmt: skip
-    return hashlib.sha256(as_json(parts).encode()).digest()
+    return hashlib.sha256(as_json(parts).encode("utf-8", "surrogatepass")).digest()
 
 
 def _as_value(tool: Tool, value: Any) -> Wire:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from commonplace.dialects.contract import Setting
+from commonplace.dialects.contract import RequestInfo, Setting
 from commonplace.dialects.orchestrator import TOOLS, messaging, runtimes
 from commonplace.dialects.orchestrator.running import running
 from commonplace.dialects.orchestrator.shapes import records
@@ -95,6 +96,20 @@ def test_an_agent_uses_the_tools_of_its_workspace_and_its_answer_is_stored(
     assert calls["memory_search"].client == "agent:wally"
     assert calls["memory_search"].session.endswith(":wally")
     assert calls["send_message_to_agent"].success
+
+
+def test_one_key_of_two_agents_is_two_messages_and_a_reconnect_is_none(
+    staffed: Workspace, model: FakeModel
+) -> None:
+    model.reply = lambda messages: "At nine."
+    told = {}
+    for session in ("one:manager", "two:manager", "one:eve", "one"):
+        known = RequestInfo(idempotency_key="k", session=session)
+        told[session] = ask(replace(staffed, request_info=known))["message_id"]
+    assert told["one:manager"] == told["two:manager"]
+    assert len(set(told.values())) == 3
+    senders = {row["from_agent_slug"] for row in rows(staffed)}
+    assert senders == {"manager", "eve", ""} and len(rows(staffed)) == 3
 
 
 def test_it_is_told_the_wake_up_and_the_last_messages(staffed: Workspace, model: FakeModel) -> None:

@@ -57,6 +57,7 @@ def tool(
     stepwise: bool = False,
     lists: bool = True,
     response_bytes: int | None = None,
+    session: Callable[[Call], str] | None = None,
 ) -> Callable[[Function], Function]:
     """Make a tool of a function; without `lists`, an operation that only REST routes use."""
 
@@ -94,6 +95,7 @@ def tool(
             open_world=open_world,
             stepwise=stepwise,
             response_bytes=response_bytes,
+            session=session,
         )
         function.__dict__["tool" if lists else "operation"] = made
         return function

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from commonplace.dialects.contract import Call, as_json
+from commonplace.dialects.contract import Call
 from commonplace.dialects.orchestrator import layers, runtimes, workspaces
 from commonplace.dialects.orchestrator.answering import Unsuccessful
 from commonplace.dialects.orchestrator.shapes import records
@@ -41,7 +40,7 @@ def send(call: Call, slug: str, message: str, conversation: str) -> dict[str, An
     if runtime is None:
         raise InvalidInput("agent messaging not configured on this server")
     agent = _addressed(call, slug)
-    key = _key(call, slug, message, conversation)
+    key = f"message:{call.retry_key}" if call.retry_key else ""
     record = _begun(call, agent, message, conversation, key)
     answer: dict[str, Any] = {"agent_slug": agent.slug, "message_id": record.id}
     if record.attrs["status"] == COMPLETED:
@@ -70,16 +69,6 @@ def _addressed(call: Call, slug: str) -> Agent:
     if workspaces.calling_agent(call) == agent.slug:
         raise Conflict("an agent cannot send a message to itself")
     return agent
-
-
-def _key(call: Call, *said: str) -> str:
-    """What the message is known by when it is sent again; empty if it cannot be known."""
-    given = call.request_info.idempotency_key
-    if not given:
-        return ""
-    return "message:" + hashlib.sha256(
-        as_json([call.caller.credential, given, *said]).encode()
-    ).hexdigest()  # fmt: skip
 
 
 def _begun(call: Call, agent: Agent, message: str, conversation: str, key: str) -> Memory:

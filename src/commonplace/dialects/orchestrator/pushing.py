@@ -7,7 +7,6 @@ the name in it is looked up once, and what is sent goes to the address that was 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import logging
 from collections.abc import Mapping
@@ -238,7 +237,7 @@ def send(
 
 def _begun(memory: Commonplace, key: str) -> Memory:
     """The note that a notification is on its way; one that is there already is not sent again."""
-    ref = f"push:{hashlib.sha256(key.encode()).hexdigest()}"
+    ref = f"push:{key}"
     with exclusive(memory, "send push notification"):
         there = records.find(memory, ref, SENDING)
         if there is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from commonplace.dialects.contract import Call, as_json
+from commonplace.dialects.contract import Call
 from commonplace.dialects.orchestrator import pushing
 from commonplace.dialects.orchestrator.answering import Answer, operation, tool
 from commonplace.errors import InvalidInput, NotFound
@@ -18,9 +18,7 @@ def send_push_notification(
     message: Annotated[str, "What to tell the user."],
 ) -> Answer:
     """Send a push notification to the user's mobile device or browser."""
-    given = call.request_info.idempotency_key
-    key = as_json([call.caller.credential, given, title, message]) if given else ""
-    sent, info = pushing.send(call.memory, call.caller.user, title, message, key)
+    sent, info = pushing.send(call.memory, call.caller.user, title, message, call.retry_key)
     return {"sent": sent, "info": info}
 
 
