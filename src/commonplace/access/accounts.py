@@ -14,19 +14,20 @@ import os
 import threading
 import unicodedata
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from commonplace.access.credentials import USER_CHARS, Credentials, set_not_before
+from commonplace.access.credentials import USER_CHARS, Credentials, end_before_in
 from commonplace.engine import checks
 from commonplace.engine.model import iso, moment
 from commonplace.errors import Conflict, InvalidInput, NotFound, StorageCorrupt
+from commonplace.storage import accounts as stored
+from commonplace.storage.accounts import AccountRow
 from commonplace.storage.database import now
+from commonplace.storage.ports import Rows
 from commonplace.storage.sqlite import Store
 
 if TYPE_CHECKING:
-    import apsw
-
     from commonplace.access.vault import Vault
 
 LEAST_CHARS = 8
@@ -79,31 +80,6 @@ class Account:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    name: str
-    salt: bytes
-    hash: bytes
-    cost: str
-    spaces: str
-    created_at: int
-    changed_at: int
-    removed_at: int | None
-
-    def values(self) -> tuple[Any, ...]:
-        return (
-            self.name, self.salt, self.hash, self.cost, self.spaces, self.created_at,
-            self.changed_at, self.removed_at,
-        )  # fmt: skip
-
-    def account(self) -> Account:
-        return Account(self.name, tuple(json.loads(self.spaces)), self.created_at, self.changed_at)
-
-
-_COLUMNS = "name, salt, hash, cost, spaces, created_at, changed_at, removed_at, mac"
-_SELECT = f"SELECT {_COLUMNS} FROM users"  # noqa: S608
-
-
 class Accounts:
     """The accounts of a data directory."""
 
@@ -121,8 +97,8 @@ class Accounts:
         """Let somebody log in, with these spaces as theirs."""
         name, owned = _name(name), _spaces(spaces)
         salt, hashed, cost = self._hashed(_password(password))
-        with self._store.maintain() as connection:
-            known = self._find(connection, name)
+        with self._store.maintain() as rows:
+            known = self._find(rows, name)
             if known is not None and known.removed_at is None:
                 raise Conflict(
                     f"There is a user {name} already.",
@@ -130,9 +106,9 @@ class Accounts:
                     field="name",
                 )
             at = now()
-            row = _Row(name, salt, hashed, cost, json.dumps(owned), at, at, None)
-            self._write(connection, row)
-        return row.account()
+            row = AccountRow(name, salt, hashed, cost, json.dumps(owned), at, at)
+            self._write(rows, row)
+        return _account(row)
 
     def verify(self, name: str, password: str) -> Account | None:
         """The account, if the password is right. It takes as long when there is none."""
@@ -141,8 +117,8 @@ class Accounts:
         except InvalidInput:
             name = ""  # nobody is called that
             password = password[:MOST_CHARS].encode("utf-8", "replace").decode()
-        with self._store.read() as connection:
-            row = self._find(connection, name)
+        with self._store.read() as rows:
+            row = self._find(rows, name)
         if row is not None and row.removed_at is not None:
             row = None
         salt, expected, cost = self._nobody, bytes(HASH_BYTES), self._cost
@@ -154,62 +130,62 @@ class Accounts:
             return None
         if cost != self._cost:
             self._renew(row, password)
-        return row.account()
+        return _account(row)
 
-    def _renew(self, row: _Row, password: str) -> None:
+    def _renew(self, row: AccountRow, password: str) -> None:
         """Hash a password at today's cost, now that it is known."""
         salt, hashed, cost = self._hashed(password)
-        with self._store.maintain() as connection:
-            if self._find(connection, row.name) == row:  # nobody has changed it meanwhile
-                self._write(connection, replace(row, salt=salt, hash=hashed, cost=cost))
+        with self._store.maintain() as rows:
+            if self._find(rows, row.name) == row:  # nobody has changed it meanwhile
+                self._write(rows, row._replace(salt=salt, hash=hashed, cost=cost))
 
     def get(self, name: str) -> Account:
         """The account of that name."""
-        with self._store.read() as connection:
-            return self._there(connection, name).account()
+        with self._store.read() as rows:
+            return _account(self._there(rows, name))
 
     def listing(self) -> list[Account]:
         """Everybody who can log in, by name."""
-        with self._store.read() as connection:
-            rows = connection.execute(_SELECT + " WHERE removed_at IS NULL ORDER BY name")
-            return [self._checked(row).account() for row in rows]
+        with self._store.read() as rows:
+            found = [row for row in stored.listing(rows) if row.removed_at is None]
+            return [_account(self._checked(row)) for row in found]
 
     def change_password(self, name: str, password: str, *, sign_out: bool = False) -> Account:
         """Set a password; with `sign_out`, every token of the user ends too."""
         salt, hashed, cost = self._hashed(_password(password))
-        with self._store.maintain() as connection:
-            row = replace(
-                self._there(connection, name),
-                salt=salt, hash=hashed, cost=cost, changed_at=now(),
-            )  # fmt: skip
-            self._write(connection, row)
+        with self._store.maintain() as rows:
+            row = self._there(rows, name)._replace(
+                salt=salt, hash=hashed, cost=cost, changed_at=now()
+            )
+            self._write(rows, row)
             if sign_out:
-                self._end_tokens(connection, row.name)
-        return row.account()
+                self._end_tokens(rows, row.name)
+        return _account(row)
 
     def remove(self, name: str) -> int:
         """Let somebody in no longer; how many of their tokens that ended. Memories stay."""
-        with self._store.maintain() as connection:
-            row = self._there(connection, name)
-            self._write(connection, replace(row, salt=b"", hash=b"", spaces="[]", removed_at=now()))
-            return self._end_tokens(connection, row.name)
+        with self._store.maintain() as rows:
+            row = self._there(rows, name)
+            gone = row._replace(salt=b"", hash=b"", spaces="[]", removed_at=now())
+            self._write(rows, gone)
+            return self._end_tokens(rows, row.name)
 
-    def _end_tokens(self, connection: apsw.Connection, name: str) -> int:
-        set_not_before(connection, "user", name, now())  # those that nobody has noted, too
-        return self._credentials.revoke_all_in(connection, user=name)
+    def _end_tokens(self, rows: Rows, name: str) -> int:
+        end_before_in(rows, "user", name, now())  # also signed tokens that are not stored
+        return self._credentials.revoke_all_in(rows, owner=name)
 
-    def reseal_in(self, connection: apsw.Connection) -> None:
+    def reseal_in(self, rows: Rows) -> None:
         """Vouch for every account by the newest master key."""
-        for row in connection.execute(_SELECT).fetchall():
-            self._write(connection, self._checked(row))
+        for row in stored.listing(rows):
+            self._write(rows, self._checked(row))
 
-    def damaged_in(self, connection: apsw.Connection) -> Iterator[str]:
+    def damaged_in(self, rows: Rows) -> Iterator[str]:
         """Accounts that are not as they were stored: nobody can log in by them."""
-        for row in connection.execute(_SELECT):
+        for row in stored.listing(rows):
             with contextlib.suppress(StorageCorrupt):
                 self._checked(row)
                 continue
-            yield f"The account {row[0]}"
+            yield f"The account {row.name}"
 
     def _hashed(self, password: str) -> tuple[bytes, bytes, str]:
         salt = os.urandom(SALT_BYTES)
@@ -217,33 +193,32 @@ class Accounts:
         with self._room:
             return salt, self._cost.hash(password, salt), cost
 
-    def _there(self, connection: apsw.Connection, name: str) -> _Row:
-        row = self._find(connection, _name(name))
+    def _there(self, rows: Rows, name: str) -> AccountRow:
+        row = self._find(rows, _name(name))
         if row is None or row.removed_at is not None:
             raise NotFound(
                 f"There is no user {name}.", hint="See 'commonplace user list'.", field="name"
             )
         return row
 
-    def _find(self, connection: apsw.Connection, name: str) -> _Row | None:
-        row: Any = connection.execute(_SELECT + " WHERE name = ?", (name,)).fetchone()
+    def _find(self, rows: Rows, name: str) -> AccountRow | None:
+        row = stored.get(rows, name)
         return None if row is None else self._checked(row)
 
-    def _checked(self, values: tuple[Any, ...]) -> _Row:
-        row = _Row(*values[:-1])
-        if not self._vault.vouches(values[-1], "user", *row.values()):
+    def _checked(self, row: AccountRow) -> AccountRow:
+        if not self._vault.vouches(row.mac, "user", *row.vouched):
             raise StorageCorrupt(
                 f"The account {row.name} is not as it was stored.",
                 hint="Restore system.db from a backup.",
             )
         return row
 
-    def _write(self, connection: apsw.Connection, row: _Row) -> None:
-        values = row.values()
-        connection.execute(
-            f"INSERT OR REPLACE INTO users ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
-            (*values, self._vault.mac("user", *values)),
-        )
+    def _write(self, rows: Rows, row: AccountRow) -> None:
+        stored.put(rows, row._replace(mac=self._vault.mac("user", *row.vouched)))
+
+
+def _account(row: AccountRow) -> Account:
+    return Account(row.name, tuple(json.loads(row.spaces)), row.created_at, row.changed_at)
 
 
 def _name(value: str) -> str:

@@ -14,7 +14,7 @@ import hmac
 import json
 import secrets
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -22,13 +22,15 @@ from commonplace.access.caller import EVERYTHING, FULL, READ_ONLY, SCOPES, Calle
 from commonplace.engine import checks
 from commonplace.engine.model import iso, moment
 from commonplace.errors import CommonplaceError, Conflict, InvalidInput, NotFound
+from commonplace.storage import credentials as stored
+from commonplace.storage.accounts import removed
+from commonplace.storage.credentials import CredentialRow, not_before
 from commonplace.storage.database import new_id, now
+from commonplace.storage.ports import Rows
 from commonplace.storage.sqlite import Store
 from commonplace.storage.system import Watch
 
 if TYPE_CHECKING:
-    import apsw
-
     from commonplace.access.vault import Vault
 
 SECOND = 1_000_000
@@ -200,18 +202,6 @@ class _Known:
     """Why it is refused at any hour; empty if it is not."""
 
 
-_COLUMNS = (
-    "id", "digest", "sort", "name", "user", "space", "scopes", "dialects", "being", "resource",
-    "client", "family", "created_at", "expires_at", "revoked_at", "last_used", "mac",
-)  # fmt: skip
-_VOUCHED = len(_COLUMNS) - 2  # all but what follows uses, and the code itself
-_SELECT = f"SELECT {', '.join(_COLUMNS)} FROM credentials"  # noqa: S608
-_INSERT = (
-    f"INSERT INTO credentials ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"  # noqa: S608
-)
-_FILTERS = ("user", "space", "being", "client", "family")
-
-
 class Credentials:
     """Every credential of a data directory. Threads may share it, and processes the file."""
 
@@ -228,22 +218,22 @@ class Credentials:
 
     def create(self, grant: Grant) -> Issued:
         """A new token, durable on return. It cannot be shown again."""
-        with self._store.maintain() as connection:
-            return self.create_in(connection, grant)
+        with self._store.maintain() as rows:
+            return self.create_in(rows, grant)
 
-    def create_in(self, connection: apsw.Connection, grant: Grant) -> Issued:
+    def create_in(self, rows: Rows, grant: Grant) -> Issued:
         """As `create`, as a part of the caller's own transaction."""
         _check_grant(grant)
         token = _form(grant).make(grant.space)
-        return Issued(token, self._insert(connection, grant, token, _sort(grant)))
+        return Issued(token, self._insert(rows, grant, token, _sort(grant)))
 
-    def record_in(self, connection: apsw.Connection, grant: Grant, token: str) -> Credential:
+    def record_in(self, rows: Rows, grant: Grant, token: str) -> Credential:
         """Note a signed token, so that it can be listed and ended by itself."""
         _check_grant(grant)
-        row = connection.execute(f"{_SELECT} WHERE digest = ?", (token_digest(token),)).fetchone()
+        row = stored.by_digest(rows, token_digest(token))
         if row is None:
-            return self._insert(connection, grant, token, "signed")
-        known = self._credential(row)
+            return self._insert(rows, grant, token, "signed")
+        known = _credential(row)
         if known.revoked_at is not None:
             raise Conflict(
                 f"The same token was revoked ({known.id}).",
@@ -251,102 +241,101 @@ class Credentials:
             )
         return known
 
-    def _insert(
-        self, connection: apsw.Connection, grant: Grant, token: str, sort: str
-    ) -> Credential:
-        if removed(connection, grant.user):
+    def _insert(self, rows: Rows, grant: Grant, token: str, sort: str) -> Credential:
+        if removed(rows, grant.user):
             raise NotFound(
                 f"The user {grant.user} was removed.",
                 hint="Add the user again first: 'commonplace user add'.",
                 field="user",
             )
         # Not before the moment that ends older ones, also when the clock was set back.
-        created = max(now(), not_before(connection, user=grant.user, space=grant.space))
+        created = max(now(), not_before(rows, owner=grant.user, space=grant.space))
         expires = None if grant.lifetime is None else created + int(grant.lifetime * SECOND)
         dialects = None if grant.dialects is None else json.dumps(sorted(grant.dialects))
-        values = (
-            new_id(), token_digest(token), sort, grant.name, grant.user, grant.space,
-            json.dumps([scope for scope in SCOPES if scope in grant.scopes]), dialects,
-            grant.being, grant.resource, grant.client, grant.family, created, expires, None,
-        )  # fmt: skip
-        row = (*values, 0, self._vault.mac("credential", *values))
-        connection.execute(_INSERT, row)
-        return self._credential(row)
+        row = CredentialRow(
+            id=new_id(),
+            digest=token_digest(token),
+            sort=sort,
+            name=grant.name,
+            owner=grant.user,
+            space=grant.space,
+            scopes=json.dumps([scope for scope in SCOPES if scope in grant.scopes]),
+            dialects=dialects,
+            being=grant.being,
+            resource=grant.resource,
+            client=grant.client,
+            family=grant.family,
+            created_at=created,
+            expires_at=expires,
+            revoked_at=None,
+            last_used=0,
+            mac=b"",
+        )
+        stored.insert(rows, row._replace(mac=self._mac(row)))
+        return _credential(row)
 
     # Looking
 
     def listing(self, *, user: str | None = None, space: str | None = None) -> list[Credential]:
         """All of them, the newest first; those that have ended are there until they are pruned."""
-        clause, values = _where(user=user, space=space)
-        with self._store.read() as connection:
-            rows = connection.execute(f"{_SELECT}{clause} ORDER BY created_at DESC, id", values)
-            return [self._credential(row) for row in rows]
+        with self._store.read() as rows:
+            return [_credential(row) for row in stored.select(rows, owner=user, space=space)]
 
     def get(self, identity: str) -> Credential:
         """The one of that id, or of an id that begins so."""
-        with self._store.read() as connection:
-            return self._credential(_row(connection, identity))
+        with self._store.read() as rows:
+            return _credential(_row(rows, identity))
 
     # Ending
 
     def revoke(self, identity: str) -> Credential:
         """End one: nobody is let in with it from here on, in any process."""
-        with self._store.maintain() as connection:
-            row = _row(connection, identity)
-            self._revoke(connection, row)
-            return self._credential(_row(connection, row[0]))
+        with self._store.maintain() as rows:
+            row = _row(rows, identity)
+            return _credential(self._revoke(rows, row))
 
     def replace(self, identity: str, grant: Grant) -> Issued:
         """End one and create its successor in one transaction; Unauthenticated if it has ended."""
-        with self._store.maintain() as connection:
-            row = _row(connection, identity)
-            if self._credential(row).revoked_at is not None:
+        with self._store.maintain() as rows:
+            row = _row(rows, identity)
+            if row.revoked_at is not None:
                 raise Unauthenticated("revoked")
-            self._revoke(connection, row)
-            return self.create_in(connection, grant)
+            self._revoke(rows, row)
+            return self.create_in(rows, grant)
 
     def revoke_all(self, **which: str) -> int:
-        """End all of a user, space, being, client or family; how many were alive."""
-        with self._store.maintain() as connection:
-            return self.revoke_all_in(connection, **which)
+        """Revoke all of an owner, space, being, client or family; how many were not revoked."""
+        with self._store.maintain() as rows:
+            return self.revoke_all_in(rows, **which)
 
-    def revoke_all_in(self, connection: apsw.Connection, **which: str) -> int:
+    def revoke_all_in(self, rows: Rows, **which: str) -> int:
         """As `revoke_all`, as a part of the caller's own transaction."""
-        if not which or not set(which) <= set(_FILTERS):
-            raise ValueError(f"revoke_all needs some of {', '.join(_FILTERS)}")
-        clause, values = _where(**which)
-        rows = connection.execute(f"{_SELECT}{clause} AND revoked_at IS NULL", values).fetchall()
-        for row in rows:
-            self._revoke(connection, row)
-        return len(rows)
+        if not which:
+            raise ValueError("revoke_all needs an owner, space, being, client or family")
+        found = stored.select(rows, revoked=False, **which)
+        for row in found:
+            self._revoke(rows, row)
+        return len(found)
 
-    def _revoke(self, connection: apsw.Connection, row: tuple[Any, ...]) -> None:
-        values = dict(zip(_COLUMNS, row, strict=True))
-        if values["revoked_at"] is not None:
-            return
-        values["revoked_at"] = now()
-        mac = self._vault.mac("credential", *list(values.values())[:_VOUCHED])
-        connection.execute(
-            "UPDATE credentials SET revoked_at = ?, mac = ? WHERE id = ?",
-            (values["revoked_at"], mac, values["id"]),
-        )
+    def _revoke(self, rows: Rows, row: CredentialRow) -> CredentialRow:
+        if row.revoked_at is not None:
+            return row
+        row = row._replace(revoked_at=now())
+        assert row.revoked_at is not None
+        stored.set_revoked(rows, row.id, row.revoked_at, self._mac(row))
+        return row
 
     def end_before(self, space: str, at: int | None = None) -> int:
         """End every token of a space from before a moment (now); the moment that holds."""
         checks.space(space)
-        with self._store.maintain() as connection:
-            return set_not_before(connection, "space", space, now() if at is None else at)
+        with self._store.maintain() as rows:
+            return end_before_in(rows, "space", space, now() if at is None else at)
 
     def prune(self, days: float = ENDED_DAYS) -> int:
         """Forget opaque tokens that ended so long ago; how many there were."""
         before = now() - int(days * 86_400 * SECOND)
-        with self._store.maintain() as connection:
-            connection.execute(
-                "DELETE FROM credentials WHERE sort != 'signed'"
-                " AND (expires_at < ?1 OR revoked_at < ?1)",
-                (before,),
-            )
-            return connection.changes()
+        with self._store.maintain() as rows:
+            return stored.delete_ended(rows, before)
 
     # Knowing again
 
@@ -389,13 +378,11 @@ class Credentials:
         """
         digest = self._ids.get(identity)
         if digest is None:
-            with self._store.read() as connection:
-                row: Any = connection.execute(
-                    "SELECT digest FROM credentials WHERE id = ?", (identity,)
-                ).fetchone()
+            with self._store.read() as rows:
+                row = stored.by_id(rows, identity)
             if row is None:
                 raise Unauthenticated("unknown")
-            digest = bytes(row[0])
+            digest = row.digest
             if len(self._ids) >= CACHED:
                 self._ids = {}
             self._ids[identity] = digest  # an id's digest never changes
@@ -415,13 +402,10 @@ class Credentials:
 
     def family_alive(self, family: str) -> bool:
         """Whether a credential of the family has neither been revoked nor expired."""
-        with self._store.read() as connection:
-            rows = connection.execute(
-                f"{_SELECT} WHERE family = ? AND family != '' AND revoked_at IS NULL"
-                " AND (expires_at IS NULL OR expires_at > ?)",
-                (family, now()),
-            ).fetchall()
-        return any(self._vouched(row) for row in rows)
+        with self._store.read() as rows:
+            found = stored.select(rows, revoked=False, family=family) if family else []
+        live = [row for row in found if row.expires_at is None or row.expires_at > now()]
+        return any(self._vouched(row) for row in live)
 
     def known_signed(self, token: str) -> Credential | None:
         """What is noted of a signed token, if anything is; Unauthenticated if it has ended."""
@@ -448,16 +432,16 @@ class Credentials:
         known = self._known.get(digest)
         if known is not None and known.version == version:
             return known
-        with self._store.read() as connection:
-            row: Any = connection.execute(f"{_SELECT} WHERE digest = ?", (digest,)).fetchone()
+        with self._store.read() as rows:
+            row = stored.by_digest(rows, digest)
             if row is None:
                 self._known.pop(digest, None)
                 return None
-            ended = not_before(connection, user=row[4], space=row[5])
-            gone = removed(connection, row[4])
-        credential = self._credential(row)
+            ended = not_before(rows, owner=row.owner, space=row.space)
+            gone = removed(rows, row.owner)
+        credential = _credential(row)
         refusal = ""
-        if not self._vouched(row) or not hmac.compare_digest(row[1], digest):
+        if not self._vouched(row) or not hmac.compare_digest(row.digest, digest):
             refusal = "damaged"
         elif credential.revoked_at is not None:
             refusal = "revoked"
@@ -478,11 +462,8 @@ class Credentials:
             if not used:
                 return 0
             try:
-                with self._store.maintain() as connection:
-                    connection.executemany(
-                        "UPDATE credentials SET last_used = ?1 WHERE id = ?2 AND last_used < ?1",
-                        [(at, identity) for identity, at in list(used.items())],
-                    )
+                with self._store.maintain() as rows:
+                    stored.set_used(rows, [(at, identity) for identity, at in used.items()])
             except CommonplaceError:
                 self._used = {**used, **self._used}
                 raise
@@ -497,44 +478,43 @@ class Credentials:
 
     # Rows
 
-    def reseal_in(self, connection: apsw.Connection) -> None:
+    def reseal_in(self, rows: Rows) -> None:
         """Vouch for every row by the newest master key; one that is damaged stays so."""
-        for row in connection.execute(_SELECT).fetchall():
+        for row in stored.select(rows):
             if self._vouched(row):
-                connection.execute(
-                    "UPDATE credentials SET mac = ? WHERE id = ?",
-                    (self._vault.mac("credential", *row[:_VOUCHED]), row[0]),
-                )
+                stored.set_mac(rows, row.id, self._mac(row))
 
-    def damaged_in(self, connection: apsw.Connection) -> Iterator[str]:
+    def damaged_in(self, rows: Rows) -> Iterator[str]:
         """Tokens that are not as they were stored: they let nobody in."""
-        for row in connection.execute(_SELECT):
+        for row in stored.select(rows):
             if not self._vouched(row):
-                yield f"The token {row[0]}"
+                yield f"The token {row.id}"
 
-    def _vouched(self, row: tuple[Any, ...]) -> bool:
-        return self._vault.vouches(row[-1], "credential", *row[:_VOUCHED])
+    def _mac(self, row: CredentialRow) -> bytes:
+        return self._vault.mac("credential", *row.vouched)
 
-    def _credential(self, row: tuple[Any, ...]) -> Credential:
-        values: Mapping[str, Any] = dict(zip(_COLUMNS, row, strict=True))
-        dialects = values["dialects"]
-        return Credential(
-            id=values["id"],
-            sort=values["sort"],
-            name=values["name"],
-            user=values["user"],
-            space=values["space"],
-            scopes=frozenset(json.loads(values["scopes"])),
-            dialects=None if dialects is None else frozenset(json.loads(dialects)),
-            being=values["being"],
-            resource=values["resource"],
-            client=values["client"],
-            family=values["family"],
-            created_at=values["created_at"],
-            expires_at=values["expires_at"],
-            revoked_at=values["revoked_at"],
-            last_used=values["last_used"],
-        )
+    def _vouched(self, row: CredentialRow) -> bool:
+        return self._vault.vouches(row.mac, "credential", *row.vouched)
+
+
+def _credential(row: CredentialRow) -> Credential:
+    return Credential(
+        id=row.id,
+        sort=row.sort,
+        name=row.name,
+        user=row.owner,
+        space=row.space,
+        scopes=frozenset(json.loads(row.scopes)),
+        dialects=None if row.dialects is None else frozenset(json.loads(row.dialects)),
+        being=row.being,
+        resource=row.resource,
+        client=row.client,
+        family=row.family,
+        created_at=row.created_at,
+        expires_at=row.expires_at,
+        revoked_at=row.revoked_at,
+        last_used=row.last_used,
+    )
 
 
 def token_digest(token: str) -> bytes:
@@ -558,37 +538,13 @@ def penfield_scopes(permissions: Iterable[str]) -> frozenset[Scope]:
     return allowed
 
 
-def not_before(connection: apsw.Connection, *, user: str, space: str) -> int:
-    """The moment before which every token of the user, or of the space, has ended."""
-    row: Any = connection.execute(
-        "SELECT max(at) FROM not_before"
-        " WHERE (subject = 'user' AND name = ?) OR (subject = 'space' AND name = ?)",
-        (user, space),
-    ).fetchone()
-    return row[0] or 0
-
-
-def set_not_before(connection: apsw.Connection, subject: str, name: str, at: int) -> int:
+def end_before_in(rows: Rows, subject: str, name: str, at: int) -> int:
     """End every token of a user or a space from before a moment; it never moves back."""
     if at > now() + SECOND:
         raise InvalidInput(
             "The moment lies in the future.", hint="Give 'now', or a moment in the past."
         )
-    row: Any = connection.execute(
-        "INSERT INTO not_before (subject, name, at) VALUES (?, ?, ?)"
-        " ON CONFLICT (subject, name) DO UPDATE SET at = max(at, excluded.at) RETURNING at",
-        (subject, name, at),
-    ).fetchone()
-    held: int = row[0]
-    return held
-
-
-def removed(connection: apsw.Connection, user: str) -> bool:
-    """Whether there was an account of that name, and it was taken away."""
-    row = connection.execute(
-        "SELECT 1 FROM users WHERE name = ? AND removed_at IS NOT NULL", (user,)
-    ).fetchone()
-    return row is not None
+    return stored.set_not_before(rows, subject, name, at)
 
 
 def _check(token: str) -> str:
@@ -644,24 +600,16 @@ def _check_grant(grant: Grant) -> None:
         )
 
 
-def _where(**values: str | None) -> tuple[str, list[str]]:
-    given = {name: value for name, value in values.items() if value is not None}
-    clause = " AND ".join(f"{name} = ?" for name in given)
-    return (f" WHERE {clause}" if clause else ""), list(given.values())
-
-
-def _row(connection: apsw.Connection, identity: str) -> tuple[Any, ...]:
+def _row(rows: Rows, identity: str) -> CredentialRow:
     """The row of an id, or of the only id that begins so."""
     if len(identity) < 4 or not all(sign in "0123456789abcdef-" for sign in identity):
         raise InvalidInput(
             "That is no id: it has 0-9, a-f and '-', and at least its first 4 characters.",
             hint="See 'commonplace token list'.",
         )
-    rows = connection.execute(
-        f"{_SELECT} WHERE id >= ? AND id < ? LIMIT 2", (identity, identity + "g")
-    ).fetchall()
-    if not rows:
+    found = stored.by_prefix(rows, identity)
+    if not found:
         raise NotFound(f"There is no credential {identity}.", hint="See 'commonplace token list'.")
-    if len(rows) > 1:
+    if len(found) > 1:
         raise Conflict(f"Several ids begin with {identity}.", hint="Give more of it.")
-    return rows[0]
+    return found[0]

@@ -35,20 +35,20 @@ from commonplace.access.credentials import (
     Grant,
     Issued,
     Unauthenticated,
-    not_before,
     opaque,
     penfield_scopes,
-    removed,
     token_digest,
 )
 from commonplace.engine import checks
 from commonplace.errors import Conflict, InvalidInput, StorageCorrupt
+from commonplace.storage import secrets as stored
+from commonplace.storage.accounts import removed
+from commonplace.storage.credentials import not_before
 from commonplace.storage.database import now
+from commonplace.storage.ports import Rows
 from commonplace.storage.sqlite import Store
 
 if TYPE_CHECKING:
-    import apsw
-
     from commonplace.access.vault import Vault
 
 ORCHESTRATOR, PENFIELD = "orchestrator", "penfield"
@@ -81,12 +81,6 @@ class SigningKey:
         return self.retires_at is None or at < self.retires_at
 
 
-_KEYS = (
-    "SELECT id, purpose, sealed, created_at, retires_at FROM signing_keys"
-    " ORDER BY created_at DESC, id"
-)
-
-
 class SigningKeys:
     """The signing keys of a data directory, sealed by its vault."""
 
@@ -105,8 +99,8 @@ class SigningKeys:
         """All keys, the newest first."""
         version, kept = self._watch.version(), self._kept
         if kept is None or kept[0] != version:
-            with self._store.read() as connection:
-                kept = self._kept = (version, self._read(connection))
+            with self._store.read() as rows:
+                kept = self._kept = (version, self._read(rows))
         return kept[1]
 
     def newest(self, purpose: str) -> SigningKey:
@@ -137,9 +131,9 @@ class SigningKeys:
             )
         if not 0 <= overlap <= 366 * 86_400:
             raise InvalidInput("The overlap is 0 to 366 days.", field="overlap")
-        with self._store.maintain() as connection:
+        with self._store.maintain() as rows:
             at = now()
-            known = [key for key in self._read(connection) if key.purpose == purpose]
+            known = [key for key in self._read(rows) if key.purpose == purpose]
             found = [key for key in known if key.live(at)]
             if only_if_none and found:
                 return found[0]
@@ -151,43 +145,39 @@ class SigningKeys:
                 raise Conflict("This key was used before.", hint="Give a new one.")
             for key in found:
                 end = at + int(overlap * SECOND)
-                self._write(
-                    connection, key, end if key.retires_at is None else min(end, key.retires_at)
-                )
+                self._write(rows, key, end if key.retires_at is None else min(end, key.retires_at))
             # Newer than all before it, also when the clock was set back.
             created = max([at, *(key.created_at + 1 for key in known)])
             new = SigningKey(secrets.token_hex(8), purpose, secret, created, None)
-            self._write(connection, new, None)
+            self._write(rows, new, None)
         return new
 
-    def _read(self, connection: apsw.Connection) -> list[SigningKey]:
-        return [self._opened(row) for row in connection.execute(_KEYS).fetchall()]
+    def _read(self, rows: Rows) -> list[SigningKey]:
+        return [self._opened(row) for row in stored.signing_keys(rows)]
 
-    def _opened(self, row: Any) -> SigningKey:
-        bound = _bound(row[1], row[0], *row[3:])
-        return SigningKey(row[0], row[1], self._vault.open(row[2], *bound), row[3], row[4])
+    def _opened(self, row: stored.SigningKeyRow) -> SigningKey:
+        bound = _bound(row.purpose, row.id, row.created_at, row.retires_at)
+        secret = self._vault.open(row.sealed, *bound)
+        return SigningKey(row.id, row.purpose, secret, row.created_at, row.retires_at)
 
-    def _write(self, connection: apsw.Connection, key: SigningKey, retires_at: int | None) -> None:
+    def _write(self, rows: Rows, key: SigningKey, retires_at: int | None) -> None:
         bound = _bound(key.purpose, key.id, key.created_at, retires_at)
-        connection.execute(
-            "INSERT INTO signing_keys (id, purpose, sealed, created_at, retires_at)"
-            " VALUES (?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET"
-            " sealed = excluded.sealed, retires_at = excluded.retires_at",
-            (key.id, key.purpose, self._vault.seal(key.secret, *bound), key.created_at, retires_at),
-        )
+        sealed = self._vault.seal(key.secret, *bound)
+        row = stored.SigningKeyRow(key.id, key.purpose, sealed, key.created_at, retires_at)
+        stored.put_signing_key(rows, row)
 
-    def reseal_in(self, connection: apsw.Connection) -> None:
+    def reseal_in(self, rows: Rows) -> None:
         """Seal every key by the newest master key."""
-        for key in self._read(connection):
-            self._write(connection, key, key.retires_at)
+        for key in self._read(rows):
+            self._write(rows, key, key.retires_at)
 
-    def damaged_in(self, connection: apsw.Connection) -> Iterator[str]:
+    def damaged_in(self, rows: Rows) -> Iterator[str]:
         """Keys that cannot be opened: no token of theirs is recognised."""
-        for row in connection.execute(_KEYS):
+        for row in stored.signing_keys(rows):
             with contextlib.suppress(StorageCorrupt):
                 self._opened(row)
                 continue
-            yield f"The signing key {row[0]}"
+            yield f"The signing key {row.id}"
 
 
 def _bound(purpose: str, identity: str, created_at: int, retires_at: int | None) -> tuple[str, ...]:
@@ -255,8 +245,8 @@ class OrchestratorTokens:
         key = self._keys.newest(ORCHESTRATOR)
         space = space_of(workspace)
         grant = Grant(user=user, space=space, dialects=frozenset({ORCHESTRATOR}), name=name)
-        with self._store.maintain() as connection:
-            ended = not_before(connection, user=user, space=space)
+        with self._store.maintain() as rows:
+            ended = not_before(rows, owner=user, space=space)
             if not dated and key.created_at < ended:
                 raise Conflict(
                     "Tokens without a time have ended for this user or space.",
@@ -266,7 +256,7 @@ class OrchestratorTokens:
             if dated:
                 payload += f":{_second(ended)}"
             token = sign(payload, key.secret)
-            return Issued(token, self._credentials.record_in(connection, grant, token))
+            return Issued(token, self._credentials.record_in(rows, grant, token))
 
     def recognise(self, token: str) -> Caller:
         """Who calls with this token; Unauthenticated if it is not one of ours, or has ended."""
@@ -310,9 +300,9 @@ class OrchestratorTokens:
             raise Unauthenticated("bad signature")
         user, workspace, dated = _parts(payload)
         space = space_of(workspace)
-        with self._store.read() as connection:
-            ended = not_before(connection, user=user, space=space)
-            gone = removed(connection, user)
+        with self._store.read() as rows:
+            ended = not_before(rows, owner=user, space=space)
+            gone = removed(rows, user)
         if gone:
             raise Unauthenticated("user removed")
         if (signer.created_at if dated is None else dated * SECOND) < ended:
@@ -349,8 +339,8 @@ class PenfieldTokens:
     ) -> str:
         """An access token that allows what the credential does, and ends with it and its family."""
         key = self._keys.newest(PENFIELD)
-        with self._store.read() as connection:
-            ended = not_before(connection, user=credential.user, space=credential.space)
+        with self._store.read() as rows:
+            ended = not_before(rows, owner=credential.user, space=credential.space)
         issued = _second(ended)
         claims = {
             "iss": self._issuer,
@@ -418,8 +408,8 @@ class PenfieldTokens:
         # Ending a family changes the file's version, so the answer is as good as the signature's.
         if "family" in claims and not self._credentials.family_alive(str(claims["family"])):
             raise Unauthenticated("family ended")
-        with self._store.read() as connection:
-            ended = not_before(connection, user=credential.user, space=credential.space)
+        with self._store.read() as rows:
+            ended = not_before(rows, owner=credential.user, space=credential.space)
         try:
             made, ends = int(claims["iat"]), int(claims["exp"])
         except (TypeError, ValueError, OverflowError):
@@ -511,8 +501,8 @@ class Tokens:
         key, _, user = rest.partition(":")
         if all(each.id != key for each in self.keys.live(ORCHESTRATOR)):
             return False
-        with self._store.read() as connection:
-            return not removed(connection, user)
+        with self._store.read() as rows:
+            return not removed(rows, user)
 
     def _as_configured(self, token: str) -> Caller | None:
         given = _sha256(token)

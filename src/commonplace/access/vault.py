@@ -16,18 +16,17 @@ import stat
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from commonplace.errors import InvalidInput, StorageCorrupt, StorageUnavailable
+from commonplace.storage import secrets as stored
 from commonplace.storage.database import sync_directory
+from commonplace.storage.ports import Rows
 from commonplace.storage.sqlite import Store
 from commonplace.storage.tables import digest
-
-if TYPE_CHECKING:
-    import apsw
 
 VARIABLE = "COMMONPLACE_MASTER_KEY"
 KEY_BYTES = 32
@@ -42,7 +41,8 @@ _HEADING = (
     "# of the data: without it, stored secrets cannot be read. An older line may go when nothing\n"
     "# is sealed by it any more.\n"
 )
-_CHECK = ("check", "system", "master key")
+_CHECK_NAME = "master key"
+_CHECK = ("check", "system", _CHECK_NAME)
 
 
 class SecretUnreadable(StorageCorrupt):
@@ -134,7 +134,7 @@ class Vault:
                 self._keys = [_Key(secret) for secret in _read(self.file)]
         return next((key for key in self._keys if key.id == identity), None)
 
-    def rotate(self, store: Store, reseal: Iterable[Callable[[apsw.Connection], None]]) -> None:
+    def rotate(self, store: Store, reseal: Iterable[Callable[[Rows], None]]) -> None:
         """Seal by a new key what each of `reseal` answers for; the older keys stay readable.
 
         With a key file a new key is put first in it. With the environment, the operator has put
@@ -145,15 +145,15 @@ class Vault:
                 f"{VARIABLE} holds one key.",
                 hint="Set it to the new key, a comma, and the old one, and try again.",
             )
-        with store.maintain() as connection:  # also keeps other processes from rotating now
+        with store.maintain() as rows:  # also keeps other processes from rotating now
             if self.file is not None:
                 secrets = [os.urandom(KEY_BYTES), *_read(self.file)]
                 _replace(self.file, secrets)  # durable before anything is sealed by it
                 with self._turn:
                     self._keys = [_Key(secret) for secret in secrets]
-            _keep_check(connection, self)
+            _keep_check(rows, self)
             for each in reseal:
-                each(connection)
+                each(rows)
 
 
 def _bound(aad: Sequence[str]) -> bytes:
@@ -174,8 +174,8 @@ def open_vault(store: Store, environ: Mapping[str, str] | None = None) -> Vault:
     """The vault of a data directory. A key that did not seal what is there is refused."""
     given = (os.environ if environ is None else environ).get(VARIABLE, "")
     file = store.path.with_name(_FILE)
-    with store.read() as connection:
-        check = _kept_check(connection)
+    with store.read() as rows:
+        check = stored.setting(rows, _CHECK_NAME)
     if given:
         vault = Vault(_parse(given.split(","), VARIABLE))
     else:
@@ -183,8 +183,8 @@ def open_vault(store: Store, environ: Mapping[str, str] | None = None) -> Vault:
             _create(file)
         vault = Vault(_read(file), file=file)
     if check is None:
-        with store.maintain() as connection:
-            check = _kept_check(connection) or _keep_check(connection, vault)
+        with store.maintain() as rows:
+            check = stored.setting(rows, _CHECK_NAME) or _keep_check(rows, vault)
     try:
         vault.open(check, *_CHECK)
     except SecretUnreadable:
@@ -197,23 +197,14 @@ def open_vault(store: Store, environ: Mapping[str, str] | None = None) -> Vault:
 
 def in_use(store: Store) -> bool:
     """Whether a master key has sealed anything in the file."""
-    with store.read() as connection:
-        return _kept_check(connection) is not None
+    with store.read() as rows:
+        return stored.setting(rows, _CHECK_NAME) is not None
 
 
-def _kept_check(connection: apsw.Connection) -> bytes | None:
-    row: Any = connection.execute("SELECT value FROM settings WHERE name = 'master key'").fetchone()
-    return None if row is None else row[0]
-
-
-def _keep_check(connection: apsw.Connection, vault: Vault) -> bytes:
+def _keep_check(rows: Rows, vault: Vault) -> bytes:
     """Note something sealed, so that a wrong key is noticed at the next start."""
     sealed = vault.seal(b"", *_CHECK)
-    connection.execute(
-        "INSERT INTO settings (name, value) VALUES ('master key', ?)"
-        " ON CONFLICT (name) DO UPDATE SET value = excluded.value",
-        (sealed,),
-    )
+    stored.put_setting(rows, _CHECK_NAME, sealed)
     return sealed
 
 

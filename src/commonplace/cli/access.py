@@ -51,10 +51,10 @@ class _Access:
 
     def vouched(self) -> tuple[Any, ...]:
         """Those who keep what the master key seals or vouches for."""
-        from commonplace.access.oauth.rows import Rows
+        from commonplace.access.oauth import VouchedRows
         from commonplace.platform.llm_keys import LlmKeys
 
-        rows, models = Rows(self.vault), LlmKeys(self.store, self.vault)
+        rows, models = VouchedRows(self.vault), LlmKeys(self.store, self.vault)
         return self.tokens.credentials, self.tokens.keys, self.accounts, rows, models
 
     def write_down(self, what: str, **details: Any) -> None:
@@ -312,6 +312,7 @@ def _rotate_master_key(access: _Access) -> None:
 
 def by_state(data: Path) -> tuple[set[str], set[str]]:
     """The tokens that were revoked, and the others; none of a file that cannot be read."""
+    from commonplace.storage import credentials
     from commonplace.storage.system import open_system, system_file
 
     found: tuple[set[str], set[str]] = set(), set()
@@ -319,11 +320,10 @@ def by_state(data: Path) -> tuple[set[str], set[str]]:
         with (
             suppress(CommonplaceError),
             closing(open_system(data)) as store,
-            store.read() as connection,
+            store.read() as rows,
         ):
-            rows: Any = connection.execute("SELECT id, revoked_at IS NULL FROM credentials")
-            for identity, valid in rows:
-                found[valid].add(identity)
+            for row in credentials.select(rows):
+                found[row.revoked_at is None].add(row.id)
     return found
 
 

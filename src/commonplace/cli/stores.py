@@ -371,14 +371,13 @@ def spaces(data: Data = None, as_json: AsJson = False) -> None:
 
 def version(as_json: AsJson = False) -> None:
     """The version of this program and of the SQLite inside it."""
-    import apsw
-
     from commonplace import __version__
+    from commonplace.storage.database import library_version
 
     if as_json:
-        emit({"commonplace": __version__, "sqlite": apsw.sqlite_lib_version()})
+        emit({"commonplace": __version__, "sqlite": library_version()})
     else:
-        say(f"commonplace {__version__} (SQLite {apsw.sqlite_lib_version()})")
+        say(f"commonplace {__version__} (SQLite {library_version()})")
 
 
 COMMANDS = (export, import_, backup, restore, doctor, demo, spaces, version)

@@ -5,17 +5,16 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from commonplace.engine import checks
 from commonplace.engine.model import iso, moment
 from commonplace.errors import CommonplaceError, InvalidInput
 from commonplace.platform.llm import PROVIDERS, Access
+from commonplace.storage import secrets
 from commonplace.storage.database import now
+from commonplace.storage.ports import Rows
 from commonplace.storage.sqlite import Store
-
-if TYPE_CHECKING:
-    import apsw
 
 KEY_CHARS = 1_000
 MODEL_CHARS = 200
@@ -50,8 +49,8 @@ class LlmKeys:
         Access(key, provider)  # refuses a provider that there is not
         secret = {"key": key, "provider": provider, "model": model, "at": now()}
         sealed = self._vault.seal(json.dumps(secret).encode(), *_bound(space))
-        with self._store.maintain() as connection:
-            _write(connection, space, sealed)
+        with self._store.maintain() as rows:
+            secrets.put_setting(rows, _NAME + space, sealed)
 
     def get(self, space: str) -> Access | None:
         """The key of a space, to ask with."""
@@ -72,51 +71,33 @@ class LlmKeys:
 
     def forget(self, space: str) -> bool:
         """Keep it no longer; whether there was one."""
-        with self._store.maintain() as connection:
-            connection.execute(
-                "DELETE FROM settings WHERE name = ?", (_NAME + checks.space(space),)
-            )
-            return connection.changes() > 0
+        with self._store.maintain() as rows:
+            return secrets.delete_setting(rows, _NAME + checks.space(space))
 
-    def reseal_in(self, connection: apsw.Connection) -> None:
+    def reseal_in(self, rows: Rows) -> None:
         """Seal every key by the newest master key."""
-        for space, sealed in _all(connection):
-            opened = self._vault.open(sealed, *_bound(space))
-            _write(connection, space, self._vault.seal(opened, *_bound(space)))
+        for name, sealed in secrets.settings(rows, _NAME):
+            bound = _bound(name.removeprefix(_NAME))
+            opened = self._vault.open(sealed, *bound)
+            secrets.put_setting(rows, name, self._vault.seal(opened, *bound))
 
-    def damaged_in(self, connection: apsw.Connection) -> Iterator[str]:
+    def damaged_in(self, rows: Rows) -> Iterator[str]:
         """Keys that cannot be opened: nobody is asked with them."""
-        for space, sealed in _all(connection):
+        for name, sealed in secrets.settings(rows, _NAME):
+            space = name.removeprefix(_NAME)
             with contextlib.suppress(CommonplaceError):
                 self._vault.open(sealed, *_bound(space))
                 continue
             yield f"The model key of the space {space}"
 
     def _read(self, space: str) -> dict[str, Any] | None:
-        with self._store.read() as connection:
-            row: Any = connection.execute(
-                "SELECT value FROM settings WHERE name = ?", (_NAME + checks.space(space),)
-            ).fetchone()
-        if row is None:
+        with self._store.read() as rows:
+            sealed = secrets.setting(rows, _NAME + checks.space(space))
+        if sealed is None:
             return None
-        held: dict[str, Any] = json.loads(self._vault.open(row[0], *_bound(space)))
+        held: dict[str, Any] = json.loads(self._vault.open(sealed, *_bound(space)))
         return held
 
 
 def _bound(space: str) -> tuple[str, str, str]:
     return ("llm key", space, "anthropic or openai")
-
-
-def _all(connection: apsw.Connection) -> list[tuple[str, bytes]]:
-    rows: Any = connection.execute(
-        "SELECT name, value FROM settings WHERE name LIKE ?", (_NAME + "%",)
-    ).fetchall()
-    return [(name.removeprefix(_NAME), sealed) for name, sealed in rows]
-
-
-def _write(connection: apsw.Connection, space: str, sealed: bytes) -> None:
-    connection.execute(
-        "INSERT INTO settings (name, value) VALUES (?, ?)"
-        " ON CONFLICT (name) DO UPDATE SET value = excluded.value",
-        (_NAME + space, sealed),
-    )

@@ -51,9 +51,14 @@ def deleted(
     return len(connection.execute(statement, (space, *params)).fetchall())
 
 
+def library_version() -> str:
+    """The version of SQLite."""
+    return apsw.sqlite_lib_version()
+
+
 def check_runtime(directory: Path, version: str = "", mounts: str = "/proc/self/mounts") -> None:
     """Refuse a SQLite or a file system on which a promise of durability would be empty."""
-    version = version or apsw.sqlite_lib_version()
+    version = version or library_version()
     if tuple(int(part) for part in version.split(".")[:3]) < OLDEST_SQLITE:
         raise StorageUnavailable(
             f"SQLite {version} can corrupt files that several processes write.",

@@ -108,7 +108,18 @@ CREATE UNIQUE INDEX oauth_devices_code ON oauth_devices (code);
 CREATE INDEX oauth_devices_expires ON oauth_devices (expires_at);
 """
 
-SYSTEM_MIGRATIONS: tuple[str, ...] = (_ACCESS + OAUTH_TABLES + schema.AUDIT, OAUTH_DEVICES)
+# `user` is a reserved word in PostgreSQL.
+_OWNER = """
+ALTER TABLE credentials RENAME COLUMN user TO owner;
+ALTER TABLE oauth_families RENAME COLUMN user TO owner;
+ALTER TABLE oauth_logins RENAME COLUMN user TO owner;
+"""
+
+SYSTEM_MIGRATIONS: tuple[str, ...] = (
+    _ACCESS + OAUTH_TABLES + schema.AUDIT,
+    OAUTH_DEVICES,
+    _OWNER,
+)
 
 
 def system_file(data: Path) -> Path:

@@ -10,7 +10,7 @@ import httpx
 import pytest
 import time_machine
 
-from commonplace.access.oauth import Rows
+from commonplace.access.oauth import VouchedRows
 from commonplace.access.oauth.devices import (
     DEVICE_SECONDS,
     LETTERS,
@@ -46,7 +46,9 @@ class Clock:
 @pytest.fixture
 def clock(world: World) -> Clock:
     found = Clock()
-    world.oauth.devices = Devices(world.store, Rows(world.vault), world.oauth.families, clock=found)
+    world.oauth.devices = Devices(
+        world.store, VouchedRows(world.vault), world.oauth.families, clock=found
+    )
     return found
 
 
@@ -369,7 +371,7 @@ async def test_a_device_code_is_for_the_client_that_got_it(world: World) -> None
 
 
 async def test_only_so_many_devices_wait(world: World) -> None:
-    few = Devices(world.store, Rows(world.vault), world.oauth.families, most=2)
+    few = Devices(world.store, VouchedRows(world.vault), world.oauth.families, most=2)
     device = Device("cid_x", f"{world.issuer}{REST}", ("read",))
     with time_machine.travel("2027-01-01T00:00:00Z", tick=False) as time:
         codes = [few.begin(device).user_code for _ in range(2)]

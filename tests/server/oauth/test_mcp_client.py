@@ -186,7 +186,7 @@ async def test_the_official_client_connects_refreshes_and_starts_again(
         assert kept.tokens.access_token == first
         assert person.visits == 1
 
-        world.credentials.revoke_all(user="anna")  # the connection is ended: a person is asked
+        world.credentials.revoke_all(owner="anna")  # the connection is ended: a person is asked
         assert await whoami(world, kept, person, document)
         assert person.visits == 2
         assert kept.tokens.access_token != first

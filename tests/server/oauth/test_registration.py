@@ -11,7 +11,7 @@ import pytest
 import time_machine
 from starlette.types import Message
 
-from commonplace.access.oauth import Rows
+from commonplace.access.oauth import VouchedRows
 from commonplace.access.oauth.clients import Clients, check_registration
 from commonplace.access.oauth.errors import OAuthError
 from commonplace.access.rates import block_of
@@ -151,7 +151,7 @@ async def register_from(world: World, address: str) -> int:
 
 
 async def test_however_fast_they_come_there_are_never_more_than_the_cap(world: World) -> None:
-    clients = Clients(world.store, Rows(world.vault), most=50)
+    clients = Clients(world.store, VouchedRows(world.vault), most=50)
     described = check_registration(GOOD)
 
     def register() -> bool:
@@ -168,7 +168,7 @@ async def test_however_fast_they_come_there_are_never_more_than_the_cap(world: W
 
 
 async def test_registrations_that_nobody_allowed_are_forgotten(world: World) -> None:
-    clients = Clients(world.store, Rows(world.vault), most=5)
+    clients = Clients(world.store, VouchedRows(world.vault), most=5)
     described = check_registration(GOOD)
     with time_machine.travel("2027-01-01T00:00:00Z", tick=False) as clock:
         used = clients.register(described).client

@@ -2,7 +2,7 @@
 
 from commonplace.access.oauth.endpoints import routes
 from commonplace.access.oauth.resources import Permission, Resource
-from commonplace.access.oauth.rows import Rows
+from commonplace.access.oauth.rows import VouchedRows
 from commonplace.access.oauth.server import OAuth
 
-__all__ = ["OAuth", "Permission", "Resource", "Rows", "routes"]
+__all__ = ["OAuth", "Permission", "Resource", "VouchedRows", "routes"]

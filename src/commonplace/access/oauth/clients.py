@@ -18,7 +18,7 @@ import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 from commonplace.access.credentials import SECOND, token_digest
@@ -30,13 +30,12 @@ from commonplace.access.oauth.metadata import (
     USUAL_GRANT_TYPES,
 )
 from commonplace.access.oauth.redirects import BadRedirect, parse_redirect
-from commonplace.access.oauth.rows import Rows
+from commonplace.access.oauth.rows import VouchedRows
 from commonplace.platform.fetching import Fetched, Fetcher, FetchRefused, parse_target
+from commonplace.storage import oauth as stored
 from commonplace.storage.database import now
+from commonplace.storage.ports import Rows
 from commonplace.storage.sqlite import Store
-
-if TYPE_CHECKING:
-    import apsw
 
 MOST_CLIENTS = 1_000
 MOST_REDIRECTS = 10
@@ -243,9 +242,9 @@ def _bad_metadata(message: str) -> OAuthError:
 class Clients:
     """The registrations of a data directory. Its calls block; threads may share it."""
 
-    def __init__(self, store: Store, rows: Rows, *, most: int = MOST_CLIENTS) -> None:
+    def __init__(self, store: Store, vouched: VouchedRows, *, most: int = MOST_CLIENTS) -> None:
         self._store = store
-        self._rows = rows
+        self._vouched = vouched
         self._most = most
 
     def register(self, described: Client) -> Registered:
@@ -265,10 +264,10 @@ class Clients:
                 "grant_types": client.grant_types,
             }
         )
-        with self._store.maintain() as connection:
-            self._make_room(connection, at)
-            self._rows.put(
-                connection,
+        with self._store.maintain() as rows:
+            self._make_room(rows, at)
+            self._vouched.put(
+                rows,
                 "oauth_clients",
                 {
                     "id": client.id,
@@ -280,17 +279,12 @@ class Clients:
             )
         return Registered(client, secret, at)
 
-    def _make_room(self, connection: apsw.Connection, at: int) -> None:
-        forget = "DELETE FROM oauth_clients WHERE used_at = 0 AND created_at < ?"
-        connection.execute(forget, (at - UNUSED_SECONDS * SECOND,))
-        connection.execute(
-            "DELETE FROM oauth_clients WHERE used_at BETWEEN 1 AND ? AND id NOT IN"
-            " (SELECT client FROM oauth_families)",
-            (at - IDLE_SECONDS * SECOND,),
-        )
-        if self._count(connection) >= self._most:
-            connection.execute(forget, (at - PRESSED_SECONDS * SECOND,))
-        if self._count(connection) >= self._most:
+    def _make_room(self, rows: Rows, at: int) -> None:
+        stored.delete_unused_clients(rows, at - UNUSED_SECONDS * SECOND)
+        stored.delete_idle_clients(rows, at - IDLE_SECONDS * SECOND)
+        if stored.count_clients(rows) >= self._most:
+            stored.delete_unused_clients(rows, at - PRESSED_SECONDS * SECOND)
+        if stored.count_clients(rows) >= self._most:
             raise OAuthError(
                 "temporarily_unavailable",
                 "There is no room for another client at present.",
@@ -298,19 +292,15 @@ class Clients:
                 retry_after=PRESSED_SECONDS,
             )
 
-    def _count(self, connection: apsw.Connection) -> int:
-        row: Any = connection.execute("SELECT count(*) FROM oauth_clients").fetchone()
-        return int(row[0])
-
     def count(self) -> int:
         """How many are registered."""
-        with self._store.read() as connection:
-            return self._count(connection)
+        with self._store.read() as rows:
+            return stored.count_clients(rows)
 
     def find(self, client_id: str) -> Client | None:
         """The client of that id."""
-        with self._store.read() as connection:
-            row = self._rows.get(connection, "oauth_clients", client_id)
+        with self._store.read() as rows:
+            row = self._vouched.get(rows, "oauth_clients", client_id)
         if row is None:
             return None
         metadata = json.loads(row["metadata"])
@@ -323,11 +313,11 @@ class Clients:
             secret=row["secret"],
         )
 
-    def note_use(self, connection: apsw.Connection, client_id: str) -> None:
+    def note_use(self, rows: Rows, client_id: str) -> None:
         """A person allowed it something: it is not forgotten with those that nobody used."""
-        row = self._rows.get(connection, "oauth_clients", client_id)
+        row = self._vouched.get(rows, "oauth_clients", client_id)
         if row is not None:
-            self._rows.put(connection, "oauth_clients", {**row, "used_at": now()})
+            self._vouched.put(rows, "oauth_clients", {**row, "used_at": now()})
 
 
 # Those that are a web address

@@ -13,7 +13,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from commonplace.access.credentials import SECOND, token_digest
 from commonplace.access.oauth.errors import OAuthError, invalid_grant
@@ -25,12 +25,11 @@ from commonplace.access.oauth.families import (
     given,
     other_resource,
 )
-from commonplace.access.oauth.rows import Row, Rows
+from commonplace.access.oauth.rows import Row, VouchedRows
+from commonplace.storage import oauth as stored
 from commonplace.storage.database import now
+from commonplace.storage.ports import Rows
 from commonplace.storage.sqlite import Store
-
-if TYPE_CHECKING:
-    import apsw
 
 DEVICE_SECONDS = 900
 POLL_SECONDS = 5
@@ -90,14 +89,14 @@ class Devices:
     def __init__(
         self,
         store: Store,
-        rows: Rows,
+        vouched: VouchedRows,
         families: Families,
         *,
         most: int = MOST_WAITING,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
-        self._rows = rows
+        self._vouched = vouched
         self._families = families
         self._most = most
         self._pace = _Pace(most, clock)
@@ -105,13 +104,13 @@ class Devices:
     def begin(self, device: Device) -> Started:
         """A device that waits for a person."""
         at = now()
-        with self._store.maintain() as connection:
+        with self._store.maintain() as rows:
             old = at - ENDED_SECONDS * SECOND
-            connection.execute("DELETE FROM oauth_devices WHERE expires_at < ?", (old,))
-            self._make_room(connection, at)
-            started = Started(f"cpd_{secrets.token_urlsafe(32)}", self._free_code(connection))
-            self._rows.put(
-                connection,
+            stored.delete_expired(rows, "oauth_devices", old)
+            self._make_room(rows, at)
+            started = Started(f"cpd_{secrets.token_urlsafe(32)}", self._free_code(rows))
+            self._vouched.put(
+                rows,
                 "oauth_devices",
                 {
                     "digest": token_digest(started.device_code),
@@ -127,11 +126,8 @@ class Devices:
             )
         return started
 
-    def _make_room(self, connection: apsw.Connection, at: int) -> None:
-        row: Any = connection.execute(
-            "SELECT count(*) FROM oauth_devices WHERE answer = '' AND expires_at > ?", (at,)
-        ).fetchone()
-        if row[0] >= self._most:
+    def _make_room(self, rows: Rows, at: int) -> None:
+        if stored.count_waiting_devices(rows, at) >= self._most:
             raise OAuthError(
                 "temporarily_unavailable",
                 "Too many devices are waiting to be allowed; try again later.",
@@ -139,58 +135,50 @@ class Devices:
                 retry_after=DEVICE_SECONDS,
             )
 
-    def _free_code(self, connection: apsw.Connection) -> str:
+    def _free_code(self, rows: Rows) -> str:
         while True:
             code = as_shown("".join(secrets.choice(LETTERS) for _ in range(CODE_LETTERS)))
-            if self._key(connection, code) is None:
+            if stored.device_of_code(rows, token_digest(code)) is None:
                 return code
 
     # What the person decides
 
     def find(self, user_code: str) -> Device | None:
         """The device that shows this code and still waits."""
-        with self._store.read() as connection:
-            row = self._waiting(connection, user_code)
+        with self._store.read() as rows:
+            row = self._waiting(rows, user_code)
         return None if row is None else _device(row)
 
     def allow(self, user_code: str, allowed: Allowed) -> bool:
         """Give the device what the person allowed; False if it waits no longer."""
-        with self._store.maintain() as connection:
-            row = self._waiting(connection, user_code)
+        with self._store.maintain() as rows:
+            row = self._waiting(rows, user_code)
             if row is None:
                 return False
-            family = self._families.begin_in(connection, allowed, row["expires_at"])
-            self._rows.put(
-                connection, "oauth_devices", {**row, "answer": "allowed", "family": family}
-            )
+            family = self._families.begin_in(rows, allowed, row["expires_at"])
+            self._vouched.put(rows, "oauth_devices", {**row, "answer": "allowed", "family": family})
         return True
 
     def deny(self, user_code: str) -> bool:
         """Tell the device no; False if it waits no longer."""
-        with self._store.maintain() as connection:
-            row = self._waiting(connection, user_code)
+        with self._store.maintain() as rows:
+            row = self._waiting(rows, user_code)
             if row is not None:
-                self._rows.put(connection, "oauth_devices", {**row, "answer": "denied"})
+                self._vouched.put(rows, "oauth_devices", {**row, "answer": "denied"})
         return row is not None
 
-    def _waiting(self, connection: apsw.Connection, user_code: str) -> Row | None:
-        key = self._key(connection, user_code)
-        row = None if key is None else self._rows.get(connection, "oauth_devices", key)
+    def _waiting(self, rows: Rows, user_code: str) -> Row | None:
+        key = stored.device_of_code(rows, token_digest(user_code))
+        row = None if key is None else self._vouched.get(rows, "oauth_devices", key)
         return row if row and not row["answer"] and now() < row["expires_at"] else None
-
-    def _key(self, connection: apsw.Connection, user_code: str) -> bytes | None:
-        row: Any = connection.execute(
-            "SELECT digest FROM oauth_devices WHERE code = ?", (token_digest(user_code),)
-        ).fetchone()
-        return None if row is None else bytes(row[0])
 
     # What the device is told
 
     def redeem(self, device_code: str, *, client: str, resource: str | None) -> Tokens:
         """The tokens, once a person has allowed it; Waiting until then."""
         digest = token_digest(device_code)
-        with self._store.read() as connection:
-            row = self._rows.get(connection, "oauth_devices", digest)
+        with self._store.read() as rows:
+            row = self._vouched.get(rows, "oauth_devices", digest)
         if row is None or row["client"] != client:
             raise invalid_grant(_REFUSED)
         if resource is not None and resource != row["resource"]:
@@ -205,20 +193,20 @@ class Devices:
             if wait:
                 raise Waiting("slow_down", f"Ask every {wait} seconds, and not more often.")
             raise Waiting("authorization_pending", "The person has not decided yet.")
-        with self._families.issuing() as connection:
-            outcome = self._first(connection, digest)
+        with self._families.issuing() as rows:
+            outcome = self._first(rows, digest)
         self._pace.forget(digest)
         return given(outcome)
 
-    def _first(self, connection: apsw.Connection, digest: bytes) -> Tokens | OAuthError:
-        row = self._rows.get(connection, "oauth_devices", digest)
+    def _first(self, rows: Rows, digest: bytes) -> Tokens | OAuthError:
+        row = self._vouched.get(rows, "oauth_devices", digest)
         if row is None:
             return invalid_grant(_REFUSED)
         if row["answer"] == "used":  # somebody has a copy of the code
-            self._families.end_in(connection, row["family"])
+            self._families.end_in(rows, row["family"])
             return invalid_grant(_REFUSED)
-        self._rows.put(connection, "oauth_devices", {**row, "answer": "used"})
-        return self._families.first_in(connection, row["family"])
+        self._vouched.put(rows, "oauth_devices", {**row, "answer": "used"})
+        return self._families.first_in(rows, row["family"])
 
 
 def _device(row: Row) -> Device:

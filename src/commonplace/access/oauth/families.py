@@ -17,26 +17,26 @@ import secrets
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from commonplace.access.credentials import (
     SECOND,
     Credentials,
     Grant,
     Unauthenticated,
-    not_before,
     token_digest,
 )
 from commonplace.access.oauth.clients import Client, Clients
 from commonplace.access.oauth.errors import OAuthError, invalid_grant, invalid_request
 from commonplace.access.oauth.resources import OFFLINE, Audience, Resources
-from commonplace.access.oauth.rows import Row, Rows
+from commonplace.access.oauth.rows import Row, VouchedRows
 from commonplace.errors import InvalidInput, NotFound
+from commonplace.storage import credentials as stored_credentials
+from commonplace.storage import oauth as stored
+from commonplace.storage.credentials import not_before
 from commonplace.storage.database import now
+from commonplace.storage.ports import Rows
 from commonplace.storage.sqlite import Store
-
-if TYPE_CHECKING:
-    import apsw
 
 CODE_SECONDS = 60
 ACCESS_SECONDS = 3_600
@@ -124,13 +124,13 @@ class Families:
     def __init__(
         self,
         store: Store,
-        rows: Rows,
+        vouched: VouchedRows,
         credentials: Credentials,
         clients: Clients,
         resources: Resources,
     ) -> None:
         self._store = store
-        self._rows = rows
+        self._vouched = vouched
         self._credentials = credentials
         self._clients = clients
         self._resources = resources
@@ -140,10 +140,10 @@ class Families:
     def begin(self, allowed: Allowed) -> str:
         """A new family with its code, which is durable on return."""
         at, code = now(), f"cpc_{secrets.token_urlsafe(32)}"
-        with self._store.maintain() as connection:
-            family = self.begin_in(connection, allowed, at + CODE_SECONDS * SECOND)
-            self._rows.put(
-                connection,
+        with self._store.maintain() as rows:
+            family = self.begin_in(rows, allowed, at + CODE_SECONDS * SECOND)
+            self._vouched.put(
+                rows,
                 "oauth_codes",
                 {
                     "digest": token_digest(code),
@@ -156,18 +156,18 @@ class Families:
             )
         return code
 
-    def begin_in(self, connection: apsw.Connection, allowed: Allowed, until: int) -> str:
+    def begin_in(self, rows: Rows, allowed: Allowed, until: int) -> str:
         """The id of a new family without tokens, which is forgotten unless it gets some."""
         at, family = now(), str(uuid.uuid4())
-        self._prune(connection, at)
-        self._rows.put(
-            connection,
+        self._prune(rows, at)
+        self._vouched.put(
+            rows,
             "oauth_families",
             {
                 "id": family,
                 "client": allowed.client.id,
                 "client_name": allowed.client.name,
-                "user": allowed.user,
+                "owner": allowed.user,
                 "space": allowed.space,
                 "being": allowed.being,
                 "resource": allowed.audience.url,
@@ -177,14 +177,12 @@ class Families:
                     and allowed.audience.resource.refreshes(allowed.scopes)
                 ),
                 "credential": "",
-                "created_at": max(
-                    at, not_before(connection, user=allowed.user, space=allowed.space)
-                ),
+                "created_at": max(at, not_before(rows, owner=allowed.user, space=allowed.space)),
                 "expires_at": until,
                 "revoked_at": None,
             },
         )
-        self._clients.note_use(connection, allowed.client.id)
+        self._clients.note_use(rows, allowed.client.id)
         return family
 
     def redeem(
@@ -194,13 +192,13 @@ class Families:
         if not _VERIFIER.fullmatch(verifier):
             raise invalid_request("code_verifier must be 43 to 128 unreserved characters.")
         # A refusal is returned and not raised inside, since what it ends must be stored.
-        with self.issuing() as connection:
-            outcome = self._redeem(connection, code, client, redirect, verifier, resource)
+        with self.issuing() as rows:
+            outcome = self._redeem(rows, code, client, redirect, verifier, resource)
         return given(outcome)
 
     def _redeem(
         self,
-        connection: apsw.Connection,
+        rows: Rows,
         code: str,
         client: str,
         redirect: str,
@@ -208,15 +206,15 @@ class Families:
         resource: str | None,
     ) -> Tokens | OAuthError:
         at = now()
-        row = self._rows.get(connection, "oauth_codes", token_digest(code))
+        row = self._vouched.get(rows, "oauth_codes", token_digest(code))
         if row is None:
             return invalid_grant(_REFUSED)
-        family = self._family(connection, row["family"])
+        family = self._family(rows, row["family"])
         if row["used_at"] is not None or family is None:
-            self._end(connection, row["family"], at)
+            self._end(rows, row["family"], at)
             return invalid_grant(_REFUSED)
-        self._rows.put(connection, "oauth_codes", {**row, "used_at": at})
-        if at >= row["expires_at"] or not self._stands(connection, family):
+        self._vouched.put(rows, "oauth_codes", {**row, "used_at": at})
+        if at >= row["expires_at"] or not self._stands(rows, family):
             return invalid_grant(_REFUSED)
         if family.client != client:
             return invalid_grant("The code was given to another client.")
@@ -226,7 +224,7 @@ class Families:
             return invalid_grant("code_verifier does not fit the code_challenge.")
         if resource is not None and resource != family.resource:
             return other_resource()
-        return self._issue(connection, family, family.scopes, at)
+        return self._issue(rows, family, family.scopes, at)
 
     # Refreshing
 
@@ -234,30 +232,30 @@ class Families:
         self, token: str, *, client: str, scopes: Sequence[str] | None, resource: str | None
     ) -> Tokens:
         """New tokens for a refresh token, which is then used; so is the access token before."""
-        with self.issuing() as connection:
-            outcome = self._refresh(connection, token, client, scopes, resource)
+        with self.issuing() as rows:
+            outcome = self._refresh(rows, token, client, scopes, resource)
         return given(outcome)
 
     def _refresh(
         self,
-        connection: apsw.Connection,
+        rows: Rows,
         token: str,
         client: str,
         scopes: Sequence[str] | None,
         resource: str | None,
     ) -> Tokens | OAuthError:
         at = now()
-        row = self._rows.get(connection, "oauth_refreshes", token_digest(token))
+        row = self._vouched.get(rows, "oauth_refreshes", token_digest(token))
         if row is None:
             return invalid_grant(_NOT_REFRESHED)
-        family = self._family(connection, row["family"])
+        family = self._family(rows, row["family"])
         if row["used_at"] is not None or family is None:
-            self._end(connection, row["family"], at)
+            self._end(rows, row["family"], at)
             return invalid_grant(_NOT_REFRESHED)
         if family.client != client:
             return invalid_grant("The refresh token was given to another client.")
-        if at >= row["expires_at"] or not self._stands(connection, family):
-            self._end(connection, family.id, at)
+        if at >= row["expires_at"] or not self._stands(rows, family):
+            self._end(rows, family.id, at)
             return invalid_grant(_NOT_REFRESHED)
         if resource is not None and resource != family.resource:
             return other_resource()
@@ -266,19 +264,19 @@ class Families:
             return OAuthError("invalid_scope", "A refresh cannot ask for more than was allowed.")
         if not set(narrowed) - {OFFLINE}:
             return OAuthError("invalid_scope", "The scopes asked for allow nothing.")
-        self._rows.put(connection, "oauth_refreshes", {**row, "used_at": at})
-        self._credentials.revoke_all_in(connection, family=family.id)
-        return self._issue(connection, family, narrowed, at)
+        self._vouched.put(rows, "oauth_refreshes", {**row, "used_at": at})
+        self._credentials.revoke_all_in(rows, family=family.id)
+        return self._issue(rows, family, narrowed, at)
 
-    def first_in(self, connection: apsw.Connection, identity: str) -> Tokens | OAuthError:
+    def first_in(self, rows: Rows, identity: str) -> Tokens | OAuthError:
         """The first tokens of a family, if nothing has ended it."""
-        family = self._family(connection, identity)
-        if family is None or not self._stands(connection, family):
+        family = self._family(rows, identity)
+        if family is None or not self._stands(rows, family):
             return invalid_grant("What was allowed has ended meanwhile.")
-        return self._issue(connection, family, family.scopes, now())
+        return self._issue(rows, family, family.scopes, now())
 
     def _issue(
-        self, connection: apsw.Connection, family: Family, scopes: tuple[str, ...], at: int
+        self, rows: Rows, family: Family, scopes: tuple[str, ...], at: int
     ) -> Tokens | OAuthError:
         audience = self._resources.of(family.resource)
         known = audience.resource.permissions if audience else {}
@@ -286,7 +284,7 @@ class Families:
         if audience is None or not inside:
             return invalid_grant("What was allowed is no longer served here.")
         issued = self._credentials.create_in(
-            connection,
+            rows,
             Grant(
                 user=family.user,
                 space=family.space,
@@ -305,8 +303,8 @@ class Families:
         if family.refreshable:
             prefix = "btr_" if audience.resource.of_a_being else "cpr_"
             refresh, expires = f"{prefix}{secrets.token_urlsafe(32)}", at + REFRESH_SECONDS * SECOND
-            self._rows.put(
-                connection,
+            self._vouched.put(
+                rows,
                 "oauth_refreshes",
                 {
                     "digest": token_digest(refresh),
@@ -315,33 +313,31 @@ class Families:
                     "used_at": None,
                 },
             )
-        row = self._rows.get(connection, "oauth_families", family.id)
+        row = self._vouched.get(rows, "oauth_families", family.id)
         assert row is not None
         changed = {"credential": issued.credential.id, "expires_at": expires}
-        self._rows.put(connection, "oauth_families", {**row, **changed})
+        self._vouched.put(rows, "oauth_families", {**row, **changed})
         return Tokens(issued.token, refresh, scopes)
 
-    def _stands(self, connection: apsw.Connection, family: Family) -> bool:
+    def _stands(self, rows: Rows, family: Family) -> bool:
         """Whether nothing ended the connection: its user, its space, or whoever revoked a token."""
         if family.revoked_at is not None:
             return False
-        if family.created_at < not_before(connection, user=family.user, space=family.space):
+        if family.created_at < not_before(rows, owner=family.user, space=family.space):
             return False
-        row: Any = connection.execute(
-            "SELECT revoked_at FROM credentials WHERE id = ?", (family.credential,)
-        ).fetchone()
-        return row is None or row[0] is None
+        row = stored_credentials.by_id(rows, family.credential)
+        return row is None or row.revoked_at is None
 
     # Ending
 
     def revoke(self, token: str, *, client: str) -> None:
         """End a token that the client holds: a refresh token with all its family (RFC 7009)."""
-        with self._store.maintain() as connection:
-            row = self._rows.get(connection, "oauth_refreshes", token_digest(token))
-            family = self._family(connection, row["family"]) if row else None
+        with self._store.maintain() as rows:
+            row = self._vouched.get(rows, "oauth_refreshes", token_digest(token))
+            family = self._family(rows, row["family"]) if row else None
             if family is not None:
                 if family.client == client:
-                    self._end(connection, family.id, now())
+                    self._end(rows, family.id, now())
                 return
         try:
             credential = self._credentials.find(token)
@@ -352,52 +348,44 @@ class Families:
 
     def end(self, family: str) -> None:
         """End a connection with all its tokens."""
-        with self._store.maintain() as connection:
-            self.end_in(connection, family)
+        with self._store.maintain() as rows:
+            self.end_in(rows, family)
 
-    def end_in(self, connection: apsw.Connection, family: str) -> None:
+    def end_in(self, rows: Rows, family: str) -> None:
         """As `end`, as a part of the caller's own transaction."""
-        self._end(connection, family, now())
+        self._end(rows, family, now())
 
     def listing(self, user: str | None = None) -> list[Family]:
         """The connections that stand, the newest first."""
         at = now()
-        with self._store.read() as connection:
-            keys: list[Any] = connection.execute(
-                "SELECT id FROM oauth_families WHERE revoked_at IS NULL AND expires_at > ?1"
-                " AND credential != '' AND (?2 IS NULL OR user = ?2)"
-                " ORDER BY created_at DESC, id",
-                (at, user),
-            ).fetchall()
-            rows = [self._rows.get(connection, "oauth_families", key) for (key,) in keys]
-        return [_family(row) for row in rows if row is not None]
+        with self._store.read() as rows:
+            keys = stored.live_families(rows, at, user)
+            found = [self._vouched.get(rows, "oauth_families", key) for key in keys]
+        return [_family(row) for row in found if row is not None]
 
-    def _end(self, connection: apsw.Connection, family: str, at: int) -> None:
-        row = self._rows.get(connection, "oauth_families", family)
+    def _end(self, rows: Rows, family: str, at: int) -> None:
+        row = self._vouched.get(rows, "oauth_families", family)
         if row is not None and row["revoked_at"] is None:
-            self._rows.put(connection, "oauth_families", {**row, "revoked_at": at})
-        self._credentials.revoke_all_in(connection, family=family)
+            self._vouched.put(rows, "oauth_families", {**row, "revoked_at": at})
+        self._credentials.revoke_all_in(rows, family=family)
 
-    def _prune(self, connection: apsw.Connection, at: int) -> None:
+    def _prune(self, rows: Rows, at: int) -> None:
         """Forget what can neither be used nor give a second use away."""
         old = at - ENDED_SECONDS * SECOND
-        connection.execute("DELETE FROM oauth_refreshes WHERE expires_at < ?", (old,))
-        gone = "SELECT id FROM oauth_families WHERE expires_at < ?"
-        for table in ("oauth_codes", "oauth_refreshes"):
-            connection.execute(f"DELETE FROM {table} WHERE family IN ({gone})", (old,))  # noqa: S608
-        connection.execute("DELETE FROM oauth_families WHERE expires_at < ?", (old,))
+        stored.delete_expired(rows, "oauth_refreshes", old)
+        stored.delete_ended_families(rows, old)
 
     @contextlib.contextmanager
-    def issuing(self) -> Iterator[apsw.Connection]:
+    def issuing(self) -> Iterator[Rows]:
         """A transaction in which tokens are given."""
         try:
-            with self._store.maintain() as connection:
-                yield connection
+            with self._store.maintain() as rows:
+                yield rows
         except (NotFound, InvalidInput):  # no credential can be made for that person
             raise invalid_grant("The person who allowed this is no longer here.") from None
 
-    def _family(self, connection: apsw.Connection, identity: str) -> Family | None:
-        row = self._rows.get(connection, "oauth_families", identity)
+    def _family(self, rows: Rows, identity: str) -> Family | None:
+        row = self._vouched.get(rows, "oauth_families", identity)
         return None if row is None else _family(row)
 
 
@@ -414,10 +402,10 @@ def other_resource() -> OAuthError:
 
 
 def _family(row: Row) -> Family:
+    values = dict(row)
     return Family(
-        **{
-            **row,
-            "scopes": tuple(json.loads(row["scopes"])),
-            "refreshable": bool(row["refreshable"]),
-        }
+        user=values.pop("owner"),
+        scopes=tuple(json.loads(values.pop("scopes"))),
+        refreshable=bool(values.pop("refreshable")),
+        **values,
     )

@@ -8,8 +8,11 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from commonplace.access.credentials import SECOND, not_before, removed, token_digest
-from commonplace.access.oauth.rows import Rows
+from commonplace.access.credentials import SECOND, token_digest
+from commonplace.access.oauth.rows import VouchedRows
+from commonplace.storage import oauth as stored
+from commonplace.storage.accounts import removed
+from commonplace.storage.credentials import not_before
 from commonplace.storage.database import now
 from commonplace.storage.sqlite import Store
 
@@ -23,22 +26,22 @@ MOST_KEYS = 50_000
 class Logins:
     """Who is logged in, by the digest of a cookie. Its calls block; threads may share it."""
 
-    def __init__(self, store: Store, rows: Rows) -> None:
+    def __init__(self, store: Store, vouched: VouchedRows) -> None:
         self._store = store
-        self._rows = rows
+        self._vouched = vouched
 
     def begin(self, user: str) -> str:
         """A login for ten minutes; the value of its cookie."""
         cookie, at = secrets.token_urlsafe(32), now()
-        with self._store.maintain() as connection:
-            at = max(at, not_before(connection, user=user, space=""))
-            connection.execute("DELETE FROM oauth_logins WHERE expires_at < ?", (at,))
-            self._rows.put(
-                connection,
+        with self._store.maintain() as rows:
+            at = max(at, not_before(rows, owner=user, space=""))
+            stored.delete_expired(rows, "oauth_logins", at)
+            self._vouched.put(
+                rows,
                 "oauth_logins",
                 {
                     "digest": token_digest(cookie),
-                    "user": user,
+                    "owner": user,
                     "created_at": at,
                     "expires_at": at + LOGIN_SECONDS * SECOND,
                 },
@@ -47,18 +50,18 @@ class Logins:
 
     def user(self, cookie: str) -> str | None:
         """Who is logged in with that cookie, if anybody is."""
-        with self._store.read() as connection:
-            row = self._rows.get(connection, "oauth_logins", token_digest(cookie))
+        with self._store.read() as rows:
+            row = self._vouched.get(rows, "oauth_logins", token_digest(cookie))
             if row is None or now() >= row["expires_at"]:
                 return None
-            user: str = row["user"]
-            ended = row["created_at"] < not_before(connection, user=user, space="")
-            return None if ended or removed(connection, user) else user
+            user: str = row["owner"]
+            ended = row["created_at"] < not_before(rows, owner=user, space="")
+            return None if ended or removed(rows, user) else user
 
     def end(self, cookie: str) -> None:
         """Log out."""
-        with self._store.maintain() as connection:
-            connection.execute("DELETE FROM oauth_logins WHERE digest = ?", (token_digest(cookie),))
+        with self._store.maintain() as rows:
+            stored.delete_login(rows, token_digest(cookie))
 
 
 @dataclass(slots=True)

@@ -50,7 +50,7 @@ from commonplace.access.oauth.resources import (
     Resources,
     is_being,
 )
-from commonplace.access.oauth.rows import Rows
+from commonplace.access.oauth.rows import VouchedRows
 from commonplace.access.rates import Rates, block_of
 from commonplace.engine import audit
 from commonplace.errors import NotFound
@@ -121,14 +121,14 @@ class OAuth:
         self.issuer = _checked_issuer(issuer)
         self._store = store
         self.resources = Resources(issuer, resources)
-        rows = Rows(vault)
-        self.reseal_in = rows.reseal_in
+        vouched = VouchedRows(vault)
+        self.reseal_in = vouched.reseal_in
         """To be given to `Vault.rotate` with those of credentials and accounts."""
-        self.clients = Clients(store, rows)
+        self.clients = Clients(store, vouched)
         self.documents = Documents(fetcher or Fetcher())
-        self.families = Families(store, rows, credentials, self.clients, self.resources)
-        self.devices = Devices(store, rows, self.families)
-        self.logins = Logins(store, rows)
+        self.families = Families(store, vouched, credentials, self.clients, self.resources)
+        self.devices = Devices(store, vouched, self.families)
+        self.logins = Logins(store, vouched)
         self.lockout = Lockout()
         self._accounts = accounts
         self._workers = CapacityLimiter(WORKERS)

@@ -1,0 +1,128 @@
+"""The tables `credentials` and `not_before` of system.db.
+
+A credential is looked up by its digest before its space is known, so these statements do not
+select by space; `space` is what the credential gives access to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from commonplace.storage.ports import Rows
+
+
+class CredentialRow(NamedTuple):
+    """A row of `credentials`. Lists are JSON; times are UTC microseconds."""
+
+    id: str
+    digest: bytes
+    sort: str
+    name: str
+    owner: str
+    space: str
+    scopes: str
+    dialects: str | None
+    being: str
+    resource: str
+    client: str
+    family: str
+    created_at: int
+    expires_at: int | None
+    revoked_at: int | None
+    last_used: int
+    mac: bytes
+
+    @property
+    def vouched(self) -> tuple[object, ...]:
+        """The values that `mac` covers: all before `last_used`."""
+        return tuple(self[:-2])
+
+
+_COLUMNS = CredentialRow._fields
+_SELECT = f"SELECT {', '.join(_COLUMNS)} FROM credentials"  # noqa: S608
+_FILTERS = ("owner", "space", "being", "client", "family")
+
+
+def insert(rows: Rows, row: CredentialRow) -> None:
+    """Add a row."""
+    marks = ", ".join("?" * len(_COLUMNS))
+    rows.execute(f"INSERT INTO credentials ({', '.join(_COLUMNS)}) VALUES ({marks})", row)  # noqa: S608
+
+
+def by_digest(rows: Rows, digest: bytes) -> CredentialRow | None:
+    """The row of a token's digest."""
+    found = rows.execute(f"{_SELECT} WHERE digest = ?", (digest,)).fetchone()
+    return None if found is None else CredentialRow(*found)
+
+
+def by_prefix(rows: Rows, prefix: str) -> list[CredentialRow]:
+    """At most two rows whose id begins with the hexadecimal prefix."""
+    found = rows.execute(f"{_SELECT} WHERE id >= ? AND id < ? LIMIT 2", (prefix, prefix + "g"))
+    return [CredentialRow(*row) for row in found]
+
+
+def by_id(rows: Rows, identity: str) -> CredentialRow | None:
+    """The row of exactly that id."""
+    found = rows.execute(f"{_SELECT} WHERE id = ?", (identity,)).fetchone()
+    return None if found is None else CredentialRow(*found)
+
+
+def select(rows: Rows, *, revoked: bool = True, **equal: str | None) -> list[CredentialRow]:
+    """The rows with these values, the newest first; without `revoked`, only those not revoked."""
+    given = {name: value for name, value in equal.items() if value is not None}
+    if not given.keys() <= set(_FILTERS):
+        raise ValueError(f"credentials are selected by {', '.join(_FILTERS)}")
+    terms = [f"{name} = ?" for name in given] + ([] if revoked else ["revoked_at IS NULL"])
+    clause = f" WHERE {' AND '.join(terms)}" if terms else ""
+    found = rows.execute(f"{_SELECT}{clause} ORDER BY created_at DESC, id", tuple(given.values()))
+    return [CredentialRow(*row) for row in found]
+
+
+def set_revoked(rows: Rows, identity: str, at: int, mac: bytes) -> None:
+    """Mark a row as revoked."""
+    rows.execute("UPDATE credentials SET revoked_at = ?, mac = ? WHERE id = ?", (at, mac, identity))
+
+
+def set_mac(rows: Rows, identity: str, mac: bytes) -> None:
+    """Replace a row's mac."""
+    rows.execute("UPDATE credentials SET mac = ? WHERE id = ?", (mac, identity))
+
+
+def set_used(rows: Rows, used: Iterable[tuple[int, str]]) -> None:
+    """Set when credentials were last used: pairs of time and id."""
+    rows.executemany(
+        "UPDATE credentials SET last_used = ?1 WHERE id = ?2 AND last_used < ?1", list(used)
+    )
+
+
+def delete_ended(rows: Rows, before: int) -> int:
+    """Delete credentials, except signed ones, that ended before a moment; how many."""
+    deleted = rows.execute(
+        "DELETE FROM credentials WHERE sort != 'signed'"
+        " AND (expires_at < ?1 OR revoked_at < ?1) RETURNING id",
+        (before,),
+    )
+    return len(deleted.fetchall())
+
+
+def not_before(rows: Rows, *, owner: str, space: str) -> int:
+    """The moment before which every token of the owner, or of the space, has ended."""
+    row = rows.execute(
+        "SELECT max(at) FROM not_before"
+        " WHERE (subject = 'user' AND name = ?) OR (subject = 'space' AND name = ?)",
+        (owner, space),
+    ).fetchone()
+    return int(row[0] or 0)
+
+
+def set_not_before(rows: Rows, subject: str, name: str, at: int) -> int:
+    """Set that moment for a user or a space; it never moves back. The moment that holds."""
+    row = rows.execute(
+        "INSERT INTO not_before (subject, name, at) VALUES (?, ?, ?)"
+        " ON CONFLICT (subject, name) DO UPDATE SET"
+        " at = CASE WHEN excluded.at > not_before.at THEN excluded.at ELSE not_before.at END"
+        " RETURNING at",
+        (subject, name, at),
+    ).fetchone()
+    return int(row[0])
