@@ -4,8 +4,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections import deque
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +11,7 @@ import pytest
 
 from commonplace import Commonplace, Draft, Line
 from commonplace.embedding.quantise import pack
-from commonplace.engine.memories import QUICK_CHARS
-from commonplace.errors import CommonplaceError, Conflict, InvalidInput, StorageUnavailable
-from commonplace.storage.writing import Job, Writer, _Batch
+from commonplace.errors import CommonplaceError, Conflict, InvalidInput
 from conftest import WordVectors, texts, wait_until
 
 WRITER = """
@@ -129,27 +125,6 @@ def test_another_process_s_writes_are_seen_at_once(tmp_path: Path) -> None:
         other.end()
 
 
-def _waiting(writer: Writer, count: int) -> None:
-    wait_until(lambda: len(writer._jobs) == count)
-
-
-def test_a_writer_behind_one_that_was_interrupted_is_not_forgotten(memory: Commonplace) -> None:
-    memory.remember("first")
-    with memory.lease() as space:
-        writer = space.store._writer
-        writer._turn.acquire()
-        thread = threading.Thread(target=memory.remember, args=("behind",), daemon=True)
-        thread.start()
-        _waiting(writer, 1)
-        # One that nobody waits for any more, first in the queue: it alone is woken.
-        gone = Job("gone", {}, lambda pairs: [None for _ in pairs], None)
-        writer._jobs.appendleft(gone)
-        writer._release()
-        thread.join(10)
-        assert not thread.is_alive()
-    assert texts(memory.browse()) == ["behind", "first"]
-
-
 @pytest.mark.parametrize("write", ["remember", "forget"])
 def test_an_interrupt_during_the_commit_lets_the_next_one_write(
     memory: Commonplace, write: str
@@ -166,198 +141,40 @@ def test_an_interrupt_during_the_commit_lets_the_next_one_write(
         connection.set_commit_hook(interrupt)
         with pytest.raises(KeyboardInterrupt):
             memory.remember("second") if write == "remember" else memory.forget(stored.id)
-        assert not space.store._writer._turn.locked()
+        assert not space.store._writer._lock.locked()
     memory.remember("goes on")
     assert "goes on" in texts(memory.browse())
 
 
-def test_an_interrupt_reaches_only_the_thread_it_was_sent_to(memory: Commonplace) -> None:
-    memory.remember("first")
-    told: list[BaseException] = []
-
-    def stop(pairs: object) -> list[None]:
-        raise KeyboardInterrupt
-
-    def other() -> None:
-        try:
-            space.store.together("other", {}, stop, None)
-        except BaseException as error:
-            told.append(error)
-
-    with memory.lease() as space:
-        writer = space.store._writer
-        writer._turn.acquire()
-        thread = threading.Thread(target=other, daemon=True)
-        thread.start()
-        _waiting(writer, 1)
-        mine = Job("mine", {}, stop, None)
-        writer._jobs.append(mine)
-        try:
-            with pytest.raises(KeyboardInterrupt):
-                writer._run_jobs(mine)
-        finally:
-            writer._release()
-        thread.join(10)
-    assert [type(error) for error in told] == [StorageUnavailable]
-    memory.remember("goes on")
-    assert texts(memory.browse()) == ["goes on", "first"]
-
-
-def test_nobody_is_waited_for_who_has_left(memory: Commonplace) -> None:
-    def work() -> None:
-        for number in range(5):
-            memory.remember(f"number {number}")
-
-    threads = [threading.Thread(target=work) for _ in range(16)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-    with memory.lease() as space:
-        writer = space.store._writer
-        assert (writer._coming, writer._returning) == (0, 0)
-        gone, here = (Job("gone", {}, lambda _: [], None) for _ in range(2))
-        writer._leave(gone)  # it was interrupted before the commit
-        writer._expect_back([gone, here])
-        assert writer._returning == 1
-        writer._leave(here)
-        assert writer._returning == 0
-    assert memory.browse()[1] == 80
-
-
-def _job(name: str) -> Job:
-    return Job(name, {}, lambda pairs: [None for _ in pairs], None)
-
-
-def _is_woken(job: Job) -> bool:
-    return job.bell.acquire(blocking=False)
-
-
-def test_a_commit_wakes_one_thread_and_who_leaves_the_next(memory: Commonplace) -> None:
-    memory.remember("first")
-    with memory.lease() as space:
-        writer = space.store._writer
-        one, gone, two, three = (_job(name) for name in ("one", "gone", "two", "three"))
-        batch = _Batch(0.0, jobs=deque([one, gone, two, three]))
-        one.batch = gone.batch = two.batch = batch
-        writer._leave(gone)  # it was interrupted before the commit
-        assert not any(_is_woken(job) for job in (one, two, three))
-        batch.settle(None)
-        assert [_is_woken(job) for job in (one, gone, two, three)] == [True, False, False, False]
-        writer._leave(one)
-        assert [_is_woken(job) for job in (two, three)] == [True, False]
-        writer._leave(two)
-        assert _is_woken(three)
-
-
-def test_a_writer_does_not_wait_for_ever_for_one_that_does_not_come(memory: Commonplace) -> None:
-    memory.remember("first")
-    with memory.lease() as space:
-        writer = space.store._writer
-        writer.expect()
-        try:
-            thread = threading.Thread(target=memory.remember, args=("second",), daemon=True)
-            thread.start()
-            thread.join(10)
-            assert not thread.is_alive()
-        finally:
-            writer.expect_less()
-        assert writer._patient is None
-    assert texts(memory.browse()) == ["second", "first"]
-
-
-def _behind_another(memory: Commonplace, calls: Sequence[Callable[[], object]]) -> list[object]:
-    """What calls of as many threads give when one of them carries out all."""
-    told: list[object] = [None] * len(calls)
-
-    def work(at: int) -> None:
-        try:
-            told[at] = calls[at]()
-        except CommonplaceError as error:
-            told[at] = error
-
-    with memory.lease() as space:
-        writer = space.store._writer
-        writer._turn.acquire()
-        threads = [threading.Thread(target=work, args=(at,)) for at in range(len(calls))]
-        for number, thread in enumerate(threads, start=1):
-            thread.start()
-            _waiting(writer, number)
-        writer._release()
-        for thread in threads:
-            thread.join(30)
-    return told
-
-
-def test_what_another_thread_finds_wrong_with_a_draft_is_told_to_its_own(
+def test_a_draft_that_is_refused_among_waiting_ones_is_refused_alone(
     vectored: Commonplace,
 ) -> None:
     vectored.remember("taken", ref="r")
     ready = pack(np.ones(64, np.float32))
-    short = Draft(text="too many vectors", vectors=[ready, ready])
-    told = _behind_another(
-        vectored,
-        [
-            lambda: vectored.remember_many([Draft(text="one", vectors=[ready])]),
-            lambda: vectored.remember_many([short]),
-            lambda: vectored.remember_many([Draft(text="two", ref="r", vectors=[ready])]),
-            lambda: vectored.remember_many([Draft(text="three", vectors=[ready])]),
-        ],
-    )
+    drafts = [
+        Draft(text="one", vectors=[ready]),
+        Draft(text="too many vectors", vectors=[ready, ready]),
+        Draft(text="two", ref="r", vectors=[ready]),
+        Draft(text="three", vectors=[ready]),
+    ]
+    told: list[object] = [None] * len(drafts)
+
+    def work(at: int) -> None:
+        try:
+            told[at] = vectored.remember_many([drafts[at]])
+        except CommonplaceError as error:
+            told[at] = error
+
+    with vectored.lease() as space:
+        writer = space.store._writer
+        threads = [threading.Thread(target=work, args=(at,)) for at in range(len(drafts))]
+        with space.store.maintain():  # the others wait until it ends
+            for thread in threads:
+                thread.start()
+            wait_until(lambda: writer._waiting == 3 and told[1] is not None)
+        for thread in threads:
+            thread.join(30)
     assert [type(each) for each in told] == [list, InvalidInput, Conflict, list]
     assert isinstance(told[1], InvalidInput) and told[1].field == "vectors"
-    assert texts(vectored.browse()) == ["three", "one", "taken"]
-    names = [each.name for each in vectored.history.operations()]
-    assert names == ["remember"] * 3
-
-
-@pytest.mark.parametrize("more", [-1, 0, 1])
-def test_a_long_text_is_analysed_by_the_thread_that_brings_it(
-    memory: Commonplace, more: int
-) -> None:
-    memory.remember("first")
-    text = "walrus ".ljust(QUICK_CHARS + more, "x")
-    with memory.lease() as space:
-        writer = space.store._writer
-        writer._turn.acquire()
-        thread = threading.Thread(target=memory.remember, args=(text,), daemon=True)
-        thread.start()
-        _waiting(writer, 1)
-        assert (writer._jobs[0].prepare is None) == (more > 0)
-        writer._release()
-        thread.join(10)
-    assert texts(memory.browse()) == [text, "first"]
-    assert texts(memory.recall("walrus")) == [text]
-
-
-def test_an_interrupt_while_another_s_draft_is_prepared_loses_neither(memory: Commonplace) -> None:
-    memory.remember("first")
-    with memory.lease() as space:
-        writer = space.store._writer
-        writer._turn.acquire()
-        thread = threading.Thread(target=memory.remember, args=("behind",), daemon=True)
-        thread.start()
-        _waiting(writer, 1)
-        interrupts = iter([KeyboardInterrupt()])
-        waiting = writer._jobs[0]
-        prepare = waiting.prepare
-        assert prepare is not None
-
-        def interrupted(item: object) -> object:
-            for error in interrupts:
-                raise error
-            return prepare(item)
-
-        waiting.prepare = interrupted
-        mine = _job("mine")
-        writer._jobs.append(mine)
-        try:
-            with pytest.raises(KeyboardInterrupt):
-                writer._run_jobs(mine)
-        finally:
-            writer._leave(mine)
-            assert mine not in writer._jobs
-            writer._release()
-        thread.join(10)
-        assert not thread.is_alive()
-    assert texts(memory.browse()) == ["behind", "first"]
+    assert sorted(texts(vectored.browse())) == ["one", "taken", "three"]
+    assert [each.name for each in vectored.history.operations()] == ["remember"] * 3

@@ -305,27 +305,19 @@ def begins_deferred(patch: Patch) -> None:
 
 def acknowledges_before_commit(patch: Patch) -> None:
     """A unit returns although the shared commit is still to come."""
-    real = writing.Writer._run
-
-    def run(self: writing.Writer, batch: Any, jobs: Any) -> None:
-        real(self, batch, jobs)
-        for job in jobs:
-            job.rouse()  # a thread sleeps until the commit unless it is woken
-
     patch(writing.Writer, "_await", lambda *_: None)
-    patch(writing.Writer, "_run", run)
 
 
 def commits_behind_the_callers_back(patch: Patch) -> None:
     """A unit returns at once, and a commit is made for many of them now and then."""
     acknowledges_before_commit(patch)
 
-    def pass_on(self: writing.Writer, me: object) -> None:
+    def commit_or_leave(self: writing.Writer) -> None:
         batch = self._batch
         if batch is not None and time.monotonic() - batch.begun > 0.02:
             self._commit(batch)
 
-    patch(writing.Writer, "_pass_on", pass_on)
+    patch(writing.Writer, "_commit_or_leave", commit_or_leave)
 
 
 class _Apart(apsw.Connection):

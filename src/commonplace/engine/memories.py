@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from itertools import islice
 from operator import attrgetter, is_
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +20,7 @@ from commonplace.errors import Conflict, InvalidInput, NotFound
 from commonplace.storage import derived
 from commonplace.storage.database import json_field, new_id, new_ids, now
 from commonplace.storage.tables import MEMORIES, MESSAGES, Row
-from commonplace.storage.writing import Unit, begin_all
+from commonplace.storage.writing import Unit
 from commonplace.text.fold import fold, trigrams
 from commonplace.text.passages import Span, split
 
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 INLINE_PASSAGES = 64  # more than this is embedded in the background
-QUICK_CHARS = 2_000  # longer texts are analysed by the thread that brings them
 STATES = ("active", "dying", "archived", "superseded", "dead")
 CHANGEABLE = {
     "kind", "title", "text", "tags", "importance", "confidence", "credit", "state", "pinned",
@@ -220,21 +218,17 @@ def embed_now(space: OpenSpace, prepared: Sequence[Prepared]) -> None:
 
 def put(space: OpenSpace, unit: Unit, prepared: Sequence[Prepared]) -> list[Row]:
     """Insert prepared memories with all that finds them."""
-    return _put_all(space, [unit] * len(prepared), prepared)
-
-
-def _put_all(space: OpenSpace, units: Sequence[Unit], prepared: Sequence[Prepared]) -> list[Row]:
-    """Insert memories, each in its own unit."""
-    for unit, item in zip(units, prepared, strict=True):
-        seq, values = unit.seq, item.values  # the operation comes first, so that its time is known
+    seq, at = unit.seq, unit.at  # the operation comes first, so that its time is known
+    assert seq
+    for item in prepared:
+        values = item.values
         if values["created_at"] is None:
-            values["created_at"] = unit.at
+            values["created_at"] = at
         values["updated_at"] = values["created_at"]
         if item.named:
             _check_free(unit, values)
-        assert seq
-    rows = MEMORIES.insert_many(units, [item.values for item in prepared])
-    write_derived(space, units[0].connection, [row["num"] for row in rows], prepared)
+    rows = MEMORIES.insert_many(unit, [item.values for item in prepared])
+    write_derived(space, unit.connection, [row["num"] for row in rows], prepared)
     return rows
 
 
@@ -306,50 +300,11 @@ def remember(space: OpenSpace, drafts: Sequence[Draft], origin: Origin) -> list[
     if not drafts:
         return []
     origin = NOBODY if origin == NOBODY else origin
-    whose, together = origin.as_dict(), space.store.together
-    if len(drafts) == 1 and _is_quick(space, drafts[0]):
-        checked = [_checked(drafts[0], origin)]
-        wanted = _Wanted(space, drafts, checked)
-        return together("remember", whose, _remember_all, wanted, prepare=_Wanted.analysed)
-    with space.store.announced() as coming:
-        wanted = _Wanted(space, drafts, [_checked(draft, origin) for draft in drafts]).analysed()
-        embed_now(space, wanted.prepared)
-        return together("remember", whose, _remember_all, wanted, coming=coming)
-
-
-def _is_quick(space: OpenSpace, draft: Draft) -> bool:
-    """Whether a draft is analysed faster than a thread is woken, and need not be embedded."""
-    if not isinstance(draft, Draft) or not isinstance(draft.text, str):
-        return False
-    if draft.vectors is None and space.embedder is not None and space.embedder.local:
-        return False
-    return len(draft.text) <= QUICK_CHARS
-
-
-@dataclass(slots=True)
-class _Wanted:
-    """Drafts that one call wants remembered."""
-
-    space: OpenSpace
-    drafts: Sequence[Draft]
-    checked: Sequence[dict[str, Any]]
-    prepared: Sequence[Prepared] = ()
-
-    def analysed(self) -> _Wanted:
-        """The same with all that can be computed before it is written."""
-        fresh = new_ids(len(self.drafts))
-        self.prepared = list(map(_of_checked, self.drafts, self.checked, fresh))
-        return self
-
-
-def _remember_all(calls: Sequence[tuple[Unit, _Wanted]]) -> list[list[Memory]]:
-    """Store what one thread, or several at once, want remembered, each in its own unit."""
-    if len(calls) > 1:
-        begin_all([unit for unit, _ in calls], [len(wanted.prepared) for _, wanted in calls])
-    units = [unit for unit, wanted in calls for _ in wanted.prepared]
-    prepared = [item for _, wanted in calls for item in wanted.prepared]
-    memories = map(Memory.of, _put_all(calls[0][1].space, units, prepared))
-    return [list(islice(memories, len(wanted.prepared))) for _, wanted in calls]
+    checked = [_checked(draft, origin) for draft in drafts]
+    prepared = list(map(_of_checked, drafts, checked, new_ids(len(drafts))))
+    embed_now(space, prepared)
+    with space.write("remember", origin) as unit:
+        return list(map(Memory.of, put(space, unit, prepared)))
 
 
 def find_row(connection: apsw.Connection, space: str, identity: str) -> Row | None:

@@ -8,20 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import apsw
 
 from commonplace.errors import CommonplaceError, StorageUnavailable
 from commonplace.storage import readonly, schema
 from commonplace.storage.database import connect, copy_database, create, damaged, recognised, typed
-from commonplace.storage.writing import Announcement, Job, Unit, Writer
+from commonplace.storage.writing import Unit, Writer
 
 _READ_ONLY = "PRAGMA query_only = ON"
-T = TypeVar("T")
-R = TypeVar("R")
 
 
 class _Scope(threading.local):
@@ -226,37 +224,6 @@ class Store:
     def open_unit(self) -> Unit | None:
         """The unit in which this thread has begun to write, if it is still open."""
         return self._scope.unit
-
-    def announced(self) -> Announcement:
-        """Around the preparation of a write, so that commits may wait for it a moment."""
-        return Announcement(self._writer)
-
-    def together(
-        self,
-        name: str,
-        origin: Mapping[str, Any],
-        write: Callable[[Sequence[tuple[Unit, T]]], list[R]],
-        item: T,
-        *,
-        prepare: Callable[[T], T] | None = None,
-        coming: Announcement | None = None,
-    ) -> R:
-        """Write an item as a unit of its own; `write` may be given those of other threads too.
-
-        Inside an open unit it is a part of that. `prepare` finishes the item before; it may run
-        in another thread, whose turn it holds up, and so must be quick. `coming` announced it.
-        """
-        if self._scope.stack is None and self._scope.unit is None:
-            if self._closed:
-                raise StorageUnavailable("The store is closed.", hint="Open it again.")
-            result: R = self._writer.together(Job(name, origin, write, item, prepare), coming)
-            return result
-        if coming is not None:
-            coming.arrive()
-        if prepare is not None:
-            item = prepare(item)
-        with self.write(name, origin) as unit:
-            return write([(unit, item)])[0]
 
     def checkpoint(self) -> None:
         """Move the write-ahead log into the file and empty it, so that nothing old stays in it."""

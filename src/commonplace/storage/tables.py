@@ -164,13 +164,13 @@ class Table:
         """A new row, numbered, hashed and stamped with the unit's operation."""
         return self._put(unit, [unit.next_num(), *(values[c] for c in self.columns), unit.seq])
 
-    def insert_many(self, units: Sequence[Writing], rows: list[Row]) -> list[Row]:
-        """New rows, as `insert` makes them, in one statement; each of its own unit.
+    def insert_many(self, unit: Writing, rows: list[Row]) -> list[Row]:
+        """New rows, as `insert` makes them, in one statement.
 
-        What is given becomes the rows: it gets their numbers and operations.
+        What is given becomes the rows: it gets their numbers and operation.
         """
-        # Stamped when their turn comes, so that nothing of it need be kept.
-        units[0].connection.executemany(self._insert, map(self._stamped, units, rows))
+        # Stamped one by one as they are stored, so that no second list of them is built.
+        unit.connection.executemany(self._insert, (self._stamped(unit, row) for row in rows))
         return rows
 
     def _stamped(self, unit: Writing, row: Row) -> tuple[Any, ...]:
