@@ -43,6 +43,9 @@ def connect(
         bool, typer.Option("--check", help="Start the server as configured, and call a tool.")
     ] = False,
     remove: Annotated[bool, typer.Option("--remove", help="Take our entry out.")] = False,
+    undo: Annotated[
+        bool, typer.Option("--undo", help="Put the file back as it was before the last change.")
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Write without asking.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the change.")] = False,
     transport: Annotated[
@@ -89,8 +92,8 @@ def connect(
 ) -> None:
     """Put this memory into an agent's configuration. Shows the change, and asks.
 
-    The rest of the file stays as it is, comments too; a copy of it is kept beside it. Exit code 6
-    means that --check found a server that does not answer.
+    The rest of the file stays as it is, comments too; a copy is kept in the data directory. Exit
+    code 6 means that --check found a server that does not answer.
 
     \b
       commonplace connect --list
@@ -99,8 +102,12 @@ def connect(
       commonplace connect cursor --check
       commonplace connect cursor --remove
     """
-    if [list_, check, remove].count(True) > 1:
-        raise InvalidInput("--list, --check and --remove exclude each other.", hint="Choose one.")
+    from commonplace.engine.library import directory
+
+    if [list_, check, remove, undo].count(True) > 1:
+        raise InvalidInput(
+            "--list, --check, --remove and --undo exclude each other.", hint="Choose one."
+        )
     if config is not None and project:
         raise InvalidInput("--config and --project both name a file.", hint="Choose one.")
     root = Path.cwd() if project else None
@@ -114,14 +121,21 @@ def connect(
             "Which client?", hint=f"Choose one of {', '.join(CLIENTS)}, or say --list."
         )
     chosen, settings = _opened(
-        clients.client(client), config, root, _valid_name(name), leaving=remove
+        clients.client(client), config, root, _valid_name(name), leaving=remove or undo
     )
     again = _command_again(client, name, project, config)
     if check:
         _check(chosen, settings, name, timeout, again, as_json)
         return
-    if remove:
-        change = _leaving(chosen, settings, name, project)
+    backups, path = directory(data) / "connect", (*chosen.container, name)
+    former = settings_files.find(settings.contents(), path)
+    entry: dict[str, Any] | None = None
+    if undo:
+        action, new = "undo", settings_files.undone(settings, path, backups)
+    elif remove and former is None:
+        action, new = "none", settings.data
+    elif remove:
+        action, new = "remove", settings_files.without_entry(settings, path, backups)
     else:
         if transport is None:
             transport = "http" if (url, token, token_env) != (None, None, None) else "stdio"
@@ -131,8 +145,12 @@ def connect(
             chosen, transport, url, dialect, data, space, asked=asked, with_token=with_token
         )
         _check_token(transport, token, token_env)
-        change = _joining(chosen, settings, name, project, server, token, token_env)
-    _apply(change, yes, dry_run, again, as_json)
+        known = former if isinstance(former, dict) else None
+        entry = clients.entry(chosen, server, token=token, token_env=token_env, former=known)
+        new = settings_files.with_entry(settings, path, entry)
+        action = "none" if new == settings.data else "add" if former is None else "update"
+    change = _Change(chosen, settings, name, action, new, entry, project)
+    _apply(change, backups, yes, dry_run, again, as_json)
 
 
 COMMANDS = (connect,)
@@ -301,7 +319,7 @@ class _Change:
     client: Client
     settings: Settings
     name: str
-    action: str  # none, add, update or remove
+    action: str  # none, add, update, remove or undo
     new: bytes | None
     entry: dict[str, Any] | None
     project: bool
@@ -325,34 +343,9 @@ class _Change:
         }
 
 
-def _leaving(client: Client, settings: Settings, name: str, project: bool) -> _Change:
-    """Our entry taken out, if it is there."""
-    path = (*client.container, name)
-    action = "none" if settings_files.find(settings.contents(), path) is None else "remove"
-    new = settings_files.without_entry(settings, path)
-    return _Change(client, settings, name, action, new, None, project)
-
-
-def _joining(
-    client: Client,
-    settings: Settings,
-    name: str,
-    project: bool,
-    server: Stdio | Http,
-    token: str | None,
-    token_env: str | None,
-) -> _Change:
-    """Our entry put in, or brought up to date with what it does not say left as it is."""
-    path = (*client.container, name)
-    former = settings_files.find(settings.contents(), path)
-    known = former if isinstance(former, dict) else None
-    entry = clients.entry(client, server, token=token, token_env=token_env, former=known)
-    new = settings_files.with_entry(settings, path, entry)
-    action = "none" if new == settings.data else "add" if former is None else "update"
-    return _Change(client, settings, name, action, new, entry, project)
-
-
-def _apply(change: _Change, yes: bool, dry_run: bool, again: str, as_json: bool) -> None:
+def _apply(
+    change: _Change, backups: Path, yes: bool, dry_run: bool, again: str, as_json: bool
+) -> None:
     shown = visible(str(change.settings.path))
     if not as_json:
         _show(change, shown)
@@ -363,14 +356,14 @@ def _apply(change: _Change, yes: bool, dry_run: bool, again: str, as_json: bool)
             note("nothing was written; write it with --yes")
         return
     mode = settings_files.SHARED if change.project else settings_files.PRIVATE
-    backup = settings_files.replace(change.settings, change.new, mode=mode)
+    backup = settings_files.write(change.settings, change.new, backups, mode=mode)
     if as_json:
         emit(change.report(True, backup))
         return
     say(f"{'removed from' if change.action == 'remove' else 'written to'} {shown}")
     if backup is not None:
         say(dim(f"as it was: {visible(str(backup))}"))
-    if change.action != "remove":
+    if change.entry is not None:
         say(f"{change.client.then} Check it: {visible(again)} --check")
 
 

@@ -1,28 +1,29 @@
-"""Somebody else's configuration file: read, changed without loss, and replaced whole."""
+"""A client's configuration file: reading it, changing one entry of it, and undoing that.
+
+What a file was before a change is kept in the data directory, under a name made of the file's path
+and of the contents that we wrote. So the original is found for exactly those contents, and a file
+that somebody else has changed since has none.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import copy
-import dataclasses
 import difflib
+import hashlib
 import os
-import re
 import stat
 import tomllib
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from collections.abc import Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from commonplace.cli import json_text
 from commonplace.cli.clients import Format
-from commonplace.errors import Conflict, InvalidInput, StorageUnavailable
+from commonplace.errors import Conflict, InvalidInput, NotFound, StorageUnavailable
 
 BOM = "\ufeff"
-BACKUPS_LOOKED_AT = 20
-CONTEXT = 3  # lines around a change that are shown
+UNDO_STEPS = 20
 PRIVATE, SHARED = 0o600, 0o666  # a new file's mode, before the umask
 
 
@@ -53,8 +54,12 @@ class Settings:
         )
 
     def contents(self) -> dict[str, Any]:
-        """What it holds; nothing where there is nothing."""
-        value = _parsed(self, self.text)
+        """Return what the file holds; nothing where there is no file."""
+        try:
+            value = _parsed(self.format, self.text)
+        except ValueError as error:
+            why = str(error).rstrip(".")
+            raise self.unreadable(f"it is not valid {self.format.value} ({why})") from None
         if not isinstance(value, Mapping):
             raise self.unreadable("it does not hold names and values")
         return dict(value)
@@ -83,63 +88,83 @@ def find(contents: Mapping[str, Any], path: Sequence[str]) -> Any:
 
 
 def snippet(format: Format, path: Sequence[str], entry: Mapping[str, Any]) -> str:
-    """The entry as a person would paste it."""
-    return _written(format, "", path, entry)
+    """Return the entry as a person would paste it."""
+    return _edited(format, "", path, entry)
 
 
 def with_entry(settings: Settings, path: Sequence[str], entry: Mapping[str, Any]) -> bytes:
-    """The file with this entry, and all else as it was."""
-    expected = settings.contents()
-    if find(expected, path) == entry and settings.data is not None:
+    """Return the file with this entry, and all else as it was."""
+    if settings.data is not None and find(settings.contents(), path) == entry:
         return settings.data
-    _place(settings, expected, path, entry)
-    return _changed(settings, _written, expected, path, entry)
+    return _changed(settings, path, entry)
 
 
-def without_entry(settings: Settings, path: Sequence[str]) -> bytes | None:
-    """The file without this entry; None if it was made for the entry alone.
+def without_entry(settings: Settings, path: Sequence[str], backups: Path) -> bytes | None:
+    """Return the file without this entry; None if it was made for the entry alone.
 
-    A backup that differs from the file by the entry alone says exactly how it was before.
+    If the file is as we wrote it, that is the original, byte for byte; otherwise only the entry is
+    taken out.
     """
-    expected = settings.contents()
-    found = find(expected, path)
-    if found is None:
-        return settings.data
-    entry = found if isinstance(found, Mapping) else {}
-    for backup in _backups(settings.target)[:BACKUPS_LOOKED_AT]:
-        with contextlib.suppress(OSError, InvalidInput):
-            former = dataclasses.replace(settings, data=backup.read_bytes())
-            if find(former.contents(), path) is None and (
-                with_entry(former, path, entry) == settings.data
-            ):
-                return former.data
-    if settings.data == snippet(settings.format, path, entry).encode():
-        return None
-    del find(expected, path[:-1])[path[-1]]
-    return _changed(settings, _removed, expected, path, entry)
+    earlier: Settings | None = settings
+    for _ in range(UNDO_STEPS):
+        if earlier is None:
+            break
+        if find(earlier.contents(), path) is None:
+            return earlier.data
+        earlier = _before(earlier, path, backups)
+    return _changed(settings, path, None)
+
+
+def undone(settings: Settings, path: Sequence[str], backups: Path) -> bytes | None:
+    """Return the file as it was before our last change of it; None if there was none.
+
+    NotFound if we have no backup of it; Conflict, with a diff, if it was changed since.
+    """
+    before = _before(settings, path, backups)
+    if before is not None:
+        return before.data
+    prefix = f"{_backup_name(settings.target)}-"
+    kept = [*backups.iterdir()] if backups.is_dir() else []
+    ours = [backup for backup in kept if backup.name.startswith(prefix)]
+    newest = max(ours, key=lambda backup: backup.stat().st_mtime_ns, default=None)
+    if newest is None:
+        raise NotFound(
+            f"There is no backup of {settings.path} in {backups}.",
+            hint="Take our entry out with --remove.",
+            field="config",
+        )
+    raise Conflict(
+        f"{settings.path} was changed by somebody else after our last change.",
+        hint="Nothing was written. Take only our entry out with --remove. To undo would be:\n"
+        + difference(settings, newest.read_bytes()),
+        field="config",
+    )
+
+
+def _before(settings: Settings, path: Sequence[str], backups: Path) -> Settings | None:
+    """Return the file as it was before we wrote what it holds; None if we did not write that."""
+    backup = backups / _backup_name(settings.target, settings.data or b"")
+    if backup.is_file():
+        return replace(settings, data=backup.read_bytes())
+    entry = find(settings.contents(), path)
+    made_for_it = isinstance(entry, dict) and (
+        settings.data == snippet(settings.format, path, entry).encode()
+    )
+    return replace(settings, data=None) if made_for_it else None
+
+
+def _backup_name(target: Path, written: bytes | None = None) -> str:
+    name = f"{target.name}-{hashlib.sha256(os.fsencode(target)).hexdigest()[:16]}"
+    return name if written is None else f"{name}-{hashlib.sha256(written).hexdigest()[:16]}"
 
 
 def difference(settings: Settings, new: bytes | None) -> str:
-    """What changes, as a unified diff."""
-    name, old_lines, new_lines = str(settings.path), _lines(settings.data), _lines(new)
-    shortest = min(len(old_lines), len(new_lines))
-    same = next((i for i in range(shortest) if old_lines[i] != new_lines[i]), shortest)
-    rest = shortest - same
-    tail = next((i for i in range(rest) if old_lines[-1 - i] != new_lines[-1 - i]), rest)
-    start, end = max(0, same - CONTEXT), max(0, tail - CONTEXT)  # files can be large, changes not
-    lines = difflib.unified_diff(
-        old_lines[start : len(old_lines) - end],
-        new_lines[start : len(new_lines) - end],
-        name if settings.data is not None else os.devnull,
-        name if new is not None else os.devnull,
-        n=CONTEXT,
-        lineterm="",
+    """Return what changes, as a unified diff."""
+    old, now = (
+        str(settings.path) if data is not None else os.devnull for data in (settings.data, new)
     )
-    return "\n".join(_shifted(line, start) if line.startswith("@@") else line for line in lines)
-
-
-def _shifted(header: str, by: int) -> str:
-    return re.sub(r"([-+])(\d+)", lambda match: f"{match[1]}{int(match[2]) + by}", header)
+    lines = difflib.unified_diff(_lines(settings.data), _lines(new), old, now, lineterm="")
+    return "\n".join(lines)
 
 
 def _lines(data: bytes | None) -> list[str]:
@@ -151,12 +176,16 @@ def _lines(data: bytes | None) -> list[str]:
     return [*lines[:-1], lines[-1] + "\n\\ No newline at end of file"]
 
 
-def replace(settings: Settings, new: bytes | None, *, mode: int = PRIVATE) -> Path | None:
-    """Put the new contents in place, or take the file away; says where the old ones are kept.
+def write(
+    settings: Settings, new: bytes | None, backups: Path, *, mode: int = PRIVATE
+) -> Path | None:
+    """Put the new contents in place, or delete the file; return where the old ones are kept.
 
-    The file is whole at every moment. What somebody else changed since it was read is not lost:
-    then nothing is written.
+    The file is replaced in one step. If somebody else changed it since it was read, Conflict is
+    raised and nothing is written.
     """
+    from commonplace.storage.database import sync_directory
+
     target = settings.target
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
@@ -168,13 +197,13 @@ def replace(settings: Settings, new: bytes | None, *, mode: int = PRIVATE) -> Pa
             mode = stat.S_IMODE(target.stat().st_mode)
         if new is not None:
             _store(part, new, mode, like=target)
-        backup = _back_up(settings, mode)
+        backup = _back_up(settings, new, backups)
         _unchanged(settings)
         if new is None:
             target.unlink()
         else:
             part.replace(target)
-        _sync(target.parent)
+        sync_directory(target.parent)
     except OSError as error:
         raise _refused(settings.path, "written", error) from error
     finally:
@@ -193,10 +222,10 @@ def _unchanged(settings: Settings) -> None:
         )
 
 
-def _store(path: Path, data: bytes, mode: int, *, like: Path) -> None:
+def _store(path: Path, data: bytes, mode: int, *, like: Path | None = None) -> None:
     descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode)
     with open(descriptor, "wb") as stream:  # noqa: PTH123
-        if like.exists() and hasattr(os, "fchown"):
+        if like is not None and like.exists() and hasattr(os, "fchown"):
             os.fchmod(descriptor, mode)
             with contextlib.suppress(OSError):
                 os.fchown(descriptor, like.stat().st_uid, like.stat().st_gid)
@@ -205,35 +234,18 @@ def _store(path: Path, data: bytes, mode: int, *, like: Path) -> None:
         os.fsync(descriptor)
 
 
-def _back_up(settings: Settings, mode: int) -> Path | None:
+def _back_up(settings: Settings, new: bytes | None, backups: Path) -> Path | None:
     if settings.data is None:
         return None
-    name = f"{settings.target.name}.bak-{datetime.now(UTC):%Y%m%d%H%M%S}"
-    for more in ("", *(f"-{number}" for number in range(2, 100))):
-        backup = settings.target.with_name(name + more)
-        with contextlib.suppress(FileExistsError):
-            _store(backup, settings.data, mode, like=settings.target)
-            return backup
-    raise FileExistsError(None, "there are too many backups of this second")
-
-
-def _backups(target: Path) -> list[Path]:
-    """The newest first."""
-    prefix = f"{target.name}.bak-"
-    if not target.parent.is_dir():
-        return []
-    found = [path for path in target.parent.iterdir() if path.name.startswith(prefix)]
-    return sorted(found, key=lambda path: (len(path.name) > len(prefix) + 14, path.name))[::-1]
-
-
-def _sync(directory: Path) -> None:
-    if os.name == "nt":
-        return
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    for folder in (backups.parent, backups):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    backup = backups / _backup_name(settings.target, new or b"")
+    if not backup.is_file():  # the first original of the new contents counts
+        part = backups / f".{os.getpid()}.part"
+        part.unlink(missing_ok=True)
+        _store(part, settings.data, PRIVATE)
+        part.replace(backup)
+    return backup
 
 
 def _refused(path: Path, what: str, error: Exception) -> StorageUnavailable:
@@ -248,47 +260,45 @@ def _refused(path: Path, what: str, error: Exception) -> StorageUnavailable:
 # What a format's text says, and how it is changed
 
 
-def _parsed(settings: Settings, text: str) -> Any:
-    try:
-        if settings.format is Format.TOML:
-            return tomllib.loads(text)
-        return json_text.read(text, settings.format)
-    except ValueError as error:
-        why = str(error).rstrip(".")
-        raise settings.unreadable(f"it is not valid {settings.format.value} ({why})") from None
-
-
-def _place(
-    settings: Settings, contents: dict[str, Any], path: Sequence[str], entry: Mapping[str, Any]
-) -> None:
-    """Set it in the value, as the text is going to say."""
-    at: Any = contents
-    for depth, name in enumerate(path[:-1]):
-        at = at.setdefault(name, {})
-        if not isinstance(at, dict):
-            raise settings.unreadable(
-                f"{'.'.join(path[: depth + 1])} in it does not hold names and values",
-                snippet(settings.format, path, entry),
-            )
-    at[path[-1]] = copy.deepcopy(dict(entry))
-
-
-def _written(format: Format, text: str, path: Sequence[str], entry: Mapping[str, Any]) -> str:
-    if format is not Format.TOML:
-        return json_text.write(text, format, path, entry)
-    return _in_unix_lines(text, lambda unix: _toml_written(unix, path, entry))
-
-
-def _removed(format: Format, text: str, path: Sequence[str], entry: Mapping[str, Any]) -> str:
-    if format is not Format.TOML:
-        return json_text.remove(text, format, path)
-    return _in_unix_lines(text, lambda unix: _toml_removed(unix, path, entry))
-
-
-def _in_unix_lines(text: str, change: Callable[[str], str]) -> str:
+def _changed(settings: Settings, path: Sequence[str], entry: Mapping[str, Any] | None) -> bytes:
+    """Return the file with this entry, or without one, if the new text says exactly that."""
+    text, contents = settings.text, settings.contents()
+    mark = BOM if (settings.data or b"").startswith(BOM.encode()) else ""
     windows = "\r\n" in text and text.count("\r\n") == text.count("\n")
-    changed = change(text.replace("\r\n", "\n") if windows else text)
-    return changed.replace("\n", "\r\n") if windows else changed
+    paste = "" if entry is None else snippet(settings.format, path, entry)
+    try:
+        text = _edited(
+            settings.format, text.replace("\r\n", "\n") if windows else text, path, entry
+        )
+        said = _parsed(settings.format, text)
+    except ValueError as error:
+        raise settings.unreadable(str(error), paste) from None
+    if find(said, path) != entry or _others(said, path) != _others(contents, path):
+        raise settings.unreadable("its layout is one that this program does not master", paste)
+    return (mark + (text.replace("\n", "\r\n") if windows else text)).encode()
+
+
+def _others(contents: Mapping[str, Any], path: Sequence[str]) -> dict[str, Any]:
+    """Return the contents without what is at this path, and without objects that only hold it."""
+    name, *rest = path
+    others = {key: value for key, value in contents.items() if key != name}
+    held = contents.get(name)
+    if not rest or held is None:
+        return others
+    left = _others(held, rest) if isinstance(held, Mapping) else held
+    return others | {name: left} if left else others
+
+
+def _parsed(format: Format, text: str) -> Any:
+    return tomllib.loads(text) if format is Format.TOML else json_text.read(text, format)
+
+
+def _edited(format: Format, text: str, path: Sequence[str], entry: Mapping[str, Any] | None) -> str:
+    if format is Format.TOML:
+        return _toml_removed(text, path) if entry is None else _toml_written(text, path, entry)
+    if entry is None:
+        return json_text.remove(text, format, path)
+    return json_text.write(text, format, path, entry)
 
 
 def _toml_written(text: str, path: Sequence[str], entry: Mapping[str, Any]) -> str:
@@ -306,20 +316,10 @@ def _toml_written(text: str, path: Sequence[str], entry: Mapping[str, Any]) -> s
     if former is not None or isinstance(above, tomlkit.items.InlineTable):
         above[path[-1]] = _toml_value(entry)
         return tomlkit.dumps(document)
-    table = tomlkit.table()
-    for name, value in entry.items():
-        table[name] = _toml_value(value)
-    new: Any = {path[-1]: table}
-    for name in reversed(path[:-1]):
-        parent = tomlkit.table(is_super_table=True)
-        for key, value in new.items():
-            parent[key] = value
-        new = {name: parent}
-    added = tomlkit.document()
-    for key, value in new.items():
-        added[key] = value
     start = text if not text or text.endswith("\n") else text + "\n"
-    return start + ("\n" if start.strip() else "") + tomlkit.dumps(added)
+    lines = tomlkit.dumps({name: _toml_value(value) for name, value in entry.items()})
+    gap = "\n" if start.strip() else ""
+    return f"{start}{gap}[{'.'.join(path)}]\n{lines}"
 
 
 def _toml_value(value: Any) -> Any:
@@ -332,41 +332,13 @@ def _toml_value(value: Any) -> Any:
     return table
 
 
-def _toml_removed(text: str, path: Sequence[str], entry: Mapping[str, Any]) -> str:
+def _toml_removed(text: str, path: Sequence[str]) -> str:
     import tomlkit
 
     document = tomlkit.parse(text)
+    entry = find(tomllib.loads(text), path)
     del find(document, path[:-1])[path[-1]]
     removed = tomlkit.dumps(document)
     shorter = removed.removesuffix("\n")  # the empty line that came with the entry
-    return shorter if _toml_written(shorter, path, entry) == text else removed
-
-
-def _changed(
-    settings: Settings,
-    change: Callable[[Format, str, Sequence[str], Mapping[str, Any]], str],
-    expected: Mapping[str, Any],
-    path: Sequence[str],
-    entry: Mapping[str, Any],
-) -> bytes:
-    """The new text as bytes, if it says what it should: our entry, and all else as before."""
-    mark = BOM if (settings.data or b"").startswith(BOM.encode()) else ""
-    paste = snippet(settings.format, path, entry)
-    try:
-        text = change(settings.format, settings.text, path, entry)
-    except json_text.NotReadable as error:
-        raise settings.unreadable(str(error), paste) from None
-    said = _parsed(settings, text)
-    if settings.format is Format.TOML:
-        said, expected = _pruned(said), _pruned(expected)
-    if said != expected:
-        raise settings.unreadable("its layout is one that this program does not master", paste)
-    return (mark + text).encode("utf-8")
-
-
-def _pruned(value: Any) -> Any:
-    """Without tables that hold nothing, which in TOML may go with their last entry."""
-    if not isinstance(value, Mapping):
-        return value
-    pruned = {name: _pruned(each) for name, each in value.items()}
-    return {name: each for name, each in pruned.items() if each != {}}
+    came = isinstance(entry, dict) and _toml_written(shorter, path, entry) == text
+    return shorter if came else removed
