@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+import loop_guard
 from commonplace import Commonplace
 from commonplace.text.analysis import analyse
 
@@ -20,6 +23,29 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from commonplace.embedding.builtin import BuiltIn
+
+
+loop_guard.watch()
+# Processes that tests start are watched too: they load `guarded/sitecustomize.py`.
+_GUARDED = str(Path(__file__).parent / "guarded")
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    filter(None, (_GUARDED, os.environ.get("PYTHONPATH", "")))
+)
+
+
+@pytest.fixture(autouse=True)
+def no_database_on_the_loop() -> Iterator[None]:
+    """Fail a test in which a database was used in the thread of an event loop."""
+    yield
+    stacks, loop_guard.found[:] = list(loop_guard.found), []
+    assert not stacks, f"{len(stacks)} uses of a database on the event loop, one:\n{stacks[0]}"
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """What was found when the last server of a module stopped fails the run."""
+    if loop_guard.found:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        sys.stderr.write(f"a database was used on the event loop:\n{loop_guard.found[0]}")
 
 
 def pytest_collection_finish() -> None:

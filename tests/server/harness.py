@@ -454,7 +454,7 @@ class Stdio:
         async def run() -> None:
             workers = Workers(gate, seconds)
             local = Admitted(caller, RequestInfo(session="stdio-test"))
-            server = build(dialect, gate, workers)
+            server = build(dialect, workers)
             async with (
                 lines(incoming) as heard,
                 stdio_server(heard, anyio.wrap_file(outgoing)) as pair,

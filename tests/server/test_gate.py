@@ -49,8 +49,8 @@ def test_what_is_not_in_the_table_does_not_run(gate: Gate) -> None:
     ):
         with pytest.raises(NotFound):
             gate.perform(Caller(), HERE, dialect, name, {})
-        assert not gate.known(dialect, name)
-        assert not gate.permitted(Caller(), dialect, name)
+        decision = gate.decide(Caller(), dialect, name)
+        assert decision.operation is None and isinstance(decision.refusal, NotFound)
     assert len(calls(gate)) == 4
 
 

@@ -20,8 +20,8 @@ DYING = """
 import os, signal, sys
 from commonplace.server import gate
 perform = gate.Gate.perform
-def dies(self, caller, around, dialect, name, arguments, turn=None):
-    outcome = perform(self, caller, around, dialect, name, arguments, turn)
+def dies(self, caller, info, dialect, name, arguments, turn=None, decision=None):
+    outcome = perform(self, caller, info, dialect, name, arguments, turn, decision)
     if "die now" in str(arguments):
         os.kill(os.getpid(), signal.SIGKILL)
     return outcome

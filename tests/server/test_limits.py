@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from commonplace.access.rates import MOST_BUCKETS, Rates
-from commonplace.server import door, gate, serving
-from commonplace.server.door import DEPTH, depth
+from commonplace.server import bodies, door, gate, serving
+from commonplace.server.bodies import DEPTH, deeper_than
 from commonplace.server.protocol import MOST_CALLS
 from server.harness import HELD, Running, cli, lab, message, registered, running, wait_until
 
@@ -81,8 +81,9 @@ def test_json_has_a_depth(limited: Running, levels: int, ok: bool) -> None:
     ],
 )
 def test_depth_counts_brackets_outside_strings(text: str, levels: int) -> None:
-    found = depth(text.encode())
-    assert found == levels or text.startswith("]")
+    body = text.encode()
+    assert not deeper_than(body, levels)
+    assert levels == 0 or text.startswith("]") or deeper_than(body, levels - 1)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +104,7 @@ def test_the_work_for_a_hostile_text_grows_with_its_length_only(
         costs = []
         for _ in range(3):
             begun = time.process_time()
-            depth(body)
+            deeper_than(body, DEPTH)
             costs.append(time.process_time() - begun)
         return min(costs)
 
@@ -213,7 +214,7 @@ def opened(server: Running, raw: bytes) -> socket.socket:
 
 
 def test_a_slow_body_is_not_waited_for(limited: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(door, "BODY_SECONDS", 0.1)
+    monkeypatch.setattr(bodies, "BODY_SECONDS", 0.1)
     head = f"POST /mcp HTTP/1.1\r\nhost: localhost:{limited.port}\r\n"
     head += "content-type: application/json\r\ncontent-length: 100\r\n\r\n{"
     with opened(limited, head.encode()) as connection:

@@ -163,6 +163,12 @@ class Rest(Protocol):
     ) -> Any:
         """The value that the operation's handler gave; raises its CommonplaceError."""
 
+    def json(self, request: HTTPConnection, default: Any = ...) -> Any:
+        """The body as JSON, parsed once by the door. Raises ValueError if it is not JSON.
+
+        An empty body is `default`, and not JSON without one.
+        """
+
     def caller(self, request: HTTPConnection) -> Caller:
         """Who was let in."""
 

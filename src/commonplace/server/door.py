@@ -1,18 +1,19 @@
 """The door: everything that is decided about a request before anybody acts on it.
 
-Host and Origin, size and depth, who calls, how often, and whether their scope reaches. What passes
-carries its caller in the ASGI scope; nothing behind the door looks at a header to learn who calls.
+Host and Origin, who calls, how often, size and depth, and whether their scope reaches, in this
+order: nobody's body is read before it is known who calls. What passes carries its caller, and for a
+tool the gate's decision, in the ASGI scope; nothing behind the door looks at a header to learn who
+calls. Nothing here reads a database on the event loop.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import re
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qsl
@@ -21,28 +22,29 @@ from mcp_types import INVALID_REQUEST
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from commonplace.access.caller import Caller, TokenExpired, request_id
+from commonplace.access.caller import Caller, NotPermitted, TokenExpired, request_id
 from commonplace.access.credentials import Expired, Unauthenticated
 from commonplace.access.oauth import OAuth
 from commonplace.access.rates import Rates, block_of
 from commonplace.access.signed import Tokens
 from commonplace.dialects.contract import RequestInfo, TooManyCalls
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound
+from commonplace.server import bodies
 from commonplace.server.addresses import Addresses, peer
-from commonplace.server.gate import Gate, not_permitted
+from commonplace.server.gate import Decision, Gate
 from commonplace.server.observing import Metrics
 from commonplace.server.paths import Entrance, Paths
 from commonplace.server.protocol import (
     ADMITTED,
     DIALECT,
     FORBIDDEN,
+    JSON_BODY,
     MOST_CALLS,
     UNREADABLE,
     Admitted,
     Workers,
     calls_in,
     identity_of,
-    message_in,
     messages_of,
     named,
     wrong_with,
@@ -53,14 +55,10 @@ from commonplace.server.settings import Settings, is_loopback
 # Where a person arrives from a client's own site, or by a link that a device shows.
 VISITED = ("/oauth/authorize", "/oauth/device")
 RECHECK = "commonplace.recheck"  # scope key: recognises the credential again
-DEPTH = 64
 FAILURES_A_MINUTE = 30
-BODY_SECONDS = 30.0  # in which a body must have come
 HANDED_ON = ("x-conversation-id", "x-llm-api-key")  # headers that contracts go by
+BODILESS = ("GET", "HEAD", "DELETE", "OPTIONS")  # methods whose body is not looked at
 METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
-# A string that does not end is one to the end: it is looked at once, not once for each quote in it.
-_MARKS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{}]', re.DOTALL)
-_NONE = ("", "0")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _BESIDE = "Not carried out: another call of this message is beyond the credential's scope."
 _CODES = {
@@ -112,6 +110,7 @@ class Door:
         """End what would keep a connection open for ever: the server stops."""
         self._secure = settings.base_url.startswith("https://")
         self._addresses = Addresses(settings)
+        self._buffers = bodies.Buffers()
         self._rates = Rates(settings.rate, settings.burst)
         self._failures = Rates(FAILURES_A_MINUTE / 60, FAILURES_A_MINUTE)
 
@@ -148,6 +147,7 @@ class Door:
                 )
         finally:
             request_id.reset(token)
+            self._buffers.give_back(visit.sender, visit.buffered)
             self._observe(visit, time.perf_counter() - begun)
 
     def _dressed(self, headers: Any, visit: _Visit) -> list[tuple[bytes, bytes]]:
@@ -181,7 +181,7 @@ class Door:
         calls, request_info = visit.called(), visit.request_info()
         if isinstance(error, Unauthenticated):  # which has its rate
             await self._refusals.note(None, request_info, dialect.name, calls, error)
-        elif (caller := visit.caller or self._known(visit)) is not None:
+        elif (caller := visit.caller or await self._known(visit)) is not None:
             await self._refusals.note(caller, request_info, dialect.name, calls, error)
         elif calls:
             await self._refusals.note_nobody(request_info, dialect.name, visit.request, error)
@@ -196,7 +196,7 @@ class Door:
         visit.ours = True
         wait = self._rates.take(f"address {visit.sender}")
         if wait:
-            visit.caller = None if visit.entrance.public else self._known(visit)
+            visit.caller = None if visit.entrance.public else await self._known(visit)
             if visit.caller is None or _is_being(visit.caller):
                 visit.as_documented()
             # What somebody known calls is written down, each by its name.
@@ -206,14 +206,18 @@ class Door:
         if visit.entrance.public:
             await self._app(visit.scope, receive, send)
             return
+        try:
+            self._limit(visit)
+        except bodies.BodyRefused as error:
+            await self._turn_away(visit, receive, send, error.status, error.code, error.message)
+            return
+        visit.caller = await self._caller(visit, receive, send)
+        if visit.caller is None:
+            return
         body = await self._body(visit, receive, send)
         if body is None:
             return
-        caller = await self._caller(visit, receive, send)
-        if caller is None:
-            return
-        visit.caller = caller
-        caller = await self._as_whom(visit, caller, receive, send)
+        caller = await self._as_whom(visit, visit.caller, receive, send)
         if caller is None:
             return
         visit.caller = caller
@@ -222,8 +226,8 @@ class Door:
             if wait:
                 await self._slow_down(visit, receive, send, wait)
                 return
-        admitted = Admitted(caller, visit.request_info(), visit.audited)
-        if await self._out_of_scope(visit, admitted, body, receive, send):
+        admitted = await self._decided(visit, caller, body, receive, send)
+        if admitted is None:
             return
         if visit.entrance.mcp and visit.method == "POST":
             wrong = wrong_with(visit.message)
@@ -234,7 +238,7 @@ class Door:
         visit.scope[ADMITTED] = admitted
         visit.scope[DIALECT] = visit.entrance.dialect.name if visit.entrance.dialect else ""
         app = self._straight.get(visit.scope["path"], self._app)
-        await app(visit.scope, _replayed(body, receive), send)
+        await app(visit.scope, bodies.replayed(body, receive), send)
 
     async def _as_whom(
         self, visit: _Visit, caller: Caller, receive: Receive, send: Send
@@ -304,7 +308,7 @@ class Door:
             if not given and self._open_to(visit):
                 caller = Caller(space="default")
             else:
-                caller = self._recognised(given, visit)
+                caller = await self._recognised(given, visit)
         except Unauthenticated as error:
             wait = self._failures.take(visit.sender)
             visit.refused = TooManyCalls("Too many requests.") if wait else error
@@ -314,14 +318,14 @@ class Door:
         visit.scope[ADMITTED] = Admitted(caller, visit.request_info())
         await self._app(visit.scope, receive, send)
 
-    def _known(self, visit: _Visit) -> Caller | None:
-        """Who sent a request that is refused before anybody was let in; to be written down."""
+    async def _known(self, visit: _Visit) -> Caller | None:
+        """Who sent a request that is refused before anybody was let in; for the audit."""
         given = visit.given()
         if not given:
             return Caller(space="default") if visit.ours and self._open_to(visit) else None
         try:
-            return self._recognised(given, visit)
-        except CommonplaceError:  # it is refused, and is, whatever the disk says
+            return await self._recognised(given, visit)
+        except CommonplaceError:  # the refusal stands, though the lookup failed
             return None
 
     def _open_to(self, visit: _Visit) -> bool:
@@ -330,75 +334,45 @@ class Door:
         return local and is_loopback(visit.address)
 
     async def _body(self, visit: _Visit, receive: Receive, send: Send) -> bytes | None:
-        """The whole body within its limits; None when it was refused."""
-        if visit.method in ("GET", "HEAD", "DELETE", "OPTIONS"):
+        """The whole body within its limits; None when it was refused, or the client has gone.
+
+        What a message of MCP calls is then known, and JSON for a route is parsed.
+        """
+        if visit.method in BODILESS:
             return b""
-        limit = max(self._settings.body_bytes, visit.entrance.body)
-        kind = visit.header("content-type").split(";")[0].strip().lower()
-        if visit.entrance.uploads and kind == "multipart/form-data":
-            limit = visit.entrance.uploads
-        elif kind != "application/json" and (kind or visit.header("content-length") not in _NONE):
-            await self._turn_away(
-                visit, receive, send, 415, "CONTENT_TYPE", "The body must be application/json."
-            )
-            return None
-        if visit.header("content-encoding") not in ("", "identity"):
-            await self._turn_away(
-                visit, receive, send, 415, "CONTENT_ENCODING", "The body must not be compressed."
-            )
-            return None
-        too_large = (
-            f"The body is larger than {limit:,} bytes. Send less at a time,"
-            " or let the operator set body_bytes."
-        )
-        declared = visit.header("content-length")
-        if declared.isdigit() and int(declared) > limit:
-            await self._turn_away(visit, receive, send, 413, "TOO_LARGE", too_large)
-            return None
-        parts, size = [], 0
+
+        def take(size: int) -> bool:
+            taken = self._buffers.take(visit.sender, size)
+            visit.buffered += size if taken else 0
+            return taken
+
+        kind = bodies.content_type(visit.header)
         try:
-            async with asyncio.timeout(BODY_SECONDS):
-                while True:
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        return None
-                    parts.append(message.get("body", b""))
-                    size += len(parts[-1])
-                    if size > limit or not message.get("more_body"):
-                        break
-        except TimeoutError:
-            await self._turn_away(
-                visit, receive, send, 408, "TOO_SLOW", "The body did not come in time."
-            )
+            body = await bodies.read(receive, self._limit(visit), typed=bool(kind), take=take)
+            if body and kind == bodies.JSON:
+                await self._parse(visit, body)
+        except bodies.BodyRefused as error:
+            await self._turn_away(visit, receive, send, error.status, error.code, error.message)
             return None
-        if size > limit:
-            await self._turn_away(visit, receive, send, 413, "TOO_LARGE", too_large)
-            return None
-        if size and not kind:  # sent in chunks, without a word of how many
-            await self._turn_away(
-                visit, receive, send, 415, "CONTENT_TYPE", "The body must be application/json."
-            )
-            return None
-        body = b"".join(parts)
-        if (
-            kind == "application/json"
-            and body.count(b"[") + body.count(b"{") > DEPTH
-            and depth(body) > DEPTH
-        ):
-            await self._turn_away(
-                visit, receive, send, 400, "TOO_DEEP", f"JSON may be {DEPTH} levels deep."
-            )
-            return None
-        if visit.entrance.mcp:
-            visit.message = message_in(body)
-            calls = calls_in(visit.message)
-            if len(calls) > MOST_CALLS:
-                await self._turn_away(
-                    visit, receive, send, 413, "TOO_LARGE", f"A batch may have {MOST_CALLS} calls."
-                )
-                return None
-            visit.calls = None if visit.message is UNREADABLE else calls
         return body
+
+    def _limit(self, visit: _Visit) -> int:
+        """How large the body may be; BodyRefused if its headers alone rule it out."""
+        if visit.method in BODILESS:
+            return 0
+        return bodies.limit_of(visit.header, visit.entrance, self._settings.body_bytes)
+
+    async def _parse(self, visit: _Visit, body: bytes) -> None:
+        small = len(body) <= bodies.INLINE_BYTES
+        parsed = bodies.parse(body) if small else await self._workers.run(bodies.parse, body)
+        if not visit.entrance.mcp:
+            visit.scope[JSON_BODY] = parsed
+            return
+        visit.message = parsed
+        calls = calls_in(parsed)
+        if len(calls) > MOST_CALLS:
+            raise bodies.BodyRefused(413, "TOO_LARGE", f"A batch may have {MOST_CALLS} calls.")
+        visit.calls = None if parsed is UNREADABLE else calls
 
     async def _caller(self, visit: _Visit, receive: Receive, send: Send) -> Caller | None:
         """Who calls; None when nobody was recognised, which has then been answered."""
@@ -406,7 +380,7 @@ class Door:
         if not given and self._open_to(visit):
             return Caller(space="default")
         try:
-            caller = self._recognised(given, visit)
+            caller = await self._recognised(given, visit)
         except Unauthenticated as error:
             # Those whose token is good are let in: behind a proxy, all have one address.
             wait = self._failures.take(visit.sender)
@@ -419,7 +393,7 @@ class Door:
             return None
         return caller
 
-    def _recognised(self, given: list[bytes], visit: _Visit) -> Caller:
+    async def _recognised(self, given: list[bytes], visit: _Visit) -> Caller:
         if len(given) != 1:
             raise Unauthenticated("no token" if not given else "several tokens")
         scheme, blank, token = given[0].decode("latin-1").strip().partition(" ")
@@ -431,11 +405,13 @@ class Door:
         resource = self._oauth.resource_at(path) if self._oauth else None
         resource = resource or self._settings.base_url + path
 
-        def recognise() -> Caller:
-            return self._tokens.recognise(token.strip(), resource=resource)
+        async def recognise() -> Caller:
+            return await self._workers.recognise(
+                lambda: self._tokens.recognise(token.strip(), resource=resource)
+            )
 
         visit.scope[RECHECK] = recognise
-        return recognise()
+        return await recognise()
 
     async def _not_recognised(
         self,
@@ -461,31 +437,65 @@ class Door:
         response.headers["www-authenticate"] = challenge
         await response(visit.scope, receive, send)
 
-    async def _out_of_scope(
-        self, visit: _Visit, admitted: Admitted, body: bytes, receive: Receive, send: Send
-    ) -> bool:
-        """Refuse a message in which any call is beyond the caller's scope; nothing of it runs."""
+    async def _decided(
+        self, visit: _Visit, caller: Caller, body: bytes, receive: Receive, send: Send
+    ) -> Admitted | None:
+        """The caller with the gate's decision on what they call; None when it was refused.
+
+        A message in which any call is beyond the caller's scope is refused: nothing of it runs.
+        """
         dialect = visit.entrance.dialect
+        admitted = Admitted(caller, visit.request_info(), visit.audited)
         if dialect is None or not visit.entrance.mcp or not body:
-            return False
+            return admitted
         if dialect.forbid is not None:
-            forbidden = dialect.forbid(admitted.caller, messages_of(visit.message))
+            forbidden = dialect.forbid(caller, messages_of(visit.message))
             if forbidden is not None:
                 await self._turn_away(visit, receive, send, 403, "FORBIDDEN", forbidden)
-                return True
+                return None
+        decisions = await self._decisions(visit, caller, dialect.name)
+        denied = [each for each in decisions if each and isinstance(each.refusal, NotPermitted)]
+        if not denied:
+            return replace(admitted, decision=decisions[0] if len(decisions) == 1 else None)
+        await self._out_of_scope(visit, admitted, decisions, receive, send)
+        return None
+
+    async def _decisions(
+        self, visit: _Visit, caller: Caller, dialect: str
+    ) -> list[Decision | None]:
+        """What the gate decides on each call; None for a call of a batch that is no declared tool.
+
+        A batch is refused in any case, so that its dynamic tools need not be looked up.
+        """
+        batch = isinstance(visit.message, list)
+        names = [name for name, _ in visit.called()] if visit.calls else []
+        return [
+            None
+            if batch and not self._gate.declared(dialect, name)
+            else await self._workers.decide(caller, dialect, name, tools_only=True)
+            for name in names
+        ]
+
+    async def _out_of_scope(
+        self,
+        visit: _Visit,
+        admitted: Admitted,
+        decisions: Sequence[Decision | None],
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        """Refuse a message for the scope of some of its calls; each has its audit entry."""
+        dialect, calls = visit.entrance.dialect, visit.calls or ()
+        assert dialect is not None
         needed: set[str] = set()
-        refused: list[tuple[Any, CommonplaceError]] = []
-        for call in visit.calls or ():
-            name, _ = _named(call)
-            tool = dialect.tool(name)
-            error: CommonplaceError = Refused("FORBIDDEN", _BESIDE)
-            if tool and not self._gate.permitted(admitted.caller, dialect.name, name):
-                error = not_permitted(admitted.caller, dialect.name, tool)
-                needed.add(tool.scope)
-            refused.append((call.get("id"), error))
-        if not needed:
-            return False
-        for called, (_, error) in zip(visit.called(), refused, strict=True):
+        refused: list[CommonplaceError] = []
+        for each in decisions:
+            if each is not None and each.operation and isinstance(each.refusal, NotPermitted):
+                needed.add(each.operation.tool.scope)
+                refused.append(each.refusal)
+            else:
+                refused.append(Refused("FORBIDDEN", _BESIDE))
+        for called, error in zip(visit.called(), refused, strict=True):
             visit.audited.append(visit.id)
             await self._refusals.note(
                 admitted.caller, admitted.request_info, dialect.name, [called], error
@@ -494,12 +504,12 @@ class Door:
         errors = [
             {
                 "jsonrpc": "2.0",
-                "id": identity,
+                "id": call.get("id"),
                 "error": {"code": FORBIDDEN, "message": str(error), "data": error.as_dict()},
             }
-            for identity, error in refused
+            for call, error in zip(calls, refused, strict=True)
         ]
-        batch = body.lstrip().startswith(b"[")
+        batch = isinstance(visit.message, list)
         response = Response(
             json.dumps(errors if batch else errors[0]), 403, media_type="application/json"
         )
@@ -512,7 +522,6 @@ class Door:
             challenge = f'Bearer error="insufficient_scope", scope="{named}"'
         response.headers["www-authenticate"] = challenge
         await response(visit.scope, receive, send)
-        return True
 
     async def _slow_down(self, visit: _Visit, receive: Receive, send: Send, wait: int) -> None:
         self._metrics.refused.labels("rate").inc()
@@ -542,6 +551,8 @@ class _Visit:
         self.message: Any = None
         self.calls: list[dict[str, Any]] | None = None
         """The calls of an MCP message; None as long as it was not read, or cannot be."""
+        self.buffered = 0
+        """Bytes of its body that are held in memory."""
         self.caller: Caller | None = None
         self.refused: CommonplaceError | None = None
         self.audited: list[str] = []
@@ -623,18 +634,6 @@ def _is_being(caller: Caller) -> bool:
     return bool(caller.being) or (caller.dialects is not None and "being" in caller.dialects)
 
 
-def depth(body: bytes) -> int:
-    """How deep arrays and objects are nested, whatever stands in the strings."""
-    deepest = level = 0
-    for mark in _MARKS.finditer(body):
-        if mark[0] in (b"[", b"{"):
-            level += 1
-            deepest = max(deepest, level)
-        elif mark[0] in (b"]", b"}"):
-            level -= 1
-    return deepest
-
-
 def _named(call: dict[str, Any]) -> Called:
     return named(call.get("params"))
 
@@ -664,17 +663,3 @@ def _refusal(status: int, code: str, message: str, visit: _Visit) -> Response:
     if isinstance(body, str):
         return Response(body, status, media_type="text/plain")
     return Response(json.dumps(body), status, media_type="application/json")
-
-
-def _replayed(body: bytes, receive: Receive) -> Receive:
-    """The body once more, for those behind the door."""
-    given = False
-
-    async def again() -> Message:
-        nonlocal given
-        if given:
-            return await receive()
-        given = True
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    return again

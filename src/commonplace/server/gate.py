@@ -88,12 +88,16 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class _Operation:
+class Operation:
+    """One operation of a dialect, with the check of its arguments."""
+
     dialect: Dialect
     tool: Tool
     checker: schema.Checker
     omissible: frozenset[str]
     """Arguments that may be left out; many clients send null for those."""
+    rest_only: bool = False
+    """It is carried out for a REST route; it is not an MCP tool."""
 
     def without_nulls(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """The arguments without those that are null where that can only mean: left out."""
@@ -106,11 +110,22 @@ class _Operation:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Whether a caller may use an operation: they may if there is no refusal."""
+
+    dialect: str
+    name: str
+    operation: Operation | None
+    """None if there is no operation of that name."""
+    refusal: NotFound | NotPermitted | None = None
+
+
 @dataclass
 class _Open:
     """A call while it runs."""
 
-    operation: _Operation
+    operation: Operation
     caller: Caller
     request_info: RequestInfo
     arguments: str
@@ -156,7 +171,7 @@ class Gate:
         self._whole = Commonplace(library=library)
         self._system = system
         self._counter = counter
-        self._table: dict[tuple[str, str], _Operation] = {}
+        self._table: dict[tuple[str, str], Operation] = {}
         self._dynamic: dict[str, Dialect] = {}
         for dialect in dialects:
             if dialect.dynamic_tools is not None:
@@ -164,38 +179,51 @@ class Gate:
             for tool in dialect.tools:
                 self._register(dialect, tool)
             for tool in dialect.operations:
-                self._register(replace(dialect, succeed=_as_value, fail=_as_error), tool)
+                shaped = replace(dialect, succeed=_as_value, fail=_as_error)
+                self._register(shaped, tool, rest_only=True)
 
-    def _register(self, dialect: Dialect, tool: Tool) -> None:
+    def _register(self, dialect: Dialect, tool: Tool, *, rest_only: bool = False) -> None:
         if tool.scope not in ("read", "write", "delete", "admin"):
             raise ValueError(f"{dialect.name}.{tool.name} declares no scope")
         if (dialect.name, tool.name) in self._table:
             raise ValueError(f"{dialect.name}.{tool.name} is declared twice")
-        checker = schema.compile(tool.input)
-        self._table[dialect.name, tool.name] = _Operation(
-            dialect, tool, checker, _omissible(tool.input)
-        )
+        self._table[dialect.name, tool.name] = _operation(dialect, tool, rest_only)
 
     def operations(self) -> list[tuple[str, Tool]]:
         """Every operation there is."""
         return [(dialect, operation.tool) for (dialect, _), operation in self._table.items()]
 
-    def permitted(self, caller: Caller, dialect: str, name: str) -> bool:
-        """Whether the caller may use an operation; one that does not exist is nobody's."""
-        operation = self._operation(caller, dialect, name)
-        return operation is not None and self._allows(caller, operation)
+    def decide(
+        self, caller: Caller, dialect: str, name: str, *, tools_only: bool = False
+    ) -> Decision:
+        """Decide whether the caller may use the operation of that name.
 
-    def _operation(self, caller: Caller, dialect: str, name: str) -> _Operation | None:
-        """From the table, or among the tools of this dialect that come and go."""
+        This is the only place that decides it. With `tools_only`, REST operations do not count.
+        A name that is not declared may be a dynamic tool; to find that out the memory is read
+        (see `declared`).
+        """
+        operation = self._find(caller, dialect, name, tools_only)
+        if operation is None:
+            return Decision(dialect, name, None, _no_such_tool(name))
+        if not _allows(caller, dialect, operation.tool):
+            refusal = not_permitted(caller, dialect, operation.tool)
+            return Decision(dialect, name, operation, refusal)
+        return Decision(dialect, name, operation)
+
+    def declared(self, dialect: str, name: str) -> bool:
+        """Whether `decide` finds this name, or its absence, without reading the memory."""
+        return (dialect, name) in self._table or dialect not in self._dynamic
+
+    def _find(self, caller: Caller, dialect: str, name: str, tools_only: bool) -> Operation | None:
         found = self._table.get((dialect, name))
-        if found is not None or dialect not in self._dynamic:
-            return found
-        whole = self._dynamic[dialect]
-        for tool in self._dynamic_tools(caller, whole):
-            if tool.name == name:
-                checker = schema.compile(tool.input)
-                return _Operation(whole, tool, checker, _omissible(tool.input))
-        return None
+        if found is not None:
+            return None if tools_only and found.rest_only else found
+        whole = self._dynamic.get(dialect)
+        if whole is None:
+            return None
+        tools = (tool for tool in self._dynamic_tools(caller, whole) if tool.name == name)
+        tool = next(tools, None)
+        return None if tool is None else _operation(whole, tool)
 
     def identify(self, dialect: Dialect, caller: Caller, named: Sequence[str]) -> Caller:
         """As whom the caller acts at this address; as the dialect's own `identify`."""
@@ -203,35 +231,13 @@ class Gate:
             return caller
         return dialect.identify(self._whole.at(caller.space), caller, named)
 
-    @staticmethod
-    def _allows(caller: Caller, operation: _Operation) -> bool:
-        if caller.dialects is not None and operation.dialect.name not in caller.dialects:
-            return False
-        return operation.tool.scope in caller.scopes
-
-    def stepwise(self, dialect: str, name: str) -> bool:
-        """Whether an operation keeps to its own time."""
-        operation = self._table.get((dialect, name))
-        # Those that come and go wait for something outside, and say how long themselves.
-        return operation.tool.stepwise if operation is not None else dialect in self._dynamic
-
-    def known(self, dialect: str, name: str) -> bool:
-        """Whether there is such an operation."""
-        return (dialect, name) in self._table
-
     def visible(self, caller: Caller, dialect: Dialect) -> list[Tool]:
-        """The tools that the caller may use, in their fixed order."""
-        there = (*dialect.tools, *self._dynamic_tools(caller, dialect))
-        seen = [tool for tool in there if not tool.hidden]
-        return [tool for tool in seen if self.permitted(caller, dialect.name, tool.name)]
-
-    def called(self, caller: Caller, dialect: Dialect, name: str) -> Tool | None:
-        """The tool that a client may call by this name; what only routes do is none."""
-        coming = self._dynamic_tools(caller, dialect)
-        return dialect.tool(name) or next((tool for tool in coming if tool.name == name), None)
+        """The tools that the caller may use, in their fixed order. Dynamic ones need a read."""
+        tools = (*dialect.tools, *self._dynamic_tools(caller, dialect))
+        return [tool for tool in tools if not tool.hidden and _allows(caller, dialect.name, tool)]
 
     def _dynamic_tools(self, caller: Caller, dialect: Dialect) -> tuple[Tool, ...]:
-        """The tools of a dialect that come and go, as they are for this caller."""
+        """The dynamic tools of a dialect, as they are for this caller now."""
         if dialect.dynamic_tools is None:
             return ()
         return dialect.dynamic_tools(self._whole.at(caller.space), caller)
@@ -265,18 +271,18 @@ class Gate:
         name: str,
         arguments: Mapping[str, Any],
         turn: Turn | None = None,
+        decision: Decision | None = None,
     ) -> Outcome:
-        """Run one operation as the caller. Raises NotFound and NotPermitted, and nothing else."""
-        operation = self._operation(caller, dialect, name)
-        if operation is None:
-            unknown = no_such_tool(name)
-            self.refuse(caller, request_info, dialect, name, arguments, unknown)
-            raise unknown
-        if not self._allows(caller, operation):
-            refused = not_permitted(caller, dialect, operation.tool)
-            self.refuse(caller, request_info, dialect, name, arguments, refused)
-            raise refused
-        opened = _Open(operation, caller, request_info, _dump(arguments))
+        """Run one operation as the caller. Raises NotFound and NotPermitted, and nothing else.
+
+        `decision` is what `decide` has said of this call, if it was asked already.
+        """
+        decision = decision or self.decide(caller, dialect, name)
+        if decision.operation is None or decision.refusal is not None:
+            refusal = decision.refusal or _no_such_tool(name)
+            self.refuse(caller, request_info, dialect, name, arguments, refusal)
+            raise refusal
+        opened = _Open(decision.operation, caller, request_info, _dump(arguments))
         try:
             outcome = self._run(opened, arguments, turn or Turn())
         except CommonplaceError as error:
@@ -392,8 +398,17 @@ def _takes_null(property: Mapping[str, Any]) -> bool:
     return "null" in str(property.get("type", "null"))
 
 
-def no_such_tool(name: str) -> NotFound:
-    """The refusal of a name that nothing has."""
+def _operation(dialect: Dialect, tool: Tool, rest_only: bool = False) -> Operation:
+    checker = schema.compile(tool.input)
+    return Operation(dialect, tool, checker, _omissible(tool.input), rest_only)
+
+
+def _allows(caller: Caller, dialect: str, tool: Tool) -> bool:
+    """Whether the caller's credential is for the dialect and has the tool's scope."""
+    return (caller.dialects is None or dialect in caller.dialects) and tool.scope in caller.scopes
+
+
+def _no_such_tool(name: str) -> NotFound:
     return NotFound(f"There is no tool {name[:80]!r}.", hint="See tools/list.")
 
 

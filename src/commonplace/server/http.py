@@ -7,7 +7,7 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode
@@ -43,7 +43,15 @@ from commonplace.server.gate import Gate
 from commonplace.server.observing import Metrics
 from commonplace.server.paths import OF_A_BEING, Paths
 from commonplace.server.pipes import Pipes
-from commonplace.server.protocol import ADMITTED, DIALECT, Admitted, Workers, build
+from commonplace.server.protocol import (
+    ADMITTED,
+    DIALECT,
+    JSON_BODY,
+    UNREADABLE,
+    Admitted,
+    Workers,
+    build,
+)
 from commonplace.server.refusals import Refusals
 from commonplace.server.resources import resources_of
 from commonplace.server.settings import Settings
@@ -164,7 +172,7 @@ class Streams:
 
     @contextlib.asynccontextmanager
     async def opened(
-        self, still: Callable[[], Caller] | None
+        self, recheck: Callable[[], Awaitable[Caller]] | None
     ) -> AsyncIterator[asyncio.Event | None]:
         """Hold a place while the stream lives; what is set when it must end.
 
@@ -176,7 +184,7 @@ class Streams:
         ended = asyncio.Event()
         self._open.add(ended)
         self._gauge.inc()
-        watching = asyncio.create_task(self._watch(still, ended))
+        watching = asyncio.create_task(self._watch(recheck, ended))
         try:
             yield ended
         finally:
@@ -184,11 +192,13 @@ class Streams:
             self._open.discard(ended)
             self._gauge.dec()
 
-    async def _watch(self, still: Callable[[], Caller] | None, ended: asyncio.Event) -> None:
-        while still is not None:
+    async def _watch(
+        self, recheck: Callable[[], Awaitable[Caller]] | None, ended: asyncio.Event
+    ) -> None:
+        while recheck is not None:
             await asyncio.sleep(WATCH_SECONDS)
             try:
-                still()
+                await recheck()
             except Unauthenticated:
                 ended.set()
                 return
@@ -258,7 +268,7 @@ def application(parts: Parts) -> Door:
         for name, dialect in dialects.items()
     }
     servers = {
-        name: build(dialect, gate, workers, pace=paces[name]) for name, dialect in dialects.items()
+        name: build(dialect, workers, pace=paces[name]) for name, dialect in dialects.items()
     }
     endpoints = {
         path: Endpoint(
@@ -325,7 +335,7 @@ def _lifespan(
         async with contextlib.AsyncExitStack() as stack:
             for dialect in dialects:
                 if dialect.running is not None:
-                    stack.enter_context(dialect.running(setting))
+                    await stack.enter_async_context(_in_thread(dialect.running(setting)))
             for endpoint in endpoints:
                 for manager in endpoint.managers.values():
                     await stack.enter_async_context(manager.run())
@@ -336,6 +346,16 @@ def _lifespan(
         await asyncio.to_thread(workers.close)
 
     return lifespan
+
+
+@contextlib.asynccontextmanager
+async def _in_thread(context: contextlib.AbstractContextManager[None]) -> AsyncIterator[None]:
+    """A context that blocks, entered and left in worker threads."""
+    await asyncio.to_thread(context.__enter__)
+    try:
+        yield
+    finally:
+        await asyncio.to_thread(context.__exit__, None, None, None)
 
 
 async def _health(_: Request) -> Response:
@@ -435,6 +455,12 @@ class _ThroughGate:
         await self.perform(request, operation)
         renewed: Session = session
         return renewed
+
+    def json(self, request: HTTPConnection, default: Any = UNREADABLE) -> Any:
+        value = request.scope.get(JSON_BODY, default)
+        if value is UNREADABLE:
+            raise ValueError("The body is not JSON.")
+        return value
 
     def caller(self, request: HTTPConnection) -> Caller:
         admitted: Admitted = request.scope[ADMITTED]

@@ -7,7 +7,7 @@ import contextlib
 import functools
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -20,17 +20,19 @@ from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 
 from commonplace.access.caller import Caller, NotPermitted
-from commonplace.dialects.contract import Dialect, Pace, RequestInfo, Wire
+from commonplace.dialects.contract import Dialect, Pace, RequestInfo, Tool, Wire
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound
-from commonplace.server.gate import Gate, Outcome, TookTooLong, Turn, no_such_tool
+from commonplace.server.gate import Decision, Gate, Outcome, TookTooLong, Turn
 
 FORBIDDEN = -32003
 IDEMPOTENCY_META = "commonplace/idempotency-key"
 DIALECT = "commonplace.dialect"  # scope key: the name of the dialect that answers
 ADMITTED = "commonplace.admitted"  # scope key: who calls, set by the door or a pipe
+JSON_BODY = "commonplace.json"  # scope key: the body of a request to a route, as parsed JSON
 COMPLETE = {"resultType": "complete"}  # required since 2026-07-28; left out for older clients
 LIST_MILLISECONDS = 300_000
 WORKERS = 64
+RECOGNISERS = 4  # threads that look up credentials, so that slow calls never hold up the door
 MOST_CALLS = 100  # in one message: each that is refused is written down
 UNREADABLE = object()
 _calling: ContextVar[Admitted] = ContextVar("calling")
@@ -46,6 +48,8 @@ class Admitted:
     request_info: RequestInfo
     audited: list[str] = field(default_factory=list)
     """Audit entries already written for this request, so that no other is."""
+    decision: Decision | None = None
+    """Whether the tool that the message calls may be used, where the door has decided it."""
 
 
 class Workers:
@@ -55,6 +59,26 @@ class Workers:
         self._gate = gate
         self._seconds = seconds
         self._pool = ThreadPoolExecutor(WORKERS, thread_name_prefix="commonplace-call")
+        self._recognisers = ThreadPoolExecutor(
+            RECOGNISERS, thread_name_prefix="commonplace-recognise"
+        )
+
+    async def decide(
+        self, caller: Caller, dialect: str, name: str, *, tools_only: bool = False
+    ) -> Decision:
+        """As the gate decides; dynamic tools are looked up in a worker."""
+        decide = functools.partial(self._gate.decide, tools_only=tools_only)
+        if self._gate.declared(dialect, name):
+            return decide(caller, dialect, name)
+        decision: Decision = await self.run(decide, caller, dialect, name)
+        return decision
+
+    async def visible(self, caller: Caller, dialect: Dialect) -> list[Tool]:
+        """The tools that a caller may use; dynamic ones are looked up in a worker."""
+        if dialect.dynamic_tools is None:
+            return self._gate.visible(caller, dialect)
+        tools: list[Tool] = await self.run(self._gate.visible, caller, dialect)
+        return tools
 
     async def perform(
         self,
@@ -62,9 +86,10 @@ class Workers:
         dialect: Dialect,
         name: str,
         arguments: Mapping[str, Any],
+        decision: Decision | None = None,
     ) -> Wire:
         """The result of one call, in the shape that its dialect gives it."""
-        return (await self.outcome(admitted, dialect, name, arguments)).wire
+        return (await self.outcome(admitted, dialect, name, arguments, decision)).wire
 
     async def outcome(
         self,
@@ -72,9 +97,12 @@ class Workers:
         dialect: Dialect,
         name: str,
         arguments: Mapping[str, Any],
+        decision: Decision | None = None,
     ) -> Outcome:
         """What came of one call; one that takes too long is given up and has no effect."""
         admitted.audited.append(name)  # the gate writes it down, whatever becomes of it
+        decided = decision or await self.decide(admitted.caller, dialect.name, name)
+        operation = decided.operation
         turn = Turn()
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Outcome] = loop.create_future()
@@ -92,8 +120,9 @@ class Workers:
             failure: BaseException | None = None
             try:
                 outcome = self._gate.perform(
-                    admitted.caller, admitted.request_info, dialect.name, name, arguments, turn
-                )
+                    admitted.caller, admitted.request_info, dialect.name, name, arguments, turn,
+                    decided,
+                )  # fmt: skip
             except BaseException as error:
                 failure = error
             with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
@@ -105,11 +134,11 @@ class Workers:
                     f"The call took longer than {self._seconds:g} s and was given up.",
                     hint="Nothing was changed; ask for less, or try again.",
                 )
-                tool = dialect.tool(name)
-                settle(Outcome(dialect.fail(tool, late) if tool else {}, late), None)
+                wire = operation.dialect.fail(operation.tool, late) if operation else {}
+                settle(Outcome(wire, late), None)
 
         timer = None
-        if not self._gate.stepwise(dialect.name, name):
+        if operation is None or not operation.tool.stepwise:
             timer = loop.call_later(self._seconds, give_up)
         try:
             self._pool.submit(work)
@@ -138,12 +167,17 @@ class Workers:
         call = functools.partial(function, *arguments)
         return await asyncio.get_running_loop().run_in_executor(self._pool, call)
 
+    async def recognise(self, function: Callable[[], Caller]) -> Caller:
+        """Look up a credential, in threads of its own."""
+        return await asyncio.get_running_loop().run_in_executor(self._recognisers, function)
+
     def close(self) -> None:
         """Wait for what runs."""
         self._pool.shutdown(wait=True)
+        self._recognisers.shutdown(wait=True)
 
 
-def build(dialect: Dialect, gate: Gate, workers: Workers, pace: Pace | None = None) -> Server:
+def build(dialect: Dialect, workers: Workers, pace: Pace | None = None) -> Server:
     """The MCP server of a dialect; who calls stands in the scope of what came in."""
 
     def admitted(ctx: ServerRequestContext[Any, Any]) -> Admitted:
@@ -156,24 +190,26 @@ def build(dialect: Dialect, gate: Gate, workers: Workers, pace: Pace | None = No
         ctx: ServerRequestContext[Any, Any], params: types.PaginatedRequestParams
     ) -> dict[str, Any]:
         del params
-        tools = gate.visible(admitted(ctx).caller, dialect)
+        tools = await workers.visible(admitted(ctx).caller, dialect)
         return {**COMPLETE, "tools": [tool.listed() for tool in tools]}
 
     async def call_tool(
         _: ServerRequestContext[Any, Any], params: types.CallToolRequestParams
     ) -> dict[str, Any]:
         who, given = _calling.get(), params.arguments or {}
-        tool = gate.called(who.caller, dialect, params.name)
-        late = pace.refusal(who.caller) if pace is not None and tool is not None else None
-        if late is not None and tool is not None:
-            await workers.refuse(who, dialect, params.name, given, late)
-            return {**COMPLETE, **dialect.fail(tool, late)}
         try:
-            if tool is None:
-                unknown = no_such_tool(params.name)
-                await workers.refuse(who, dialect, params.name, given, unknown)
-                raise unknown
-            wire = await workers.perform(who, dialect, params.name, given)
+            decision = who.decision
+            # The door has read the same message; still, a decision holds for one tool alone.
+            if decision is None or (decision.dialect, decision.name) != (dialect.name, params.name):
+                decision = await workers.decide(
+                    who.caller, dialect.name, params.name, tools_only=True
+                )
+            operation = decision.operation
+            late = pace.refusal(who.caller) if pace is not None and operation else None
+            if late is not None and operation is not None:
+                await workers.refuse(who, dialect, params.name, given, late)
+                return {**COMPLETE, **dialect.fail(operation.tool, late)}
+            wire = await workers.perform(who, dialect, params.name, given, decision)
             return {**COMPLETE, **wire}
         except NotFound as error:
             raise MCPError(code=types.INVALID_PARAMS, message=str(error)) from error

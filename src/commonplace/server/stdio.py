@@ -67,7 +67,7 @@ async def _serve(gate: Gate, caller: Caller, dialect: Dialect) -> bool:
 
     workers = Workers(gate, CALL_SECONDS)
     local = Admitted(caller, RequestInfo(session=f"stdio-{os.getpid()}"))
-    server = build(dialect, gate, workers)
+    server = build(dialect, workers)
     refusals = Refusals(gate, workers)
 
     async def serve() -> None:

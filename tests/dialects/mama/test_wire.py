@@ -106,7 +106,8 @@ def test_a_reader_is_shown_and_given_only_what_reads(tmp_path: Path, builtin_mod
         permitted = {
             name
             for dialect, tool in mama.gate.operations()
-            if dialect == "mama" and mama.gate.permitted(reader, "mama", name := tool.name)
+            if dialect == "mama"
+            and mama.gate.decide(reader, "mama", name := tool.name).refusal is None
         }
         assert permitted == {
             "search", "load_checkpoint", "http_load_checkpoint", "http_checkpoints", "http_search",

@@ -90,7 +90,7 @@ def _answering(rest: Rest, methods: dict[str, tuple[str, int]]) -> Handler:
     async def answer(request: Request) -> Response:
         operation, status = methods["GET" if request.method == "HEAD" else request.method]
         try:
-            arguments = {**await _given(request), **request.path_params}
+            arguments = {**_given(rest, request), **request.path_params}
             value = await rest.perform(request, operation, arguments)
         except NotFound:
             return _error("Not found", 404)
@@ -111,7 +111,7 @@ def _answering(rest: Rest, methods: dict[str, tuple[str, int]]) -> Handler:
     return answer
 
 
-async def _given(request: Request) -> dict[str, Any]:
+def _given(rest: Rest, request: Request) -> dict[str, Any]:
     """The arguments of a request: of its query, or of its body."""
     if request.method in ("GET", "HEAD", "DELETE"):
         return {
@@ -119,9 +119,8 @@ async def _given(request: Request) -> dict[str, Any]:
             for name, value in request.query_params.items()
             if name in ("limit", "capability_id")
         }
-    body = await request.body()
     try:
-        value = json.loads(body) if body else {}
+        value = rest.json(request, {})
     except ValueError:
         raise InvalidInput("The body is not JSON.") from None
     if not isinstance(value, dict):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,7 +21,7 @@ def routes(rest: Rest) -> list[BaseRoute]:
 
     async def outcomes(request: Request) -> Response:
         try:
-            judged = await rest.perform(request, "record_outcome", await _object(request))
+            judged = await rest.perform(request, "record_outcome", _object(rest, request))
         except CommonplaceError as error:
             return _failed(error)
         return JSONResponse(judged)
@@ -30,10 +29,10 @@ def routes(rest: Rest) -> list[BaseRoute]:
     return [Route("/v1/clawbrain/outcomes", outcomes, methods=["POST"])]
 
 
-async def _object(request: Request) -> dict[str, Any]:
+def _object(rest: Rest, request: Request) -> dict[str, Any]:
     try:
-        given = json.loads(await request.body())
-    except (ValueError, RecursionError):
+        given = rest.json(request)
+    except ValueError:
         raise InvalidInput("The body is not valid JSON.") from None
     if not isinstance(given, dict):
         raise InvalidInput("The body must be a JSON object.")

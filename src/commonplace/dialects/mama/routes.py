@@ -5,7 +5,6 @@ A route reads the request, lets one operation of the gate act, and shapes what w
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from datetime import UTC, datetime
@@ -91,7 +90,7 @@ class Paths:
 
     async def save(self, request: Request) -> Response:
         """Save a decision."""
-        body = await _object(request)
+        body = _object(self._rest, request)
         fields = _needed(body, "topic", "decision", "reasoning")
         if body.get("confidence") is not None:
             fields["confidence"] = body["confidence"]
@@ -99,7 +98,7 @@ class Paths:
 
     async def save_checkpoint(self, request: Request) -> Response:
         """Save a checkpoint."""
-        body = await _object(request)
+        body = _object(self._rest, request)
         fields = _needed(body, "summary")
         for name in ("next_steps", "open_files"):
             if body.get(name) is not None:
@@ -127,7 +126,7 @@ class Paths:
 
     async def recall(self, request: Request) -> Response:
         """Auto-recall, as a plugin asks for it before an agent starts."""
-        body = await _object(request)
+        body = _object(self._rest, request)
         if not isinstance(body.get("prompt"), str):
             raise Refused("MISSING_FIELDS", "Missing required field: prompt")
         names = ("prompt", "start", "tokens")
@@ -156,7 +155,7 @@ class Paths:
 
     async def update(self, request: Request) -> Response:
         """Update an outcome."""
-        body = await _object(request)
+        body = _object(self._rest, request)
         fields = {name: body[name] for name in ("id", "outcome") if body.get(name)}
         if len(fields) < 2:
             raise Refused("INVALID_REQUEST", "Missing required fields: id, outcome")
@@ -242,10 +241,10 @@ def failure(
     return JSONResponse(refusal(status, code, str(error), ""), status, headers)
 
 
-async def _object(request: Request) -> dict[str, Any]:
+def _object(rest: Rest, request: Request) -> dict[str, Any]:
     try:
-        body = json.loads(await request.body())
-    except (ValueError, RecursionError):
+        body = rest.json(request)
+    except ValueError:
         raise Refused("INVALID_REQUEST", "The body must be JSON") from None
     if not isinstance(body, dict):
         raise Refused("INVALID_REQUEST", "The body must be a JSON object")

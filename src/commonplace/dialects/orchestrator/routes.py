@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -66,7 +65,7 @@ def _endpoint(
     async def endpoint(request: Request) -> Response:
         operation, status = methods["GET" if request.method == "HEAD" else request.method]
         try:
-            arguments = {**await _given(request), **request.path_params}
+            arguments = {**_given(rest, request), **request.path_params}
             workspace = arguments.pop("workspace", None)
             if workspace not in (None, OWN, rest.caller(request).space):
                 shown = await rest.perform(request, "show_workspace", {})
@@ -79,12 +78,11 @@ def _endpoint(
     return endpoint
 
 
-async def _given(request: Request) -> dict[str, Any]:
+def _given(rest: Rest, request: Request) -> dict[str, Any]:
     if request.method in ("GET", "HEAD"):
         return {name: _value(name, value) for name, value in request.query_params.items()}
-    body = await request.body()
     try:
-        given = json.loads(body) if body else {}
+        given = rest.json(request, {})
     except ValueError:
         raise InvalidInput("The body is not valid JSON.") from None
     if not isinstance(given, dict):

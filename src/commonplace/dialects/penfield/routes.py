@@ -126,7 +126,7 @@ async def _ordinary(
 ) -> Response:
     arguments |= _from_address(request, endpoint)
     if endpoint.method in ("POST", "PUT", "PATCH"):
-        arguments |= _known(await _body(request), endpoint)
+        arguments |= _known(_body(rest, request), endpoint)
     value = await rest.perform(request, endpoint.operation, arguments)
     return _succeeded(rest, request, endpoint, value)
 
@@ -135,7 +135,7 @@ async def _bulk(
     rest: Rest, request: Request, endpoint: Endpoint, arguments: dict[str, Any]
 ) -> Response:
     """The body is the list itself."""
-    arguments["relationships"] = await _body(request, list)
+    arguments["relationships"] = _body(rest, request, list)
     value = await rest.perform(request, endpoint.operation, arguments)
     return _succeeded(rest, request, endpoint, value)
 
@@ -258,8 +258,12 @@ def _typed(text: str, kind: Any) -> Any:
     return text
 
 
-async def _body(request: Request, wanted: type = dict) -> Any:
-    return _parsed(await request.body(), wanted)
+def _body(rest: Rest, request: Request, wanted: type = dict) -> Any:
+    try:
+        value = rest.json(request, {}) if wanted is dict else rest.json(request)
+    except ValueError:
+        raise InvalidInput("The body is not valid JSON.") from None
+    return _checked(value, wanted)
 
 
 async def _little(request: Request) -> bytes:
@@ -280,6 +284,10 @@ def _parsed(body: bytes, wanted: type) -> Any:
         value = json.loads(body)
     except (ValueError, RecursionError):
         raise InvalidInput("The body is not valid JSON.") from None
+    return _checked(value, wanted)
+
+
+def _checked(value: Any, wanted: type) -> Any:
     if not isinstance(value, wanted):
         raise InvalidInput(f"The body must be a JSON {'list' if wanted is list else 'object'}.")
     return value

@@ -1,0 +1,162 @@
+"""The body of a request: how large and how deep it may be, and the JSON in it."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from typing import Any
+
+from starlette.types import Message, Receive
+
+from commonplace.server.paths import Entrance
+from commonplace.server.protocol import message_in
+
+JSON = "application/json"
+DEPTH = 64
+BODY_SECONDS = 30.0  # in which a body must have come
+INLINE_BYTES = 65_536  # larger bodies are checked and parsed in a worker
+TOTAL_BYTES = 256 * 1024 * 1024  # held in memory at the same time, for all requests
+ADDRESS_BYTES = 64 * 1024 * 1024  # of these for the requests of one address
+# An unterminated string is matched to its end at once, not once for each quote in it.
+_MARKS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{}]', re.DOTALL)
+_NOT_JSON = "The body must be application/json."
+
+
+class BodyRefused(Exception):
+    """A body that is not accepted, with the status and the code of the answer."""
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.message = message
+
+
+class Buffers:
+    """Bytes of bodies that are held in memory. Used from one thread, the event loop."""
+
+    def __init__(self) -> None:
+        self._total = 0
+        self._of: dict[str, int] = {}
+
+    def take(self, sender: str, size: int) -> bool:
+        """Count bytes of an address; False, and nothing counted, if there is no room for them."""
+        held = self._of.get(sender, 0)
+        if self._total + size > TOTAL_BYTES or held + size > ADDRESS_BYTES:
+            return False
+        self._total += size
+        self._of[sender] = held + size
+        return True
+
+    def give_back(self, sender: str, size: int) -> None:
+        """Free what a request has taken."""
+        self._total -= size
+        left = self._of.get(sender, 0) - size
+        if left > 0:
+            self._of[sender] = left
+        else:
+            self._of.pop(sender, None)
+
+
+def content_type(header: Callable[[str], str]) -> str:
+    """The media type that the headers declare, without parameters."""
+    return header("content-type").split(";")[0].strip().lower()
+
+
+def limit_of(header: Callable[[str], str], entrance: Entrance, most: int) -> int:
+    """How many bytes the body may have; BodyRefused if its headers alone rule it out."""
+    limit = max(most, entrance.body)
+    kind, declared = content_type(header), header("content-length")
+    if entrance.uploads and kind == "multipart/form-data":
+        limit = entrance.uploads
+    elif kind != JSON and (kind or declared not in ("", "0")):
+        raise BodyRefused(415, "CONTENT_TYPE", _NOT_JSON)
+    if header("content-encoding") not in ("", "identity"):
+        raise BodyRefused(415, "CONTENT_ENCODING", "The body must not be compressed.")
+    if declared.isdigit() and int(declared) > limit:
+        raise _too_large(limit)
+    return limit
+
+
+async def read(
+    receive: Receive, limit: int, *, typed: bool, take: Callable[[int], bool]
+) -> bytes | None:
+    """The whole body; None if the client has gone. `take` says whether there is room for more.
+
+    A body without a content type (`typed` is False) must be empty.
+    """
+    parts, size = [], 0
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    return None
+                part = message.get("body", b"")
+                size += len(part)
+                if size > limit:
+                    raise _too_large(limit)
+                if not take(len(part)):
+                    raise BodyRefused(
+                        503, "BUSY", "Too many large requests are open. Try again in a moment."
+                    )
+                parts.append(part)
+                if not message.get("more_body"):
+                    break
+    except TimeoutError:
+        raise BodyRefused(408, "TOO_SLOW", "The body did not come in time.") from None
+    if size and not typed:
+        raise BodyRefused(415, "CONTENT_TYPE", _NOT_JSON)
+    return b"".join(parts)
+
+
+def parse(body: bytes) -> Any:
+    """The JSON of a body, or UNREADABLE. BodyRefused if it is nested too deep."""
+    if body.count(b"[") + body.count(b"{") > DEPTH and deeper_than(body, DEPTH):
+        raise BodyRefused(400, "TOO_DEEP", f"JSON may be {DEPTH} levels deep.")
+    return message_in(body)
+
+
+def deeper_than(body: bytes, most: int) -> bool:
+    """Whether arrays and objects are nested deeper; brackets inside strings do not count."""
+    level = 0
+    for mark in _MARKS.finditer(body):
+        sign = mark[0]
+        if sign in (b"[", b"{"):
+            level += 1
+            if level > most:
+                return True
+        elif sign in (b"]", b"}"):
+            level -= 1
+    return False
+
+
+def replayed(body: bytes, receive: Receive) -> Receive:
+    """The body once more, for the application behind the door.
+
+    It comes in pieces, and other requests get their turn between them.
+    """
+    at = 0
+    done = False
+
+    async def again() -> Message:
+        nonlocal at, done
+        if done:
+            return await receive()
+        if at:
+            await asyncio.sleep(0)
+        piece = body[at : at + INLINE_BYTES]
+        at += len(piece)
+        done = at >= len(body)
+        return {"type": "http.request", "body": piece, "more_body": not done}
+
+    return again
+
+
+def _too_large(limit: int) -> BodyRefused:
+    return BodyRefused(
+        413, "TOO_LARGE",
+        f"The body is larger than {limit:,} bytes. Send less at a time,"
+        " or let the operator set body_bytes.",
+    )  # fmt: skip

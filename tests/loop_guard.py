@@ -1,0 +1,68 @@
+"""Finds every use of a database connection in the thread of a running event loop.
+
+A statement there holds up every other request, however quick it is on a quiet disk. apsw tells of
+each connection as it is opened, and a connection of each statement; so nothing can be forgotten.
+What a test does in a coroutine of its own is not looked at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import inspect
+import os
+import sys
+import traceback
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import apsw
+
+TESTS = str(Path(__file__).parent)
+_PACKAGE = importlib.util.find_spec("commonplace")  # which does not import it
+assert _PACKAGE is not None
+assert _PACKAGE.origin is not None
+SOURCE = str(Path(_PACKAGE.origin).parent)
+STACK = 30  # frames that are shown
+
+found: list[str] = []
+"""The stacks of what was found since they were last looked at."""
+
+
+def watch(ends: bool = False) -> None:
+    """Watch every connection that is opened from now on; with `ends`, a find ends the process."""
+
+    def look() -> None:
+        if asyncio._get_running_loop() is None or not _ours(sys._getframe(2)):
+            return
+        stack = "".join(traceback.format_stack(sys._getframe(2), STACK))
+        found.append(stack)
+        if ends:
+            sys.stderr.write(f"a database was used on the event loop\n{stack}")
+            sys.stderr.flush()
+            os._exit(70)
+
+    def executing(cursor: Any, sql: str, bindings: Any) -> bool:
+        del cursor, sql, bindings
+        look()
+        return True
+
+    def opened(connection: apsw.Connection) -> None:
+        look()
+        connection.exec_trace = executing
+
+    apsw.connection_hooks.append(opened)
+
+
+def _ours(frame: FrameType | None) -> bool:
+    """Whether the innermost coroutine is the server's; a callback counts as the server's."""
+    while frame is not None:
+        code = frame.f_code
+        if code.co_flags & (inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR):
+            if SOURCE in code.co_filename:
+                return True
+            if code.co_filename.startswith(TESTS):
+                return False
+        frame = frame.f_back
+    return True
