@@ -535,7 +535,10 @@ class Door:
     ) -> None:
         self._metrics.refused.labels(code.lower()).inc()
         visit.refused = Refused(code, message)
-        await _refusal(status, code, message, visit)(visit.scope, receive, send)
+        response = _refusal(status, code, message, visit)
+        if status == 503:
+            response.headers["retry-after"] = "1"
+        await response(visit.scope, receive, send)
 
 
 class _Visit:
