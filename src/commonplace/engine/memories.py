@@ -12,7 +12,7 @@ from functools import partial
 from operator import attrgetter, is_
 from typing import TYPE_CHECKING, Any
 
-from commonplace.engine import checks
+from commonplace.engine import checks, reserved
 from commonplace.engine.filters import Filters, origin_labels, trust_labels
 from commonplace.engine.model import LIVE_STATES, NOBODY, TRUSTS, Memory, Origin, Usage, moment
 from commonplace.engine.opened import OpenSpace, used
@@ -109,6 +109,7 @@ def _checked(draft: Draft, origin: Origin) -> dict[str, Any]:
         for value, (name, usual, check) in zip(given, _FIELDS, strict=True):
             if value is not usual:
                 values[name] = check(value)
+    reserved.check(values)
     return values
 
 
@@ -440,6 +441,7 @@ def change_row(
     space: OpenSpace, unit: Unit, row: Row, values: Mapping[str, Any], prepared: Prepared | None
 ) -> Row:
     """Apply checked changes in an open unit."""
+    reserved.check({**row, **values}, row)
     connection = unit.connection
     seq = unit.seq
     if values.get("ref") is not None:

@@ -20,7 +20,8 @@ from typing import Any, Protocol
 from commonplace.access.caller import Caller, NotPermitted
 from commonplace.dialects import schema
 from commonplace.dialects.contract import Call, Dialect, RequestInfo, Schema, Tool, Wire, as_json
-from commonplace.engine import answers, audit
+from commonplace.dialects.reserved import by_others
+from commonplace.engine import answers, audit, reserved
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.library import Library
 from commonplace.engine.model import Origin
@@ -323,7 +324,9 @@ class Gate:
                 with wrapper(call, checked) if wrapper else contextlib.nullcontext():
                     unit = None if tool.stepwise else memory.unit(tool.name, origin)
                     with unit or contextlib.nullcontext():
-                        wire = operation.dialect.succeed(tool, tool.handler(call, **checked))
+                        with reserved.enforced(by_others(operation.dialect.name)):
+                            value = tool.handler(call, **checked)
+                        wire = operation.dialect.succeed(tool, value)
                         result = _dump(wire)
                         _check_size(result, tool.response_bytes or RESPONSE_BYTES)
                         if not turn.finish() and not tool.stepwise:

@@ -53,6 +53,22 @@ def test_an_edit_in_place_is_seen_by_the_next_call(brain: Brain) -> None:
     assert path.read_text() == text.replace("tags: []", "tags: [reader, late]"), "left as saved"
 
 
+def test_a_file_with_a_tag_that_another_dialect_reserves_is_left_alone(brain: Brain) -> None:
+    brain.store(content="She bakes.")
+    path = brain.file(ALICE)
+    path.write_text(path.read_text().replace("tags: []", "tags: ['being:x', late]"))
+    brain.file("entities/people/bob.md").write_text(
+        written("bob", "He sails.", more="tags: ['being-history']\n")
+    )
+    assert brain.call("memory_search", query="sails")["total_matches"] == 0
+    assert brain.call("memory_retrieve", id=ID)["tags"] == []
+    told = brain.problems
+    assert "'being:x' is reserved" in told[ALICE]
+    assert "reserved for the Being dialect" in told["entities/people/bob.md"]
+    path.write_text(path.read_text().replace("being:x", "early"))
+    assert brain.call("memory_retrieve", id=ID)["tags"] == ["early", "late"]
+
+
 def test_an_edit_is_taken_over_while_nobody_calls(brain: Brain) -> None:
     brain.store(content="She bakes.")
     brain.file(ALICE).write_text(brain.file(ALICE).read_text().replace("bakes", "reads"))

@@ -101,6 +101,7 @@ def update_note(
     if there.kind == NOTE:
         memory.revise(there.id, text=content, trust=trusted)
     elif (scene := scenes.parse(content)) is not None:
+        scenes.refuse_reserved_themes(scene)
         draft = scenes.draft(being, scene, kind=SCENE, trust=trusted)
         memory.revise(
             there.id, text=draft.text, tags=draft.tags, importance=draft.importance,
@@ -167,7 +168,10 @@ def write(
     texts = [_note(each) for each in notes]
     if not all(text for text, _ in texts):
         return "error: a note is empty; nothing was stored."
-    drafts = [_scene_draft(being, scene, trust) for scene in read if scene is not None]
+    given = [scene for scene in read if scene is not None]
+    for scene in given:
+        scenes.refuse_reserved_themes(scene)
+    drafts = [_scene_draft(being, scene, trust) for scene in given]
     memory.remember_many(drafts)
     for text, sort in texts:
         add_note(memory, being, text, trust, sort)

@@ -20,6 +20,8 @@ from commonplace.dialects.clawbrain import documents, places
 from commonplace.dialects.clawbrain.directory import Directory, Scan, Stat
 from commonplace.dialects.clawbrain.documents import Document
 from commonplace.dialects.clawbrain.places import ARCHIVE, KINDS, OutOfPlace, Place
+from commonplace.dialects.reserved import by_others
+from commonplace.engine import reserved
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.files import File
 from commonplace.engine.model import LIVE_STATES, Memory, Origin
@@ -27,6 +29,7 @@ from commonplace.errors import CommonplaceError, Conflict, NotFound
 from commonplace.storage.database import now
 
 EDITOR = Origin(client="editor", tool="file")
+RESERVED_BY_OTHERS = by_others("clawbrain")
 PASSES = 4
 ABSENT = Stat(-1, 0, 0)
 
@@ -175,10 +178,11 @@ class Mirror:
                 self.problems.pop(path, None)
                 return
             document = documents.parse(data)
-            if num is not None:
-                self._edited(path, stat, data, document, num)
-            else:
-                self._added(place, path, stat, data, document, missing)
+            with reserved.enforced(RESERVED_BY_OTHERS):  # whoever writes files is a client too
+                if num is not None:
+                    self._edited(path, stat, data, document, num)
+                else:
+                    self._added(place, path, stat, data, document, missing)
             self.problems.pop(path, None)
         except FileNotFoundError:
             return  # it went while we looked: the next look sees that

@@ -1,0 +1,95 @@
+"""Kinds, tags and records that only their owner may write.
+
+Some memories are more than content: a program takes instructions from them, or its own structure.
+Whoever runs code for somebody else, as the server does for the clients of a dialect, enforces the
+reservations of all others while that code runs. Undo, import and restore put back whole rows and
+are not checked; neither is a program that uses the library directly.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+from commonplace.errors import InvalidInput
+
+NEVER_LIVE = "archived"
+_STANDING = frozenset({"importance", "confidence", "credit", "pinned", "updated_at"})
+"""How a memory ranks: anybody may change that."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reserved:
+    """What one owner reserves. A name that ends with `*` stands for all that begin so."""
+
+    owner: str
+    reason: str
+    kinds: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    records: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Kinds of archived memories that are records if they have these attrs."""
+
+    def tags_among(self, tags: Collection[str]) -> list[str]:
+        """The tags that are reserved."""
+        return [tag for tag in tags if _matches(tag, self.tags)]
+
+    def is_record(self, kind: str, state: str, attrs: Collection[str]) -> bool:
+        """Whether a memory of that kind and state, with attrs of these names, is a record."""
+        needed = self.records.get(kind)
+        return needed is not None and state == NEVER_LIVE and needed <= set(attrs)
+
+    def refuse_tags(self, tags: Collection[str]) -> None:
+        """InvalidInput if one of the tags is reserved."""
+        if found := self.tags_among(tags):
+            raise self._refusal(f"the tag {found[0][:80]!r}", "tags")
+
+    def _refusal(self, what: str, named: str) -> InvalidInput:
+        return InvalidInput(
+            f"{what[0].upper()}{what[1:]} is reserved for {self.owner}: {self.reason}.",
+            hint=f"Use another, or write it through {self.owner}.",
+            field=named,
+        )
+
+    def _check(self, before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> None:
+        changed = {name for name in after if before is None or before[name] != after[name]}
+        if changed <= _STANDING:
+            return
+        for row in (after, *((before,) if before is not None else ())):
+            if _matches(row["kind"], self.kinds):
+                raise self._refusal(f"the kind {row['kind']!r}", "kind")
+            if row["kind"] in self.records and self.is_record(
+                row["kind"], row["state"], json.loads(row["attrs"])
+            ):
+                raise self._refusal(f"a record of the kind {row['kind']!r}", "kind")
+            # Whoever finds a memory may archive it; only its content and its tags are reserved.
+            if row["tags"] != "[]" and changed - _STANDING != {"state"}:
+                self.refuse_tags(json.loads(row["tags"]))
+
+
+def _matches(name: str, patterns: tuple[str, ...]) -> bool:
+    return any(
+        name.startswith(each[:-1]) if each.endswith("*") else name == each for each in patterns
+    )
+
+
+_enforced: ContextVar[tuple[Reserved, ...]] = ContextVar("reserved", default=())
+
+
+@contextmanager
+def enforced(reservations: tuple[Reserved, ...]) -> Iterator[None]:
+    """Refuse writes of what is reserved, in this block and thread."""
+    token = _enforced.set(reservations)
+    try:
+        yield
+    finally:
+        _enforced.reset(token)
+
+
+def check(after: Mapping[str, Any], before: Mapping[str, Any] | None = None) -> None:
+    """InvalidInput if a memory's row, new or changed, is reserved; values are in stored form."""
+    for each in _enforced.get():
+        each._check(before, after)
