@@ -23,7 +23,6 @@ import pytest
 from commonplace import Commonplace, Draft, Filters, Library, Line, Origin, Weighting
 from commonplace.engine import census, filters, locating, parts, recall, scoring, transfer
 from commonplace.engine import commonplace as facade
-from commonplace.engine.arguments import drafts_of
 from commonplace.errors import CommonplaceError
 
 WRONG: dict[str, Any] = {
@@ -373,15 +372,6 @@ def test_a_library_refuses_what_is_no_name(tmp_path: Path) -> None:
                     Library(tmp_path / "data", **{"embedder": None, field: value})
     library.close()
     assert library.spaces() == []
-
-
-@pytest.mark.parametrize(
-    "items", [None, 5, "x", [5], [None], [{1: 2}], [{"text": 5}], {"text": "x"}]
-)
-def test_drafts_are_made_of_mappings(memory: Commonplace, items: Any) -> None:
-    with pytest.raises(CommonplaceError):
-        memory.remember_many(drafts_of(items))
-    assert memory.history.operations() == []
 
 
 def test_a_home_that_nobody_has_is_refused() -> None:

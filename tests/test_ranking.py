@@ -84,36 +84,14 @@ def test_mama_s_recency_is_a_bell_curve_of_a_week() -> None:
     assert ranking.recency_boosted(0.8, 7) == pytest.approx(0.56 + 0.3 * 0.486, abs=1e-3)
 
 
-def test_penfield_s_and_the_palace_s_recency() -> None:
+def test_penfield_s_recency_falls_by_a_factor_e_each_week() -> None:
     assert ranking.recency_exponential(0) == 1.0
     assert ranking.recency_exponential(168) == pytest.approx(math.exp(-1))
-    assert ranking.recency_hyperbolic(0) == 1.0
-    assert ranking.recency_hyperbolic(30) == 0.5
-    assert ranking.recency_hyperbolic(90) == 0.25
-    assert ranking.recency_hyperbolic(None) == 0.5
 
 
-def test_penfield_s_rank_fusion_gives_first_place_everywhere_one() -> None:
-    weights = {"words": 0.4, "meaning": 0.4, "graph": 0.2}
-    first = ranking.reciprocal_rank_fusion(
-        {"words": ["a", "b"], "meaning": ["a"], "graph": ["a"]}, weights
-    )
-    assert first["a"] == pytest.approx(1.0)
-    assert first["b"] == pytest.approx(0.4 * 61 / 62)
-    split = ranking.reciprocal_rank_fusion({"words": ["a", "b"], "meaning": ["b", "a"]}, weights)
-    assert split["a"] == pytest.approx(split["b"]) == pytest.approx(0.4 * (1 + 61 / 62))
-    steep = ranking.reciprocal_rank_fusion({"words": ["a", "b", "c"]}, {"words": 1.0}, k=1)
-    assert steep == pytest.approx({"a": 1.0, "b": 2 / 3, "c": 0.5})
-    assert ranking.reciprocal_rank_fusion({}, {}) == {}
-
-
-def test_a_weighted_sum_of_all_ones_is_one() -> None:
-    weights = {"recency": 0.4, "access": 0.3, "importance": 0.2, "relationship": 0.1}
-    assert ranking.weighted_sum(dict.fromkeys(weights, 1.0), weights) == pytest.approx(1.0)
-    assert ranking.weighted_sum({"recency": 1.0, "access": 0.5}, weights) == pytest.approx(0.55)
-    assert ranking.weighted_sum({"recency": 1.0}, {"recency": 2.0, "access": 2.0}) == 0.5
-    assert ranking.weighted_sum({"a": 1.0}, {}) == 0.0
-    assert ranking.weighted_sum({"a": 1.0}, {"a": 0.0}) == 0.0
+def test_a_reciprocal_rank_is_one_for_first_place_and_less_for_each_further_one() -> None:
+    assert [ranking.reciprocal_rank(rank, 60) for rank in (1, 2)] == [1.0, 61 / 62]
+    assert [ranking.reciprocal_rank(rank, 1) for rank in (1, 2, 3)] == [1.0, 2 / 3, 0.5]
 
 
 def test_what_a_neighbour_inherits_halves_with_every_further_link() -> None:

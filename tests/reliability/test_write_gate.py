@@ -20,8 +20,7 @@ import apsw
 import pytest
 
 import commonplace
-from commonplace import Commonplace
-from commonplace.engine.arguments import drafts_of
+from commonplace import Commonplace, Draft
 from commonplace.engine.conversations import Line
 from commonplace.engine.files import File
 from commonplace.engine.parts import Part
@@ -115,7 +114,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
 def use_everything(place: Commonplace) -> None:
     """Each thing the library can do, once."""
     first = place.remember("The harbour closes at nine.", tags=["harbour"], ref="one")
-    drafts = drafts_of([{"text": "The lantern is lit at six."}, {"text": "Third."}])
+    drafts = [Draft(text="The lantern is lit at six."), Draft(text="Third.")]
     second, third = place.remember_many(drafts)
     place.get(first.id)
     place.get(first.id, as_of="2099-01-01T00:00:00Z")

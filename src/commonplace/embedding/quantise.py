@@ -65,12 +65,3 @@ def unpack_many(joined: bytes, dimensions: int) -> tuple[NDArray[np.int8], NDArr
             hint="Run `commonplace doctor` to embed the memories again.",
         )
     return packed[:, SCALE_BYTES:].copy().view(np.int8), scales
-
-
-def unpack(packed: bytes) -> NDArray[np.float32]:
-    """One vector as float32, as near to the original as it was stored."""
-    import numpy as np
-
-    whole, scales = unpack_many(packed, len(packed) - SCALE_BYTES)
-    vector: NDArray[np.float32] = whole[0].astype(np.float32) * scales[0]
-    return vector

@@ -71,15 +71,3 @@ def moment_of(value: datetime | str) -> int:
 def moment_or_none(value: datetime | str | None) -> int | None:
     """As moment_of; None for the present."""
     return None if value is None else moment_of(value)
-
-
-def drafts_of(items: Iterable[Mapping[str, Any]]) -> list[Draft]:
-    """Drafts from plain mappings."""
-    made = []
-    for item in checks.listed(items, "items", "mappings"):
-        if not isinstance(item, Mapping) or not all(isinstance(name, str) for name in item):
-            raise InvalidInput("A draft is made of a mapping of names.", field="items")
-        if "text" not in item:
-            raise InvalidInput("The memory has no text.", field="text")
-        made.append(draft_of(**item))
-    return made

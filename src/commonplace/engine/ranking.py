@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable
 from typing import TypeVar
 
 import numpy as np
@@ -39,23 +39,9 @@ def to_best(scores: Floats, among: Flags, fair: float = 0.0) -> Floats:
     return np.where(among, np.clip(scores / np.float32(full), 0, 1), 0).astype(np.float32)
 
 
-def reciprocal_rank_fusion(
-    rankings: Mapping[str, Sequence[Item]], weights: Mapping[str, float], k: int = 60
-) -> dict[Item, float]:
-    """Weighted reciprocal ranks, scaled so that first place in every ranking scores 1."""
-    scores: dict[Item, float] = {}
-    for name, ranking in rankings.items():
-        for rank, item in enumerate(ranking, start=1):
-            scores[item] = scores.get(item, 0.0) + weights[name] / (k + rank)
-    return {item: score * (k + 1) for item, score in scores.items()}
-
-
-def weighted_sum(parts: Mapping[str, float], weights: Mapping[str, float]) -> float:
-    """Parts of 0..1 by their weights, scaled so that all ones score 1; a missing part counts 0."""
-    total = sum(weights.values())
-    if total <= 0:
-        return 0.0
-    return sum(weight * parts.get(name, 0.0) for name, weight in weights.items()) / total
+def reciprocal_rank(rank: Number, k: int) -> Number:
+    """What a place in a ranking is worth in reciprocal rank fusion: 1 for the first, then less."""
+    return (k + 1) / (k + rank)
 
 
 def credit_after(
@@ -99,11 +85,6 @@ def recency_boosted(similarity: float, age_days: float) -> float:
 def recency_exponential(age_hours: float, *, scale_hours: float = 168.0) -> float:
     """Penfield: 1 for now, falling by a factor e each scale."""
     return math.exp(-max(0.0, age_hours) / scale_hours)
-
-
-def recency_hyperbolic(days: float | None, *, scale_days: float = 30.0) -> float:
-    """Palace: 1 for just accessed, one half after the scale, one half if never accessed."""
-    return 0.5 if days is None else 1.0 / (1.0 + max(0.0, days) / scale_days)
 
 
 def edge_score(seed: float, weight: float, depth: int) -> float:

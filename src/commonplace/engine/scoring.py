@@ -285,9 +285,9 @@ def fuse(search: Search, weighting: Weighting) -> Floats:
         for name, leg in legs.items():
             found = np.flatnonzero(mask & (leg > 0))
             order = found[np.argsort(-leg[found], kind="stable")]
-            ranks = np.arange(1, len(order) + 1, dtype=np.float32)
-            score[order] += np.float32(weights[name] / total) / (weighting.rank_k + ranks)
-        return score * np.float32(weighting.rank_k + 1)
+            worth = ranking.reciprocal_rank(np.arange(1.0, len(order) + 1), weighting.rank_k)
+            score[order] += (weights[name] / total * worth).astype(np.float32)
+        return score
     score = np.zeros_like(search.bm25)
     if weights["words"]:
         words = ranking.to_best(search.bm25, mask)

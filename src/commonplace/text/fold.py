@@ -14,11 +14,6 @@ def fold(text: str) -> str:
     return normalize("NFKC", once.casefold())
 
 
-def contains(haystack_folded: str, needle_folded: str) -> bool:
-    """Whether one folded text occurs in another; the empty text occurs in none."""
-    return bool(needle_folded) and needle_folded in haystack_folded
-
-
 def trigrams(folded: str) -> list[str]:
     """Every distinct run of three characters, in order of first appearance.
 

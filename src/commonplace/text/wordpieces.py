@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from math import ceil
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,11 +15,6 @@ _ENGLISH_SHARE = 0.2
 _ENGLISH_WORDS = re.compile(r"[A-Za-z]+")
 
 _SPACE, _LETTER, _DIGIT, _ALONE = 0, 1, 2, 3
-
-
-def estimate_tokens(text: str) -> int:
-    """About how many wordpieces the built-in model sees; rather too many than too few."""
-    return ceil(_costs(text).sum() - 1e-6) if text else 0
 
 
 def spent_before(text: str) -> NDArray[np.float64]:

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import watchfiles
 
+from commonplace import Draft
 from commonplace.dialects.clawbrain import documents, keeping
-from commonplace.engine.arguments import drafts_of
 from conftest import wait_until
 
 from .brain import Brain, Refused, opened
@@ -353,14 +353,13 @@ def test_a_start_with_ten_thousand_unchanged_files_reads_none_of_them(
     count = 10_000
     with opened(tmp_path / "data", tmp_path / "memory") as brain, brain.still():
         rows = [
-            {
-                "text": f"Number {n}.", "kind": "entity", "title": f"n{n}",
-                "ref": f"entity-projects-n{n}",
-                "attrs": {"category": "projects", "name": f"n{n}"},
-            }
+            Draft(
+                text=f"Number {n}.", kind="entity", title=f"n{n}", ref=f"entity-projects-n{n}",
+                attrs={"category": "projects", "name": f"n{n}"},
+            )
             for n in range(count)
         ]  # fmt: skip
-        brain.memory.remember_many(drafts_of(rows))
+        brain.memory.remember_many(rows)
         real, os.fsync = os.fsync, lambda _: None
         try:
             brain.sync()

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 
 import pytest
 
+from commonplace import Draft
 from commonplace.dialects.clawbrain import DIALECT
-from commonplace.engine.arguments import drafts_of
 from commonplace.server.gate import RESPONSE_BYTES
 
 from .brain import Brain, Refused
@@ -194,7 +194,7 @@ def test_search_filters_by_type_and_sees_all_without(brain: Brain) -> None:
 
 
 def test_the_limit_is_clamped_and_the_total_is_not(brain: Brain) -> None:
-    brain.memory.remember_many(drafts_of([{"text": f"Harbour {n}."} for n in range(22)]))
+    brain.memory.remember_many([Draft(text=f"Harbour {n}.") for n in range(22)])
 
     for limit, shown in ((-3, 1), (0, 1), (1, 1), (19, 19), (20, 20), (21, 20), (99, 20)):
         found = brain.call("memory_search", query="harbour", limit=limit)
@@ -348,10 +348,10 @@ def test_the_report_shows_both_ends(brain: Brain) -> None:
 def test_the_number_reported_is_clamped(brain: Brain) -> None:
     attrs = [{"category": "people", "name": f"n{n}"} for n in range(102)]
     rows = [
-        {"text": "x", "kind": "entity", "ref": f"entity-people-n{n}", "attrs": each}
+        Draft(text="x", kind="entity", ref=f"entity-people-n{n}", attrs=each)
         for n, each in enumerate(attrs)
     ]
-    brain.memory.remember_many(drafts_of(rows))
+    brain.memory.remember_many(rows)
 
     for top_n, shown in ((-1, 1), (0, 1), (1, 1), (99, 99), (100, 100), (101, 100), (10**6, 100)):
         report = brain.call("credit_report", top_n=top_n)

@@ -112,7 +112,7 @@ def test_equal_tags_are_kept_once_in_their_order() -> None:
 
 
 def test_first_place_everywhere_scores_one() -> None:
-    base = fusion.worth(Ranks(1, 1, 0.9, 0.5), RECALL)
+    base = fusion.worth(Ranks(1, 1, 0.9), RECALL)
     assert base == pytest.approx(0.8)
     assert fusion.final(base, 1, RECALL.graph, 0.5, 60) == pytest.approx(1.0)
 
@@ -120,12 +120,12 @@ def test_first_place_everywhere_scores_one() -> None:
 @pytest.mark.parametrize(
     ("ranks", "weights", "expected"),
     [
-        (Ranks(1, None, 0.0, 0.5), RECALL, 0.4),
-        (Ranks(2, None, 0.0, 0.5), RECALL, 0.4 * 61 / 62),
-        (Ranks(1, 1, 0.9, 0.5), SEMANTIC, 0.9),
-        (Ranks(None, 1, 0.9, 0.5), SEMANTIC, 0.6),
-        (Ranks(1, 1, 0.24, 0.5), RECALL, 0.4),
-        (Ranks(1, 1, 0.25, 0.5), RECALL, 0.8),
+        (Ranks(1, None, 0.0), RECALL, 0.4),
+        (Ranks(2, None, 0.0), RECALL, 0.4 * 61 / 62),
+        (Ranks(1, 1, 0.9), SEMANTIC, 0.9),
+        (Ranks(None, 1, 0.9), SEMANTIC, 0.6),
+        (Ranks(1, 1, 0.24), RECALL, 0.4),
+        (Ranks(1, 1, 0.25), RECALL, 0.8),
     ],
 )
 def test_each_ranking_counts_by_its_weight(ranks: Ranks, weights: Weights, expected: float) -> None:
@@ -133,7 +133,7 @@ def test_each_ranking_counts_by_its_weight(ranks: Ranks, weights: Weights, expec
 
 
 def test_without_meaning_words_have_its_weight() -> None:
-    assert fusion.worth(Ranks(1, None, 0.0, 0.5), RECALL, meaning=False) == pytest.approx(0.8)
+    assert fusion.worth(Ranks(1, None, 0.0), RECALL, meaning=False) == pytest.approx(0.8)
 
 
 @given(
@@ -143,7 +143,7 @@ def test_without_meaning_words_have_its_weight() -> None:
 def test_scores_stay_within_nothing_and_one(
     bm25: int, vector: int, graph: int, importance: float, k: int
 ) -> None:
-    base = fusion.worth(Ranks(bm25, vector, 1.0, importance), RECALL, k)
+    base = fusion.worth(Ranks(bm25, vector, 1.0), RECALL, k)
     assert 0 <= fusion.final(base, graph, RECALL.graph, importance, k) <= 1
 
 

@@ -7,7 +7,7 @@ else is prose for people. Only this file is read so: no memory can set anything.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -165,8 +165,3 @@ def spares(chosen: Strategy, kind: str, category: str) -> bool:
     if kind == "episode":
         return "episodes" in chosen.skip_categories
     return category == "people" or category in chosen.skip_categories
-
-
-def mentioned(problems: Iterable[str]) -> list[str]:
-    """Problems as details of an answer."""
-    return list(problems)

@@ -10,7 +10,6 @@ import re
 from dataclasses import dataclass
 
 TOOL_CONFIDENCE = 0.5
-INGEST_CONFIDENCE = 0.3
 LEAST_CHARS = 20
 LONG, LONGER = 200, 500
 FULL_SCORE = 5

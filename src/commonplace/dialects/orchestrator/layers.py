@@ -15,7 +15,6 @@ L0_CHARS = 400
 L1_DRAWERS = 15
 L1_SNIPPET_CHARS = 200
 L1_CHARS = 2_000
-L2_CHARS = 1_200
 ALL_CHARS = 14_000
 
 
@@ -39,16 +38,6 @@ def essentials(memory: Commonplace) -> str:
         snippet = " ".join(cut(drawer.text, L1_SNIPPET_CHARS).split())
         by_room[str(drawer.attrs.get("room", ""))].append(f"- {neutral(snippet)}")
     return _within(by_room, "## Essential memories", L1_CHARS)
-
-
-def on_demand(memory: Commonplace, query: str) -> str:
-    """L2: what fits a query."""
-    found = drawers.search(memory, query, limit=L1_DRAWERS)
-    by_room: dict[str, list[str]] = defaultdict(list)
-    for drawer in found:
-        snippet = " ".join(cut(drawer["content"], L1_SNIPPET_CHARS).split())
-        by_room[drawer["room"]].append(f"- {neutral(snippet)}")
-    return _within(by_room, "## Related memories", L2_CHARS)
 
 
 def _within(by_room: dict[str, list[str]], heading: str, chars: int) -> str:

@@ -29,12 +29,13 @@ class Ranks:
     bm25: int | None
     vector: int | None
     similarity: float
-    importance: float
 
 
 def reciprocal(rank: int | None, k: int = RRF_K) -> float:
     """1 for the first place, less for each further one, 0 for none."""
-    return 0.0 if rank is None else (k + 1) / (k + rank)
+    from commonplace.engine.ranking import reciprocal_rank
+
+    return 0.0 if rank is None else reciprocal_rank(float(rank), k)
 
 
 def worth(ranks: Ranks, weights: Weights, k: int = RRF_K, *, meaning: bool = True) -> float:

@@ -102,7 +102,7 @@ def hybrid(
         near = why.dense_rank if why.similarity >= fusion.RELATED else None
         if why.lexical_rank is None and near is None:
             continue
-        ranks = Ranks(why.lexical_rank, near, why.similarity, hit.memory.importance)
+        ranks = Ranks(why.lexical_rank, near, why.similarity)
         base = fusion.worth(ranks, weights, rrf_k, meaning=has_meaning)
         pool[hit.memory.id] = Found(hit.memory, ranks, base)
     results = Results(
@@ -164,7 +164,7 @@ def _expand(
                 memory = call.memory.get(end, count=False)
                 if not filters.admits(memory):
                     continue
-                pool[end] = Found(memory, Ranks(None, None, 0.0, memory.importance), 0.0)
+                pool[end] = Found(memory, Ranks(None, None, 0.0), 0.0)
             for link in path.links:
                 results.edges[link.id] = link
             # The engine halves at every step; the contract, from the second on.
