@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+import operator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from commonplace.engine import checks
 from commonplace.engine.model import (
@@ -76,15 +77,48 @@ class Filters:
         for field in ("since", "until", "created_since", "created_until"):
             checks.when(getattr(self, field), field)
 
-    def labels(self) -> tuple[list[str], list[str]]:
-        """(labels that all must be there, labels of which one must be)."""
-        every = [f"tag:{tag}" for tag in self.tags_all]
+    def _conditions(self) -> Iterator[tuple[str, str, Any]]:
+        """Yield (field, comparison, value) for all that is asked of fields beside the state."""
+        if self.kinds is not None:
+            yield "kind", "in", self.kinds
+        if self.without_kinds:
+            yield "kind", "not in", self.without_kinds
+        if self.importance > 0:
+            yield "importance", ">=", self.importance
+        if self.credit > 0:
+            yield "credit", ">=", self.credit
+        if self.pinned is not None:
+            yield "pinned", "==", self.pinned
+        times = (
+            ("happened", self.since, self.until),
+            ("created", self.created_since, self.created_until),
+        )
+        for field, since, until in times:
+            if since is not None:
+                yield field, ">=", checks.when(since, "since")
+            if until is not None:
+                yield field, "<=", checks.until(until, "until")
+        if self.speakers is not None:
+            yield "speaker", "in", self.speakers
+        if self.ids is not None:
+            yield "id", "in", self.ids
+
+    def _labels(self) -> Iterator[tuple[list[str], bool]]:
+        """Yield labels, and whether a memory must carry one of them or must carry none."""
+        yield from (([f"tag:{tag}"], True) for tag in self.tags_all)
         if self.origin is not None:
-            every += origin_labels(self.origin)
-        return every, [f"tag:{tag}" for tag in self.tags_any]
+            yield from (([label], True) for label in origin_labels(self.origin))
+        if self.tags_any:
+            yield [f"tag:{tag}" for tag in self.tags_any], True
+        if self.tags_none:
+            yield [f"tag:{tag}" for tag in self.tags_none], False
+        if self.trust is not None:
+            yield [f"trust:{trust}" for trust in TRUSTS[1:] if trust not in self.trust], False
+            if TRUSTS[0] not in self.trust:
+                yield [f"trust:{trust}" for trust in self.trust], True
 
     def mask(self, snapshot: Snapshot, connection: apsw.Connection, space: str) -> Flags:
-        """Which positions pass."""
+        """Return which positions of the index pass."""
         import numpy as np
 
         from commonplace.storage.index import NEVER, STATES
@@ -94,72 +128,53 @@ class Filters:
         else:
             states = [STATES.index(state) for state in self.states]
             mask = snapshot.alive & np.isin(snapshot.state, states)
-        if self.kinds is not None:
-            codes = [snapshot.kinds[kind] for kind in self.kinds if kind in snapshot.kinds]
-            mask &= np.isin(snapshot.kind, codes)
-        if self.without_kinds:
-            codes = [snapshot.kinds[kind] for kind in self.without_kinds if kind in snapshot.kinds]
-            mask &= ~np.isin(snapshot.kind, codes)
-        if self.importance > 0:
-            mask &= snapshot.importance >= np.float32(self.importance)
-        if self.credit > 0:
-            mask &= snapshot.credit >= np.float32(self.credit)
-        if self.pinned is not None:
-            mask &= snapshot.pinned == self.pinned
-        if self.since is not None or self.until is not None:
-            happened = np.where(snapshot.occurred == NEVER, snapshot.created, snapshot.occurred)
-            mask &= _between(happened, self.since, self.until)
-        if self.created_since is not None or self.created_until is not None:
-            mask &= _between(snapshot.created, self.created_since, self.created_until)
-        if self.speakers is not None:
-            codes = [snapshot.speakers[name] for name in self.speakers if name in snapshot.speakers]
-            mask &= np.isin(snapshot.speaker, codes)
+        for field, comparison, value in self._conditions():
+            if field == "id":
+                column, value = snapshot.num, _numbered(connection, space, value)
+            elif field == "happened":
+                column = np.where(snapshot.occurred == NEVER, snapshot.created, snapshot.occurred)
+            else:
+                column = getattr(snapshot, field)
+            if comparison == ">=" and column.dtype == np.float32:
+                value = np.float32(value)  # as the index has it
+            if comparison in ("in", "not in"):
+                if field in ("kind", "speaker"):
+                    codes = getattr(snapshot, f"{field}s")
+                    value = [codes[name] for name in value if name in codes]
+                mask &= np.isin(column, value, invert=comparison == "not in")
+            else:
+                mask &= _COMPARE[comparison](column, value)
         # A label may be on most of a space: of the few that are left each is asked for it instead.
         left = snapshot.num[mask].tolist() if np.count_nonzero(mask) <= FEW else None
-
-        def carriers(*labels: str) -> Flags:
-            found: Flags = np.isin(snapshot.num, labelled(connection, space, labels, left))
-            return found
-
-        every, some = self.labels()
-        for label in every:
-            mask &= carriers(label)
-        if some:
-            mask &= carriers(*some)
-        if self.tags_none:
-            mask &= ~carriers(*(f"tag:{tag}" for tag in self.tags_none))
-        if self.trust is not None:
-            unwanted = [f"trust:{trust}" for trust in TRUSTS[1:] if trust not in self.trust]
-            mask &= ~carriers(*unwanted)
-            if TRUSTS[0] not in self.trust:
-                mask &= carriers(*(f"trust:{trust}" for trust in self.trust))
-        if self.ids is not None:
-            mask &= np.isin(snapshot.num, _numbered(connection, space, self.ids))
+        for labels, wanted in self._labels():
+            carriers = np.isin(snapshot.num, labelled(connection, space, labels, left))
+            mask &= carriers if wanted else ~carriers
         return mask
 
     def admits(self, memory: Memory, speaker: str = "") -> bool:
-        """The same decision for one memory at hand, such as a former version."""
-        happened = memory.occurred_at or memory.created_at
-        wanted = self.origin.as_dict() if self.origin else {}
-        have = memory.origin.as_dict()
-        tags = set(memory.tags)
-        return (
-            memory.state in self.states
-            and (self.kinds is None or memory.kind in self.kinds)
-            and memory.kind not in self.without_kinds
-            and memory.importance >= self.importance
-            and memory.credit >= self.credit
-            and (self.pinned is None or memory.pinned == self.pinned)
-            and _within(happened, self.since, self.until)
-            and _within(memory.created_at, self.created_since, self.created_until)
-            and tags.issuperset(self.tags_all)
-            and (not self.tags_any or not tags.isdisjoint(self.tags_any))
-            and tags.isdisjoint(self.tags_none)
-            and all(have.get(part) == value for part, value in wanted.items())
-            and (self.trust is None or memory.trust in self.trust)
-            and (self.speakers is None or speaker in self.speakers)
-            and (self.ids is None or memory.id in self.ids)
-        )
+        """Return the same decision for one memory at hand, such as a former version."""
+        if memory.state not in self.states:
+            return False
+        fields = {
+            "kind": memory.kind, "importance": memory.importance, "credit": memory.credit,
+            "pinned": memory.pinned, "created": microseconds(memory.created_at),
+            "happened": microseconds(memory.occurred_at or memory.created_at),
+            "speaker": speaker, "id": memory.id,
+        }  # fmt: skip
+        for field, comparison, value in self._conditions():
+            if comparison in ("in", "not in"):
+                if (fields[field] in value) != (comparison == "in"):
+                    return False
+            elif not _COMPARE[comparison](fields[field], value):
+                return False
+        carried = {f"tag:{tag}" for tag in memory.tags}
+        carried.update(origin_labels(memory.origin), trust_labels(memory.trust))
+        return all(carried.isdisjoint(labels) != wanted for labels, wanted in self._labels())
+
+
+_COMPARE: dict[str, Callable[[Any, Any], Any]] = {
+    "==": operator.eq, ">=": operator.ge, "<=": operator.le,
+}  # fmt: skip
 
 
 def origin_labels(origin: Origin) -> list[str]:
@@ -203,22 +218,3 @@ def _numbered(connection: apsw.Connection, space: str, ids: Iterable[str]) -> li
             )
         ]
     return found
-
-
-def _between(at: object, since: object, until: object) -> Flags:
-    import numpy as np
-
-    times = np.asarray(at)
-    start, end = checks.when(since, "since"), checks.until(until, "until")
-    flags: Flags = np.ones(times.shape, np.bool_)
-    if start is not None:
-        flags &= times >= start
-    if end is not None:
-        flags &= times <= end
-    return flags
-
-
-def _within(at: datetime, since: object, until: object) -> bool:
-    start, end = checks.when(since, "since"), checks.until(until, "until")
-    value = microseconds(at)
-    return (start is None or value >= start) and (end is None or value <= end)
