@@ -210,7 +210,8 @@ def test_the_check_of_the_depth_stops_at_the_first_level_too_deep(
 
     marks = bodies._MARKS
     monkeypatch.setattr(bodies, "_MARKS", Counting())
-    assert bodies.deeper_than(b"[" * MOST, bodies.DEPTH)
+    with pytest.raises(bodies.BodyRefused, match="levels deep"):
+        bodies.check_nesting(b"[" * MOST)
     assert seen == bodies.DEPTH + 1
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from commonplace.access.rates import MOST_BUCKETS, Rates
 from commonplace.server import bodies, door, gate, serving
-from commonplace.server.bodies import DEPTH, deeper_than
+from commonplace.server.bodies import CONTAINERS, DEPTH, BodyRefused, check_nesting
 from commonplace.server.protocol import MOST_CALLS
 from server.harness import HELD, Running, cli, lab, message, registered, running, wait_until
 
@@ -81,9 +81,23 @@ def test_json_has_a_depth(limited: Running, levels: int, ok: bool) -> None:
     ],
 )
 def test_depth_counts_brackets_outside_strings(text: str, levels: int) -> None:
-    body = text.encode()
-    assert not deeper_than(body, levels)
-    assert levels == 0 or text.startswith("]") or deeper_than(body, levels - 1)
+    deep = DEPTH - levels  # what is around it
+    check_nesting(b"[" * deep + text.encode())
+    if levels and not text.startswith("]"):
+        with pytest.raises(BodyRefused, match="levels deep"):
+            check_nesting(b"[" * (deep + 1) + text.encode())
+
+
+@pytest.mark.parametrize("count", [CONTAINERS - 1, CONTAINERS, CONTAINERS + 1])
+@pytest.mark.parametrize("kind", ["[]", "{}", '"[["', '{"[":1}'])
+def test_json_has_so_many_arrays_and_objects(count: int, kind: str) -> None:
+    inner = count - 1 if kind[0] != '"' else 10 * count
+    body = b"[" + ",".join([kind] * inner).encode() + b"]"
+    if count <= CONTAINERS or kind[0] == '"':
+        check_nesting(body)
+        return
+    with pytest.raises(BodyRefused, match="arrays and objects"):
+        check_nesting(body)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +118,8 @@ def test_the_work_for_a_hostile_text_grows_with_its_length_only(
         costs = []
         for _ in range(3):
             begun = time.process_time()
-            deeper_than(body, DEPTH)
+            with contextlib.suppress(BodyRefused):
+                check_nesting(body)
             costs.append(time.process_time() - begun)
         return min(costs)
 

@@ -14,6 +14,7 @@ from commonplace.server.protocol import message_in
 
 JSON = "application/json"
 DEPTH = 64
+CONTAINERS = 100_000  # arrays and objects: json.loads makes them under the interpreter lock
 BODY_SECONDS = 30.0  # in which a body must have come
 INLINE_BYTES = 65_536  # larger bodies are checked and parsed in a worker
 TOTAL_BYTES = 256 * 1024 * 1024  # held in memory at the same time, for all requests
@@ -112,24 +113,32 @@ async def read(
 
 
 def parse(body: bytes) -> Any:
-    """The JSON of a body, or UNREADABLE. BodyRefused if it is nested too deep."""
-    if body.count(b"[") + body.count(b"{") > DEPTH and deeper_than(body, DEPTH):
-        raise BodyRefused(400, "TOO_DEEP", f"JSON may be {DEPTH} levels deep.")
+    """The JSON of a body, or UNREADABLE. BodyRefused if it is nested too deep, or in too much."""
+    check_nesting(body)
     return message_in(body)
 
 
-def deeper_than(body: bytes, most: int) -> bool:
-    """Whether arrays and objects are nested deeper; brackets inside strings do not count."""
-    level = 0
+def check_nesting(body: bytes) -> None:
+    """Refuse JSON that is too deep, or has too many arrays and objects; stop at the first excess.
+
+    Brackets inside strings do not count.
+    """
+    if body.count(b"[") + body.count(b"{") <= DEPTH:
+        return
+    level = opened = 0
     for mark in _MARKS.finditer(body):
         sign = mark[0]
         if sign in (b"[", b"{"):
             level += 1
-            if level > most:
-                return True
+            opened += 1
+            if level > DEPTH:
+                raise BodyRefused(400, "TOO_DEEP", f"JSON may be {DEPTH} levels deep.")
+            if opened > CONTAINERS:
+                raise BodyRefused(
+                    413, "TOO_LARGE", f"JSON may have {CONTAINERS:,} arrays and objects."
+                )
         elif sign in (b"]", b"}"):
             level -= 1
-    return False
 
 
 def replayed(body: bytes, receive: Receive) -> Receive:
