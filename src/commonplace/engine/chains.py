@@ -13,6 +13,7 @@ from commonplace.engine.graph import put_link
 from commonplace.engine.memories import Draft, change_row, embed_now, prepare, put
 from commonplace.engine.model import LIVE_STATES, Memory, Origin
 from commonplace.engine.opened import OpenSpace
+from commonplace.storage import memories as stored
 from commonplace.storage.tables import MEMORIES
 
 if TYPE_CHECKING:
@@ -45,15 +46,8 @@ def extend(
 
 def _end(connection: apsw.Connection, space: str, kind: str, tag: str) -> Row | None:
     """The newest live memory of the kind and tag that nothing supersedes yet."""
-    found = connection.execute(
-        "SELECT m.num FROM labels l JOIN memories m ON m.space = l.space AND m.num = l.memory"
-        " WHERE l.space = ?1 AND l.label = ?2 AND m.kind = ?3 AND m.state IN (?4, ?5)"
-        " AND NOT EXISTS (SELECT 1 FROM links s"
-        " WHERE s.space = m.space AND s.target = m.id AND s.kind = ?6)"
-        " ORDER BY m.created_at DESC, m.num DESC LIMIT 1",
-        (space, f"tag:{tag}", kind, *LIVE_STATES, SUPERSEDES),
-    ).fetchone()
-    return MEMORIES.by_nums(connection, space, [found[0]])[found[0]] if found else None
+    num = stored.newest_unlinked(connection, space, kind, f"tag:{tag}", LIVE_STATES, SUPERSEDES)
+    return None if num is None else MEMORIES.by_nums(connection, space, [num])[num]
 
 
 def number(space: OpenSpace, draft: Draft, prefix: str, origin: Origin) -> Memory:
@@ -62,11 +56,8 @@ def number(space: OpenSpace, draft: Draft, prefix: str, origin: Origin) -> Memor
     prepared = prepare(draft, origin)
     embed_now(space, [prepared])
     with space.write("number", origin) as unit:
-        refs = unit.connection.execute(
-            "SELECT ref FROM memories WHERE space = ? AND ref >= ? AND ref < ?",
-            (space.name, prefix + "0", prefix + ":"),  # the sign after 9
-        )
-        numbers = [ref[len(prefix) :] for (ref,) in refs]
+        refs = stored.numbered_refs(unit.connection, space.name, prefix)
+        numbers = [ref[len(prefix) :] for ref in refs]
         taken = (
             int(each)
             for each in numbers

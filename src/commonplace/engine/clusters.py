@@ -11,6 +11,7 @@ from commonplace.engine.memories import need_row
 from commonplace.engine.model import LIVE_STATES, Cluster, Memory, Origin
 from commonplace.engine.opened import OpenSpace
 from commonplace.errors import Conflict, InvalidInput, NotFound
+from commonplace.storage import members as stored_members
 from commonplace.storage.database import new_id
 from commonplace.storage.tables import CLUSTERS, MEMBERS, MEMORIES, Row
 from commonplace.storage.writing import Unit
@@ -175,17 +176,7 @@ def _member_vectors(
     model = space.current_model(connection)
     if model is None or space.embedder is None:
         return np.empty((0, 0), np.float32)
-    blobs = [
-        row[0]
-        for row in connection.execute(
-            "SELECT p.vector FROM members b"
-            " JOIN memories m ON m.space = b.space AND m.id = b.memory"
-            " JOIN passages p ON p.space = m.space AND p.memory = m.num AND p.ordinal = 0"
-            " WHERE b.space = ? AND b.cluster = ? AND p.model = ?"
-            " AND m.state IN ('active', 'dying')",
-            (space.name, identity, model),
-        )
-    ]
+    blobs = stored_members.vectors(connection, space.name, identity, model)
     if not blobs:
         return np.empty((0, 0), np.float32)
     matrix, scales = unpack_many(b"".join(blobs), space.embedder.dimensions)
@@ -226,12 +217,7 @@ def sizes(space: OpenSpace, *, as_of: int | None) -> dict[str, dict[str, int]]:
                     state = states[member["memory"]]
                     counts[state] = counts.get(state, 0) + 1
             return found
-        for cluster, state, count in connection.execute(
-            "SELECT b.cluster, m.state, count(*) FROM members b"
-            " JOIN memories m ON m.space = b.space AND m.id = b.memory"
-            " WHERE b.space = ? GROUP BY b.cluster, m.state",
-            (space.name,),
-        ):
+        for cluster, state, count in stored_members.counts(connection, space.name):
             found.setdefault(cluster, {})[state] = count
     return found
 
@@ -294,15 +280,7 @@ def members(
         if as_of is None:
             _need(connection, space.name, identity)
             # What is in another state is not even read: of an old cluster most are dead.
-            order = "b.num" if most is None else "m.state != 'dying', m.importance DESC, b.num"
-            limit = "" if most is None else f" LIMIT {most:d}"
-            there = connection.execute(
-                "SELECT m.id FROM members b JOIN memories m ON m.space = b.space"  # noqa: S608
-                " AND m.id = b.memory WHERE b.space = ? AND b.cluster = ?"
-                f" AND m.state IN ({', '.join('?' for _ in states)}) ORDER BY {order}{limit}",
-                (space.name, identity, *states),
-            )
-            ids: list[str] = [each for (each,) in there]
+            ids = stored_members.ids(connection, space.name, identity, states, most)
             held = _held(connection, space.name, identity, ids)
             by_id = MEMORIES.by_ids(connection, space.name, [each for each in ids if each in held])
             found = [by_id[each] for each in ids if each in by_id]

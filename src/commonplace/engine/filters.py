@@ -18,10 +18,11 @@ from commonplace.engine.model import (
     microseconds,
 )
 from commonplace.errors import InvalidInput
+from commonplace.storage import labels as stored_labels
+from commonplace.storage import memories
+from commonplace.storage.ports import Rows
 
 if TYPE_CHECKING:
-    import apsw
-
     from commonplace.storage.index import Flags, Snapshot
 
 _OR_NONE = ("kinds", "trust", "speakers", "ids")
@@ -117,7 +118,7 @@ class Filters:
             if TRUSTS[0] not in self.trust:
                 yield [f"trust:{trust}" for trust in self.trust], True
 
-    def mask(self, snapshot: Snapshot, connection: apsw.Connection, space: str) -> Flags:
+    def mask(self, snapshot: Snapshot, connection: Rows, space: str) -> Flags:
         """Return which positions of the index pass."""
         import numpy as np
 
@@ -190,31 +191,20 @@ def trust_labels(trust: str) -> list[str]:
 
 
 def labelled(
-    connection: apsw.Connection,
+    connection: Rows,
     space: str,
     labels: Iterable[str],
     among: Sequence[int] | None = None,
 ) -> list[int]:
     """The numbers of the memories, or of some of them, that carry one of the labels."""
     found: list[int] = []
-    every = "SELECT memory FROM labels WHERE space = ? AND label = ?"
     for label in labels:
         if among is None:
-            found += [row[0] for row in connection.execute(every, (space, label))]
-            continue
-        for num in among:
-            rows = connection.execute(f"{every} AND memory = ?", (space, label, num))
-            found += [row[0] for row in rows]
+            found += stored_labels.holders(connection, space, label)
+        else:
+            found += [n for n in among if stored_labels.carries(connection, space, label, n)]
     return found
 
 
-def _numbered(connection: apsw.Connection, space: str, ids: Iterable[str]) -> list[int]:
-    found: list[int] = []
-    for identity in ids:
-        found += [
-            row[0]
-            for row in connection.execute(
-                "SELECT num FROM memories WHERE space = ? AND id = ?", (space, identity)
-            )
-        ]
-    return found
+def _numbered(connection: Rows, space: str, ids: Iterable[str]) -> list[int]:
+    return [num for each in ids for num in memories.numbers(connection, space, each)]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from commonplace.engine import portable
 from commonplace.engine.portable import Key
+from commonplace.storage import versions
 from commonplace.storage.tables import VERSIONED, Row, Table
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class Past:
         self._space = space
         self._gone: dict[tuple[Table, Key], list[int]] = {}
         for table in VERSIONED:
-            for num in _gone(connection, space, table):
+            for num in versions.gone(connection, space, table):
                 for row, _, _ in table.versions(connection, space, "AND num = ? LIMIT 1", num):
                     value = portable.leave(connection, space, table, row)
                     key = portable.key_of(table, value)
@@ -64,14 +65,6 @@ class Past:
     def _form(self, connection: apsw.Connection, table: Table, row: Row, until: int | None) -> Form:
         value = portable.leave(connection, self._space, table, row)
         return Form(row["num"], row["seq"], until, portable.mark(table, value))
-
-
-def _gone(connection: apsw.Connection, space: str, table: Table) -> list[int]:
-    statement = (
-        "SELECT DISTINCT num FROM versions v WHERE space = ?1 AND entity = ?2 AND NOT"  # noqa: S608
-        f" EXISTS (SELECT 1 FROM {table.name} t WHERE t.space = ?1 AND t.num = v.num)"
-    )
-    return [row[0] for row in connection.execute(statement, (space, table.name))]
 
 
 def current_rows(

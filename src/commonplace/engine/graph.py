@@ -13,6 +13,7 @@ from commonplace.engine.memories import need_row
 from commonplace.engine.model import LIVE_STATES, Link, Memory, Origin
 from commonplace.engine.opened import OpenSpace
 from commonplace.errors import Conflict, InvalidInput, NotFound
+from commonplace.storage import links as stored_links
 from commonplace.storage.database import new_id
 from commonplace.storage.tables import LINKS, MEMORIES, Row
 from commonplace.storage.writing import Unit
@@ -74,11 +75,7 @@ def put_link(
     origin: Origin,
 ) -> Row:
     """Insert a checked link in an open unit."""
-    exists = unit.connection.execute(
-        "SELECT 1 FROM links WHERE space = ? AND source = ? AND target = ? AND kind = ?",
-        (unit.space, source, target, kind),
-    ).fetchone()
-    if exists:
+    if stored_links.exists(unit.connection, unit.space, source, target, kind):
         raise Conflict(
             f"These two are already linked by {kind}.", hint="Revise that link, or remove it."
         )

@@ -17,7 +17,7 @@ from commonplace.engine.filters import Filters, origin_labels, trust_labels
 from commonplace.engine.model import LIVE_STATES, NOBODY, TRUSTS, Memory, Origin, Usage, moment
 from commonplace.engine.opened import OpenSpace, used
 from commonplace.errors import Conflict, InvalidInput, NotFound
-from commonplace.storage import derived
+from commonplace.storage import derived, outbox
 from commonplace.storage.database import json_field, new_id, new_ids, now
 from commonplace.storage.tables import MEMORIES, MESSAGES, Row
 from commonplace.storage.writing import Unit
@@ -280,20 +280,10 @@ def write_derived(
     if embedder is not None:
         waiting = [num for num, item in zip(nums, prepared, strict=True) if item.vectors is None]
         for num in waiting:
-            enqueue_embedding(connection, space.name, num)
+            outbox.add(connection, space.name, num)
         if waiting:
             space.has_work = True
             space.wake()
-
-
-def enqueue_embedding(connection: apsw.Connection, space: str, num: int) -> None:
-    """Ask for vectors of a memory; durable with the transaction that asks."""
-    connection.execute(
-        "INSERT INTO outbox (space, kind, subject, payload, attempts, due_at, claimed_until,"
-        " last_error, created_at) VALUES (?, 'embed', ?, '{}', 0, 0, 0, '', ?)"
-        " ON CONFLICT DO NOTHING",
-        (space, str(num), now()),
-    )
 
 
 def remember(space: OpenSpace, drafts: Sequence[Draft], origin: Origin) -> list[Memory]:
@@ -681,10 +671,7 @@ def remove_row(unit: Unit, row: Row) -> None:
     connection = unit.connection
     MEMORIES.remove(unit, row, stored_vectors(connection, unit.space, row["num"]))
     derived.drop(connection, unit.space, row["num"])
-    connection.execute(
-        "DELETE FROM outbox WHERE space = ? AND kind = 'embed' AND subject = ?",
-        (unit.space, str(row["num"])),
-    )
+    outbox.remove(connection, unit.space, row["num"])
     touch(unit, row["num"])
 
 

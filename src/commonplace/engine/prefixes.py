@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from typing import Literal
 
 from commonplace.engine.opened import OpenSpace
 from commonplace.errors import Conflict, InvalidInput, NotFound
+from commonplace.storage import memories
 
 SHORTEST = 4
 _SHOWN = 5
@@ -19,11 +21,8 @@ _PREFIX = re.compile(r"[0-9a-f-]{4,36}")
 def memory_id(space: OpenSpace, name: str) -> str:
     """The memory that an id, a ref or the beginning of an id means; in any state."""
     with space.store.read() as connection:
-        exact = connection.execute(
-            "SELECT id FROM memories WHERE space = ?1 AND (id = ?2 OR ref = ?3) LIMIT 1",
-            (space.name, name.lower(), name),
-        ).fetchone()
-    return str(exact[0]) if exact else _only(space, "memories", "memory", name)
+        exact = memories.named(connection, space.name, name.lower(), name)
+    return exact or _only(space, "memories", "memory", name)
 
 
 def operation_id(space: OpenSpace, name: str) -> str:
@@ -31,7 +30,7 @@ def operation_id(space: OpenSpace, name: str) -> str:
     return _only(space, "operations", "operation", name)
 
 
-def _only(space: OpenSpace, table: str, kind: str, name: str) -> str:
+def _only(space: OpenSpace, table: Literal["memories", "operations"], kind: str, name: str) -> str:
     prefix = name.lower()
     if not _PREFIX.fullmatch(prefix):
         if len(name) < SHORTEST:
@@ -42,14 +41,7 @@ def _only(space: OpenSpace, table: str, kind: str, name: str) -> str:
             )
         raise NotFound(f"There is no {kind} {name[:60]!a}.", hint=_ADVICE[kind], field="id")
     with space.store.read() as connection:
-        statement = (
-            f"SELECT id FROM {table} WHERE space = ? AND id >= ? AND id < ?"  # noqa: S608
-            " ORDER BY id LIMIT ?"
-        )
-        found = [
-            row[0]
-            for row in connection.execute(statement, (space.name, prefix, prefix + "g", _SHOWN + 1))
-        ]
+        found = memories.ids_beginning(connection, space.name, table, prefix, _SHOWN + 1)
     if not found:
         raise NotFound(f"There is no {kind} {name[:60]!a}.", hint=_ADVICE[kind], field="id")
     if len(found) > 1:
@@ -59,4 +51,4 @@ def _only(space: OpenSpace, table: str, kind: str, name: str) -> str:
             hint="Give more characters.",
             field="id",
         )
-    return str(found[0])
+    return found[0]

@@ -22,7 +22,7 @@ from commonplace.engine.diagnosis import Diagnosis
 from commonplace.engine.examining import empty_reference
 from commonplace.engine.model import Origin
 from commonplace.errors import StorageCorrupt
-from commonplace.storage import derived
+from commonplace.storage import derived, outbox
 from commonplace.storage.sqlite import Store
 from commonplace.storage.tables import MEMORIES
 from commonplace.storage.writing import write_head
@@ -159,7 +159,7 @@ def write_derived(
         passages = _with_sound_vectors(wrong, prepared, sizes)
         derived.write_passages(connection, space, wrong.num, passages)
         if embedder is not None and any(passage.vector is None for passage in passages):
-            memories.enqueue_embedding(connection, space, wrong.num)
+            outbox.add(connection, space, wrong.num)
 
 
 def _with_sound_vectors(

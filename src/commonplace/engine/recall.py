@@ -30,6 +30,7 @@ from commonplace.engine.scoring import (
     with_neighbours,
 )
 from commonplace.errors import StorageCorrupt
+from commonplace.storage import messages
 from commonplace.storage.database import now
 from commonplace.storage.index import STATES, Snapshot
 from commonplace.storage.tables import MEMORIES, MESSAGES, Row
@@ -319,13 +320,10 @@ def _session_code(
     connection: apsw.Connection, space: str, snapshot: Snapshot, conversation: str, session: str
 ) -> int | None:
     """By which the index knows a session, if any of its lines is there now."""
-    row = connection.execute(
-        "SELECT memory FROM messages WHERE space = ? AND conversation = ? AND session = ? LIMIT 1",
-        (space, conversation, session),
-    ).fetchone()
-    if row is None:
+    num = messages.any_memory(connection, space, conversation, session)
+    if num is None:
         return None
-    places = np.flatnonzero(snapshot.num == row[0])
+    places = np.flatnonzero(snapshot.num == num)
     return int(snapshot.session[places[-1]]) if len(places) else None
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ from commonplace.engine.model import Memory
 from commonplace.engine.opened import OpenSpace
 from commonplace.engine.ranking import Flags, Floats
 from commonplace.errors import EmbeddingUnavailable, InvalidInput, StorageCorrupt
-from commonplace.storage import derived
+from commonplace.storage import derived, links
 from commonplace.storage.database import now
 from commonplace.storage.index import NEVER, POSTING, Snapshot
 from commonplace.storage.tables import LINKS, MEMORIES, Row
@@ -40,17 +40,6 @@ _WEIGHTS = (
     "recency", "recency_days", "importance", "credit",
 )  # fmt: skip
 FAIR_LIKENESS = 0.4  # a cosine that is worth something in itself
-_ANY_LINK = "SELECT 1 FROM links WHERE space = ? LIMIT 1"
-_LINKED = (
-    "SELECT a.num, b.num, l.weight FROM memories a"
-    " JOIN links l ON l.space = a.space AND l.source = a.id"
-    " JOIN memories b ON b.space = l.space AND b.id = l.target"
-    " WHERE a.space = ?1 AND a.num = ?2"
-    " UNION ALL SELECT a.num, b.num, l.weight FROM memories a"
-    " JOIN links l ON l.space = a.space AND l.target = a.id"
-    " JOIN memories b ON b.space = l.space AND b.id = l.source"
-    " WHERE a.space = ?1 AND a.num = ?2"
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -381,7 +370,7 @@ def _along_links(
     linked = np.zeros_like(score)
     if not weighting.graph:
         return linked
-    if search.seq is None and not connection.execute(_ANY_LINK, (space.name,)).fetchone():
+    if search.seq is None and not links.any_there(connection, space.name):
         return linked
     places = _Places(search)
     leaders = highest(score, search.mask, weighting.graph_seeds)
@@ -432,10 +421,7 @@ def _edges(
 ) -> list[tuple[int, int, float]]:
     """(seed, other end, weight) of the links that touch a seed, now or as of then."""
     if search.seq is None:
-        rows: list[Any] = []
-        for num in nums:
-            rows += connection.execute(_LINKED, (space.name, num))
-        return rows
+        return [each for num in nums for each in links.beside(connection, space.name, num)]
     then = history.rows_as_of(connection, space.name, MEMORIES, search.seq)
     number = {row["id"]: row["num"] for row in then}
     wanted = set(nums)

@@ -27,6 +27,7 @@ from commonplace.engine.model import Operation, iso, microseconds
 from commonplace.engine.opened import OpenSpace
 from commonplace.engine.portable import Key
 from commonplace.engine.replay import FORMAT, VERSION
+from commonplace.storage import versions
 from commonplace.storage.database import now
 from commonplace.storage.tables import CONTENTS, VERSIONED, Row, Table
 
@@ -92,7 +93,7 @@ def export_space(
         write(line + "\n")
 
     with space.store.read() as connection:
-        total = _size(connection, space.name) if progress else 0
+        total = versions.count(connection, space.name) if progress else 0
         put(_encode({"format": FORMAT, "version": VERSION, "space": space.name,
                      "exported_at": iso_now()}))  # fmt: skip
         for record in _story(connection, space.name):
@@ -129,15 +130,6 @@ def iso_now() -> str:
     from commonplace.engine.model import moment
 
     return str(iso(moment(now())))
-
-
-def _size(connection: apsw.Connection, space: str) -> int:
-    total = 0
-    for name in (*(table.name for table in VERSIONED), "events", "versions", "operations"):
-        statement = f"SELECT count(*) FROM {name} WHERE space = ?"  # noqa: S608
-        row = connection.execute(statement, (space,)).fetchone()
-        total += int(row[0]) if row else 0
-    return total
 
 
 _Place = tuple[int, int, int]  # operation; 0 itself, 1 a removal, 2 a form; row number
@@ -195,31 +187,20 @@ class _Teller:
 
     def current(self, table: Table) -> Iterator[tuple[_Place, Record]]:
         """Rows as they are."""
-        statement = f"SELECT num FROM {table.name} WHERE space = ? ORDER BY seq, num"  # noqa: S608
-        cursor = self._connection.execute(statement, (self._space,))
-        while page := [row[0] for row in islice(cursor, _page(table))]:
+        numbers = versions.current(self._connection, self._space, table)
+        while page := list(islice(numbers, _page(table))):
             rows = table.by_nums(self._connection, self._space, page)
             for num in page:
                 yield (rows[num]["seq"], 2, num), self._record(table, rows[num], None)
 
     def former(self, table: Table) -> Iterator[tuple[_Place, Record]]:
         """Rows as they were."""
-        for since, num, until in self._connection.execute(
-            "SELECT since, num, until FROM versions WHERE space = ? AND entity = ?"
-            " ORDER BY since, num",
-            (self._space, table.name),
-        ):
+        for since, num, until in versions.former(self._connection, self._space, table):
             yield (since, 2, num), self._record(table, self._version(table, num, until), until)
 
     def removals(self, table: Table) -> Iterator[tuple[_Place, Record]]:
         """Moments at which a row ceased to be."""
-        statement = (
-            "SELECT num, until FROM versions v WHERE space = ?1 AND entity = ?2 AND NOT"  # noqa: S608
-            f" EXISTS (SELECT 1 FROM {table.name} t WHERE t.space = ?1 AND t.num = v.num"
-            "  AND t.seq = v.until) AND NOT EXISTS (SELECT 1 FROM versions w WHERE w.space = ?1"
-            " AND w.entity = ?2 AND w.num = v.num AND w.since = v.until) ORDER BY until, num"
-        )
-        for num, until in self._connection.execute(statement, (self._space, table.name)):
+        for num, until in versions.removals(self._connection, self._space, table):
             gone = self._record(table, self._version(table, num, until), until)
             key = {column: gone.value[column] for column in portable.key_columns(table)}
             mark = portable.mark(table, gone.value)
@@ -246,12 +227,7 @@ class _Teller:
     def _changed(self, table: Table, num: int, key: Key) -> bool:
         if self._past.gone(table, key):
             return True
-        return bool(
-            self._connection.execute(
-                "SELECT 1 FROM versions WHERE space = ? AND entity = ? AND num = ? LIMIT 1",
-                (self._space, table.name, num),
-            ).fetchone()
-        )
+        return versions.exist(self._connection, self._space, table, num)
 
     def _forms(self, table: Table, num: int, key: Key) -> list[Form]:
         known = self._known.get((table, key))

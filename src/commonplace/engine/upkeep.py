@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from commonplace.engine import memories
 from commonplace.engine.model import Origin
 from commonplace.engine.opened import OpenSpace
 from commonplace.errors import CommonplaceError, EmbeddingUnavailable
-from commonplace.storage import derived
+from commonplace.storage import derived, outbox
+from commonplace.storage import memories as stored
 from commonplace.storage.database import now
+from commonplace.storage.ports import Rows
 from commonplace.storage.tables import MEMORIES
-
-if TYPE_CHECKING:
-    import apsw
 
 BATCH = 32
 LOCAL_BATCH = 8  # computed here: about a second between two looks at whether to stop
@@ -28,22 +26,14 @@ UPKEEP = Origin(client="commonplace", tool="upkeep")
 def backlog(space: OpenSpace) -> tuple[int, int]:
     """(how many memories wait for vectors, age of the oldest wait in seconds)."""
     with space.store.read() as connection:
-        row = connection.execute(
-            "SELECT count(*), min(created_at) FROM outbox WHERE space = ?", (space.name,)
-        ).fetchone()
-    count, oldest = row if row else (0, None)
-    return int(count), 0 if oldest is None else max(0, (now() - oldest) // 1_000_000)
+        count, oldest = outbox.size(connection, space.name)
+    return count, 0 if oldest is None else max(0, (now() - oldest) // 1_000_000)
 
 
 def last_error(space: OpenSpace) -> str:
     """What the newest failed attempt said, or nothing."""
     with space.store.read() as connection:
-        row = connection.execute(
-            "SELECT last_error FROM outbox WHERE space = ? AND last_error <> ''"
-            " ORDER BY attempts DESC LIMIT 1",
-            (space.name,),
-        ).fetchone()
-    return str(row[0]) if row else ""
+        return outbox.newest_error(connection, space.name)
 
 
 def waiting(space: OpenSpace, identities: Sequence[str]) -> dict[str, str]:
@@ -52,12 +42,9 @@ def waiting(space: OpenSpace, identities: Sequence[str]) -> dict[str, str]:
     with space.store.read() as connection:
         for identity in identities:
             num = memories.need_row(connection, space.name, identity)["num"]
-            row = connection.execute(
-                "SELECT last_error FROM outbox WHERE space = ? AND kind = 'embed' AND subject = ?",
-                (space.name, str(num)),
-            ).fetchone()
-            if row is not None or space.embedder is None:
-                found[identity] = str(row[0]) if row else ""
+            error = outbox.error_of(connection, space.name, num)
+            if error is not None or space.embedder is None:
+                found[identity] = error or ""
     return found
 
 
@@ -68,33 +55,18 @@ def find_work(space: OpenSpace) -> bool:
     with space.store.read() as connection:
         if space.model is None:
             return has_work(space)  # a provider that has not yet said what it is
-        due = _without_vectors(connection, space.name, space.current_model(connection))
+        due = outbox.unasked(connection, space.name, space.current_model(connection), FOUND)
     if due:
         with space.store.maintain() as connection:
             for num in due:
-                memories.enqueue_embedding(connection, space.name, num)
+                outbox.add(connection, space.name, num)
     return has_work(space)
 
 
 def has_work(space: OpenSpace) -> bool:
     """Whether anything waits in the outbox."""
     with space.store.read() as connection:
-        return bool(
-            connection.execute(
-                "SELECT 1 FROM outbox WHERE space = ? LIMIT 1", (space.name,)
-            ).fetchone()
-        )
-
-
-def _without_vectors(connection: apsw.Connection, space: str, model: int | None) -> list[int]:
-    rows = connection.execute(
-        "SELECT DISTINCT memory FROM passages p WHERE space = ?1"
-        " AND (model IS NULL OR model < ?2 OR model > ?2) AND NOT EXISTS"
-        " (SELECT 1 FROM outbox o WHERE o.space = ?1 AND o.kind = 'embed'"
-        "  AND o.subject = CAST(p.memory AS TEXT)) LIMIT ?3",
-        (space, -1 if model is None else model, FOUND),
-    )
-    return [row[0] for row in rows]
+        return not outbox.is_empty(connection, space.name)
 
 
 def embed_some(space: OpenSpace, stopping: Callable[[], bool] = lambda: False) -> int:
@@ -133,32 +105,20 @@ def _embed_singly(space: OpenSpace, nums: list[int], stopping: Callable[[], bool
 
 
 def _claim(space: OpenSpace) -> list[int]:
-    """Take due rows for ourselves for a while; a process that dies gives them back by time.
-
-    A time further ahead than we ever set was written before the clock was put back: it is due.
-    """
+    """Take due rows for ourselves for a while."""
     at = now()
-    claimed, due = at + CLAIM_SECONDS * 1_000_000, at + RETRY_SECONDS[-1] * 1_000_000
     with space.store.maintain() as connection:
-        rows = connection.execute(
-            "UPDATE outbox SET claimed_until = ?1 WHERE space = ?2 AND num IN"
-            " (SELECT num FROM outbox WHERE space = ?2 AND kind = 'embed'"
-            " AND (due_at <= ?3 OR due_at > ?4)"
-            " AND (claimed_until <= ?3 OR claimed_until > ?1) ORDER BY num LIMIT ?5)"
-            " RETURNING subject",
-            (claimed, space.name, at, due, BATCH),
-        )
-        return [int(row[0]) for row in rows]
+        return outbox.claim(
+            connection, space.name, at,
+            until=at + CLAIM_SECONDS * 1_000_000,
+            latest_due=at + RETRY_SECONDS[-1] * 1_000_000,
+            most=BATCH,
+        )  # fmt: skip
 
 
 def _give_back(space: OpenSpace, nums: list[int]) -> None:
     with space.store.maintain() as connection:
-        for num in nums:
-            connection.execute(
-                "UPDATE outbox SET claimed_until = 0 WHERE space = ? AND kind = 'embed'"
-                " AND subject = ?",
-                (space.name, str(num)),
-            )
+        outbox.release(connection, space.name, nums)
 
 
 def _embed(space: OpenSpace, nums: list[int], stopping: Callable[[], bool]) -> int:
@@ -186,53 +146,34 @@ def _embed(space: OpenSpace, nums: list[int], stopping: Callable[[], bool]) -> i
             current = MEMORIES.fetch_one(connection, space.name, "AND num = ?", num)
             if current is None or current["seq"] != rows[num]["seq"]:
                 continue  # changed meanwhile: the change asked for its own vectors
-            connection.execute(
-                "DELETE FROM passages WHERE space = ? AND memory = ?", (space.name, num)
-            )
             passages = [
                 derived.Passage(span, model, vector)
                 for span, vector in zip(item.spans, own, strict=True)
             ]
-            derived.write_passages(connection, space.name, num, passages)
+            derived.replace_passages(connection, space.name, num, passages)
             memories.touch(unit, num)
         _finish(connection, space.name, nums, {num: rows[num]["seq"] for num in rows})
     return len(nums)
 
 
-def _finish(connection: apsw.Connection, space: str, nums: list[int], seen: dict[int, int]) -> None:
+def _finish(connection: Rows, space: str, nums: list[int], seen: dict[int, int]) -> None:
     """Take finished rows out; a memory changed while we embedded stays, to be done again."""
     for num in nums:
-        row = connection.execute(
-            "SELECT seq FROM memories WHERE space = ? AND num = ?", (space, num)
-        ).fetchone()
-        if row is not None and row[0] != seen.get(num):
-            connection.execute(
-                "UPDATE outbox SET claimed_until = 0 WHERE space = ? AND kind = 'embed'"
-                " AND subject = ?",
-                (space, str(num)),
-            )
+        version = stored.version(connection, space, num)
+        if version is not None and version != seen.get(num):
+            outbox.release(connection, space, [num])
         else:
-            connection.execute(
-                "DELETE FROM outbox WHERE space = ? AND kind = 'embed' AND subject = ?",
-                (space, str(num)),
-            )
+            outbox.remove(connection, space, num)
 
 
 def _postpone(space: OpenSpace, nums: list[int], error: CommonplaceError) -> None:
     at = now()
     with space.store.maintain() as connection:
         for num in nums:
-            row = connection.execute(
-                "SELECT attempts FROM outbox WHERE space = ? AND kind = 'embed' AND subject = ?",
-                (space.name, str(num)),
-            ).fetchone()
-            attempts = int(row[0]) if row else 0
+            attempts = outbox.attempts(connection, space.name, num)
             wait = RETRY_SECONDS[min(attempts, len(RETRY_SECONDS) - 1)]
-            connection.execute(
-                "UPDATE outbox SET attempts = attempts + 1, due_at = ?, claimed_until = 0,"
-                " last_error = ? WHERE space = ? AND kind = 'embed' AND subject = ?",
-                (at + wait * 1_000_000, error.message[:500], space.name, str(num)),
-            )
+            due = at + wait * 1_000_000
+            outbox.postpone(connection, space.name, num, due, error.message[:500])
 
 
 def settle(

@@ -227,6 +227,14 @@ def write_terms(connection: apsw.Connection, space: str, memory: int, packed: by
     )
 
 
+def replace_passages(
+    connection: apsw.Connection, space: str, memory: int, passages: Sequence[Passage]
+) -> None:
+    """Store a memory's passages in place of those that it has."""
+    connection.execute("DELETE FROM passages WHERE space = ? AND memory = ?", (space, memory))
+    write_passages(connection, space, memory, passages)
+
+
 def write_passages(
     connection: apsw.Connection, space: str, memory: int, passages: Sequence[Passage]
 ) -> None:

@@ -1,0 +1,37 @@
+"""Statements on the table `links`: typed, directed links between memories."""
+
+from __future__ import annotations
+
+from commonplace.storage.ports import Rows
+
+_BESIDE = (
+    "SELECT a.num, b.num, l.weight FROM memories a"
+    " JOIN links l ON l.space = a.space AND l.source = a.id"
+    " JOIN memories b ON b.space = l.space AND b.id = l.target"
+    " WHERE a.space = ?1 AND a.num = ?2"
+    " UNION ALL SELECT a.num, b.num, l.weight FROM memories a"
+    " JOIN links l ON l.space = a.space AND l.target = a.id"
+    " JOIN memories b ON b.space = l.space AND b.id = l.source"
+    " WHERE a.space = ?1 AND a.num = ?2"
+)
+
+
+def exists(rows: Rows, space: str, source: str, target: str, kind: str) -> bool:
+    """Whether two memories are linked by a kind, in this direction."""
+    found = rows.execute(
+        "SELECT 1 FROM links WHERE space = ? AND source = ? AND target = ? AND kind = ?",
+        (space, source, target, kind),
+    ).fetchone()
+    return found is not None
+
+
+def any_there(rows: Rows, space: str) -> bool:
+    """Whether a space has any link."""
+    found = rows.execute("SELECT 1 FROM links WHERE space = ? LIMIT 1", (space,)).fetchone()
+    return found is not None
+
+
+def beside(rows: Rows, space: str, num: int) -> list[tuple[int, int, float]]:
+    """(its number, the other end's, weight) of every link of a memory, in either direction."""
+    found: list[tuple[int, int, float]] = rows.execute(_BESIDE, (space, num)).fetchall()
+    return found

@@ -1,0 +1,63 @@
+"""Statements on the order of rows and of their versions, for exports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from commonplace.storage.ports import Rows
+from commonplace.storage.tables import VERSIONED, Table
+
+
+def count(rows: Rows, space: str) -> int:
+    """How many rows a space has: current, former, events and operations."""
+    total = 0
+    for name in (*(table.name for table in VERSIONED), "events", "versions", "operations"):
+        statement = f"SELECT count(*) FROM {name} WHERE space = ?"  # noqa: S608
+        total += int(rows.execute(statement, (space,)).fetchone()[0])
+    return total
+
+
+def current(rows: Rows, space: str, table: Table) -> Iterator[int]:
+    """Numbers of a table's rows in the order of the operations that wrote them."""
+    statement = f"SELECT num FROM {table.name} WHERE space = ? ORDER BY seq, num"  # noqa: S608
+    return (row[0] for row in rows.execute(statement, (space,)))
+
+
+def former(rows: Rows, space: str, table: Table) -> Iterator[tuple[int, int, int]]:
+    """(since, number, until) of a table's versions, in that order."""
+    found: Iterator[tuple[int, int, int]] = rows.execute(
+        "SELECT since, num, until FROM versions WHERE space = ? AND entity = ? ORDER BY since, num",
+        (space, table.name),
+    )
+    return found
+
+
+def removals(rows: Rows, space: str, table: Table) -> Iterator[tuple[int, int]]:
+    """(number, operation) wherever a row was removed, in the order of the operations."""
+    found: Iterator[tuple[int, int]] = rows.execute(
+        "SELECT num, until FROM versions v WHERE space = ?1 AND entity = ?2 AND NOT"  # noqa: S608
+        f" EXISTS (SELECT 1 FROM {table.name} t WHERE t.space = ?1 AND t.num = v.num"
+        "  AND t.seq = v.until) AND NOT EXISTS (SELECT 1 FROM versions w WHERE w.space = ?1"
+        " AND w.entity = ?2 AND w.num = v.num AND w.since = v.until) ORDER BY until, num",
+        (space, table.name),
+    )
+    return found
+
+
+def gone(rows: Rows, space: str, table: Table) -> list[int]:
+    """Numbers that have versions and no current row."""
+    found = rows.execute(
+        "SELECT DISTINCT num FROM versions v WHERE space = ?1 AND entity = ?2 AND NOT"  # noqa: S608
+        f" EXISTS (SELECT 1 FROM {table.name} t WHERE t.space = ?1 AND t.num = v.num)",
+        (space, table.name),
+    )
+    return [row[0] for row in found]
+
+
+def exist(rows: Rows, space: str, table: Table, num: int) -> bool:
+    """Whether a row has any version."""
+    found = rows.execute(
+        "SELECT 1 FROM versions WHERE space = ? AND entity = ? AND num = ? LIMIT 1",
+        (space, table.name, num),
+    ).fetchone()
+    return found is not None
