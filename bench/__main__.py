@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench import locomo, meaning, report, server, slow_disk, speed
+from bench import against, locomo, meaning, report, server, slow_disk, speed
 
 QUALITY = ("locomo", "meaning")
 SPEED = {**speed.PARTS, "store-slow-disk": slow_disk.measure}
@@ -21,6 +21,12 @@ def _sizes(text: str) -> tuple[int, ...]:
     return tuple(sorted(int(part.replace("_", "")) for part in text.split(",")))
 
 
+def _rounds(text: str) -> int:
+    if int(text) < against.ROUNDS:
+        raise argparse.ArgumentTypeError(f"at least {against.ROUNDS}")
+    return int(text)
+
+
 def _arguments(given: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--only", action="append", choices=(*GROUPS, *MEASURED, *QUALITY))
@@ -30,6 +36,8 @@ def _arguments(given: Sequence[str]) -> argparse.Namespace:
         "--spaces", type=int, help="how many spaces of 1,000 to recall from in turn"
     )
     parser.add_argument("--quick", action="store_true", help="less of everything")
+    parser.add_argument("--against", metavar="COMMIT", help="compare HEAD with another commit")
+    parser.add_argument("--rounds", type=_rounds, default=against.ROUNDS, help="of --against")
     parser.add_argument("--json", type=Path, help="where the JSON goes")
     return parser.parse_args(given)
 
@@ -49,7 +57,10 @@ def main(given: Sequence[str]) -> int:
     if asked.spaces:
         plan = replace(plan, spaces=asked.spaces)
     sections = []
-    for name in _chosen(asked.only):
+    if asked.against:
+        compared = against.measure(asked.against, asked.rounds)
+        sections.append(against.section(asked.against, compared))
+    for name in () if asked.against else _chosen(asked.only):
         if name == "meaning":
             sections.append(meaning.measure())
         elif name != "locomo":

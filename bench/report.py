@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -117,8 +117,15 @@ def machine() -> dict[str, Any]:
         "load": os.getloadavg() if hasattr(os, "getloadavg") else None,
         "python": platform.python_version(),
         "sqlite": apsw.sqlite_lib_version(),
-        **{name: version(name) for name in names},
+        **{name: _version(name) for name in names},
     }
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:  # some parts need fewer packages
+        return None
 
 
 def _processor() -> str:

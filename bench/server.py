@@ -44,14 +44,14 @@ _CLIENT = {"name": "bench", "version": "1"}
 # --- processes and what they cost ----------------------------------------------------------------
 
 
-def _environment(**more: str) -> dict[str, str]:
+def environment(**more: str) -> dict[str, str]:
     """Ours, with compiled bytecode as an installation leaves it, and nobody's settings."""
     unwanted = ("PYTHONDONTWRITEBYTECODE", "COMMONPLACE_")
     kept = {k: v for k, v in os.environ.items() if not k.startswith(unwanted)}
     return {**kept, **more}
 
 
-def _cpu(process: subprocess.Popen[Any]) -> float:
+def cpu(process: subprocess.Popen[Any]) -> float:
     """Seconds of CPU that a running process has used, all threads and none of its children."""
     if sys.platform == "linux":  # MAKE_PROCESS_CPUCLOCK of the kernel: nanoseconds, not ticks
         return time.clock_gettime((~process.pid << 3) | 2)
@@ -128,6 +128,10 @@ class _Http:
         with self._connection.getresponse() as answer:
             return _result(answer.read())
 
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
 
 def _where(told: IO[str] | None) -> str:
     for line in told or ():
@@ -145,17 +149,20 @@ def _result(body: str | bytes) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _serving(command: Sequence[str], path: str, **environment: str) -> Iterator[_Http]:
-    with _started(command, env=_environment(**environment)) as process:
-        yield _Http(process, path)
+def serving(command: Sequence[str], path: str, **variables: str) -> Iterator[_Http]:
+    with (
+        _started(command, env=environment(**variables)) as process,
+        contextlib.closing(_Http(process, path)) as server,
+    ):
+        yield server
 
 
-def _per_call(server: _Http, calls: Sequence[Callable[[], object]]) -> float:
+def per_call(server: _Http, calls: Sequence[Callable[[], object]]) -> float:
     """Seconds of the server's CPU for one of the calls."""
-    before = _cpu(server.process)
+    before = cpu(server.process)
     for call in calls:
         call()
-    return (_cpu(server.process) - before) / len(calls)
+    return (cpu(server.process) - before) / len(calls)
 
 
 def over_http(plan: speed.Plan) -> Section:
@@ -172,8 +179,8 @@ def over_http(plan: speed.Plan) -> Section:
         unlimited = {"COMMONPLACE_RATE": "1000000", "COMMONPLACE_BURST": "1000000"}
         ours_command = [*OURS, "serve", "--data", str(data), "--port", "0"]
         with (
-            _serving([*ECHO, "http"], "/mcp") as echo,
-            _serving(ours_command, "/mcp/commonplace", **unlimited) as ours,
+            serving([*ECHO, "http"], "/mcp") as echo,
+            serving(ours_command, "/mcp/commonplace", **unlimited) as ours,
         ):
             say(f"warming {count} queries over {size:,} memories")
             for query in corpus.queries[:count]:
@@ -193,7 +200,7 @@ def over_http(plan: speed.Plan) -> Section:
                     for kind, (server, tool, arguments) in kinds.items():
                         given = itertools.islice(itertools.cycle(arguments), calls)
                         asked = [partial(server.call, tool, each, version) for each in given]
-                        taken[kind].append(_per_call(server, asked))
+                        taken[kind].append(per_call(server, asked))
                 rows += _http_rows(version, size, {k: v[1:] for k, v in taken.items()})
     notes = [
         "CPU of the server process; both servers run at the same time, rounds in turn, medians",
@@ -263,8 +270,8 @@ class _Stdio:
 
 
 @contextlib.contextmanager
-def _talking(command: Sequence[str], **environment: str) -> Iterator[_Stdio]:
-    pipes = {"stdin": subprocess.PIPE, "env": _environment(**environment)}
+def talking(command: Sequence[str], **variables: str) -> Iterator[_Stdio]:
+    pipes = {"stdin": subprocess.PIPE, "env": environment(**variables)}
     with _started(command, **pipes) as process:
         try:
             yield _Stdio(process)
@@ -272,11 +279,13 @@ def _talking(command: Sequence[str], **environment: str) -> Iterator[_Stdio]:
             process.kill()  # a client that goes away may leave a reader waiting for its input
 
 
-def _first_answer(command: Sequence[str], tool: str, arguments: dict[str, Any]) -> float:
+def first_answer(
+    command: Sequence[str], tool: str, arguments: dict[str, Any], **variables: str
+) -> float:
     """CPU of a fresh process until its first tool call was answered."""
-    with _talking(command) as server:
+    with talking(command, **variables) as server:
         server.call(tool, arguments)
-        return _cpu(server.process)
+        return cpu(server.process)
 
 
 def cold(plan: speed.Plan) -> Section:
@@ -290,8 +299,8 @@ def cold(plan: speed.Plan) -> Section:
         mine, bare = [], []
         for number in range(starts + 1):  # the first compiles what is not compiled yet
             say(f"cold start {number} of {starts}")
-            bare.append(_first_answer([*ECHO, "stdio"], "echo", {"text": identity}))
-            mine.append(_first_answer(command, "read", {"id": identity}))
+            bare.append(first_answer([*ECHO, "stdio"], "echo", {"text": identity}))
+            mine.append(first_answer(command, "read", {"id": identity}))
     ratio = statistics.median(m / b for m, b in zip(mine[1:], bare[1:], strict=True))
     middle, floor = statistics.median(mine[1:]), statistics.median(bare[1:])
     row = Row(
@@ -327,20 +336,20 @@ def _work(
     read: Callable[[int], object],
     entities: int,
 ) -> _Work:
-    begun, spent = time.perf_counter(), _cpu(server.process)
+    begun, spent = time.perf_counter(), cpu(server.process)
     for number in range(entities):
         store(number)
     stored = (time.perf_counter() - begun) / entities
     looked = range(0, entities, max(1, entities // LOOKS))
     found = statistics.median(_timed(partial(search, number)) for number in looked)
     got = statistics.median(_timed(partial(read, number)) for number in looked)
-    return _Work(stored, found, got, _cpu(server.process) - spent)
+    return _Work(stored, found, got, cpu(server.process) - spent)
 
 
 def _ours(scratch: Path, embedding: str, texts: Sequence[str], words: Sequence[str]) -> _Work:
     ids: list[str] = []
     command = [*OURS, "mcp", "--data", str(scratch / embedding), "--embedding", embedding]
-    with _talking(command) as server:
+    with talking(command) as server:
 
         def store(number: int) -> None:
             ids.append(server.call("remember", {"text": texts[number]})["structuredContent"]["id"])
@@ -356,7 +365,7 @@ def _ours(scratch: Path, embedding: str, texts: Sequence[str], words: Sequence[s
 
 
 def _theirs(scratch: Path, texts: Sequence[str], words: Sequence[str]) -> _Work:
-    with _talking([_node(), str(OTHER)], MEMORY_FILE_PATH=str(scratch / "memory.jsonl")) as server:
+    with talking([_node(), str(OTHER)], MEMORY_FILE_PATH=str(scratch / "memory.jsonl")) as server:
 
         def store(number: int) -> None:
             entity = {

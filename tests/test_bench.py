@@ -12,7 +12,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from bench import corpus, floors, locomo, report, slow_disk, speed  # noqa: E402
+from bench import against, corpus, floors, locomo, report, slow_disk, speed  # noqa: E402
+from bench.__main__ import main  # noqa: E402
 
 TINY = speed.Plan(
     sizes=(300,), queries=5, rounds=1, writes=8, spaces=3, per_space=20, warm_spaces=2, starts=1
@@ -130,3 +131,71 @@ def _talk() -> dict[str, object]:
             {"question": "Who else rides?", "category": 1, "evidence": ["D8:8"]},
         ],
     }  # fmt: skip
+
+
+# --- one commit against another ------------------------------------------------------------------
+
+STEADY = [1.00, 1.02, 0.99, 1.01, 1.00, 0.98, 1.01]
+
+
+def _compared(now: float, again: float = 1.0, noise: list[float] = STEADY) -> against.Compared:
+    before = [0.010 * each for each in noise]
+    return against.compare(
+        "recall",
+        {
+            against.BEFORE: before,
+            against.NOW: [now * each for each in reversed(before)],
+            against.AGAIN: [again * each for each in before[1:] + before[:1]],
+        },
+    )
+
+
+@pytest.mark.parametrize(
+    ("now", "again", "regression"),
+    [
+        (1.00, 1.00, False),
+        (0.50, 1.00, False),  # faster
+        (1.04, 1.00, False),  # within what is allowed
+        (1.10, 1.00, True),
+        (1.10, 1.15, False),  # the same commit differs as much from itself
+        (1.10, 1 / 1.15, False),  # in either direction
+        (1.30, 1.15, True),
+    ],
+)
+def test_worse_than_allowed_and_beyond_the_spread_is_a_regression(
+    now: float, again: float, regression: bool
+) -> None:
+    compared = _compared(now, again)
+    assert compared.ratio == pytest.approx(now, rel=0.02)
+    assert compared.regression is regression
+    (row,) = against.section("abc", [compared]).rows
+    assert row.ok is not regression
+
+
+def test_one_odd_round_neither_makes_a_regression_nor_hides_one() -> None:
+    rounds = {side: [1.0] * 7 for side in (against.BEFORE, against.NOW, against.AGAIN)}
+    odd = {**rounds, against.NOW: [9.0] + [1.0] * 6}
+    assert not against.compare("get", odd).regression
+    hidden = {**rounds, against.NOW: [1.2] * 7, against.AGAIN: [9.0] + [1.0] * 6}
+    assert against.compare("get", hidden).regression
+
+
+def test_fewer_rounds_than_tell_anything_are_refused() -> None:
+    with pytest.raises(SystemExit):
+        main(["--against", "HEAD", "--rounds", "6"])
+
+
+def test_another_commit_must_exist() -> None:
+    with pytest.raises(SystemExit, match="not a commit"):
+        main(["--against", "no-such-commit"])
+
+
+def test_a_checked_out_commit_is_measured_through_its_public_interface(tmp_path: Path) -> None:
+    source = against.check_out(against.commit_of("HEAD"), tmp_path / "source")
+    texts, queries = [f"the heron number {n} nests by the weir" for n in range(12)], ["heron weir"]
+    tree = against.Tree.prepare(source, tmp_path / "data", texts, queries)
+    assert len(tree.given["ids"]) == len(texts)
+    took = tree.measure(calls=3)
+    assert {name.partition(":")[0] for name in took} == {"library", "HTTP", "mcp"}
+    assert all(seconds > 0 for seconds in took.values())
+    assert (source / "src/commonplace/__pycache__").exists()  # its code ran, not this one
