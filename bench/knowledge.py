@@ -31,8 +31,9 @@ from commonplace.engine.model import NOBODY
 from commonplace.server import served
 from commonplace.server.gate import Gate
 from commonplace.storage.database import connect, new_id
+from commonplace.storage.hashing import FORMAT
 from commonplace.storage.system import open_system
-from commonplace.storage.tables import FACTS
+from commonplace.storage.tables import AUDIT, FACTS
 
 SPACE = "acme"
 _SELECT = (
@@ -169,11 +170,11 @@ def _write(connection: apsw.Connection, entity: str, payload: str) -> None:
     rows, previous = row or (0, b"")
     hashed = os.urandom(32)
     connection.execute(
-        audit._INSERT,
+        AUDIT.insert_sql,
         (
             rows + 1, SPACE, time.time_ns() // 1_000, "", "orchestrator", "memory_kg_query", "anna",
             "", "", "", "", 1, "", 1, 0, hashed, hashed, previous, f'{{"entity":"{entity}"}}',
-            shown, hashed,
+            shown, FORMAT, hashed,
         ),
     )  # fmt: skip
     connection.execute(

@@ -18,7 +18,11 @@ from commonplace.storage import schema
 
 SOURCE = Path(commonplace.__file__).parent
 STATEMENT = re.compile(r"\s*(SELECT|INSERT|UPDATE|DELETE|WITH)\b")
-TABLES = set(re.findall(r"CREATE TABLE (\w+)", "".join(schema.MIGRATIONS)))
+TABLES = set(
+    re.findall(
+        r"CREATE TABLE (\w+)", "".join(step for step in schema.MIGRATIONS if isinstance(step, str))
+    )
+)
 REFERENCE = re.compile(
     r"\b(?:FROM|JOIN|INTO|UPDATE)\s+(\w+|\{\})(?:\s+(?:AS\s+)?(?!(?:WHERE|ON|SET|JOIN|LEFT|ORDER|"
     r"GROUP|LIMIT|NOT|UNION|INDEXED|VALUES|AND|RETURNING|SELECT)\b)([a-z]\w*))?"

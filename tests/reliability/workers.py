@@ -32,7 +32,7 @@ from commonplace import Commonplace
 from commonplace.engine import memories
 from commonplace.errors import CommonplaceError, Conflict, StorageFull
 from commonplace.storage import database, derived, sqlite, writing
-from commonplace.storage.tables import LINKS, MEMORIES, VERSIONED, digest
+from commonplace.storage.tables import LINKS, MEMORIES, OPERATIONS, VERSIONED
 
 SPACE = "default"
 WORDS = (
@@ -180,7 +180,7 @@ def _inspect(connection: apsw.Connection, state: State) -> None:
     for (found,) in connection.execute("PRAGMA integrity_check"):
         if found != "ok":
             problems.append(f"integrity_check: {found}")
-    seq, next_num = writing.read_head(connection, SPACE)
+    seq, next_num, _ = writing.read_head(connection, SPACE)
     state.operations = seq
     _inspect_operations(connection, seq, problems)
     highest = 0
@@ -218,12 +218,10 @@ def _inspect(connection: apsw.Connection, state: State) -> None:
 
 def _inspect_operations(connection: apsw.Connection, seq: int, problems: list[str]) -> None:
     numbers = []
-    for *values, hashed in connection.execute(
-        "SELECT num, space, id, at, name, origin, undoes, hash FROM operations ORDER BY num"
-    ):
-        numbers.append(values[0])
-        if digest(*values) != hashed:
-            problems.append(f"operation {values[0]} does not match its hash")
+    for row in connection.execute(OPERATIONS.select_sql + " ORDER BY num", (SPACE,)):
+        numbers.append(row[0])
+        if not OPERATIONS.sound(row):
+            problems.append(f"operation {row[0]} does not match its hash")
     if numbers != list(range(1, seq + 1)):
         problems.append(f"{len(numbers)} operations, but the change counter says {seq}")
 

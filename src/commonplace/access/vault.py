@@ -24,9 +24,9 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from commonplace.errors import InvalidInput, StorageCorrupt, StorageUnavailable
 from commonplace.storage import secrets as stored
 from commonplace.storage.database import sync_directory
+from commonplace.storage.hashing import digest
 from commonplace.storage.ports import Rows
 from commonplace.storage.sqlite import Store
-from commonplace.storage.tables import digest
 
 VARIABLE = "COMMONPLACE_MASTER_KEY"
 KEY_BYTES = 32

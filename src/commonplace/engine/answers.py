@@ -9,9 +9,11 @@ import apsw
 from commonplace.errors import CommonplaceError
 from commonplace.storage.database import now
 from commonplace.storage.sqlite import Store
-from commonplace.storage.tables import digest
+from commonplace.storage.tables import ANSWERS
 
 KEPT = 86_400_000_000  # microseconds: 24 hours
+_FIND = ANSWERS.select_sql + " AND key = ?"
+_KEEP = ANSWERS.upsert("key")
 
 
 class Answered(CommonplaceError):
@@ -37,12 +39,10 @@ def find_newest(store: Store, key: bytes) -> str | None:
 
 
 def _find(connection: apsw.Connection, space: str, key: bytes) -> str | None:
-    row: Any = connection.execute(
-        "SELECT at, result, sum FROM answers WHERE space = ? AND key = ?", (space, key)
-    ).fetchone()
-    if row is None or row[0] < now() - KEPT or digest(space, key, row[0], row[1]) != row[2]:
+    row: Any = connection.execute(_FIND, (space, key)).fetchone()
+    if row is None or row[2] < now() - KEPT or not ANSWERS.sound(row):
         return None  # an answer that rotted is not given; acting again is the lesser harm
-    result: str = row[1]
+    result: str = row[3]
     return result
 
 
@@ -56,9 +56,4 @@ def keep(store: Store, key: bytes, result: str) -> None:
         connection.execute(
             "DELETE FROM answers WHERE space = ? AND at < ?", (store.space, at - KEPT)
         )
-        connection.execute(
-            "INSERT INTO answers (space, key, at, result, sum) VALUES (?, ?, ?, ?, ?)"
-            " ON CONFLICT (space, key) DO UPDATE SET at = excluded.at, result = excluded.result,"
-            " sum = excluded.sum",
-            (store.space, key, at, result, digest(store.space, key, at, result)),
-        )
+        connection.execute(_KEEP, ANSWERS.row((store.space, key, at, result)))

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 from commonplace.engine import checks
 from commonplace.engine.model import moment
 from commonplace.storage.database import now
+from commonplace.storage.hashing import digest
 from commonplace.storage.sqlite import Store
-from commonplace.storage.tables import digest
+from commonplace.storage.tables import AUDIT
 
 if TYPE_CHECKING:
     import apsw
@@ -27,17 +28,7 @@ PAYLOAD_BYTES = 4096
 REDACTION = "redact"  # the tool of a row that lists rows whose payloads a purge took away
 _START = bytes(32)
 _REDACTIONS_A_ROW = 400
-_CHAINED = (
-    "num", "space", "at", "request", "dialect", "tool", "caller", "credential", "client",
-    "session", "address", "success", "error", "milliseconds", "operation", "arguments_hash",
-    "result_hash", "previous",
-)  # fmt: skip
-_COLUMNS = (*_CHAINED, "arguments", "result", "hash")
-_INSERT = (
-    f"INSERT INTO audit (num, space, {', '.join(_COLUMNS[2:])})"  # noqa: S608
-    f" VALUES ({', '.join('?' * len(_COLUMNS))})"
-)
-_SELECT = f"SELECT {', '.join(_COLUMNS)} FROM audit WHERE space = ?"  # noqa: S608
+_SELECT = AUDIT.select_sql
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,12 +136,12 @@ def append(store: Store, entry: Entry) -> int:
             entry.credential, entry.client, entry.session, entry.address, int(entry.success),
             entry.error, entry.milliseconds, operation, digest(arguments), digest(result), previous,
         )  # fmt: skip
-        hashed = digest(*chained)
-        connection.execute(_INSERT, (*chained, arguments, result, hashed))
+        row = AUDIT.row(chained, arguments, result)
+        connection.execute(AUDIT.insert_sql, row)
         connection.execute(
             "INSERT INTO audit_head (space, rows, hash) VALUES (?, ?, ?)"
             " ON CONFLICT (space) DO UPDATE SET rows = excluded.rows, hash = excluded.hash",
-            (store.space, rows + 1, hashed),
+            (store.space, rows + 1, row[-1]),
         )
     return rows + 1
 
@@ -192,7 +183,7 @@ def listing(
             f"{_SELECT}{clause} ORDER BY num DESC LIMIT ?",
             (store.space, *values, checks.limit(limit)),
         )
-        return [_call(dict(zip(_COLUMNS, row, strict=True))) for row in rows]
+        return [_call(dict(zip(AUDIT.stored, row, strict=True))) for row in rows]
 
 
 def _call(row: dict[str, Any]) -> Call:
@@ -258,14 +249,15 @@ def faults(connection: apsw.Connection, space: str, noted: str | None = None) ->
     seen = noted is None
     for values in connection.execute("SELECT * FROM audit WHERE space != ? LIMIT 1", (space,)):
         yield Fault(values[0], "a row belongs to another space")
-    for values in connection.execute(_SELECT + " ORDER BY num", (space,)):
-        row = dict(zip(_COLUMNS, values, strict=True))
+    select = AUDIT.select_from(connection)  # that of a backup may be of an older release
+    for values in connection.execute(f"{select} ORDER BY num", (space,)):
+        row = dict(zip(AUDIT.stored, values, strict=True))
         num = row["num"]
         if num != expected:
             yield Fault(expected, f"rows are missing before row {num}")
         if row["previous"] != previous:
             yield Fault(num, "does not follow the row before it")
-        if digest(*(row[name] for name in _CHAINED)) != row["hash"]:
+        if not AUDIT.sound(values):
             yield Fault(num, "was changed")
         for name in ("arguments", "result"):
             if row[name] is None:

@@ -37,7 +37,8 @@ from commonplace.errors import (
 )
 from commonplace.storage import schema
 from commonplace.storage.database import copy_database, sync_directory, typed
-from commonplace.storage.tables import VERSIONED, Table, digest
+from commonplace.storage.hashing import Hashed, digest
+from commonplace.storage.tables import COUNTERS, EVENTS, HEAD, OPERATIONS, VERSIONED, VERSIONS
 from commonplace.storage.writing import read_head
 
 FORMAT = "commonplace-backup"
@@ -52,37 +53,48 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A table whose rows carry a hash: what identifies a row, and what its hash covers."""
+    """A table whose rows carry a hash, as its rows are read one by one."""
 
-    name: str
-    columns: tuple[str, ...]
+    table: Hashed
     key: tuple[str, ...]
-    hash: Callable[[str, Sequence[Any]], bytes]
+    """What identifies a row."""
+    columns: tuple[str, ...]
+    """All columns but `space` and the hash."""
+
+    @property
+    def name(self) -> str:
+        """The table's name."""
+        return self.table.name
+
+    def hash(self, space: str, values: Sequence[Any]) -> bytes:
+        """What the hash of a row must be, for values in the order of `columns`."""
+        row = dict(zip(self.columns, values, strict=True), space=space)
+        payload = row.get("payload")  # of an event; its own hash is part of the row's
+        if payload is not None and digest(payload) != row["payload_hash"]:
+            return b""
+        return self.table.hash(tuple(row[name] for name in self.table.covered), row["format"])
+
+    def said(self, values: Sequence[Any]) -> tuple[Any, ...]:
+        """The values of a row without what later formats added to it and left at its default."""
+        row = dict(zip(self.columns, values, strict=True))
+        newer = self.table.newer([row[name] for name in self.table.added])
+        kept = [row[name] for name in self.columns if name not in (*self.table.added, "format")]
+        return (*kept, *newer.items())
 
 
-def _of(table: Table) -> Kept:
-    return Kept(table.name, table.fields, ("num",), table.hash)
-
-
-def _event_hash(space: str, values: Sequence[Any]) -> bytes:
-    num, kind, subject, at, payload_hash, seq, payload = values
-    if payload is not None and digest(payload) != payload_hash:
-        return b"not the payload's"
-    return digest(num, space, kind, subject, at, payload_hash, seq)
+def _kept(table: Hashed, *key: str) -> Kept:
+    columns = tuple(name for name in table.stored[:-1] if name != "space")
+    return Kept(table, key, columns)
 
 
 KEPT: tuple[Kept, ...] = (
-    Kept("head", ("seq", "next_num"), ("seq",), lambda space, values: digest(space, *values)),
-    Kept("operations", ("num", "id", "at", "name", "origin", "undoes"), ("num",),
-         lambda space, values: digest(values[0], space, *values[1:])),
-    *map(_of, VERSIONED),
-    Kept("events", ("num", "kind", "subject", "at", "payload_hash", "seq", "payload"), ("num",),
-         _event_hash),
-    Kept("versions", ("entity", "num", "since", "until", "row", "vectors"),
-         ("entity", "num", "until"), lambda space, values: digest(space, *values)),
-    Kept("counters", ("memory", "accesses", "last_access"), ("memory",),
-         lambda space, values: digest(space, *values)),
-)  # fmt: skip
+    _kept(HEAD, "seq"),
+    _kept(OPERATIONS, "num"),
+    *(_kept(table, "num") for table in VERSIONED),
+    _kept(EVENTS, "num"),
+    _kept(VERSIONS, "entity", "num", "until"),
+    _kept(COUNTERS, "memory"),
+)
 TABLES = {kept.name: kept for kept in KEPT}
 
 
@@ -119,7 +131,7 @@ def take_census(
             count += 1
             if not sound or owner != space:
                 census.note(kept.name, named(kept, values))
-            whole.update(ascii((kept.name, *values)).encode())
+            whole.update(ascii((kept.name, *kept.said(values))).encode())
             if told is not None and count % 1_000 == 0:
                 told(seen + count)
         census.rows[kept.name] = count

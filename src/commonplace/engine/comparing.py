@@ -119,7 +119,7 @@ def _batches(connection: apsw.Connection, space: str) -> Iterator[list[tuple[int
     """Memories in the order of their numbers; no row for one that does not match its hash."""
     part: list[tuple[int, Row | None]] = []
     for owner, values, sound in read_rows(connection, TABLES["memories"]):
-        row = dict(zip(MEMORIES.fields, values, strict=True)) if sound else None
+        row = dict(zip(MEMORIES.fields, values, strict=False)) if sound else None
         part.append((int(values[0]), row if owner == space else None))
         if len(part) == BATCH:
             yield part

@@ -13,13 +13,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from commonplace.storage.tables import FACTS, load
+from commonplace.storage.tables import FACTS
 from commonplace.storage.writing import read_head
 
 if TYPE_CHECKING:
     import apsw
-
-_SUBJECT, _OBJECT = (FACTS.fields.index(name) for name in ("subject_key", "object_key"))
 
 
 @dataclass(slots=True)
@@ -103,8 +101,8 @@ class FactCount:
             (space, FACTS.name, self._seq),
         )
         for (text,) in replaced:
-            row = load(text)
-            tally.add((row[_SUBJECT], row[_OBJECT]), -1)
+            row = FACTS.load(text)
+            tally.add((row["subject_key"], row["object_key"]), -1)
         return tally
 
 

@@ -11,7 +11,8 @@ from commonplace.engine.history import seq_at
 from commonplace.engine.model import Event, Origin, moment
 from commonplace.engine.opened import OpenSpace
 from commonplace.errors import StorageCorrupt
-from commonplace.storage.tables import digest
+from commonplace.storage.hashing import digest
+from commonplace.storage.tables import EVENTS
 from commonplace.storage.writing import Unit
 
 if TYPE_CHECKING:
@@ -21,13 +22,8 @@ if TYPE_CHECKING:
 def put(unit: Unit, kind: str, subject: str, payload: str) -> int:
     """Append a checked event in an open unit."""
     seq, num = unit.seq, unit.next_num()
-    hashed = digest(payload)
-    row = (num, unit.space, kind, subject, unit.at, hashed, seq)
-    unit.connection.execute(
-        "INSERT INTO events (num, space, kind, subject, at, payload_hash, seq, payload, hash)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (*row, payload, digest(*row)),
-    )
+    values = (num, unit.space, kind, subject, unit.at, digest(payload), seq)
+    unit.connection.execute(EVENTS.insert_sql, EVENTS.row(values, payload))
     return num
 
 
@@ -92,16 +88,11 @@ def _chosen(kind: str | None, subject: str | None) -> tuple[str, list[object]]:
 
 def read(connection: apsw.Connection, space: str, clause: str, *params: object) -> list[Event]:
     """Verified events; `clause` continues the WHERE."""
-    rows = connection.execute(
-        "SELECT num, space, kind, subject, at, payload_hash, seq, payload, hash FROM events"
-        " WHERE space = ? " + clause,
-        (space, *params),
-    )
+    rows = connection.execute(f"{EVENTS.select_sql} {clause}", (space, *params))
     found = []
-    for *values, payload, hashed in rows:
-        num, _, kind, subject, at, payload_hash, _ = values
-        whole = digest(*values) == hashed
-        if not whole or (payload is not None and digest(payload) != payload_hash):
+    for stored in rows:
+        num, _, kind, subject, at, payload_hash, _, payload, *_ = stored
+        if not EVENTS.sound(stored) or (payload is not None and digest(payload) != payload_hash):
             raise StorageCorrupt(
                 f"Event {num} does not match its hash.",
                 hint="Run 'commonplace doctor' and restore from a backup.",

@@ -83,7 +83,7 @@ def _check_file(connection: apsw.Connection, diagnosis: Diagnosis) -> None:
             diagnosis.add("file", f"SQLite: {fault}.", REPAIR)
 
 
-def empty_reference(steps: Sequence[str] | None = None) -> apsw.Connection:
+def empty_reference(steps: Sequence[schema.Step] | None = None) -> apsw.Connection:
     """An empty database with the tables as this release makes them."""
     reference = apsw.Connection(":memory:")
     schema.migrate(reference) if steps is None else schema.migrate(reference, steps)
@@ -160,7 +160,7 @@ def _check_rows(
 
 def _check_head(connection: apsw.Connection, space: str, diagnosis: Diagnosis) -> None:
     try:
-        seq, next_num = read_head(connection, space)
+        seq, next_num, operation = read_head(connection, space)
     except StorageCorrupt:
         return  # its row was already found not to match its hash
     row = connection.execute(
@@ -170,6 +170,11 @@ def _check_head(connection: apsw.Connection, space: str, diagnosis: Diagnosis) -
     if count != seq or (newest or 0) != seq:
         what = f"There are {count} operations up to {newest}, and {seq} were counted."
         diagnosis.add("operations", what, RESTORE)
+    newest_id = connection.execute(
+        "SELECT id FROM operations WHERE space = ? AND num = ?", (space, seq)
+    ).fetchone()
+    if operation and newest_id is not None and newest_id[0] != operation:
+        diagnosis.add("head", "The change counter names another operation.", REPAIR)
     for table in (*(table.name for table in VERSIONED), "events"):
         row = connection.execute(
             f"SELECT max(num), max(seq) FROM {table} WHERE space = ?",  # noqa: S608

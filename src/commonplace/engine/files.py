@@ -12,10 +12,11 @@ from dataclasses import astuple, dataclass
 from commonplace.engine import checks
 from commonplace.engine.model import Memory
 from commonplace.engine.opened import OpenSpace
-from commonplace.storage.tables import MEMORIES, digest
+from commonplace.storage.tables import FILES, MEMORIES
 from commonplace.storage.writing import read_head
 
 NOTED = 1_000  # files noted in one write
+_NOTE_FILE = FILES.upsert("root", "memory")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +53,10 @@ def known(space: OpenSpace, root: str) -> list[File]:
     checks.text(root, "root", max_chars=checks.NAME_CHARS)
     found = []
     with space.store.read() as connection:
-        for *values, kept in connection.execute(
-            "SELECT memory, path, size, mtime, inode, digest, rendered, seq, sum FROM files"
-            " WHERE space = ? AND root = ?",
-            (space.name, root),
-        ):
-            if digest(space.name, root, *values) == kept:
-                found.append(File(*values))
+        statement = FILES.select_sql + " AND root = ?"
+        for row in connection.execute(statement, (space.name, root)):
+            if FILES.sound(row):
+                found.append(File(*row[2:10]))
     return found
 
 
@@ -69,13 +67,7 @@ def note(space: OpenSpace, root: str, files: Sequence[File], gone: Collection[in
         part = [astuple(file) for file in files[first : first + NOTED]]
         with space.store.maintain() as connection:
             connection.executemany(
-                "INSERT INTO files (space, root, memory, path, size, mtime, inode, digest,"
-                " rendered, seq, sum) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-                " ON CONFLICT (space, root, memory) DO UPDATE SET path = excluded.path,"
-                " size = excluded.size, mtime = excluded.mtime, inode = excluded.inode,"
-                " digest = excluded.digest, rendered = excluded.rendered, seq = excluded.seq,"
-                " sum = excluded.sum",
-                [(space.name, root, *row, digest(space.name, root, *row)) for row in part],
+                _NOTE_FILE, [FILES.row((space.name, root, *row)) for row in part]
             )
             if first == 0:
                 connection.executemany(

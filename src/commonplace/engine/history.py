@@ -18,11 +18,11 @@ from commonplace.storage.tables import (
     MEMBERS,
     MEMORIES,
     MESSAGES,
+    OPERATIONS,
     REVIEWS,
     VERSIONED,
     Row,
     Table,
-    digest,
 )
 from commonplace.storage.writing import Unit
 
@@ -40,22 +40,23 @@ LABEL = "import:"  # how the `url` in the origin of such an operation begins: wi
 Before = dict[int, tuple[Row | None, bytes | None]]
 
 
+_OPERATIONS = (
+    f"SELECT {', '.join(f'o.{name}' for name in OPERATIONS.stored)}, u.id"
+    " FROM operations o LEFT JOIN operations u ON u.space = o.space AND u.num = o.undoes"
+    " WHERE o.space = ? "
+)
+
+
 def _operations(
     connection: apsw.Connection, space: str, clause: str, *params: Any
 ) -> Iterator[Operation]:
-    rows = connection.execute(
-        "SELECT o.num, o.space, o.id, o.at, o.name, o.origin, o.undoes, o.hash, u.id"
-        " FROM operations o LEFT JOIN operations u ON u.space = o.space AND u.num = o.undoes"
-        " WHERE o.space = ? " + clause,
-        (space, *params),
-    )
-    for *values, hashed, undoes in rows:
-        if digest(*values) != hashed:
+    for *stored, undoes in connection.execute(_OPERATIONS + clause, (space, *params)):
+        num, _, identity, at, name, origin, *_ = stored
+        if not OPERATIONS.sound(stored):
             raise StorageCorrupt(
-                f"Operation {values[0]} does not match its hash.",
+                f"Operation {num} does not match its hash.",
                 hint="Run 'commonplace doctor' and restore from a backup.",
             )
-        num, _, identity, at, name, origin, _ = values
         yield Operation(identity, name, moment(at), Origin.load(origin), num, undoes)
 
 

@@ -169,6 +169,7 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
 }  # fmt: skip
 _USUAL: dict[str, Any] = {
     **dict.fromkeys(("id", "text", "origin")),
+    **MEMORIES.added,
     **{name: check(usual) for name, usual, check in _FIELDS},
 }
 

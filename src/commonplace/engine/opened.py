@@ -14,7 +14,7 @@ from commonplace.engine.model import Usage, moment
 from commonplace.errors import EmbeddingUnavailable, StorageCorrupt
 from commonplace.storage import derived
 from commonplace.storage.sqlite import Store
-from commonplace.storage.tables import digest
+from commonplace.storage.tables import COUNTERS
 from commonplace.storage.writing import Unit, read_head
 
 if TYPE_CHECKING:
@@ -208,31 +208,29 @@ def used(connection: apsw.Connection, space: str, num: int, noted: Sequence[Note
     return Usage(accesses + sum(each.count for each in waiting), moment(newest) if newest else None)
 
 
+_READ_COUNTER = COUNTERS.select_sql + " AND memory = ?"
+_WRITE_COUNTER = COUNTERS.upsert("memory")
+
+
 def read_counter(connection: apsw.Connection, space: str, num: int) -> tuple[int, int]:
     """(accesses, last access) of a memory."""
-    row: Any = connection.execute(
-        "SELECT accesses, last_access, hash FROM counters WHERE space = ? AND memory = ?",
-        (space, num),
-    ).fetchone()
+    row: Any = connection.execute(_READ_COUNTER, (space, num)).fetchone()
     if row is None:
         return 0, 0
-    if digest(space, num, row[0], row[1]) != row[2]:
+    if not COUNTERS.sound(row):
         raise StorageCorrupt(
             f"The access counter of row {num} is damaged.",
             hint="Run 'commonplace doctor --repair' to reset it.",
         )
-    return row[0], row[1]
+    return row[2], row[3]
 
 
 def write_counter(
     connection: apsw.Connection, space: str, num: int, accesses: int, last: int
 ) -> None:
     """Set a memory's counter, if the memory still exists."""
-    connection.execute(
-        "INSERT INTO counters (space, memory, accesses, last_access, hash)"
-        " SELECT ?1, ?2, ?3, ?4, ?5"
-        " WHERE EXISTS (SELECT 1 FROM memories WHERE space = ?1 AND num = ?2)"
-        " ON CONFLICT (space, memory) DO UPDATE SET accesses = excluded.accesses,"
-        " last_access = excluded.last_access, hash = excluded.hash",
-        (space, num, accesses, last, digest(space, num, accesses, last)),
-    )
+    known = connection.execute(
+        "SELECT 1 FROM memories WHERE space = ? AND num = ?", (space, num)
+    ).fetchone()
+    if known is not None:
+        connection.execute(_WRITE_COUNTER, COUNTERS.row((space, num, accesses, last)))

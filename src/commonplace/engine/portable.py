@@ -20,6 +20,7 @@ from commonplace.engine import artifacts, checks, facts
 from commonplace.engine.memories import STATES
 from commonplace.engine.model import TRUSTS, Origin, iso, moment
 from commonplace.errors import CommonplaceError, InvalidInput, StorageCorrupt
+from commonplace.storage.hashing import digest
 from commonplace.storage.tables import (
     ARTIFACTS,
     CLUSTERS,
@@ -32,7 +33,6 @@ from commonplace.storage.tables import (
     REVIEWS,
     Row,
     Table,
-    digest,
 )
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from commonplace.errors import StorageCorrupt
 from commonplace.storage import derived, outbox
 from commonplace.storage.sqlite import Store
 from commonplace.storage.tables import MEMORIES
-from commonplace.storage.writing import write_head
+from commonplace.storage.writing import Head, write_head
 
 DOCTOR = Origin(client="commonplace", tool="doctor")
 OPERATION = "embed"  # the name by which history knows upkeep: it is neither listed nor undone
@@ -39,7 +39,7 @@ def mend(store: Store, embedder: Embedder | None, ills: Diagnosis) -> list[str]:
             connection.execute("REINDEX")
             rebuilt.append("indexes")
         if ills.ill("head"):
-            write_head(connection, store.space, *true_head(connection, store.space))
+            write_head(connection, store.space, true_head(connection, store.space))
             rebuilt.append("head")
         if ills.ill("counters"):
             _reset_counters(connection)
@@ -77,9 +77,10 @@ def _row_counts(connection: apsw.Connection, space: str) -> dict[str, Any]:
     }
 
 
-def true_head(connection: apsw.Connection, space: str) -> tuple[int, int]:
+def true_head(connection: apsw.Connection, space: str) -> Head:
     """The counters as the sound rows show them."""
     seq = num = 0
+    ids: dict[int, str] = {}
     for kept in KEPT:
         if kept.name in ("head", "counters"):
             continue
@@ -89,10 +90,11 @@ def true_head(connection: apsw.Connection, space: str) -> tuple[int, int]:
                 continue
             if kept.name == "operations":
                 seq = max(seq, values[at["num"]])
+                ids = {values[at["num"]]: values[at["id"]]}  # rows come in order: the newest
                 continue
             num = max(num, values[at["num"]])
             seq = max(seq, values[at["until" if kept.name == "versions" else "seq"]])
-    return seq, num + 1
+    return Head(seq, num + 1, ids.get(seq, ""))
 
 
 def _reset_counters(connection: apsw.Connection) -> None:
@@ -181,7 +183,7 @@ def fill_grams(connection: apsw.Connection) -> None:
     """The substring index anew; a row that does not match its hash is indexed as it stands."""
     _make_empty(connection, "grams")
     for _, values, sound in read_rows(connection, TABLES["memories"]):
-        row = dict(zip(MEMORIES.fields, values, strict=True))
+        row = dict(zip(MEMORIES.fields, values, strict=False))
         try:
             folded = memories.analysed(row).folded
         except (ValueError, TypeError, AttributeError):

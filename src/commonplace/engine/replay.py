@@ -29,10 +29,12 @@ from commonplace.engine.opened import OpenSpace
 from commonplace.engine.portable import Key
 from commonplace.errors import CommonplaceError, InvalidInput, UnsupportedVersion
 from commonplace.storage import derived
+from commonplace.storage.hashing import digest
 from commonplace.storage.tables import (
     ARTIFACTS,
     CLUSTERS,
     CONTENTS,
+    EVENTS,
     FACTS,
     LINKS,
     MEMBERS,
@@ -41,7 +43,6 @@ from commonplace.storage.tables import (
     REVIEWS,
     Row,
     Table,
-    digest,
 )
 from commonplace.storage.writing import Unit
 
@@ -411,11 +412,7 @@ class Replay:
         values, seq = line.values, unit.seq
         row = (unit.next_num(), unit.space, values["kind"], values["subject"], values["at"],
                values["payload_hash"], seq)  # fmt: skip
-        unit.connection.execute(
-            "INSERT INTO events (num, space, kind, subject, at, payload_hash, seq, payload, hash)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (*row, values["payload"], digest(*row)),
-        )
+        unit.connection.execute(EVENTS.insert_sql, EVENTS.row(row, values["payload"]))
         return True
 
 

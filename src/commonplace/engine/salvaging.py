@@ -121,7 +121,7 @@ def _carry_over(
         elif broken:
             lost.append(f"{kept.name}: no index is left to tell which")
     if not saved["head"]:
-        write_head(new, space, *true_head(new, space))
+        write_head(new, space, true_head(new, space))
     with contextlib.suppress(*Unreadable):
         for row in old.execute(
             "SELECT num, space, id, weights, dimensions FROM models WHERE space = ?", (space,)

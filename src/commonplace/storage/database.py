@@ -144,7 +144,7 @@ def connect(path: Path, *, create: bool = False) -> apsw.Connection:
     return connection
 
 
-def create(path: Path, steps: Sequence[str]) -> None:
+def create(path: Path, steps: Sequence[schema.Step]) -> None:
     """A new file with all tables, made aside and put in place whole.
 
     So a file without them is never one that is still being made: it is damage. Of several who

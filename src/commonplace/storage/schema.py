@@ -7,7 +7,7 @@ or append-only.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import apsw
 
@@ -216,7 +216,36 @@ DROP INDEX models_identity;
 CREATE UNIQUE INDEX models_identity ON models (space, id, weights);
 """
 
-MIGRATIONS: tuple[str, ...] = (_V1, AUDIT + _ANSWERS, _FILES, _MODELS)
+# Row formats: see hashing.py. An added column has a constant default, so no row is rewritten.
+AUDIT_FORMAT = "ALTER TABLE audit ADD COLUMN format BIGINT NOT NULL DEFAULT 1;\n"
+_FORMATS = (
+    AUDIT_FORMAT
+    + """
+ALTER TABLE head ADD COLUMN format BIGINT NOT NULL DEFAULT 1;
+ALTER TABLE head ADD COLUMN operation TEXT NOT NULL DEFAULT '';
+ALTER TABLE operations ADD COLUMN format BIGINT NOT NULL DEFAULT 1;
+ALTER TABLE memories ADD COLUMN format BIGINT NOT NULL DEFAULT 1;
+ALTER TABLE memories ADD COLUMN source TEXT NOT NULL DEFAULT '';
+ALTER TABLE messages ADD COLUMN format BIGINT NOT NULL DEFAULT 1;
+ALTER TABLE links ADD COLUMN format BIGINT NOT NULL DEFAULT 1;
+ALTER TABLE facts ADD COLUMN format BIGINT NOT NULL DEFAULT 1;
+ALTER TABLE clusters ADD COLUMN format BIGINT NOT NULL DEFAULT 1;
+ALTER TABLE members ADD COLUMN format BIGINT NOT NULL DEFAULT 1;
+ALTER TABLE artifacts ADD COLUMN format BIGINT NOT NULL DEFAULT 1;
+ALTER TABLE contents ADD COLUMN format BIGINT NOT NULL DEFAULT 1;
+ALTER TABLE reviews ADD COLUMN format BIGINT NOT NULL DEFAULT 1;
+ALTER TABLE events ADD COLUMN format BIGINT NOT NULL DEFAULT 1;
+ALTER TABLE versions ADD COLUMN format BIGINT NOT NULL DEFAULT 1;
+ALTER TABLE counters ADD COLUMN format BIGINT NOT NULL DEFAULT 1;
+ALTER TABLE answers ADD COLUMN format BIGINT NOT NULL DEFAULT 1;
+ALTER TABLE files ADD COLUMN format BIGINT NOT NULL DEFAULT 1;
+"""
+)
+
+# A step is SQL, or a function that is given the connection inside the step's transaction.
+Step = str | Callable[[apsw.Connection], None]
+
+MIGRATIONS: tuple[Step, ...] = (_V1, AUDIT + _ANSWERS, _FILES, _MODELS, _FORMATS)
 
 
 def version_of(connection: apsw.Connection) -> int:
@@ -228,7 +257,7 @@ def version_of(connection: apsw.Connection) -> int:
     return int(connection.pragma("user_version"))
 
 
-def migrate(connection: apsw.Connection, steps: Sequence[str] = MIGRATIONS) -> None:
+def migrate(connection: apsw.Connection, steps: Sequence[Step] = MIGRATIONS) -> None:
     """Bring the file to the newest version; each step is one transaction, so a kill resumes."""
     version = version_of(connection)
     if version > len(steps):
@@ -241,7 +270,8 @@ def migrate(connection: apsw.Connection, steps: Sequence[str] = MIGRATIONS) -> N
         try:
             version = version_of(connection)  # another process may have migrated meanwhile
             if version < len(steps):
-                connection.execute(steps[version])
+                step = steps[version]
+                connection.execute(step) if isinstance(step, str) else step(connection)
                 connection.pragma("application_id", APPLICATION_ID)
                 connection.pragma("user_version", version + 1)
             connection.execute("COMMIT")

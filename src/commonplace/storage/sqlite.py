@@ -35,7 +35,7 @@ class _Scope(threading.local):
 class Store:
     """One space's file. Threads may share it; so may processes, each with its own Store."""
 
-    def __init__(self, path: Path, space: str, steps: Sequence[str] | None = None) -> None:
+    def __init__(self, path: Path, space: str, steps: Sequence[schema.Step] | None = None) -> None:
         self.path = path
         self.space = space
         self._steps = schema.MIGRATIONS if steps is None else steps

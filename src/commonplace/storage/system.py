@@ -115,10 +115,11 @@ ALTER TABLE oauth_families RENAME COLUMN user TO owner;
 ALTER TABLE oauth_logins RENAME COLUMN user TO owner;
 """
 
-SYSTEM_MIGRATIONS: tuple[str, ...] = (
+SYSTEM_MIGRATIONS: tuple[schema.Step, ...] = (
     _ACCESS + OAUTH_TABLES + schema.AUDIT,
     OAUTH_DEVICES,
     _OWNER,
+    schema.AUDIT_FORMAT,
 )
 
 

@@ -1,20 +1,21 @@
 """Versioned tables: each row carries the operation that wrote it and a hash of all it holds.
 
 A change first keeps the row as it was in `versions`, so nothing is destroyed by an update, and
-every read compares the hash, so nothing that rotted on disk is returned.
+every read compares the hash, so nothing that rotted on disk is returned. `hashing.py` says what a
+hash covers. At the end are all tables with hashes, the versioned ones and the others.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from hashlib import sha256
+from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Any, Protocol
 
 import apsw
 
 from commonplace.errors import StorageCorrupt
+from commonplace.storage.hashing import FORMAT, Hashed, plain
 
 Row = dict[str, Any]
 
@@ -23,43 +24,12 @@ _AT_ONCE = 100  # ids in one statement
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 
 
-_PLAIN = frozenset({str, bytes, int, float, bool, type(None)})
-_MADE_PLAIN: tuple[tuple[type, Callable[[Any], Any]], ...] = (
-    (str, str.__str__), (bytes, bytes), (int, int.__int__), (float, float.__float__),
-)  # fmt: skip
-
-
-def _plain(value: Any) -> Any:
+def _as_json(value: Any) -> Any:
     return {"hex": value.hex()} if isinstance(value, bytes) else value
 
 
-def digest(*values: Any) -> bytes:
-    """A SHA-256 over values, unambiguous about where one ends and the next begins.
-
-    `ascii` writes texts, bytes, numbers and None the same on every version of Python; `repr`
-    does not, since what is printable changes with Unicode.
-    """
-    if not _PLAIN.issuperset(map(type, values)):
-        values = tuple(map(_as_stored, values))
-    return sha256(ascii(values).encode()).digest()
-
-
-def _as_stored(value: Any) -> Any:
-    """The value as SQLite gives it back: a text of a type of its own may print as anything."""
-    for plain, make in _MADE_PLAIN:
-        if isinstance(value, plain) and type(value) not in _PLAIN:
-            return make(value)
-    return value
-
-
-def dump(values: Iterable[Any]) -> str:
-    """A row's values as JSON text, exact for every value that SQLite can hold for us."""
-    return _encode([_plain(value) for value in values])
-
-
-def load(text: str) -> list[Any]:
-    """The values that `dump` wrote."""
-    return [bytes.fromhex(v["hex"]) if isinstance(v, dict) else v for v in json.loads(text)]
+def _from_json(value: Any) -> Any:
+    return bytes.fromhex(value["hex"]) if isinstance(value, dict) else value
 
 
 class Writing(Protocol):
@@ -74,30 +44,25 @@ class Writing(Protocol):
     def next_num(self) -> int: ...
 
 
-class Table:
+class Table(Hashed):
     """One versioned table. Rows are dictionaries of `num`, its columns and `seq`."""
 
-    def __init__(self, name: str, *columns: str) -> None:
-        self.name = name
-        self.columns = columns
-        self.fields = ("num", *columns, "seq")
-        names = ", ".join(("num", *columns, "seq", "hash"))
-        marks = ", ".join("?" * (len(columns) + 4))
-        self._select = f"SELECT num, {', '.join(columns)}, seq, hash FROM {name} WHERE space = ? "
-        self._insert = f"INSERT INTO {name} (space, {names}) VALUES ({marks})"
-        settings = ", ".join(f"{column} = ?" for column in (*columns, "seq", "hash"))
+    def __init__(self, name: str, *columns: str, added: Mapping[str, Any] | None = None) -> None:
+        super().__init__(name, ("space", "num", *columns, "seq"), added=added, tag=(name,))
+        self.fields = self.covered[1:]
+        self.columns = tuple(field for field in self.fields if field not in ("num", "seq"))
+        names = ", ".join((*self.fields, "format", "hash"))
+        self._read = f"SELECT {names} FROM {name} WHERE space = ? "
+        settings = ", ".join(f"{field} = ?" for field in (*self.fields[1:], "format", "hash"))
         self._update = f"UPDATE {name} SET {settings} WHERE space = ? AND num = ?"
-        self._content = itemgetter(*columns)
         self._delete = f"DELETE FROM {name} WHERE space = ? AND num = ?"
-
-    def hash(self, space: str, values: Sequence[Any]) -> bytes:
-        """What the row's hash must be, for values in the order of `fields`."""
-        return digest(self.name, space, *values)
+        self._values = itemgetter(*self.fields)
+        self._needed = len(self.fields) - len(self.added)  # the fields that every row names
 
     def verified(self, space: str, stored: Sequence[Any]) -> Row:
         """The row as a dictionary, or an error if it is not what was written."""
-        values = stored[:-1]
-        if self.hash(space, values) != stored[-1]:
+        values = tuple(stored[:-2])
+        if self.hash((space, *values), stored[-2]) != stored[-1]:
             raise StorageCorrupt(
                 f"Row {stored[0]} of {self.name} does not match its hash.",
                 hint="Run 'commonplace doctor' and restore from a backup.",
@@ -108,12 +73,12 @@ class Table:
         self, connection: apsw.Connection, space: str, clause: str = "", *params: Any
     ) -> list[Row]:
         """Verified rows of the space; `clause` continues the WHERE."""
-        fields, name = self.fields, self.name
+        fields, hashed = self.fields, self.hash
         found = []
-        for stored in connection.execute(self._select + clause, (space, *params)):
-            values = stored[:-1]
+        for stored in connection.execute(self._read + clause, (space, *params)):
+            values = stored[:-2]
             # As `verified`, for the many rows that are as they were written.
-            if sha256(ascii((name, space, *values)).encode()).digest() != stored[-1]:
+            if hashed((space, *values), stored[-2]) != stored[-1]:
                 self.verified(space, stored)
             found.append(dict(zip(fields, values)))  # noqa: B905
         return found
@@ -162,7 +127,8 @@ class Table:
 
     def insert(self, unit: Writing, values: Mapping[str, Any]) -> Row:
         """A new row, numbered, hashed and stamped with the unit's operation."""
-        return self._put(unit, [unit.next_num(), *(values[c] for c in self.columns), unit.seq])
+        row = {**self.added, **values, "num": unit.next_num(), "seq": unit.seq}
+        return self._put(unit, row)
 
     def insert_many(self, unit: Writing, rows: list[Row]) -> list[Row]:
         """New rows, as `insert` makes them, in one statement.
@@ -170,18 +136,17 @@ class Table:
         What is given becomes the rows: it gets their numbers and operation.
         """
         # Stamped one by one as they are stored, so that no second list of them is built.
-        unit.connection.executemany(self._insert, (self._stamped(unit, row) for row in rows))
+        unit.connection.executemany(self.insert_sql, (self._stamped(unit, row) for row in rows))
         return rows
 
     def _stamped(self, unit: Writing, row: Row) -> tuple[Any, ...]:
-        num = row["num"] = unit.next_num()
-        seq = row["seq"] = unit.seq
-        values = (unit.space, num, *self._content(row), seq)
-        return (*values, digest(self.name, *values))
+        row["num"] = unit.next_num()
+        row["seq"] = unit.seq
+        return self.row((unit.space, *self._values(row)))
 
-    def _put(self, unit: Writing, values: list[Any]) -> Row:
-        hashed = self.hash(unit.space, values)
-        unit.connection.execute(self._insert, (unit.space, *values, hashed))
+    def _put(self, unit: Writing, row: Row) -> Row:
+        values = self._values(row)
+        unit.connection.execute(self.insert_sql, self.row((unit.space, *values)))
         return dict(zip(self.fields, values, strict=True))
 
     def replace(
@@ -190,9 +155,10 @@ class Table:
         """The row with changes; what it was stays as a version."""
         self._keep(unit, row, vectors)
         new = {**row, **changes, "seq": unit.seq}
-        values = [new[field] for field in self.fields]
-        hashed = self.hash(unit.space, values)
-        unit.connection.execute(self._update, (*values[1:], hashed, unit.space, row["num"]))
+        values = plain(self._values(new))
+        hashed = self.hash((unit.space, *values))
+        changed = (*values[1:], FORMAT, hashed, unit.space, row["num"])
+        unit.connection.execute(self._update, changed)
         return new
 
     def remove(self, unit: Writing, row: Row, vectors: bytes | None = None) -> None:
@@ -200,43 +166,62 @@ class Table:
         self._keep(unit, row, vectors)
         unit.connection.execute(self._delete, (unit.space, row["num"]))
 
-    def restore(self, unit: Writing, row: Row) -> Row:
+    def restore(self, unit: Writing, row: Mapping[str, Any]) -> Row:
         """A row that had been removed, current again under its old number."""
-        return self._put(unit, [*(row[field] for field in self.fields[:-1]), unit.seq])
+        return self._put(unit, {**self.added, **row, "seq": unit.seq})
 
     def _keep(self, unit: Writing, row: Row, vectors: bytes | None) -> None:
         if row["seq"] == unit.seq:
             return  # written by this very operation: nobody ever saw it
-        text = dump(row[field] for field in self.fields)
         key = (unit.space, self.name, row["num"], row["seq"], unit.seq)
-        unit.connection.execute(
-            "INSERT INTO versions (space, entity, num, since, until, row, vectors, hash)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (*key, text, vectors, digest(*key, text, vectors)),
-        )
+        unit.connection.execute(VERSIONS.insert_sql, VERSIONS.row((*key, self.dump(row), vectors)))
+
+    def dump(self, row: Row) -> str:
+        """A row as `versions` keeps it: a JSON object, without added columns at their default."""
+        values = self._values(row)
+        named = dict(zip(self.fields, values[: self._needed], strict=False))
+        named |= self.newer(values[self._needed :])
+        return _encode({name: _as_json(value) for name, value in named.items()})
+
+    def load(self, text: str) -> Row:
+        """The row that a version keeps: an object by name, or a list as format 1 wrote it."""
+        kept = json.loads(text)
+        needed = self.fields[: self._needed]
+        if isinstance(kept, list) and len(kept) == len(needed):
+            kept = dict(zip(needed, kept, strict=True))
+        if (
+            not isinstance(kept, dict)
+            or not kept.keys() >= set(needed)
+            or not kept.keys() <= set(self.fields)
+        ):
+            raise StorageCorrupt(
+                f"A version of a row of {self.name} has other columns than the table.",
+                hint="Run 'commonplace doctor' and restore from a backup.",
+            )
+        row = {**dict.fromkeys(needed), **self.added, **kept}
+        return {name: _from_json(value) for name, value in row.items()}
 
     def versions(
         self, connection: apsw.Connection, space: str, clause: str = "", *params: Any
     ) -> list[tuple[Row, int, bytes | None]]:
         """Former rows as (row, replaced by operation, vectors), each verified."""
         found = []
-        for num, since, until, text, vectors, hashed in connection.execute(
-            "SELECT num, since, until, row, vectors, hash FROM versions"
-            " WHERE space = ? AND entity = ? " + clause,
-            (space, self.name, *params),
-        ):
-            if digest(space, self.name, num, since, until, text, vectors) != hashed:
+        statement = f"{VERSIONS.select_sql} AND entity = ? {clause}"
+        for stored in connection.execute(statement, (space, self.name, *params)):
+            _, _, num, _, until, text, vectors, *_ = stored
+            if not VERSIONS.sound(stored):
                 raise StorageCorrupt(
                     f"A version of row {num} of {self.name} does not match its hash.",
                     hint="Run 'commonplace doctor' and restore from a backup.",
                 )
-            found.append((dict(zip(self.fields, load(text), strict=True)), until, vectors))
+            found.append((self.load(text), until, vectors))
         return found
 
 
 MEMORIES = Table(
     "memories", "id", "kind", "title", "text", "tags", "importance", "confidence", "credit",
     "state", "pinned", "occurred_at", "created_at", "updated_at", "ref", "attrs", "origin", "trust",
+    added={"source": ""},
 )  # fmt: skip
 MESSAGES = Table("messages", "memory", "conversation", "session", "position", "speaker")
 LINKS = Table(
@@ -261,4 +246,27 @@ REVIEWS = Table(
 VERSIONED: tuple[Table, ...] = (
     MEMORIES, MESSAGES, LINKS, FACTS, CLUSTERS, MEMBERS, ARTIFACTS, CONTENTS, REVIEWS,
 )  # fmt: skip
-EVENTS = Table("events", "kind", "subject", "at", "payload", "payload_hash")
+
+HEAD = Hashed("head", ("space", "seq", "next_num"), added={"operation": ""})
+OPERATIONS = Hashed("operations", ("num", "space", "id", "at", "name", "origin", "undoes"))
+VERSIONS = Hashed("versions", ("space", "entity", "num", "since", "until", "row", "vectors"))
+EVENTS = Hashed(
+    "events", ("num", "space", "kind", "subject", "at", "payload_hash", "seq"), beside=("payload",)
+)
+COUNTERS = Hashed("counters", ("space", "memory", "accesses", "last_access"))
+ANSWERS = Hashed("answers", ("space", "key", "at", "result"), hash_column="sum")
+FILES = Hashed(
+    "files",
+    ("space", "root", "memory", "path", "size", "mtime", "inode", "digest", "rendered", "seq"),
+    hash_column="sum",
+)
+AUDIT = Hashed(
+    "audit",
+    ("num", "space", "at", "request", "dialect", "tool", "caller", "credential", "client",
+     "session", "address", "success", "error", "milliseconds", "operation", "arguments_hash",
+     "result_hash", "previous"),
+    beside=("arguments", "result"),
+)  # fmt: skip
+HASHED: tuple[Hashed, ...] = (
+    *VERSIONED, HEAD, OPERATIONS, VERSIONS, EVENTS, COUNTERS, ANSWERS, FILES, AUDIT,
+)  # fmt: skip

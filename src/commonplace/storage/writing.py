@@ -8,17 +8,28 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import apsw
 
 from commonplace.errors import CommonplaceError, StorageCorrupt, StorageUnavailable
 from commonplace.storage.database import new_id, now, typed
-from commonplace.storage.tables import digest
+from commonplace.storage.tables import HEAD, OPERATIONS
 
 BATCH_UNITS = 512
 BATCH_SECONDS = 0.05
 HELD_SECONDS = 0.05  # how long one process may write without letting another in
+
+
+class Head(NamedTuple):
+    """A space's counters."""
+
+    seq: int = 0
+    """The number of the newest operation."""
+    next_num: int = 1
+    """The next free row number."""
+    operation: str = ""
+    """The id of the newest operation; empty in a head that an older release wrote."""
 
 
 @dataclass(eq=False)
@@ -27,7 +38,7 @@ class _Batch:
 
     begun: float
     units: int = 0
-    head: tuple[int, int] | None = None
+    head: Head | None = None
     """The space's counters after the units so far; written once, with the commit."""
     settled: threading.Event = field(default_factory=threading.Event)
     error: CommonplaceError | None = None
@@ -85,16 +96,16 @@ class Writer:
                 self._lock.release()
         self._await(batch)
 
-    def head(self) -> tuple[int, int]:
-        """(newest operation, next free row number), those of units not yet committed included."""
+    def head(self) -> Head:
+        """The counters, with what units that are not yet committed made of them."""
         batch, connection = self._batch, self._connection
         assert batch is not None and connection is not None
         return batch.head or read_head(connection, self._space)
 
-    def move_head(self, seq: int, num: int) -> None:
+    def move_head(self, head: Head) -> None:
         """Note where a unit left the counters."""
         assert self._batch is not None
-        self._batch.head = (seq, num)
+        self._batch.head = head
 
     def _connected(self) -> apsw.Connection:
         if self._shut:  # one who came before the closing, and has waited for it
@@ -143,7 +154,7 @@ class Writer:
         assert self._connection is not None
         try:
             if batch.head is not None:
-                write_head(self._connection, self._space, *batch.head)
+                write_head(self._connection, self._space, batch.head)
             self._connection.execute("COMMIT")
         except apsw.Error as error:
             self._reset()
@@ -199,12 +210,6 @@ class Writer:
             self._reset()
         finally:
             self._lock.release()
-
-
-_INSERT_OPERATION = (
-    "INSERT INTO operations (num, space, id, at, name, origin, undoes, hash)"
-    " VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
-)
 
 
 class Unit:
@@ -269,46 +274,42 @@ class Unit:
 
     def _record(self) -> None:
         """Take the next place in the order, and write the operation's row."""
-        seq, self._num = self._writer.head()
+        seq, self._num, _ = self._writer.head()
         self._seq = seq + 1
         self.id, self.at = new_id(), now()
         origin = "{}"
         if self.origin:
             origin = json.dumps(dict(self.origin), ensure_ascii=False, separators=(",", ":"))
         values = (self._seq, self.space, self.id, self.at, self.name, origin, self.undoes)
-        self.connection.execute(_INSERT_OPERATION, (*values, digest(*values)))
+        self.connection.execute(OPERATIONS.insert_sql, OPERATIONS.row(values))
 
     def close(self) -> None:
         """Move the space's counters on."""
         if self._seq:
-            self._writer.move_head(self._seq, self._num)
+            self._writer.move_head(Head(self._seq, self._num, self.id))
 
     def show_head(self) -> None:
         """Write the counters now, for a reader inside this unit that goes by them."""
-        seq, num = (self._seq, self._num) if self._seq else self._writer.head()
-        write_head(self.connection, self.space, seq, num)
+        own = Head(self._seq, self._num, self.id)
+        write_head(self.connection, self.space, own if self._seq else self._writer.head())
 
 
-def write_head(connection: apsw.Connection, space: str, seq: int, num: int) -> None:
+_WRITE_HEAD = HEAD.upsert()
+
+
+def write_head(connection: apsw.Connection, space: str, head: Head) -> None:
     """Set the space's counters."""
-    connection.execute(
-        "INSERT INTO head (space, seq, next_num, hash) VALUES (?, ?, ?, ?)"
-        " ON CONFLICT (space) DO UPDATE SET seq = excluded.seq,"
-        " next_num = excluded.next_num, hash = excluded.hash",
-        (space, seq, num, digest(space, seq, num)),
-    )
+    connection.execute(_WRITE_HEAD, HEAD.row((space, *head)))
 
 
-def read_head(connection: apsw.Connection, space: str) -> tuple[int, int]:
-    """(newest operation, next free row number) of the space."""
-    row = connection.execute(
-        "SELECT seq, next_num, hash FROM head WHERE space = ?", (space,)
-    ).fetchone()
+def read_head(connection: apsw.Connection, space: str) -> Head:
+    """The space's counters."""
+    row = connection.execute(HEAD.select_sql, (space,)).fetchone()
     if row is None:
-        return 0, 1
-    if digest(space, row[0], row[1]) != row[2]:
+        return Head()
+    if not HEAD.sound(row):
         raise StorageCorrupt(
             "The space's change counter is damaged.",
             hint="Run 'commonplace doctor' and restore from a backup.",
         )
-    return row[0], row[1]
+    return Head(*row[1:4])
