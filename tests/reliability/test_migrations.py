@@ -7,6 +7,7 @@ import hashlib
 import json
 import subprocess
 import sys
+import tarfile
 import threading
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from commonplace.errors import CommonplaceError, StorageCorrupt, UnsupportedVers
 from commonplace.storage import schema
 from commonplace.storage.database import connect
 from commonplace.storage.sqlite import Store
+from conftest import WordVectors
 from fixtures.full_store import content_digest
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
@@ -95,20 +97,21 @@ def test_the_first_release_opens_and_says_what_it_said(quick_disk: Path) -> None
 
 def test_models_of_an_older_file_become_their_spaces_own(quick_disk: Path) -> None:
     file = quick_disk / "spaces" / "default.db"
-    with Commonplace(quick_disk) as memory:
-        kept = memory.remember("The harbour master keeps the ledger of tides.")
-    before = connect(file)
-    before.execute(  # back to the tables of version 3
-        "DROP INDEX models_identity; ALTER TABLE models DROP COLUMN space;"
-        " CREATE UNIQUE INDEX models_identity ON models (id, weights); PRAGMA user_version = 3"
-    )
+    file.parent.mkdir()
+    with tarfile.open(FIXTURES / "v3.tar.gz") as packed:
+        found = packed.extractfile("backup/default.db")
+        assert found is not None
+        file.write_bytes(found.read())
+    before = apsw.Connection(str(file))
+    assert before.pragma("user_version") == 3
+    ((model,),) = before.execute("SELECT num FROM models")
     vectors = before.execute("SELECT model, vector FROM passages").fetchall()
     before.close()
-    with Commonplace(quick_disk) as memory:
-        assert [hit.memory.id for hit in memory.recall("tide book")] == [kept.id]
+    with Commonplace(quick_disk, embedding=WordVectors()) as memory:
+        assert memory.recall("certificate expired")[0].why.dense_rank is not None
         assert doctor.examine(memory.library, "default").healthy
     after = connect(file)
-    assert after.execute("SELECT space, num FROM models").fetchall() == [("default", vectors[0][0])]
+    assert after.execute("SELECT space, num FROM models").fetchall() == [("default", model)]
     assert after.execute("SELECT model, vector FROM passages").fetchall() == vectors
     after.close()
 
