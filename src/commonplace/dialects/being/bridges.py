@@ -22,6 +22,7 @@ from typing import Any
 from commonplace.access.caller import Caller
 from commonplace.dialects.being import sight
 from commonplace.dialects.contract import Call, Tool
+from commonplace.dialects.tool_schemas import TEXT, takes
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.model import LIVE_STATES, Event, Memory, iso
 from commonplace.errors import InvalidInput, NotFound
@@ -178,16 +179,12 @@ def _tool(each: Capability, handler: Callable[..., dict[str, Any]], hidden: bool
     )  # fmt: skip
 
 
-_ACT: Mapping[str, Any] = {
-    "type": "object",
-    "properties": {
-        "action": {"type": "string"},
-        "parameters": {"type": "object", "default": {}},
-        "timeout_ms": {"type": "number", "default": TIMEOUT_MS},
-    },
-    "required": ["action"],
-    "additionalProperties": False,
-}
+_ACT = takes(
+    ["action"],
+    action=TEXT,
+    parameters={"type": "object", "default": {}},
+    timeout_ms={"type": "number", "default": TIMEOUT_MS},
+)
 
 
 def _acting(bridge: Bridge, what: Capability) -> Callable[..., dict[str, Any]]:

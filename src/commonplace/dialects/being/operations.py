@@ -22,12 +22,10 @@ from commonplace.dialects.being import (
 )
 from commonplace.dialects.being.scenes import scene_of
 from commonplace.dialects.contract import Call, Schema, Tool
+from commonplace.dialects.tool_schemas import FLAG, OBJECT, TEXT, listed, takes, whole
 from commonplace.engine.model import Memory, iso
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound
 from commonplace.platform.exclusive import exclusive
-
-_ID: Schema = {"type": "string"}
-_TEXT: Schema = {"type": "string"}
 
 
 def _as(call: Call, being_id: str) -> Call:
@@ -322,7 +320,7 @@ def _operation(
     **properties: Schema,
 ) -> Tool:
     """An operation on the being that the path names."""
-    taken = tools.takes(("being_id", *required), being_id=_ID, **properties)
+    taken = takes(("being_id", *required), being_id=TEXT, **properties)
     return Tool(
         name=name, title=name, description=handler.__doc__ or name, scope=scope,
         handler=_for_a_being(handler), input=taken, stepwise=stepwise,
@@ -338,35 +336,33 @@ def _plain(
     )  # fmt: skip
 
 
-_SOUL: dict[str, Schema] = dict.fromkeys(beings.SOUL_ALL, _TEXT)
-_WHOLE: Schema = {"type": "integer", "minimum": 0, "maximum": 1_000_000}
-_FLAG: Schema = {"type": "boolean"}
+_SOUL: dict[str, Schema] = dict.fromkeys(beings.SOUL_ALL, TEXT)
 
 OPERATIONS = (
     # Over REST the contract lets a read-only token GET and nothing else: a search by POST is more.
-    _plain("list_beings", "read", list_beings, tools.takes()),
-    _plain("create_being", "write", create_being, tools.takes(("name",), name=_TEXT)),
+    _plain("list_beings", "read", list_beings, takes()),
+    _plain("create_being", "write", create_being, takes(("name",), name=TEXT)),
     _operation("show_being", "read", show_being),
     _operation("delete_being", "delete", delete_being),
     _operation("get_soul", "read", get_soul),
     _operation("put_soul", "write", put_soul, **_SOUL),
     _operation("get_preferences", "read", get_preferences),
     _operation(
-        "put_preference", "write", put_preference, ("key", "description"), key=_TEXT,
-        description=_TEXT,
+        "put_preference", "write", put_preference, ("key", "description"), key=TEXT,
+        description=TEXT,
     ),
     _operation("get_relationships", "read", get_relationships),
     _operation(
-        "put_relationship", "write", put_relationship, ("id", "description"), id=_TEXT,
-        description=_TEXT,
+        "put_relationship", "write", put_relationship, ("id", "description"), id=TEXT,
+        description=TEXT,
     ),
     _operation("get_rules", "read", get_rules),
     _operation(
-        "put_rule", "write", put_rule, ("title", "content"), id=_TEXT, title=_TEXT, content=_TEXT,
-        category=_TEXT, sort_order=_WHOLE, enabled=_FLAG,
+        "put_rule", "write", put_rule, ("title", "content"), id=TEXT, title=TEXT, content=TEXT,
+        category=TEXT, sort_order=whole(0, 1_000_000), enabled=FLAG,
     ),
     _operation("get_notes", "read", get_notes),
-    _operation("post_note", "write", post_note, ("content",), content=_TEXT),
+    _operation("post_note", "write", post_note, ("content",), content=TEXT),
     _operation("rest_context", "read", get_context),
     _operation("memory_recall", "write", recall, **_without(tools.RECALL_MEMORY_INPUT)),
     _operation(
@@ -388,7 +384,7 @@ OPERATIONS = (
         **_without(tools.RELATION_INPUT),
     ),
     _operation(
-        "memory_auto_recall", "write", auto_recall, ("user_message",), True, user_message=_TEXT
+        "memory_auto_recall", "write", auto_recall, ("user_message",), True, user_message=TEXT
     ),
     _operation(
         "patrol_trigger", "write", trigger, ("messages",), True,
@@ -396,31 +392,30 @@ OPERATIONS = (
     ),
     _operation(
         "add_messages", "write", history.add_messages, ("messages",),
-        messages={"type": "array", "items": tools.MESSAGE, "minItems": 1, "maxItems": 1_000},
+        messages=listed(tools.MESSAGE, 1_000, minItems=1),
     ),
     _operation("bridge_connect", "write", bridges.may_connect),
     _operation(
         "bridge_sense", "write", bridges.take_sense, ("capability_id", "data"),
-        capability_id=_TEXT, data={},
+        capability_id=TEXT, data={},
     ),
     _operation("list_capabilities", "read", bridges.listed),
     _operation(
         "register_capabilities", "write", bridges.register, ("capabilities",),
-        capabilities={"type": "array", "items": {"type": "object"},
-                      "maxItems": bridges.CAPABILITIES},
-        bridge_id=_TEXT, bridge_name=_TEXT,
+        capabilities=listed(OBJECT, bridges.CAPABILITIES),
+        bridge_id=TEXT, bridge_name=TEXT,
     ),
-    _operation("delete_capability", "delete", bridges.unregister, ("id",), id=_TEXT),
+    _operation("delete_capability", "delete", bridges.unregister, ("id",), id=TEXT),
     _operation("pending_acts", "read", bridges.pending_acts),
-    _operation("approve_act", "write", bridges.approve, ("action_id",), action_id=_TEXT),
-    _operation("reject_act", "write", bridges.reject, ("action_id",), action_id=_TEXT),
+    _operation("approve_act", "write", bridges.approve, ("action_id",), action_id=TEXT),
+    _operation("reject_act", "write", bridges.reject, ("action_id",), action_id=TEXT),
     _operation(
         "sense_history", "read", bridges.sense_history,
-        limit={"type": "integer", "minimum": 1}, capability_id=_TEXT,
+        limit=whole(1), capability_id=TEXT,
     ),
-    _plain("about_llm_key", "read", about_key, tools.takes()),
-    _plain("put_llm_key", "write", put_key, tools.takes(
-        provider={"enum": ["anthropic", "openai"], "default": "anthropic"}, model=_TEXT,
+    _plain("about_llm_key", "read", about_key, takes()),
+    _plain("put_llm_key", "write", put_key, takes(
+        provider={"enum": ["anthropic", "openai"], "default": "anthropic"}, model=TEXT,
     ), stepwise=True, withheld=True),
-    _plain("delete_llm_key", "delete", delete_key, tools.takes(), stepwise=True),
+    _plain("delete_llm_key", "delete", delete_key, takes(), stepwise=True),
 )  # fmt: skip

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from commonplace.dialects.being import (
     clock,
     context,
@@ -15,6 +13,7 @@ from commonplace.dialects.being import (
     running,
 )
 from commonplace.dialects.contract import Schema, Tool
+from commonplace.dialects.tool_schemas import FLAG, SHARE, TEXT, gives, held, listed, takes, text
 
 TARGETS = (
     "preferences", "knowledge", "relationship", "partner_tools", "partner_map", "diary", "notes",
@@ -22,124 +21,84 @@ TARGETS = (
 )  # fmt: skip
 
 
-def _text(words: str) -> dict[str, Any]:
-    return {"type": "string", "description": words}
+def _texts(description: str) -> Schema:
+    return listed(TEXT, description=description)
 
 
-def _texts(words: str) -> dict[str, Any]:
-    return {"type": "array", "items": {"type": "string"}, "description": words}
-
-
-def takes(required: tuple[str, ...] = (), /, **properties: Schema) -> Schema:
-    """The schema of arguments."""
-    taken: dict[str, Any] = {
-        "type": "object", "properties": properties, "additionalProperties": False,
-    }  # fmt: skip
-    return {**taken, "required": list(required)} if required else taken
-
-
-def _gives(*required: str) -> Schema:
-    return {"type": "object", "required": list(required)}
-
-
-SCENE: Schema = {
-    "type": "object",
-    "properties": {
-        "action": _text("What happened"),
-        "actors": _texts("Who was involved"),
-        "when": {
-            "type": "array",
-            "items": {"type": "string", "format": "date"},
-            "description": "Date(s) as YYYY-MM-DD",
-        },
-        "setting": _text("Where, in what context"),
-        "feeling": _text("First-person impression"),
-        "themes": _texts("Theme tags"),
-        "importance": {"type": "number", "minimum": 0, "maximum": 1, "default": 0.5},
-        "dialogue": _texts("What was said"),
-        "sensory": _texts("What was sensed"),
-    },
-    "required": ["action", "actors", "when"],
-}
-MESSAGE: Schema = {
-    "type": "object",
-    "properties": {
-        "role": {"enum": list(history.ROLES)},
-        "content": {"type": "string"},
-        "created_at": {"type": "string"},
-    },
-    "required": ["role", "content"],
-}
-NOTE_TYPE: Schema = {
-    "type": "object",
-    "properties": {"id": {"type": "string"}, "type": {"enum": list(notes.TYPES)}},
-    "required": ["id", "type"],
-}
+SCENE = held(
+    ("action", "actors", "when"),
+    action=text("What happened"),
+    actors=_texts("Who was involved"),
+    when=listed({**TEXT, "format": "date"}, description="Date(s) as YYYY-MM-DD"),
+    setting=text("Where, in what context"),
+    feeling=text("First-person impression"),
+    themes=_texts("Theme tags"),
+    importance={**SHARE, "default": 0.5},
+    dialogue=_texts("What was said"),
+    sensory=_texts("What was sensed"),
+)
+MESSAGE = held(
+    ("role", "content"), role={"enum": list(history.ROLES)}, content=TEXT, created_at=TEXT
+)
+NOTE_TYPE = held(("id", "type"), id=TEXT, type={"enum": list(notes.TYPES)})
 NOTE: Schema = {
     "anyOf": [
-        {"type": "string"},
-        {
-            "type": "object",
-            "properties": {
-                "content": {"type": "string"},
-                "type": {"enum": list(notes.TYPES), "default": "note"},
-            },
-            "required": ["content"],
-        },
+        TEXT,
+        held(("content",), content=TEXT, type={"enum": list(notes.TYPES), "default": "note"}),
     ]
 }
 NOTES_INPUT = takes(
     action={"enum": ["append", "update"], "default": "append"},
-    scenes={"type": "array", "items": SCENE, "default": [], "maxItems": 200},
-    notes={"type": "array", "items": NOTE, "default": [], "maxItems": 200},
+    scenes=listed(SCENE, 200, default=[]),
+    notes=listed(NOTE, 200, default=[]),
     scene_ids={**_texts("Scenes to delete when action=update"), "default": [], "maxItems": 500},
-    note_type_updates={"type": "array", "items": NOTE_TYPE, "default": [], "maxItems": 200},
+    note_type_updates=listed(NOTE_TYPE, 200, default=[]),
 )
 MEMORY_INPUT = takes(
     ("target", "action"),
     target={"enum": list(TARGETS)},
     action={"enum": list(records.ACTIONS)},
-    content=_text("For append and update"),
-    key=_text("Narrows update, delete and get to one entry"),
-    location=_text("For partner_map"),
-    to=_text("Recipient's name, for party_message"),
+    content=text("For append and update"),
+    key=text("Narrows update, delete and get to one entry"),
+    location=text("For partner_map"),
+    to=text("Recipient's name, for party_message"),
 )
 RELATION_INPUT = takes(
     ("entity_name", "relation_type", "action"),
-    entity_name=_text("Whom or what it is about"),
-    relation_type=_text("person, device, ai, organization, …"),
-    content=_text("What the relation is; needed for upsert"),
+    entity_name=text("Whom or what it is about"),
+    relation_type=text("person, device, ai, organization, …"),
+    content=text("What the relation is; needed for upsert"),
     action={"enum": ["upsert", "delete"]},
 )
 HISTORY_INPUT = takes(
-    query=_text("Part of what was said"),
-    date_from=_text("YYYY-MM-DD, from 00:00:00 UTC"),
-    date_to=_text("YYYY-MM-DD, until 23:59:59 UTC"),
+    query=text("Part of what was said"),
+    date_from=text("YYYY-MM-DD, from 00:00:00 UTC"),
+    date_to=text("YYYY-MM-DD, until 23:59:59 UTC"),
     limit={"type": "number", "default": history.FOUND, "description": "At most 50"},
 )
 SEARCH_INPUT = takes(
     ("query",),
-    query=_text("What to search for"),
+    query=text("What to search for"),
     limit={"type": "number", "default": recalling.FOUND, "description": "At most 30"},
     mode={"enum": ["or", "and"], "default": "or"},
 )
 PATROL_INPUT = takes(
     ("messages",),
-    messages={"type": "array", "items": MESSAGE, "maxItems": 1_000},
-    marker_id=_text("Marker of the previous patrol"),
+    messages=listed(MESSAGE, 1_000),
+    marker_id=text("Marker of the previous patrol"),
 )
 MERGE_INPUT = takes(
     ("node_ids", "summary"),
-    node_ids=_text("Comma-separated ids of nodes"),
-    summary=_text("What the merged node tells"),
-    feeling=_text("Its feeling"),
+    node_ids=text("Comma-separated ids of nodes"),
+    summary=text("What the merged node tells"),
+    feeling=text("Its feeling"),
 )
 RECALL_MEMORY_INPUT = takes(
-    cluster_id=_text("Omit to list all clusters"),
-    node_id=_text("One node's details"),
+    cluster_id=text("Omit to list all clusters"),
+    node_id=text("One node's details"),
     limit={"type": "number", "default": recalling.NODES},
-    query=_text("Filters nodes by their action"),
-    no_nodes={"type": "boolean", "default": False},
+    query=text("Filters nodes by their action"),
+    no_nodes={**FLAG, "default": False},
 )
 
 TOOLS = (
@@ -150,7 +109,7 @@ TOOLS = (
         " Call at the start of every turn.",
         scope="read",
         handler=recalling.recall,
-        input=takes(("user_message",), user_message=_text("The current user message")),
+        input=takes(("user_message",), user_message=text("The current user message")),
     ),
     Tool(
         name="get_context",
@@ -160,7 +119,7 @@ TOOLS = (
         scope="read",
         handler=context.get_context,
         input=takes(),
-        output=_gives("system_prompt", "snapshot", "metadata", "capability_tools"),
+        output=gives("system_prompt", "snapshot", "metadata", "capability_tools"),
     ),
     Tool(
         name="recall_memory",
@@ -195,7 +154,7 @@ TOOLS = (
         scope="write",
         handler=records.update_memory,
         input=MEMORY_INPUT,
-        output=_gives("success", "message"),
+        output=gives("success", "message"),
         destructive=True,
     ),
     Tool(
@@ -221,7 +180,7 @@ TOOLS = (
         scope="write",
         handler=records.update_relation,
         input=RELATION_INPUT,
-        output=_gives("success", "message"),
+        output=gives("success", "message"),
         destructive=True,
         idempotent=True,
     ),
@@ -232,7 +191,7 @@ TOOLS = (
         scope="write",
         handler=running.trigger_patrol,
         input=PATROL_INPUT,
-        output=_gives("status", "scenes_created", "nodes_created", "marker_id"),
+        output=gives("status", "scenes_created", "nodes_created", "marker_id"),
         open_world=True,
         stepwise=True,
     ),
@@ -242,7 +201,7 @@ TOOLS = (
         description="Get the current date and time in a time zone.",
         scope="read",
         handler=clock.get_current_time,
-        input=takes(timezone={**_text("IANA name, such as Asia/Tokyo"), "default": "UTC"}),
-        output=_gives("datetime", "iso", "timezone"),
+        input=takes(timezone={**text("IANA name, such as Asia/Tokyo"), "default": "UTC"}),
+        output=gives("datetime", "iso", "timezone"),
     ),
 )

@@ -6,6 +6,7 @@ from typing import Any
 
 from commonplace.dialects.clawbrain import records
 from commonplace.dialects.contract import Call, Tool
+from commonplace.dialects.tool_schemas import TEXT, maybe, takes
 from commonplace.engine import checks, credit
 
 
@@ -32,16 +33,10 @@ OPERATIONS = (
         description="Tell how the last turn went, so that its memories gain or lose credit.",
         scope="write",
         handler=outcome,
-        input={
-            "type": "object",
-            "properties": {
-                "signal": {"enum": list(credit.SIGNALS)},
-                "session": {
-                    "type": ["string", "null"], "minLength": 1, "maxLength": checks.NAME_CHARS,
-                },
-            },
-            "required": ["signal"],
-            "additionalProperties": False,
-        },
+        input=takes(
+            ["signal"],
+            signal={"enum": list(credit.SIGNALS)},
+            session=maybe({**TEXT, "minLength": 1, "maxLength": checks.NAME_CHARS}),
+        ),
     ),
 )  # fmt: skip

@@ -22,7 +22,8 @@ from commonplace.dialects.clawbrain import (
 )
 from commonplace.dialects.clawbrain.keeping import Kept
 from commonplace.dialects.clawbrain.places import ARCHIVE, KINDS, Place
-from commonplace.dialects.contract import Call, Schema, Tool, Wire
+from commonplace.dialects.contract import Call, Tool, Wire
+from commonplace.dialects.tool_schemas import FLAG, TEXT, listed, maybe, takes, text
 from commonplace.engine import checks, credit
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.locating import PLACES, Doubles, Located
@@ -324,16 +325,7 @@ def _name(memory: Memory) -> str:
     return place.name if place else memory.title or memory.id
 
 
-_TEXT: Schema = {"type": "string"}
-_ID: Schema = {"type": "string", "minLength": 1, "description": "Such as entity-people-alice-chen."}
-
-
-def _takes(required: Sequence[str] = (), /, **properties: Schema) -> Schema:
-    taken: dict[str, Any] = {"type": "object", "properties": properties}
-    if required:
-        taken["required"] = list(required)
-    return {**taken, "additionalProperties": False}
-
+_ID = text("Such as entity-people-alice-chen.", minLength=1)
 
 TOOLS = (
     Tool(
@@ -342,28 +334,22 @@ TOOLS = (
         description="Create a new memory entry (entity or episode).",
         scope="write",
         handler=store,
-        input=_takes(
+        input=takes(
             ["type", "name", "content"],
             type={
                 "enum": list(KINDS),
                 "description": "entity for durable facts, episode for interaction summaries.",
             },
-            category={
-                "type": ["string", "null"],
-                "description": "For entities: people, projects, preferences. Ignored for episodes.",
-            },
-            name={
-                "type": "string",
-                "description": "Kebab-case identifier, such as alice-chen.",
-            },
-            content={"type": "string", "description": "Markdown, without frontmatter."},
-            tags={
-                "type": "array", "items": _TEXT, "default": [],
-                "description": "Lowercase, hyphenated. For consolidation and search.",
-            },
-            pinned={
-                "type": "boolean", "default": False, "description": "If true, never pruned.",
-            },
+            category=maybe(
+                text("For entities: people, projects, preferences. Ignored for episodes.")
+            ),
+            name=text("Kebab-case identifier, such as alice-chen."),
+            content=text("Markdown, without frontmatter."),
+            tags=listed(
+                TEXT, default=[],
+                description="Lowercase, hyphenated. For consolidation and search.",
+            ),
+            pinned={**FLAG, "default": False, "description": "If true, never pruned."},
         ),
     ),
     Tool(
@@ -372,7 +358,7 @@ TOOLS = (
         description="Get a specific memory by ID.",
         scope="read",
         handler=retrieve,
-        input=_takes(["id"], id=_ID),
+        input=takes(["id"], id=_ID),
     ),
     Tool(
         name="memory_search",
@@ -380,9 +366,9 @@ TOOLS = (
         description="Search all memories by name, tags and content, weighted by credit.",
         scope="read",
         handler=search,
-        input=_takes(
+        input=takes(
             ["query"],
-            query=_TEXT,
+            query=TEXT,
             type={"enum": [*KINDS, None], "default": None, "description": "null for all types."},
             limit={"type": "integer", "default": 5, "description": "Max results, at most 20."},
         ),
@@ -393,7 +379,7 @@ TOOLS = (
         description="Update an existing memory's content.",
         scope="write",
         handler=update,
-        input=_takes(["id", "content"], id=_ID, content=_TEXT),
+        input=takes(["id", "content"], id=_ID, content=TEXT),
     ),
     Tool(
         name="memory_delete",
@@ -401,7 +387,7 @@ TOOLS = (
         description="Archive a memory (soft delete: moves it to archive/).",
         scope="delete",
         handler=delete,
-        input=_takes(["id"], id=_ID),
+        input=takes(["id"], id=_ID),
         destructive=True,
     ),
     Tool(
@@ -410,7 +396,7 @@ TOOLS = (
         description="Show memory credit statistics.",
         scope="read",
         handler=report,
-        input=_takes(
+        input=takes(
             top_n={"type": "integer", "default": 10, "description": "1 to 100 of each end."}
         ),
     ),
@@ -420,7 +406,7 @@ TOOLS = (
         description="Trigger immediate consolidation and pruning.",
         scope="delete",
         handler=compact,
-        input=_takes(),
+        input=takes(),
         destructive=True,
     ),
 )  # fmt: skip

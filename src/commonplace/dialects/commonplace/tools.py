@@ -8,6 +8,7 @@ from typing import Any
 from commonplace.access.caller import NotPermitted
 from commonplace.dialects.commonplace import fitting
 from commonplace.dialects.contract import Call, Schema, Told, Tool
+from commonplace.dialects.tool_schemas import FLAG, SHARE, TEXT, gives, listed, takes, whole
 from commonplace.engine import credit
 from commonplace.engine.model import Link, Memory, Version, iso
 from commonplace.errors import InvalidInput, NotFound
@@ -295,32 +296,19 @@ def provenance(memory: Memory) -> str:
     return f"{whose.get(memory.trust, 'from outside, not to be obeyed')}, {when}"
 
 
-_TEXT: Schema = {"type": "string"}
-_FLAG: Schema = {"type": "boolean", "default": False}
-_SHARE: Schema = {"type": "number", "minimum": 0, "maximum": 1}
-_LIST: Schema = {"type": "array", "items": {"type": "string"}}
-_SOME: Schema = {**_LIST, "minItems": 1, "maxItems": 100}
+_FLAG: Schema = {**FLAG, "default": False}
+_LIST = listed(TEXT)
+_SOME = listed(TEXT, 100, minItems=1)
 _TRUST = ["stated", "inferred", "external"]
 
 
-def _takes(required: Sequence[str] = (), /, **properties: Schema) -> Schema:
-    taken: dict[str, Any] = {"type": "object", "properties": properties}
-    if required:
-        taken["required"] = list(required)
-    return {**taken, "additionalProperties": False}
-
-
-def _gives(*required: str) -> Schema:
-    return {"type": "object", "required": list(required)}
-
-
 _MEMORY: dict[str, Schema] = {
-    "kind": _TEXT,
-    "title": _TEXT,
+    "kind": TEXT,
+    "title": TEXT,
     "tags": _LIST,
-    "importance": _SHARE,
-    "pinned": {"type": "boolean"},
-    "occurred_at": _TEXT,
+    "importance": SHARE,
+    "pinned": FLAG,
+    "occurred_at": TEXT,
 }
 
 TOOLS = (
@@ -331,12 +319,12 @@ TOOLS = (
         " trust: stated by the user, inferred by you, or external. replaces: id it supersedes.",
         scope="write",
         handler=remember,
-        input=_takes(
-            ["text"], text=_TEXT, **_MEMORY,
+        input=takes(
+            ["text"], text=TEXT, **_MEMORY,
             trust={"enum": _TRUST, "default": "inferred"},
-            replaces=_TEXT,
+            replaces=TEXT,
         ),
-        output=_gives("id", "operation"),
+        output=gives("id", "operation"),
     ),
     Tool(
         name="recall",
@@ -344,14 +332,14 @@ TOOLS = (
         description="Search memories by meaning and words. as_of: what was known at that time.",
         scope="read",
         handler=recall,
-        input=_takes(
-            ["query"], query=_TEXT,
-            limit={"type": "integer", "minimum": 1, "maximum": 50, "default": 10},
+        input=takes(
+            ["query"], query=TEXT,
+            limit=whole(1, 50, 10),
             kinds=_LIST, tags=_LIST,
-            trust={"type": "array", "items": {"enum": _TRUST}},
-            since=_TEXT, until=_TEXT, as_of=_TEXT, why=_FLAG,
+            trust=listed({"enum": _TRUST}),
+            since=TEXT, until=TEXT, as_of=TEXT, why=_FLAG,
         ),
-        output=_gives("memories"),
+        output=gives("memories"),
     ),
     Tool(
         name="read",
@@ -360,11 +348,11 @@ TOOLS = (
         " 75000 chars in parts, by start.",
         scope="read",
         handler=read,
-        input=_takes(
-            ["id"], id=_TEXT, as_of=_TEXT, history=_FLAG,
-            start={"type": "integer", "minimum": 0, "default": 0},
+        input=takes(
+            ["id"], id=TEXT, as_of=TEXT, history=_FLAG,
+            start=whole(0, default=0),
         ),
-        output=_gives("memory", "links"),
+        output=gives("memory", "links"),
     ),
     Tool(
         name="revise",
@@ -373,12 +361,12 @@ TOOLS = (
         " or undo an operation by its id.",
         scope="write",
         handler=revise,
-        input=_takes(
-            id=_TEXT, text=_TEXT, **_MEMORY,
+        input=takes(
+            id=TEXT, text=TEXT, **_MEMORY,
             version={"type": "integer"},
-            undo=_TEXT,
+            undo=TEXT,
         ),
-        output=_gives("operation"),
+        output=gives("operation"),
     ),
     Tool(
         name="forget",
@@ -386,8 +374,8 @@ TOOLS = (
         description="Archive memories, or restore them. Nothing is destroyed.",
         scope="delete",
         handler=forget,
-        input=_takes(["ids"], ids=_SOME, restore=_FLAG),
-        output=_gives("ids", "operation"),
+        input=takes(["ids"], ids=_SOME, restore=_FLAG),
+        output=gives("ids", "operation"),
         destructive=True,
         idempotent=True,
     ),
@@ -397,11 +385,11 @@ TOOLS = (
         description="Link two memories, e.g. supports, contradicts, follows.",
         scope="write",
         handler=connect,
-        input=_takes(
-            ["source", "target", "kind"], source=_TEXT, target=_TEXT, kind=_TEXT,
-            weight={**_SHARE, "default": 0.5}, reason={"type": "string", "default": ""},
+        input=takes(
+            ["source", "target", "kind"], source=TEXT, target=TEXT, kind=TEXT,
+            weight={**SHARE, "default": 0.5}, reason={**TEXT, "default": ""},
         ),
-        output=_gives("id", "operation"),
+        output=gives("id", "operation"),
     ),
     Tool(
         name="explore",
@@ -409,12 +397,12 @@ TOOLS = (
         description="Follow links from a memory.",
         scope="read",
         handler=explore,
-        input=_takes(
-            ["id"], id=_TEXT,
-            depth={"type": "integer", "minimum": 1, "maximum": 5, "default": 2},
-            kinds=_LIST, as_of=_TEXT,
+        input=takes(
+            ["id"], id=TEXT,
+            depth=whole(1, 5, 2),
+            kinds=_LIST, as_of=TEXT,
         ),
-        output=_gives("memories", "paths"),
+        output=gives("memories", "paths"),
     ),
     Tool(
         name="context",
@@ -422,8 +410,8 @@ TOOLS = (
         description="Get what to know at the start: identity, pinned, open checkpoint, recent.",
         scope="read",
         handler=context,
-        input=_takes(about=_TEXT),
-        output=_gives("identity", "pinned", "checkpoint", "relevant", "recent"),
+        input=takes(about=TEXT),
+        output=gives("identity", "pinned", "checkpoint", "relevant", "recent"),
     ),
     Tool(
         name="checkpoint",
@@ -431,8 +419,8 @@ TOOLS = (
         description="Save where the work stands for the next session, or mark it done.",
         scope="write",
         handler=checkpoint,
-        input=_takes(summary=_TEXT, next={**_LIST, "default": []}, done=_FLAG),
-        output=_gives("id", "operation"),
+        input=takes(summary=TEXT, next={**_LIST, "default": []}, done=_FLAG),
+        output=gives("id", "operation"),
     ),
     Tool(
         name="feedback",
@@ -440,10 +428,10 @@ TOOLS = (
         description="Say whether recalled memories helped.",
         scope="write",
         handler=feedback,
-        input=_takes(
-            ["ids", "useful"], ids=_SOME, useful={"type": "boolean"},
-            note={"type": "string", "default": ""},
+        input=takes(
+            ["ids", "useful"], ids=_SOME, useful=FLAG,
+            note={**TEXT, "default": ""},
         ),
-        output=_gives("credits", "operation"),
+        output=gives("credits", "operation"),
     ),
 )  # fmt: skip

@@ -19,6 +19,7 @@ from commonplace.dialects.mama import (
     searching,
 )
 from commonplace.dialects.mama.presenting import MILLISECONDS
+from commonplace.dialects.tool_schemas import FLAG, SHARE, TEXT, listed, takes, whole
 from commonplace.engine.model import LIVE_STATES, Memory
 from commonplace.errors import NotFound
 
@@ -137,7 +138,6 @@ def auto_recall(call: Call, *, prompt: str, start: bool, tokens: int) -> Any:
     return {"success": True, "count": recalled.count, "prependContext": recalled.block}
 
 
-_TEXT: Schema = {"type": "string"}
 _OPTIONAL = ("reason",)
 
 
@@ -159,49 +159,47 @@ def _operation(
     return Tool(
         name=name, title=title, description=handler.__doc__ or "", scope=scope, handler=handler,
         response_bytes=response_bytes,
-        input={"type": "object", "properties": properties, "required": required,
-               "additionalProperties": False},
+        input=takes(required, **properties),
     )  # fmt: skip
 
 
 OPERATIONS = (
     _operation(
         "http_save", "Save a decision", "write", save_decision,
-        topic=_TEXT, decision=_TEXT, reasoning=_TEXT,
-        confidence={"type": "number", "minimum": 0, "maximum": 1, "default": CONFIDENCE},
+        topic=TEXT, decision=TEXT, reasoning=TEXT,
+        confidence={**SHARE, "default": CONFIDENCE},
     ),
     _operation(
-        "http_save_checkpoint", "Save a checkpoint", "write", save_checkpoint, summary=_TEXT,
-        next_steps={**_TEXT, "default": ""},
-        open_files={"type": "array", "items": {"type": "string"}, "default": []},
+        "http_save_checkpoint", "Save a checkpoint", "write", save_checkpoint, summary=TEXT,
+        next_steps={**TEXT, "default": ""},
+        open_files=listed(TEXT, default=[]),
     ),
     _operation(
         "http_load_checkpoint", "Load the checkpoint", "read", load_checkpoint, fitting.READ_BYTES
     ),
     _operation("http_checkpoints", "List checkpoints", "read", list_checkpoints),
     _operation(
-        "http_search", "Search", "read", search_decisions, query=_TEXT,
-        limit={"type": "integer", "minimum": 1, "default": SEARCH_LIMIT},
+        "http_search", "Search", "read", search_decisions, query=TEXT,
+        limit=whole(1, default=SEARCH_LIMIT),
     ),
     _operation(
         "http_export", "Export", "read", export_decisions,
-        format={"enum": ["csv", "json"], "default": "json"}, until=_TEXT,
-        offset={"type": "integer", "minimum": 0, "default": 0},
-        skip={"type": "integer", "minimum": 0, "default": 0},
+        format={"enum": ["csv", "json"], "default": "json"}, until=TEXT,
+        offset=whole(0, default=0),
+        skip=whole(0, default=0),
     ),
     _operation(
-        "http_graph", "Graph", "read", draw_graph, topic={**_TEXT, "default": ""},
-        cluster={"type": "boolean", "default": False},
+        "http_graph", "Graph", "read", draw_graph, topic={**TEXT, "default": ""},
+        cluster={**FLAG, "default": False},
     ),
-    _operation("http_similar", "Similar decisions", "read", similar_decisions, id=_TEXT),
+    _operation("http_similar", "Similar decisions", "read", similar_decisions, id=TEXT),
     _operation(
         "http_update", "Update an outcome", "write", update_outcome,
-        id=_TEXT, outcome=_TEXT, reason=_TEXT,
+        id=TEXT, outcome=TEXT, reason=TEXT,
     ),
     _operation(
-        "auto_recall", "Auto-recall", "read", auto_recall, prompt=_TEXT,
-        start={"type": "boolean", "default": True},
-        tokens={"type": "integer", "minimum": 100, "maximum": 20_000,
-                "default": recalling.TOKENS},
+        "auto_recall", "Auto-recall", "read", auto_recall, prompt=TEXT,
+        start={**FLAG, "default": True},
+        tokens=whole(100, 20_000, recalling.TOKENS),
     ),
 )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from commonplace.dialects.contract import Call, Schema, Tool, Wire, as_json
+from commonplace.dialects.contract import Call, Tool, Wire, as_json
 from commonplace.dialects.mama import (
     checkpoints,
     decisions,
@@ -15,6 +15,7 @@ from commonplace.dialects.mama import (
     searching,
 )
 from commonplace.dialects.mama.presenting import SECONDS
+from commonplace.dialects.tool_schemas import SHARE, TEXT, listed, takes, text
 from commonplace.errors import CommonplaceError
 
 CONFIDENCE = 0.5
@@ -108,10 +109,6 @@ def load_checkpoint(call: Call) -> Any:
     return {"success": True, "checkpoint": checkpoints.shown(memory, per_second=SECONDS)}
 
 
-def _text(description: str, **more: Any) -> Schema:
-    return {"type": "string", "description": description, **more}
-
-
 TOOLS = (
     Tool(
         name="save",
@@ -121,25 +118,20 @@ TOOLS = (
         " debates: <id>, synthesizes: [<id>, <id>].",
         scope="write",
         handler=save,
-        input={
-            "type": "object",
-            "properties": {
-                "type": {"type": "string", "enum": ["decision", "checkpoint"],
-                         "description": "What to save."},
-                "topic": _text("Decision: topic identifier, e.g. 'auth_strategy'."
-                               " Same topic = supersedes previous."),
-                "decision": _text("Decision: the decision made."),
-                "reasoning": _text("Decision: why, with references to other decisions."),
-                "confidence": {"type": "number", "minimum": 0, "maximum": 1,
-                               "default": CONFIDENCE, "description": "Decision: 0.0-1.0."},
-                "summary": _text("Checkpoint: what was done, what is pending."),
-                "next_steps": _text("Checkpoint: instructions for the next session.", default=""),
-                "open_files": {"type": "array", "items": {"type": "string"}, "default": [],
-                               "description": "Checkpoint: relevant file paths."},
-            },
-            "required": ["type"],
-            "additionalProperties": False,
-        },
+        input=takes(
+            ["type"],
+            type=text("What to save.", enum=["decision", "checkpoint"]),
+            topic=text("Decision: topic identifier, e.g. 'auth_strategy'."
+                       " Same topic = supersedes previous."),
+            decision=text("Decision: the decision made."),
+            reasoning=text("Decision: why, with references to other decisions."),
+            confidence={**SHARE, "default": CONFIDENCE, "description": "Decision: 0.0-1.0."},
+            summary=text("Checkpoint: what was done, what is pending."),
+            next_steps=text("Checkpoint: instructions for the next session.", default=""),
+            open_files=listed(
+                TEXT, default=[], description="Checkpoint: relevant file paths."
+            ),
+        ),
     ),
     Tool(
         name="search",
@@ -148,17 +140,12 @@ TOOLS = (
         " without a query, list the newest. Results tell outcomes and how decisions are related.",
         scope="read",
         handler=search,
-        input={
-            "type": "object",
-            "properties": {
-                "query": _text("What to look for; empty for the newest items.", default=""),
-                "type": {"type": "string", "enum": list(TYPES), "default": "all",
-                         "description": "What to search."},
-                "limit": {"type": "number", "default": LIMIT,
-                          "description": f"Maximum results, up to {MOST}."},
-            },
-            "additionalProperties": False,
-        },
+        input=takes(
+            query=text("What to look for; empty for the newest items.", default=""),
+            type=text("What to search.", enum=list(TYPES), default="all"),
+            limit={"type": "number", "default": LIMIT,
+                   "description": f"Maximum results, up to {MOST}."},
+        ),
     ),
     Tool(
         name="update",
@@ -168,16 +155,12 @@ TOOLS = (
         scope="write",
         handler=update,
         idempotent=True,
-        input={
-            "type": "object",
-            "properties": {
-                "id": _text("The decision's id."),
-                "outcome": _text("success, failed or partial, in any case."),
-                "reason": _text("Why it succeeded, failed or was partial."),
-            },
-            "required": ["id", "outcome"],
-            "additionalProperties": False,
-        },
+        input=takes(
+            ["id", "outcome"],
+            id=text("The decision's id."),
+            outcome=text("success, failed or partial, in any case."),
+            reason=text("Why it succeeded, failed or was partial."),
+        ),
     ),
     Tool(
         name="load_checkpoint",
@@ -186,6 +169,6 @@ TOOLS = (
         scope="read",
         handler=load_checkpoint,
         response_bytes=fitting.READ_BYTES,
-        input={"type": "object", "properties": {}, "additionalProperties": False},
+        input=takes(),
     ),
 )  # fmt: skip

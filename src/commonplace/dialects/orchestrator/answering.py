@@ -18,6 +18,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from commonplace.access.caller import Scope
 from commonplace.dialects.contract import Call, Tool, Wire, as_json
+from commonplace.dialects.tool_schemas import held, takes
 from commonplace.errors import CommonplaceError, Conflict, InvalidInput, NotFound
 
 CAPTION = "description"
@@ -72,23 +73,18 @@ def tool(
                 raise InvalidInput(needed(required))
             return {**answer_of(output), **function(call, **given)}
 
-        output = {
-            "type": "object",
-            "properties": {name: {"type": _type_of(value)} for name, value in gives.items()},
-            "required": list(gives),
-        }
+        output = held(
+            list(gives), **{name: {"type": _type_of(value)} for name, value in gives.items()}
+        )
         if not own_caption and lists:
             properties[CAPTION] = _CAPTION
-        taken: dict[str, Any] = {"type": "object", "properties": properties}
-        if required:
-            taken["required"] = required
         made = Tool(
             name=function.__name__,
             title=function.__name__.replace("_", " ").capitalize(),
             description=inspect.getdoc(function) or "",
             scope=scope,
             handler=handler,
-            input={**taken, "additionalProperties": False},
+            input=takes(required, **properties),
             output=output,
             destructive=destructive,
             idempotent=idempotent,

@@ -8,7 +8,7 @@ from typing import Any
 
 from commonplace.dialects.contract import Schema
 from commonplace.dialects.penfield.operations import Endpoint
-from commonplace.dialects.penfield.schemas import OBJECT, gives
+from commonplace.dialects.tool_schemas import OBJECT, gives
 
 # What any endpoint can answer with: at the door, in the gate, or because of its arguments.
 COMMON = {

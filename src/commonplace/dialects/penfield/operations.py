@@ -24,16 +24,18 @@ from commonplace.dialects.penfield.personas import BY_ID
 from commonplace.dialects.penfield.schemas import (
     CONTENT,
     DATE,
-    FLAG,
-    OBJECT,
     PATH_CHARS,
     QUERY,
     RELATION,
-    SHARE,
     TAGS,
-    TEXT,
     TYPE,
     UUID,
+)
+from commonplace.dialects.tool_schemas import (
+    FLAG,
+    OBJECT,
+    SHARE,
+    TEXT,
     gives,
     listed,
     maybe,

@@ -19,21 +19,14 @@ from commonplace.dialects.penfield.schemas import (
     CONTENT,
     DATE,
     DESCRIPTION_CHARS,
-    FLAG,
     NAME_CHARS,
     PATH_CHARS,
     QUERY,
     RELATION,
-    SHARE,
     TAGS,
-    TEXT,
     UUID,
-    gives,
-    listed,
-    maybe,
-    takes,
-    whole,
 )
+from commonplace.dialects.tool_schemas import FLAG, SHARE, TEXT, gives, listed, maybe, takes, whole
 
 _DONE = {"success": FLAG}
 _PATH = {"type": "string", "maxLength": PATH_CHARS,
