@@ -26,7 +26,7 @@ PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 MADE = "bench/results"  # by a run
 # Where a file that is named without its whole path may be.
 ROOMS = ("", "src/commonplace", "src/commonplace/server", "src/commonplace/access",
-         "src/commonplace/access/oauth",
+         "src/commonplace/access/oauth", "src/commonplace/storage",
          "src/commonplace/dialects/clawbrain", "src/commonplace/dialects/being",
          "tests/reliability", "tests/server", "docs")  # fmt: skip
 
@@ -160,6 +160,23 @@ def test_every_setting_and_make_target_on_a_page_is_one_of_ours(page: Path) -> N
             assert target in targets or target.startswith("unit-"), piece
     settings = set(re.findall(r"\b(?:COMMONPLACE|MAMA)_[A-Z_]*[A-Z]\b", text))
     assert {name for name in settings if name.lower() not in _told_in_code()} == set()
+
+
+def test_every_promise_names_its_tests_and_every_identifier_is_explained() -> None:
+    page = (ROOT / "docs" / "promises.md").read_text()
+    named = set(re.findall(r"`(tests/[\w/.-]+)`", page))
+    assert [name for name in sorted(named) if not (ROOT / name).is_file()] == []
+    explained = re.findall(r"^\| ([RT]\d+) \|", page, re.MULTILINE)
+    assert len(explained) == len(set(explained))
+    used = {}  # but not the hour of a moment, as in 2026-03-01T12:00
+    for folder in ("src", "tests", "bench", "tools"):
+        for file in (ROOT / folder).rglob("*.py"):
+            if "node_modules" not in file.parts:
+                found = re.findall(r"\b[RT][1-9]\d?\b(?!:\d)", file.read_text())
+                used |= dict.fromkeys(found, file.relative_to(ROOT))
+    assert {each: file for each, file in used.items() if each not in explained} == {}
+    for line in re.findall(r"^\| [RT]\d+ \|.*$", page, re.MULTILINE):
+        assert "`tests/" in line, line
 
 
 @cache
