@@ -24,6 +24,7 @@ from commonplace.errors import (
 
 if TYPE_CHECKING:
     from commonplace.engine.diagnosis import Diagnosis
+    from commonplace.engine.library import Library
 
 CONFLICT = 4
 UNHEALTHY = 6
@@ -296,6 +297,8 @@ def doctor(
                     saved = salvaging.salvage(library, name, salvage / "spaces", progress=show)
             with progress(f"Examining {name}") as show:
                 diagnosis = doctor.examine(library, name, progress=show)
+            if diagnosis.healthy:
+                _examine_readers(library, name, diagnosis)
             healthy = healthy and diagnosis.healthy
             if as_json:
                 emit({"space": name, **diagnosis.as_dict()}
@@ -324,6 +327,17 @@ def doctor(
             _tell_findings(other)
     if not healthy:
         raise typer.Exit(UNHEALTHY)
+
+
+def _examine_readers(library: Library, space: str, diagnosis: Diagnosis) -> None:
+    """Which memories their dialect skips, since they lack what it reads them by."""
+    from commonplace.dialects.reserved import unreadable
+    from commonplace.engine.commonplace import Commonplace
+
+    for memory, owner in unreadable(Commonplace(library=library, space=space)):
+        what = f"Memory {{row}}: {owner} cannot read it as a {memory.kind} and skips it."
+        hint = "Its attrs are not those of its kind. Forget it, or import or restore it again."
+        diagnosis.add("attrs", what, hint, "warning", row=memory.id)
 
 
 def _examine_access(data: Path, diagnosis: Diagnosis) -> None:

@@ -22,6 +22,32 @@ _STANDING = frozenset({"importance", "confidence", "credit", "pinned", "updated_
 """How a memory ranks: anybody may change that."""
 
 
+Shape = Mapping[str, Any]
+"""Names of attrs with the types, or the shape, of their values; one with `?` may be missing."""
+
+
+def fits(value: Any, shape: Shape) -> bool:
+    """Whether a value is an object of that shape; it may have other names beside."""
+    if not isinstance(value, Mapping):
+        return False
+    for name, wanted in shape.items():
+        held = name.removesuffix("?")
+        if held not in value:
+            if held == name:
+                return False
+        elif isinstance(wanted, Mapping):
+            if not fits(value[held], wanted):
+                return False
+        elif not isinstance(value[held], wanted) or (
+            isinstance(value[held], bool) and wanted in (int, NUMBER)
+        ):
+            return False
+    return True
+
+
+NUMBER = (int, float)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reserved:
     """What one owner reserves. A name that ends with `*` stands for all that begin so."""
@@ -30,17 +56,33 @@ class Reserved:
     reason: str
     kinds: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
-    records: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """Kinds of archived memories that are records if they have these attrs."""
+    shapes: Mapping[str, Shape] = field(default_factory=dict)
+    """The attrs that the owner needs to read a memory of a kind; others are skipped."""
+    records: Mapping[str, Shape] = field(default_factory=dict)
+    """Kinds of archived memories that are records if their attrs have this shape."""
 
     def tags_among(self, tags: Collection[str]) -> list[str]:
         """The tags that are reserved."""
         return [tag for tag in tags if _matches(tag, self.tags)]
 
-    def is_record(self, kind: str, state: str, attrs: Collection[str]) -> bool:
-        """Whether a memory of that kind and state, with attrs of these names, is a record."""
-        needed = self.records.get(kind)
-        return needed is not None and state == NEVER_LIVE and needed <= set(attrs)
+    def is_record(self, kind: str, state: str, attrs: Mapping[str, Any]) -> bool:
+        """Whether a memory of that kind and state, with these attrs, is a record."""
+        shape = self.records.get(kind)
+        return shape is not None and state == NEVER_LIVE and fits(attrs, shape)
+
+    def readable(self, kind: str, attrs: Mapping[str, Any]) -> bool:
+        """Whether a memory's attrs have what its kind is read by."""
+        shape = self.shapes.get(kind)
+        return shape is None or fits(attrs, shape)
+
+    def unreadable(self, kind: str, state: str, attrs: Mapping[str, Any]) -> bool:
+        """Whether a memory is meant to be read by the owner, and cannot be.
+
+        An archived memory that has no attr of a record is another dialect's, and no record.
+        """
+        if kind in self.records and state == NEVER_LIVE and attrs.keys() & self.records[kind]:
+            return not self.is_record(kind, state, attrs)
+        return not self.readable(kind, attrs)
 
     def refuse_tags(self, tags: Collection[str]) -> None:
         """InvalidInput if one of the tags is reserved."""

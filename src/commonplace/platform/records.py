@@ -10,29 +10,30 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from commonplace.engine.model import Memory
+from commonplace.engine.reserved import NEVER_LIVE, Reserved
 from commonplace.errors import NotFound
 from commonplace.platform.exclusive import exclusive
 
 if TYPE_CHECKING:
     from commonplace.engine.commonplace import Commonplace
 
-STATE = "archived"
+STATE = NEVER_LIVE
 PAGE = 1_000
 
 
 class Records:
     """The records of one dialect, by their kinds."""
 
-    def __init__(self, kinds: Mapping[str, frozenset[str]]) -> None:
-        """`kinds` names the attrs that a record of each kind has.
+    def __init__(self, reserved: Reserved) -> None:
+        """`reserved.records` has the shape of the attrs of each kind.
 
-        An archived memory without them is no record: callers can store any kind.
+        An archived memory of another shape is no record: callers can store any kind.
         """
-        self.kinds = kinds
+        self.kinds = reserved.records
+        self._reserved = reserved
 
     def _is_record(self, memory: Memory) -> bool:
-        attrs = self.kinds.get(memory.kind)
-        return memory.state == STATE and attrs is not None and attrs <= memory.attrs.keys()
+        return self._reserved.is_record(memory.kind, memory.state, memory.attrs)
 
     def add(
         self,

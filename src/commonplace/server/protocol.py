@@ -31,6 +31,7 @@ ADMITTED = "commonplace.admitted"  # scope key: who calls, set by the door or a 
 JSON_BODY = "commonplace.json"  # scope key: the body of a request to a route, as parsed JSON
 COMPLETE = {"resultType": "complete"}  # required since 2026-07-28; left out for older clients
 LIST_MILLISECONDS = 300_000
+_FAULT = "Something went wrong on our side."
 WORKERS = 64
 RECOGNISERS = 4  # threads that look up credentials, so that slow calls never hold up the door
 MOST_CALLS = 100  # in one message: each that is refused is written down
@@ -190,7 +191,12 @@ def build(dialect: Dialect, workers: Workers, pace: Pace | None = None) -> Serve
         ctx: ServerRequestContext[Any, Any], params: types.PaginatedRequestParams
     ) -> dict[str, Any]:
         del params
-        tools = await workers.visible(admitted(ctx).caller, dialect)
+        try:
+            tools = await workers.visible(admitted(ctx).caller, dialect)
+        except MCPError:
+            raise
+        except Exception as error:
+            raise _fault(error) from error
         return {**COMPLETE, "tools": [tool.listed() for tool in tools]}
 
     async def call_tool(
@@ -217,10 +223,8 @@ def build(dialect: Dialect, workers: Workers, pace: Pace | None = None) -> Serve
             raise MCPError(code=FORBIDDEN, message=str(error)) from error
         except MCPError:
             raise
-        except Exception as error:  # the SDK would send what it says
-            log.exception("a call failed")
-            told = "Something went wrong on our side."
-            raise MCPError(code=types.INTERNAL_ERROR, message=told) from error
+        except Exception as error:
+            raise _fault(error) from error
 
     async def note(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
         """A call that the SDK does not hand on, for what is wrong with it, is written down too."""
@@ -261,6 +265,13 @@ def _with_details(admitted: Admitted, ctx: ServerRequestContext[Any, Any]) -> Ad
         return admitted
     key = key if isinstance(key, str) else request_info.idempotency_key
     return replace(admitted, request_info=replace(request_info, client=client, idempotency_key=key))
+
+
+def _fault(error: Exception) -> MCPError:
+    """What a client is told of an exception; the SDK would send the exception's own text."""
+    log.error("a request failed", exc_info=error)
+    told = error.message if isinstance(error, CommonplaceError) else _FAULT
+    return MCPError(code=types.INTERNAL_ERROR, message=told)
 
 
 def _client(ctx: ServerRequestContext[Any, Any], meta: object) -> str:

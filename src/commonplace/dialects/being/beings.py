@@ -80,7 +80,7 @@ def soul(memory: Commonplace, being: str) -> Memory | None:
         found = memory.get(soul_ref(being), count=False)
     except NotFound:
         return None
-    return found if found.state in LIVE_STATES else None
+    return found if found.state in LIVE_STATES and sight.is_own(being, found, SOUL) else None
 
 
 def change_soul(

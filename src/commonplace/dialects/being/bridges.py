@@ -222,7 +222,9 @@ def _ref(being: str, each: Capability) -> str:
 
 def _registered(memory: Commonplace, being: str) -> list[Capability]:
     rows = sight.every(memory, sight.own(being, sight.CAPABILITY), "oldest")
-    return [Capability(**row.attrs["capability"]) for row in rows]
+    held = (row.attrs["capability"] for row in rows)
+    return [Capability(each["id"], each["type"], each["name"], each["description"], each["config"])
+            for each in held]  # fmt: skip
 
 
 def register(
@@ -360,7 +362,7 @@ def pending_senses(memory: Commonplace, being: str, *, mark: bool) -> list[dict[
 
 
 def _unseen(memory: Commonplace, being: Memory) -> list[Event]:
-    after = int(being.attrs.get("senses_shown", 0))
+    after = sight.number_in(being, "senses_shown")
     return memory.events.all(kind=SENSE, subject=being.id, after=after, limit=SHOWN_SENSES)
 
 
@@ -368,7 +370,7 @@ def sense_history(
     call: Call, being_id: str, *, limit: int = 20, capability_id: str | None = None
 ) -> dict[str, Any]:
     """What was sensed, the newest first."""
-    shown = int(sight.find(call.memory, being_id).attrs.get("senses_shown", 0))
+    shown = sight.number_in(sight.find(call.memory, being_id), "senses_shown")
     most, total = max(1, min(limit, 100)), 0
     if capability_id is None:
         total = call.memory.events.count(kind=SENSE, subject=being_id)

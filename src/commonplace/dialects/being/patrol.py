@@ -295,8 +295,8 @@ class _Patrol:
             being = sight.find(self.memory, self.being)
             attrs = dict(being.attrs)
             self.since = attrs.get("patrolled_at")
-            attrs["sessions"] = attrs.get("sessions", 0) + 1
-            marks = attrs.get("marks", [])
+            attrs["sessions"] = sight.number_in(being, "sessions") + 1
+            marks = sight.marks_in(being)
             attrs["marks"] = [*marks, max([newest, *marks[-1:]])][-MARKS:]
             attrs["patrolled_at"] = iso(datetime.now(UTC))
             attrs["patrol_marker"] = self.report.marker_id
@@ -316,7 +316,7 @@ class _Patrol:
         dying = []
         with self.unit():
             for node in self.memory.numbered(numbers):
-                count = max(0, int(sessions[node.num]) - int(node.attrs.get("away", 0)))
+                count = max(0, int(sessions[node.num]) - sight.number_in(node, "away"))
                 left = faded_importance(node.importance, count, used[node.num].accesses)
                 if left > FADED or node.pinned or node.state != "active":
                     continue
@@ -340,7 +340,7 @@ class _Patrol:
         revived = []
         with self.unit():
             for node in self.memory.numbered(numbers):
-                count = int(node.attrs.get("session_count", lived[node.num]))
+                count = sight.number_in(node, "session_count", int(lived[node.num]))
                 if faded_importance(node.importance, count, used[node.num].accesses) <= FADED:
                     continue
                 attrs = {k: v for k, v in node.attrs.items() if k != "session_count"}
@@ -359,7 +359,7 @@ class _Patrol:
                 self.memory.clusters.refresh(cluster)
 
     def _marks(self) -> np.ndarray[Any, np.dtype[np.int64]]:
-        return np.array(sight.find(self.memory, self.being).attrs.get("marks", []), np.int64)
+        return np.array(sight.marks_in(sight.find(self.memory, self.being)), np.int64)
 
     def _change(self, node: Memory, **changes: Any) -> bool:
         """Change a node if it is still as it was read."""

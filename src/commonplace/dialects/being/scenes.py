@@ -176,9 +176,11 @@ def _occurred(scene: Scene) -> str | None:
 def scene_of(memory: Memory) -> Scene:
     """The scene that a node tells; of another agent's memory, one that says the same."""
     if memory.kind == NODE:
-        found = from_dict({**memory.attrs.get("scene", {}), "importance": memory.importance})
-        if found is not None:
-            return found
+        held = memory.attrs.get("scene")
+        if isinstance(held, Mapping):
+            found = from_dict({**held, "importance": memory.importance})
+            if found is not None:
+                return found
     day = (memory.occurred_at or memory.created_at).date().isoformat()
     said = f"{memory.title}: {memory.text}" if memory.title else memory.text
     themes = tuple(each for each in memory.tags if not each.startswith("being:"))

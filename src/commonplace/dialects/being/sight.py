@@ -10,6 +10,7 @@ from typing import Any
 
 from commonplace.access.caller import Caller
 from commonplace.dialects.contract import Call
+from commonplace.dialects.reserved import RESERVED
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.filters import Filters
 from commonplace.engine.model import LIVE_STATES, Memory
@@ -68,12 +69,29 @@ def findable(memory: Commonplace, being: str, **conditions: Any) -> Filters:
 _KNOWN = (*LIVE_STATES, "archived")
 
 
+def readable(memory: Memory) -> bool:
+    """Whether a row has the attrs that its kind is read by; `doctor` reports those that do not."""
+    return RESERVED["being"].readable(memory.kind, memory.attrs)
+
+
+def number_in(row: Memory, name: str, otherwise: int = 0) -> int:
+    """A number among the attrs of a row."""
+    held = row.attrs.get(name)
+    return held if isinstance(held, int) else otherwise
+
+
+def marks_in(being: Memory) -> list[int]:
+    """The newest row of each of a being's patrols."""
+    held = being.attrs.get("marks")
+    return [each for each in held if isinstance(each, int)] if isinstance(held, list) else []
+
+
 def every(memory: Commonplace, filters: Filters, order: str = "newest") -> Iterator[Memory]:
-    """All that pass, however many."""
+    """All that pass and can be read, however many."""
     offset = 0
     while True:
         found, count = memory.browse(filters=filters, order=order, limit=PAGE, offset=offset)
-        yield from found
+        yield from filter(readable, found)
         offset += len(found)
         if offset >= count or not found:
             return
@@ -81,8 +99,8 @@ def every(memory: Commonplace, filters: Filters, order: str = "newest") -> Itera
 
 def is_own(being: str, memory: Memory, *kinds: str) -> bool:
     """Whether a row is this being's, of one of the kinds."""
-    shared = memory.kind in SHARED
-    return memory.kind in (kinds or KINDS) and (shared or tag(being) in memory.tags)
+    mine = memory.kind in SHARED or tag(being) in memory.tags
+    return memory.kind in (kinds or KINDS) and mine and readable(memory)
 
 
 def beings(memory: Commonplace) -> list[Memory]:

@@ -5,4 +5,4 @@ from __future__ import annotations
 from commonplace.dialects.reserved import RESERVED
 from commonplace.platform.records import Records
 
-records = Records(RESERVED["orchestrator"].records)
+records = Records(RESERVED["orchestrator"])
