@@ -223,6 +223,8 @@ class Client:
         self.port = port
         self.token = token
         self.path = path
+        self.headers: dict[str, str] = {}
+        """Sent with every request; those of a browser that has signed in, for example."""
         self._wire: Wire | None = None
 
     def request(
@@ -254,7 +256,7 @@ class Client:
             body = body if isinstance(body, bytes) else json.dumps(body).encode()
         if self.token is not None:
             sent["authorization"] = f"Bearer {self.token}"
-        return body, {**sent, **headers}
+        return body, {**sent, **self.headers, **headers}
 
     def each(self, requests: Iterable[Request]) -> list[Answer]:
         """The answers to some requests, made one after the other."""
@@ -528,6 +530,16 @@ class Running:
         scopes = frozenset(scopes)
         made = self.parts.tokens.credentials.create(Grant(space=space, scopes=scopes, **grant))
         return made.token
+
+    def signed_in(self, client: Client, **fields: str) -> Client:
+        """The client as a browser that signs in by a name and password, or by a token."""
+        origin = {"origin": f"http://127.0.0.1:{self.port}"}
+        answer = self.client().request("POST", "/sign-in", fields, origin)
+        assert answer.status == 200, answer.body
+        cookie = (answer.header("set-cookie") or "").partition(";")[0]
+        csrf = answer.json["csrf_token"]
+        client.headers = {**origin, "cookie": cookie, "x-csrf-token": csrf}
+        return client
 
     def routes(self) -> list[str]:
         """Every path there is."""

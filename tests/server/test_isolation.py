@@ -94,8 +94,9 @@ class Spaces:
     """The same of what only beings have, Alice's being itself among it."""
     as_being: Trier | None = None
     """Bob with a token of the Being dialect."""
-    newcomer: Trier | None = None
-    """Somebody who tries with little of their own: routes that tell of all one has tell it soon."""
+    newcomers: tuple[Trier, ...] = ()
+    """Somebody who tries with little of their own: routes that tell of all one has tell it soon.
+    Once with a token, once with the cookie of a browser that has signed in."""
 
     def __post_init__(self) -> None:
         self._seen = content_of(self.server.file("alice"))
@@ -223,6 +224,7 @@ def spaces(server: Running) -> Iterator[Spaces]:
     as_being = server.token("bob", FULL, dialects=frozenset({"being"}))
     assert as_being.startswith("brt_")
     Commonplace(library=library, space="newcomer").remember("a newcomer's own")
+    newcomer = server.token("newcomer", user="newcomer")
     made = Spaces(
         server,
         trier(server, server.token("bob", user="bob")),
@@ -230,7 +232,7 @@ def spaces(server: Running) -> Iterator[Spaces]:
         own,
         live(alice, CANARY),
         trier(server, as_being),
-        trier(server, server.token("newcomer", user="newcomer")),
+        (trier(server, newcomer), trier_by_cookie(server, newcomer)),
     )
     before = made.story()
     yield made
@@ -239,6 +241,13 @@ def spaces(server: Running) -> Iterator[Spaces]:
 
 def trier(server: Running, token: str) -> Trier:
     return Trier(server.client(token), server.direct(token))
+
+
+def trier_by_cookie(server: Running, token: str) -> Trier:
+    return Trier(
+        server.signed_in(server.client(), token=token),
+        server.signed_in(server.direct(), token=token),
+    )
 
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -404,14 +413,16 @@ def test_no_route_tells_of_another_space(spaces: Spaces, path: str) -> None:
     row = ROUTES[path]
     sample, body = row.get("sample", path), json.dumps(row.get("body"))
     names_something = "$id" in sample + body
-    assert spaces.newcomer is not None
-    for method in row.get("methods", ("GET", "DELETE", "HEAD")):
-        asking = partial(at_route, method, sample, body)
-        for client, tried in spaces.newcomer.divided(spaces.alice):
-            assert told_apart(client, tried, asking, by_status=not names_something) == [], method
-    for name in ("space", "x-space", "x-commonplace-space", "mcp-session-id", "last-event-id"):
-        answer = spaces.newcomer.wire.request("GET", sample, headers={name: "alice"})
-        assert CANARY not in told(answer)
+    assert spaces.newcomers
+    for newcomer in spaces.newcomers:
+        for method in row.get("methods", ("GET", "DELETE", "HEAD")):
+            asking = partial(at_route, method, sample, body)
+            for client, tried in newcomer.divided(spaces.alice):
+                found = told_apart(client, tried, asking, by_status=not names_something)
+                assert found == [], method
+        for name in ("space", "x-space", "x-commonplace-space", "mcp-session-id", "last-event-id"):
+            answer = newcomer.wire.request("GET", sample, headers={name: "alice"})
+            assert CANARY not in told(answer)
     assert spaces.unchanged()
 
 

@@ -64,6 +64,8 @@ class Holder:
     own: dict[str, str] = field(default_factory=dict)
     as_being: Client | None = None
     """With a token of the Being dialect; there is none that allows nothing."""
+    by_cookie: Client | None = None
+    """A browser that signed in with the token."""
 
     def ways(self, dialect: str) -> list[tuple[Client, str]]:
         """By whom and where a dialect's tools are called over HTTP."""
@@ -106,6 +108,7 @@ def holder(server: Running, request: pytest.FixtureRequest) -> Iterator[Holder]:
     token = server.token(space, scopes or {"read"}, user=scope, **grant)
     caller = Caller(space=space, user=scope, scopes=scopes)
     one = Holder(server, scope, server.client(token), caller, own)
+    one.by_cookie = server.signed_in(server.client(), token=token)
     if scopes:
         token = server.token(space, scopes, user=scope, dialects=frozenset({"being"}))
         assert token.startswith("brt_")
@@ -219,7 +222,10 @@ def test_what_is_listed_can_be_called(holder: Holder, era: str) -> None:
             }
 
 
-def test_routes_let_through_what_the_scope_allows(holder: Holder) -> None:
+@pytest.mark.parametrize("way", ["token", "cookie"])
+def test_routes_let_through_what_the_scope_allows(holder: Holder, way: str) -> None:
+    client = holder.client if way == "token" else holder.by_cookie
+    assert client is not None
     for path, row in ROUTES.items():
         if "operation" not in row:
             continue
@@ -227,7 +233,7 @@ def test_routes_let_through_what_the_scope_allows(holder: Holder) -> None:
         named = holder.own["being" if dialect == "being" else "kept"]
         sample = row.get("sample", path).replace("$id", named)
         body = json.loads(json.dumps(row.get("body")).replace("$id", named))
-        answer = holder.client.request(row.get("methods", ["GET"])[0], sample, body)
+        answer = client.request(row.get("methods", ["GET"])[0], sample, body)
         if allowed(holder.scope, dialect, operation):
             # What some routes name is not there, and they say so.
             assert answer.status < 300 or answer.status == row.get("answers"), answer.body
@@ -247,7 +253,7 @@ def test_every_method_of_a_beings_routes_lets_through_what_the_scope_allows(
 ) -> None:
     memory = Commonplace(library=holder.server.parts.library, space=holder.caller.space)
     before: dict[str, str] | None = None  # what there is, as long as nothing was let through
-    for client in [holder.client, *([holder.as_being] if holder.as_being else [])]:
+    for client in filter(None, (holder.client, holder.as_being, holder.by_cookie)):
         for method, path, operation, status in BEING_ROUTES:
             if operation in ("delete_being", "delete_llm_key"):
                 before = None

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from commonplace.access.credentials import USER_CHARS, Credentials, end_before_in
+from commonplace.access.credentials import SESSION, USER_CHARS, Credentials, end_before_in
 from commonplace.engine import checks
 from commonplace.engine.model import iso, moment
 from commonplace.errors import Conflict, InvalidInput, NotFound, StorageCorrupt
@@ -151,13 +151,14 @@ class Accounts:
             return [_account(self._checked(row)) for row in found]
 
     def change_password(self, name: str, password: str, *, sign_out: bool = False) -> Account:
-        """Set a password; with `sign_out`, every token of the user ends too."""
+        """Set a password, which ends browser sessions; with `sign_out`, every token too."""
         salt, hashed, cost = self._hashed(_password(password))
         with self._store.maintain() as rows:
             row = self._there(rows, name)._replace(
                 salt=salt, hash=hashed, cost=cost, changed_at=now()
             )
             self._write(rows, row)
+            self._credentials.revoke_all_in(rows, owner=row.name, sort=SESSION)
             if sign_out:
                 self._end_tokens(rows, row.name)
         return _account(row)

@@ -40,6 +40,8 @@ USED_SECONDS = 60
 ENDED_DAYS = 30
 LIFETIME_SECONDS = 100 * 366 * 86_400
 USER_CHARS = 200
+SESSION = "session"
+"""The sort of a browser session, whose token is accepted as a cookie only."""
 
 SCOPE_NAMES: dict[str, frozenset[Scope]] = {
     "full": FULL,
@@ -134,7 +136,7 @@ class Credential:
 
     id: str
     sort: str
-    """token, oauth, or signed."""
+    """token, oauth, signed, or session."""
     name: str
     user: str
     space: str
@@ -240,6 +242,12 @@ class Credentials:
                 hint="Rotate the key first: 'commonplace token rotate-key'.",
             )
         return known
+
+    def create_session(self, grant: Grant, cookie: str) -> Credential:
+        """Store a browser session, whose token is the value of its cookie."""
+        _check_grant(grant)
+        with self._store.maintain() as rows:
+            return self._insert(rows, grant, cookie, SESSION)
 
     def _insert(self, rows: Rows, grant: Grant, token: str, sort: str) -> Credential:
         if removed(rows, grant.user):
@@ -361,10 +369,18 @@ class Credentials:
         if digest not in self._known and not _well_formed(token):
             raise Unauthenticated("malformed")
         known = self._at(digest)
-        if known is None:
+        if known is None or known.credential.sort == SESSION:
             raise Unauthenticated("unknown")
         self._admit(known)
         return known
+
+    def find_session(self, cookie: str) -> Credential:
+        """The live browser session of a cookie; Unauthenticated as in `recognise`."""
+        known = self._at(token_digest(cookie)) if cookie else None
+        if known is None or known.credential.sort != SESSION:
+            raise Unauthenticated("unknown")
+        self._admit(known)
+        return known.credential
 
     def ended(self, token: str) -> Credential | None:
         """The credential of a token that may have ended; None if there never was one."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from starlette.types import Message, Receive
 
+from commonplace.access.browser import FORM
 from commonplace.server.paths import Entrance
 from commonplace.server.protocol import message_in
 
@@ -71,6 +72,8 @@ def limit_of(header: Callable[[str], str], entrance: Entrance, most: int) -> int
     kind, declared = content_type(header), header("content-length")
     if entrance.uploads and kind == "multipart/form-data":
         limit = entrance.uploads
+    elif entrance.forms and kind == FORM:
+        limit = most
     elif kind != JSON and (kind or declared not in ("", "0")):
         raise BodyRefused(415, "CONTENT_TYPE", _NOT_JSON)
     if header("content-encoding") not in ("", "identity"):

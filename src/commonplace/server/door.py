@@ -22,6 +22,7 @@ from mcp_types import INVALID_REQUEST
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from commonplace.access.browser import SAFE_METHODS, BrowserSessions, CsrfRefused
 from commonplace.access.caller import Caller, NotPermitted, TokenExpired, request_id
 from commonplace.access.credentials import Expired, Unauthenticated
 from commonplace.access.oauth import OAuth
@@ -93,6 +94,7 @@ class Door:
         tokens: Tokens,
         metrics: Metrics,
         oauth: OAuth | None,
+        sessions: BrowserSessions | None,
         end_streams: Callable[[], None],
     ) -> None:
         self._app = app
@@ -106,6 +108,7 @@ class Door:
         self._tokens = tokens
         self._metrics = metrics
         self._oauth = oauth
+        self._sessions = sessions
         self.end_streams = end_streams
         """End what would keep a connection open for ever: the server stops."""
         self._secure = settings.base_url.startswith("https://")
@@ -217,6 +220,13 @@ class Door:
         body = await self._body(visit, receive, send)
         if body is None:
             return
+        if visit.cookie and visit.method not in SAFE_METHODS:
+            assert self._sessions is not None
+            try:
+                self._sessions.check_change(visit.cookie, visit.scope["headers"], body)
+            except CsrfRefused as error:
+                await self._turn_away(visit, receive, send, 403, error.code, str(error))
+                return
         caller = await self._as_whom(visit, visit.caller, receive, send)
         if caller is None:
             return
@@ -321,9 +331,11 @@ class Door:
     async def _known(self, visit: _Visit) -> Caller | None:
         """Who sent a request that is refused before anybody was let in; for the audit."""
         given = visit.given()
-        if not given:
-            return Caller(space="default") if visit.ours and self._open_to(visit) else None
         try:
+            if not given and (caller := await self._signed_in(visit)) is not None:
+                return caller
+            if not given:
+                return Caller(space="default") if visit.ours and self._open_to(visit) else None
             return await self._recognised(given, visit)
         except CommonplaceError:  # the refusal stands, though the lookup failed
             return None
@@ -377,6 +389,8 @@ class Door:
     async def _caller(self, visit: _Visit, receive: Receive, send: Send) -> Caller | None:
         """Who calls; None when nobody was recognised, which has then been answered."""
         given = visit.given()
+        if not given and (caller := await self._signed_in(visit)) is not None:
+            return caller
         if not given and self._open_to(visit):
             return Caller(space="default")
         try:
@@ -391,6 +405,32 @@ class Door:
             log.warning("not recognised", extra={"why": error.reason, "address": visit.address})
             await self._not_recognised(visit, error, receive, send)
             return None
+        return caller
+
+    async def _signed_in(self, visit: _Visit) -> Caller | None:
+        """Who has signed in with the browser that asks; None if nobody has.
+
+        Cookies are for pages and REST: a client of MCP has a token. A request that must not change
+        anything has no right to.
+        """
+        if self._sessions is None or visit.entrance.mcp or not visit.ours:
+            return None
+        cookie = self._sessions.given(visit.scope["headers"])
+        if not cookie:
+            return None
+        sessions, safe = self._sessions, visit.method in SAFE_METHODS
+
+        async def recognise() -> Caller:
+            caller = await self._workers.recognise(lambda: sessions.find(cookie).caller)
+            kept = caller.scopes - {"write", "delete"} if safe else caller.scopes
+            return replace(caller, scopes=kept)
+
+        try:
+            caller = await recognise()
+        except Unauthenticated as error:
+            log.info("session not recognised", extra={"why": error.reason})
+            return None
+        visit.cookie, visit.scope[RECHECK] = cookie, recognise
         return caller
 
     async def _recognised(self, given: list[bytes], visit: _Visit) -> Caller:
@@ -557,6 +597,8 @@ class _Visit:
         self.buffered = 0
         """Bytes of its body that are held in memory."""
         self.caller: Caller | None = None
+        self.cookie = ""
+        """The session cookie that the caller was known by."""
         self.refused: CommonplaceError | None = None
         self.audited: list[str] = []
         """Audit entries already written for this request, by the door or by what is behind it."""

@@ -25,6 +25,8 @@ from starlette.types import Message, Receive, Scope, Send
 
 from commonplace import __version__
 from commonplace.access.accounts import Accounts
+from commonplace.access.browser import SIGN_OUT, BrowserSessions
+from commonplace.access.browser import routes as browser_routes
 from commonplace.access.caller import Caller, NotPermitted, Session, request_id
 from commonplace.access.credentials import Credentials, Unauthenticated
 from commonplace.access.oauth import OAuth
@@ -257,11 +259,21 @@ def application(parts: Parts) -> Door:
     streams = Streams(metrics)
     oauth = _oauth(parts)
     opened: list[Route] = []
+    browsers: BrowserSessions | None = None
     if oauth is not None:
-        opened = oauth_routes(oauth, lambda request: peer(request.scope, settings.proxies))
+        browsers = BrowserSessions(parts.tokens.credentials, oauth.issuer)
+
+        def address(request: Request) -> str:
+            return peer(request.scope, settings.proxies)
+
+        opened = [
+            *oauth_routes(oauth, address),
+            *browser_routes(oauth, browsers, address),
+        ]
     paths = Paths(
         dialects, settings.dialect, own=dict.fromkeys(_OWN, own),
-        public={"/health", *(route.path for route in opened)},
+        public={"/health", *(route.path for route in opened)} - {SIGN_OUT},
+        forms=[SIGN_OUT] if browsers is not None else [],
     )  # fmt: skip
     paces = {
         name: None if dialect.pace is None else dialect.pace(os.environ)
@@ -309,6 +321,7 @@ def application(parts: Parts) -> Door:
         tokens=parts.tokens,
         metrics=metrics,
         oauth=oauth,
+        sessions=browsers,
         end_streams=streams.close,
     )
 

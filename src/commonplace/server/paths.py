@@ -27,6 +27,8 @@ class Entrance:
     beings: Dialect | None = None
     """What is spoken instead to a caller who comes as a Being, or names one."""
     websocket: bool = False
+    forms: bool = False
+    """Whether a page of ours may post a form there."""
 
 
 class Paths:
@@ -39,12 +41,14 @@ class Paths:
         *,
         own: Mapping[str, Dialect],
         public: Collection[str],
+        forms: Collection[str] = (),
     ) -> None:
         self._dialects = dialects
         self._default = dialects[default]
         self._beings = dialects.get("being")
         self._own = own
         self._public = public
+        self._forms = forms
         self.mcp: dict[str, str] = dict.fromkeys(OPEN, default)
         """The paths of MCP, and the dialect that each speaks to whoever comes as nobody else."""
         for name, where in served.DIALECTS.items():
@@ -58,6 +62,8 @@ class Paths:
 
     def entrance(self, path: str) -> Entrance:
         """Where a path leads."""
+        if path in self._forms:
+            return Entrance(path, forms=True)
         if path in self.mcp:
             also = self._beings if path in OPEN else None
             return Entrance(path, self._dialects[self.mcp[path]], mcp=True, beings=also)

@@ -41,7 +41,7 @@ class CredentialRow(NamedTuple):
 
 _COLUMNS = CredentialRow._fields
 _SELECT = f"SELECT {', '.join(_COLUMNS)} FROM credentials"  # noqa: S608
-_FILTERS = ("owner", "space", "being", "client", "family")
+_FILTERS = ("sort", "owner", "space", "being", "client", "family")
 
 
 def insert(rows: Rows, row: CredentialRow) -> None:

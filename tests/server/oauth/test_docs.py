@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from commonplace.access.browser import CSRF_FIELD, CSRF_HEADER, SESSION_SECONDS, BrowserSessions
+from commonplace.access.browser import routes as browser_routes
 from commonplace.access.oauth import clients as clients_module
 from commonplace.access.oauth import routes
 from commonplace.access.oauth.devices import (
@@ -13,6 +15,7 @@ from commonplace.access.oauth.devices import (
     POLL_SECONDS,
     SLOWER_SECONDS,
 )
+from commonplace.access.oauth.endpoints import peer
 from commonplace.access.oauth.families import ACCESS_SECONDS, CODE_SECONDS, REFRESH_SECONDS
 from commonplace.access.oauth.forms import MOST_BYTES
 from commonplace.access.oauth.logins import LOGIN_SECONDS, Lockout
@@ -26,6 +29,14 @@ TEXT = (Path(__file__).parents[3] / "docs" / "oauth.md").read_text(encoding="utf
 def test_every_route_is_told_of(world: World) -> None:
     for route in routes(world.oauth):
         assert f"`{route.path.partition('/{')[0]}`" in TEXT, route.path
+
+
+def test_the_routes_of_browser_sessions_are_told_of(world: World) -> None:
+    sessions = BrowserSessions(world.credentials, world.issuer)
+    for route in browser_routes(world.oauth, sessions, peer):
+        assert f"`{route.path}`" in TEXT, route.path
+    assert f"lasts {SESSION_SECONDS // 3600} hours" in " ".join(TEXT.split())
+    assert CSRF_HEADER in TEXT.lower() and f"`{CSRF_FIELD}`" in TEXT
 
 
 def test_every_resource_is_told_of_with_its_scopes() -> None:

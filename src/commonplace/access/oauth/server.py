@@ -288,8 +288,13 @@ class OAuth:
 
     async def log_in(self, name: str, password: str, address: str) -> str | None:
         """The cookie of a new login, or None; OAuthError while there were too many tries."""
+        found = await self.verify(name, password, address)
+        return None if found is None else await self.in_thread(self.logins.begin, found.name)
+
+    async def verify(self, name: str, password: str, address: str) -> Account | None:
+        """The account, if the password is right; OAuthError while there were too many tries."""
         account = unicodedata.normalize("NFC", name[:200])
-        async with self._audited("log in", user=account, address=address) as failed:
+        async with self.audited("log in", user=account, address=address) as failed:
             wait = self.lockout.take(account, block_of(address))
             if wait:
                 log.warning("login locked", extra={"address": address})
@@ -302,7 +307,7 @@ class OAuth:
                 failed("wrong name or password")
                 return None
             self.lockout.succeeded(account, block_of(address))
-            return await self.in_thread(self.logins.begin, found.name)
+            return found
 
     async def account(self, cookie: str) -> Account | None:
         """Who is logged in with a cookie."""
@@ -346,7 +351,7 @@ class OAuth:
             redirect=request.asked.redirect.uri if request.asked.redirect else "",
             challenge=request.challenge,
         )
-        async with self._audited(
+        async with self.audited(
             "allow", user=account.name, client=consent.client.id, space=space, being=being,
             resource=request.audience.url, scopes=list(allowed),
         ):  # fmt: skip
@@ -359,7 +364,7 @@ class OAuth:
 
     async def deny_device(self, request: Request, user: str, address: str) -> None:
         """Tell a device that it is not allowed."""
-        async with self._audited(
+        async with self.audited(
             "deny", user=user, client=request.asked.client.id, address=address,
             resource=request.audience.url,
         ):  # fmt: skip
@@ -390,7 +395,7 @@ class OAuth:
         scopes = _scopes(audience, parameters.get("scope", ""))
         _take(self._starting, block_of(address))
         _take(self._starting_all, "all")
-        async with self._audited(
+        async with self.audited(
             "device", client=client.id, address=address, resource=audience.url, scopes=list(scopes)
         ):
             asked = Device(client.id, audience.url, scopes)
@@ -415,7 +420,7 @@ class OAuth:
         """The tokens that a request at the token endpoint gets."""
         asked = {name: parameters.get(name, "") for name in ("grant_type", "resource", "scope")}
         client = parameters.get("client_id", "")
-        async with self._audited("token", client=client, address=address, **asked):
+        async with self.audited("token", client=client, address=address, **asked):
             return await self._exchange(parameters, authorization)
 
     async def _exchange(self, parameters: Mapping[str, str], authorization: str | None) -> Tokens:
@@ -457,7 +462,7 @@ class OAuth:
 
     async def revoke(self, parameters: Mapping[str, str], authorization: str | None) -> None:
         """End a token of the client that asks; one that is not its own is left alone."""
-        async with self._audited("revoke", client=parameters.get("client_id", "")):
+        async with self.audited("revoke", client=parameters.get("client_id", "")):
             client = await self.authenticate(parameters, authorization)
             token = _needed(parameters, "token")
             await self.in_thread(partial(self.families.revoke, token, client=client))
@@ -496,13 +501,13 @@ class OAuth:
         described = check_registration(body)
         _take(self._registering, block_of(address))
         _take(self._registering_all, "all")
-        async with self._audited("register", address=address, name=described.name):
+        async with self.audited("register", address=address, name=described.name):
             return await self.in_thread(self.clients.register, described)
 
     # Other
 
     @contextlib.asynccontextmanager
-    async def _audited(
+    async def audited(
         self, what: str, *, user: str = "", client: str = "", address: str = "", **details: Any
     ) -> AsyncIterator[Callable[[str], None]]:
         """Write down what the block did, or why it was refused; never a secret of it.

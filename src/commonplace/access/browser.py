@@ -1,0 +1,287 @@
+"""Signing in with a browser: a session cookie, and the CSRF token that belongs to it.
+
+The cookie's value is random; its digest is a credential of the sort `session`, which is listed,
+revoked and expires like any other. The value is accepted in the cookie only. What changes anything
+must also come from a page of this server: the request names our origin, and carries the CSRF token,
+which only such a page can read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import logging
+import re
+import secrets
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+from urllib.parse import parse_qs
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from commonplace.access.caller import FULL, SCOPES
+from commonplace.access.credentials import SECOND, Credential, Credentials, Grant, Unauthenticated
+from commonplace.access.oauth import forms
+from commonplace.access.oauth.errors import OAuthError, invalid_request
+from commonplace.access.oauth.server import OAuth
+from commonplace.engine.model import iso, moment
+from commonplace.errors import CommonplaceError
+from commonplace.storage.database import now
+
+COOKIE = "commonplace_session"
+SIGN_OUT = "/sign-out"
+SESSION_SECONDS = 12 * 3_600
+SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
+CSRF_HEADER = "x-csrf-token"
+CSRF_FIELD = "csrf_token"
+FORM = "application/x-www-form-urlencoded"
+_VALUE = re.compile(r"cps_[A-Za-z0-9_-]{43}")
+
+Headers = Sequence[tuple[bytes, bytes]]
+log = logging.getLogger(__name__)
+
+
+class CsrfRefused(CommonplaceError):
+    """A request with a session cookie that no page of this server has sent; nothing was done."""
+
+    code = "CSRF_REFUSED"
+
+
+def csrf_token(cookie: str) -> str:
+    """The CSRF token of a session: only who knows the cookie can make it."""
+    return hmac.digest(cookie.encode(), b"commonplace csrf 1", "sha256").hex()
+
+
+class BrowserSessions:
+    """The browser sessions of a server. Calls that read or write storage block."""
+
+    def __init__(self, credentials: Credentials, origin: str) -> None:
+        self._credentials = credentials
+        self._origin = origin
+        self.secure = origin.startswith("https://")
+        self.cookie = f"__Host-{COOKIE}" if self.secure else COOKIE
+
+    def begin(self, grant: Grant, former: str = "") -> tuple[str, Credential]:
+        """A new session: its cookie and its credential. The `former` cookie's session ends."""
+        self.end(former)
+        cookie = f"cps_{secrets.token_urlsafe(32)}"
+        return cookie, self._credentials.create_session(grant, cookie)
+
+    def begin_by_token(self, token: str, former: str = "") -> tuple[str, Credential]:
+        """A new session that allows what an API token does, and ends with it."""
+        credential = self._credentials.find(token)
+        if credential.sort != "token" or credential.resource:
+            raise Unauthenticated("not a token to sign in with")
+        rest = float(SESSION_SECONDS)
+        if credential.expires_at is not None:
+            rest = min(rest, (credential.expires_at - now()) / SECOND)
+        grant = Grant(
+            user=credential.user,
+            space=credential.space,
+            scopes=credential.scopes,
+            dialects=credential.dialects,
+            name="browser session",
+            being=credential.being,
+            client=credential.id,
+            lifetime=rest,
+        )
+        return self.begin(grant, former)
+
+    def find(self, cookie: str) -> Credential:
+        """The live session of a cookie; otherwise Unauthenticated."""
+        credential = self._credentials.find_session(cookie)
+        if credential.client:
+            self._credentials.alive(credential.client)
+        return credential
+
+    def end(self, cookie: str) -> None:
+        """Revoke the session of a cookie, if there is one."""
+        with contextlib.suppress(Unauthenticated):
+            self._credentials.revoke(self.find(cookie).id)
+
+    def given(self, headers: Headers) -> str:
+        """The cookie of a request; empty if there is none of that form, or several."""
+        sent = b";".join(value for name, value in headers if name == b"cookie").decode("latin-1")
+        pairs = (pair.strip().partition("=") for pair in sent.split(";"))
+        values = {value for name, _, value in pairs if name == self.cookie}
+        value = values.pop() if len(values) == 1 else ""
+        return value if _VALUE.fullmatch(value) else ""
+
+    def check_origin(self, headers: Headers) -> None:
+        """Refuse what was not sent by a page of this server, as the browser says."""
+        named: dict[bytes, list[str]] = {b"host": [], b"origin": [], b"sec-fetch-site": []}
+        for name, value in headers:
+            if name in named:
+                named[name].append(value.decode("latin-1").lower())
+        scheme = "https" if self.secure else "http"
+        ours = [[self._origin.lower()], [f"{scheme}://{host}" for host in named[b"host"]]]
+        sites = named[b"sec-fetch-site"]
+        if named[b"origin"] not in ours or sites not in ([], ["same-origin"]):
+            raise CsrfRefused(
+                "The Origin header does not name this server.", hint="Send it from its own page."
+            )
+
+    def check_change(self, cookie: str, headers: Headers, body: bytes = b"") -> None:
+        """Refuse a change that is not sent by our page, or without the session's CSRF token."""
+        self.check_origin(headers)
+        found = dict(headers)
+        given = found.get(CSRF_HEADER.encode(), b"")
+        kind = found.get(b"content-type", b"").decode("latin-1").partition(";")[0].strip().lower()
+        if not given and kind == FORM:
+            fields = parse_qs(body.decode("latin-1"), max_num_fields=10_000)
+            given = "".join(fields.get(CSRF_FIELD, [])).encode("latin-1", "replace")
+        if not hmac.compare_digest(csrf_token(cookie).encode(), given):
+            raise CsrfRefused(
+                "The CSRF token is missing or wrong.",
+                hint=f"Send what GET /session shows in the header {CSRF_HEADER},"
+                f" or in the form field {CSRF_FIELD}.",
+            )
+
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+Address = Callable[[Request], str]
+
+
+def routes(oauth: OAuth, sessions: BrowserSessions, address: Address) -> list[Route]:
+    """Sign in and who is signed in, open to anybody; and sign out, for who has signed in.
+
+    `SIGN_OUT` relies on `check_change` having been made for the session of the cookie.
+    """
+    signing = _Signing(oauth, sessions, address)
+    return [
+        Route("/session", _answered(signing.show), methods=["GET"]),
+        Route("/sign-in", _answered(signing.sign_in), methods=["POST"]),
+        Route(SIGN_OUT, _answered(signing.sign_out), methods=["POST"]),
+    ]
+
+
+class _Signing:
+    def __init__(self, oauth: OAuth, sessions: BrowserSessions, address: Address) -> None:
+        self._oauth = oauth
+        self._sessions = sessions
+        self._address = address
+
+    async def show(self, request: Request) -> Response:
+        """Who is signed in, with the CSRF token that changes need."""
+        cookie = self._sessions.given(request.headers.raw)
+        try:
+            credential = await self._oauth.in_thread(self._sessions.find, cookie)
+        except Unauthenticated:
+            return JSONResponse({"signed_in": False})
+        return JSONResponse(_shown(cookie, credential))
+
+    async def sign_in(self, request: Request) -> Response:
+        """Begin a session, by the name and password of an account or by an API token."""
+        self._sessions.check_origin(request.headers.raw)
+        self._oauth.take_asking(self._address(request), request.url.path)
+        given = await _fields(request)
+        former = self._sessions.given(request.headers.raw)
+        if "token" in given:
+            cookie, credential = await self._by_token(given["token"], former, request)
+        else:
+            cookie, credential = await self._by_password(given, former, request)
+        response = JSONResponse(_shown(cookie, credential))
+        response.set_cookie(
+            self._sessions.cookie,
+            cookie,
+            max_age=SESSION_SECONDS,
+            path="/",
+            secure=self._sessions.secure,
+            httponly=True,
+            samesite="strict",
+        )
+        return response
+
+    async def _by_password(
+        self, given: dict[str, str], former: str, request: Request
+    ) -> tuple[str, Credential]:
+        name, password = given.get("name", ""), given.get("password", "")
+        account = await self._oauth.verify(name, password, self._address(request))
+        if account is None:
+            raise Unauthenticated("wrong name or password")
+        space = given.get("space", account.spaces[0])
+        if space not in account.spaces:
+            raise invalid_request("Choose one of your spaces.")
+        grant = Grant(
+            user=account.name,
+            space=space,
+            scopes=FULL,
+            name="browser session",
+            lifetime=SESSION_SECONDS,
+        )
+        return await self._oauth.in_thread(self._sessions.begin, grant, former)
+
+    async def _by_token(self, token: str, former: str, request: Request) -> tuple[str, Credential]:
+        async with self._oauth.audited("sign in", address=self._address(request)) as failed:
+            try:
+                return await self._oauth.in_thread(self._sessions.begin_by_token, token, former)
+            except Unauthenticated as error:
+                failed(error.reason)
+                raise
+
+    async def sign_out(self, request: Request) -> Response:
+        """End the session of the browser that asks."""
+        cookie = self._sessions.given(request.headers.raw)
+        with contextlib.suppress(Unauthenticated):
+            session = await self._oauth.in_thread(self._sessions.find, cookie)
+            told = {"user": session.user, "address": self._address(request)}
+            async with self._oauth.audited("sign out", **told):
+                await self._oauth.in_thread(self._sessions.end, cookie)
+        response = Response(status_code=204)
+        response.delete_cookie(
+            self._sessions.cookie,
+            path="/",
+            secure=self._sessions.secure,
+            httponly=True,
+            samesite="strict",
+        )
+        return response
+
+
+async def _fields(request: Request) -> dict[str, str]:
+    """The fields of a form, or of a JSON object."""
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() == FORM:
+        return await forms.read_form(request)
+    body = await forms.read_json(request)
+    if not all(isinstance(value, str) for value in body.values()):
+        raise invalid_request("Every field must be a string.")
+    return body
+
+
+def _shown(cookie: str, credential: Credential) -> dict[str, Any]:
+    assert credential.expires_at is not None
+    return {
+        "signed_in": True,
+        "user": credential.user,
+        "space": credential.space,
+        "scopes": [scope for scope in SCOPES if scope in credential.scopes],
+        "expires_at": iso(moment(credential.expires_at)),
+        "csrf_token": csrf_token(cookie),
+    }
+
+
+def _answered(endpoint: Endpoint) -> Endpoint:
+    """Answer a refusal in the server's usual form."""
+
+    async def answer(request: Request) -> Response:
+        headers: dict[str, str] = {}
+        try:
+            return await endpoint(request)
+        except OAuthError as error:
+            status, code, message = error.status, error.error.upper(), error.message
+            if error.retry_after is not None:
+                headers["retry-after"] = str(error.retry_after)
+        except Unauthenticated as error:
+            log.warning("sign-in refused", extra={"why": error.reason})
+            status, code = 401, error.code
+            message = "The name, the password or the token is not right."
+        except CsrfRefused as error:
+            status, code, message = 403, error.code, str(error)
+        except CommonplaceError as error:
+            log.error("the request failed", exc_info=error)
+            status, code, message = 503, error.code, "This cannot be done right now; try again."
+        return JSONResponse({"error": {"code": code, "message": message}}, status, headers)
+
+    return answer
