@@ -23,12 +23,12 @@ import apsw
 from bench.report import Row, milliseconds
 from commonplace import Commonplace, Library
 from commonplace.access.caller import FULL, Caller
+from commonplace.dialects import registry
 from commonplace.dialects.contract import Call, RequestInfo
 from commonplace.dialects.orchestrator.answering import tool
 from commonplace.dialects.orchestrator.tools.memory_knowledge import about
 from commonplace.engine import audit
 from commonplace.engine.model import NOBODY
-from commonplace.server import served
 from commonplace.server.gate import Gate
 from commonplace.storage.database import connect, new_id
 from commonplace.storage.hashing import FORMAT
@@ -101,7 +101,7 @@ def _taken(folder: Path, triples: int, queries: int) -> Taken:
         memory = Commonplace(space=SPACE, library=library)
         _fill(memory, triples, things)
         system = stack.enter_context(contextlib.closing(open_system(folder)))
-        whole = served.load("orchestrator")
+        whole = registry.load("orchestrator")
         whole = replace(whole, tools=(*whole.tools, vars(nothing)["tool"]))
         gate = Gate(library, system, [whole])
         caller = Caller(space=SPACE, user="anna", scopes=FULL)

@@ -48,6 +48,10 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         sys.stderr.write(f"a database was used on the event loop:\n{loop_guard.found[0]}")
 
 
+# Distributions in folders of the tests, found as if they were installed: dialects of their own.
+sys.path += map(str, sorted(Path(__file__).parent.glob("dialects/*/plugin")))
+
+
 def pytest_collection_finish() -> None:
     """What is loaded stays, so that whoever looks for garbage need not go through it each time."""
     gc.collect()

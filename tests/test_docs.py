@@ -16,9 +16,9 @@ import pytest
 import typer
 
 from commonplace.cli.app import app
+from commonplace.dialects import registry
 from commonplace.engine.scoring import Weighting
 from commonplace.platform.llm import PROVIDERS
-from commonplace.server import served
 from commonplace.server.settings import Settings
 
 ROOT = Path(__file__).parent.parent
@@ -75,7 +75,7 @@ def test_every_tool_of_a_contract_has_a_line(dialect: str) -> None:
     told = "\n".join(f"{section} {line}" for section, line, _ in docs.rows_of(dialect))
     missing = [
         tool.name
-        for tool in served.load(dialect).tools
+        for tool in registry.load(dialect).tools
         if not re.search(rf"\b{re.escape(tool.name)}\b", told)
     ]
     assert missing == []
@@ -83,7 +83,7 @@ def test_every_tool_of_a_contract_has_a_line(dialect: str) -> None:
 
 def test_every_dialect_says_how_it_shows_the_others() -> None:
     for name in docs.contracts():
-        assert "*" in served.load(name).kinds, name
+        assert "*" in registry.load(name).kinds, name
 
 
 def test_the_formula_on_the_page_is_the_one_that_ranks() -> None:

@@ -20,11 +20,11 @@ from hypothesis import strategies as st
 
 from commonplace import Commonplace, Line, Origin
 from commonplace.access.caller import Caller
+from commonplace.dialects import registry
 from commonplace.dialects.contract import RequestInfo, Tool
 from commonplace.engine import audit, backup, doctor, restoring, transfer
 from commonplace.engine.importing import import_file
 from commonplace.errors import Conflict, InvalidInput, NotFound
-from commonplace.server import served
 from commonplace.server.gate import Gate
 from commonplace.storage.system import open_system
 
@@ -446,7 +446,7 @@ def test_what_the_tools_accept_leaves_a_space_sound(seed: int) -> None:
     with opened() as (path, memory), contextlib.closing(open_system(path / "data")) as system:
         for kind in KINDS:  # what one dialect calls so may be anything that another stored
             memory.forget(memory.remember(f"a stray {kind}", kind=kind).id)
-        gate = Gate(memory.library, system, [served.load(name) for name in served.DIALECTS])
+        gate = Gate(memory.library, system, [registry.load(name) for name in registry.names()])
         made = gate.perform(Caller(), info, "being", "create_being", {"name": "Ada"})
         asking.being = made.wire["value"]["id"]
         secret = memory.remember("what nobody may read after its purge")

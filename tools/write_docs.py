@@ -8,19 +8,13 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
 
-from commonplace.server import served
+from commonplace.dialects import registry
 
 ROOT = Path(__file__).parent.parent
-ABOUT = {
-    "clawbrain": "ClawBrain",
-    "mama": "MAMA",
-    "penfield": "Penfield",
-    "being": "Being Worker",
-    "orchestrator": "Orchestrator with its Memory Palace",
-}
 Row = tuple[str, str, str]
 WITHOUT_TEST = ("later: ", "left out: ")
 
@@ -35,7 +29,7 @@ def rows_of(dialect: str) -> list[Row]:
 
 def contracts() -> list[str]:
     """The dialects that come from somebody else's contract, and are served."""
-    return [name for name in ABOUT if name in served.DIALECTS]
+    return [name for name in registry.built_in() if registry.load(name).contract]
 
 
 def coverage() -> str:
@@ -51,7 +45,7 @@ def coverage() -> str:
         later, left_out = (
             sum(test.startswith(mark) for _, _, test in rows) for mark in WITHOUT_TEST
         )
-        lines += ["", f"## {ABOUT[name]}", ""]
+        lines += ["", f"## {registry.load(name).contract}", ""]
         without = f"{later} are for later"
         if left_out:
             without += f" and {left_out}, which are optional there, are left out by decision"
@@ -66,16 +60,45 @@ def coverage() -> str:
     return "\n".join(lines) + "\n"
 
 
-def dialects() -> str:
-    """How a memory of each kind is shown in each dialect."""
-    tables = {name: served.load(name).kinds for name in served.DIALECTS}
-    kinds = sorted({kind for table in tables.values() for kind in table if kind != "*"})
+def dialects(names: Sequence[str] = registry.built_in()) -> str:
+    """What each dialect declares, and how it shows a memory of each kind."""
+    loaded = [registry.load(name) for name in names]
     lines = [
-        "# How dialects show each other's memories",
+        "# Dialects",
         "",
-        "Made by `make docs` from the table that each dialect declares. A dialect finds every live",
-        "memory of the space; one that another dialect stored it shows as the type below, with its",
-        "UUID as its id. It reads it, and does not change it.",
+        "Made by `make docs` from what each dialect declares;",
+        "[new-dialect.md](new-dialect.md) shows how to add one.",
+        "",
+        "| dialect | MCP | REST routes | tools | tokens | OAuth scopes |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    resources = registry.resources(loaded, names[0])
+    for dialect in loaded:
+        routes = dialect.rest.routes if dialect.rest else ()
+        below = sorted({"/".join(route.path.split("/")[:3]) for route in routes})
+        scopes = dict.fromkeys(
+            scope
+            for resource in resources.values()
+            if resource.dialect == dialect.name
+            for scope in resource.permissions
+        )
+        cells = [
+            dialect.title,
+            _codes(dialect.paths),
+            f"{len(routes)}, at {_codes(below)}" if routes else "none",
+            str(len(dialect.tools)),
+            _codes([f"{dialect.tokens.personal.prefix}…", f"{dialect.tokens.oauth.prefix}…"]),
+            _codes(scopes),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    tables = {dialect.name: dialect.kinds for dialect in loaded}
+    kinds = sorted({kind for table in tables.values() for kind in table if kind != "*"})
+    lines += [
+        "",
+        "## How dialects show each other's memories",
+        "",
+        "A dialect finds every live memory of the space; one that another dialect stored it shows",
+        "as the type below, with its UUID as its id. It reads it, and does not change it.",
         "",
         "| kind | " + " | ".join(tables) + " |",
         "| --- |" + " --- |" * len(tables),
@@ -85,6 +108,10 @@ def dialects() -> str:
         cells = [table.get(kind, table.get("*", "as it is")) for table in tables.values()]
         lines.append(f"| {shown} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
+
+
+def _codes(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
 
 
 def _cell(text: str) -> str:

@@ -16,11 +16,12 @@ import pytest
 import typer
 
 from commonplace.access.accounts import Accounts
-from commonplace.access.credentials import FORMS, Unauthenticated
+from commonplace.access.credentials import Unauthenticated
 from commonplace.access.oauth.rows import VouchedRows
 from commonplace.access.signed import Tokens
 from commonplace.access.vault import open_vault
 from commonplace.cli.app import run
+from commonplace.dialects.registry import token_forms
 from commonplace.engine import audit
 from commonplace.storage.system import open_system
 
@@ -66,7 +67,7 @@ def do(
 @contextmanager
 def opened(data: Path) -> Iterator[Tokens]:
     with closing(open_system(data)) as store:
-        tokens = Tokens(store, open_vault(store), environ={})
+        tokens = Tokens(store, open_vault(store), token_forms(), environ={})
         yield tokens
         tokens.close()
 
@@ -77,7 +78,7 @@ def refused(data: Path, token: str) -> str:
     return error.value.reason
 
 
-@pytest.mark.parametrize("dialect", FORMS)
+@pytest.mark.parametrize("dialect", token_forms().dialects)
 def test_a_token_is_printed_once_and_works(
     do: Callable[..., Ended], data: Path, dialect: str
 ) -> None:
@@ -314,7 +315,7 @@ def test_users_come_and_go(do: Callable[..., Ended], data: Path) -> None:
     assert changed.code == 0
     with closing(open_system(data)) as store:
         vault = open_vault(store)
-        tokens = Tokens(store, vault, environ={})
+        tokens = Tokens(store, vault, token_forms(), environ={})
         accounts = Accounts(store, vault, tokens.credentials)
         assert accounts.verify("ana", PASSWORD) is None
         assert accounts.verify("ana", "another password") is not None

@@ -22,9 +22,9 @@ from hypothesis import strategies as st
 from commonplace.cli import clients, connect, json_text, settings_files, terminal
 from commonplace.cli.app import run
 from commonplace.cli.clients import CLIENTS, Format
+from commonplace.dialects import registry
 from commonplace.dialects.being import beings
 from commonplace.engine.commonplace import Commonplace
-from commonplace.server import served
 from server.harness import running
 
 SERVER = str(Path(__file__).parent / "small_mcp_server.py")
@@ -227,7 +227,7 @@ def test_the_command_carries_dialect_data_and_space(
     assert args == [*ARGS, "--data", "/elsewhere"]
 
 
-@pytest.mark.parametrize("dialect", served.DIALECTS)
+@pytest.mark.parametrize("dialect", registry.names())
 def test_the_address_of_each_dialect_is_where_it_is_served(
     dialect: str, tmp_path: Path, do: Callable[..., Ended]
 ) -> None:
@@ -245,7 +245,7 @@ def test_the_address_of_each_dialect_is_where_it_is_served(
         being = beings.create(Commonplace(library=space), "Mika").id if dialect == "being" else ""
         client = server.client(server.token(being=being, dialects=frozenset({dialect})), path)
         listed = {tool["name"] for tool in client.listed()}
-    assert listed <= {tool.name for tool in served.load(dialect).tools} and listed
+    assert listed <= {tool.name for tool in registry.load(dialect).tools} and listed
 
 
 def test_the_command_is_of_this_installation(monkeypatch: pytest.MonkeyPatch) -> None:

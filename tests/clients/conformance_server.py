@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from importlib.metadata import EntryPoint
 from typing import Any
 
 from commonplace.cli import main
+from commonplace.dialects import registry
 from commonplace.dialects.contract import Call, Dialect, Tool, Wire
 from commonplace.errors import InvalidInput
-from commonplace.server import served
 
 PNG = (
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk"
@@ -72,6 +73,8 @@ def tool(name: str, handler: Callable[[Call], Any]) -> Tool:
 
 DIALECT = Dialect(
     name="conformance",
+    title="Conformance",
+    paths=("/mcp/conformance",),
     server="commonplace",
     version="0",
     instructions="",
@@ -87,5 +90,6 @@ DIALECT = Dialect(
 )
 
 if __name__ == "__main__":
-    served.DIALECTS["conformance"] = served.Served("__main__", ("/mcp/conformance",))
+    found = EntryPoint("conformance", "__main__", registry.GROUP)
+    registry._installed()["conformance"] = found
     main(sys.argv[1:])

@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
+from commonplace.dialects import registry
 from commonplace.dialects.being import bridges
 from commonplace.dialects.json_values import MAX_DEPTH, SHOWN
 from commonplace.dialects.schema import FORMATS, KEYWORDS, TYPES, UnsupportedSchema, compile
 from commonplace.errors import InvalidInput
-from commonplace.server import served
 
 SEARCH = {
     "type": "object",
@@ -621,8 +621,8 @@ def test_a_schema_that_cannot_be_checked_in_full_does_not_compile(schema: Any, s
 
 
 def declared() -> Iterator[Mapping[str, Any]]:
-    for name in served.DIALECTS:
-        dialect = served.load(name)
+    for name in registry.names():
+        dialect = registry.load(name)
         yield from (tool.input for tool in (*dialect.tools, *dialect.operations))
     bridge = bridges.capability({"type": "act", "name": "lamp"})
     yield bridges._tool(bridge, dict).input

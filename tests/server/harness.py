@@ -20,6 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -32,9 +33,10 @@ from starlette.types import ASGIApp
 
 from commonplace.access.caller import EVERYTHING, Caller
 from commonplace.access.credentials import Grant
+from commonplace.dialects import registry
 from commonplace.dialects.contract import Dialect, RequestInfo
 from commonplace.engine import audit
-from commonplace.server import served, serving
+from commonplace.server import serving
 from commonplace.server.door import Door
 from commonplace.server.gate import Gate
 from commonplace.server.http import Parts
@@ -57,6 +59,41 @@ _META = {
 def vectors(name: str) -> Any:
     """A table of this folder."""
     return json.loads((VECTORS / name).read_text(encoding="utf-8"))
+
+
+def matrix(section: str) -> dict[str, Any]:
+    """The rows of every dialect: `tests/dialects/NAME/matrix.json`, and the server's own.
+
+    `operations` are by dialect and name, `routes` by path. A route without a row gets one that says
+    only what its declaration says.
+    """
+    own = vectors("server.json")[section]
+    rows = {name: _rows(name)[section] for name in registry.names()}
+    if section == "operations":
+        return {**rows, "server": own}
+    merged = dict(own)
+    for name, given in rows.items():
+        merged |= {**_declared(registry.load(name)), **given}
+    return merged
+
+
+def _rows(dialect: str) -> dict[str, Any]:
+    file = VECTORS.parents[1] / "dialects" / dialect / "matrix.json"
+    rows: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return rows
+
+
+def _declared(dialect: Dialect) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for route in dialect.rest.routes if dialect.rest else ():
+        for path in route.paths:
+            if route.method != "WEBSOCKET":
+                row = found.setdefault(
+                    path, {"methods": [], "sample": re.sub(r"{\w+}", "$id", path)}
+                )
+                row["methods"].append(route.method)
+                row["public"] = route.public
+    return found
 
 
 @dataclass(frozen=True)
@@ -521,7 +558,7 @@ class Running:
         return client
 
     def stdio(self, caller: Caller, dialect: str = "commonplace", era: str = OLD) -> Stdio:
-        client = Stdio(self.gate, served.load(dialect), caller, self.settings.call_seconds, era)
+        client = Stdio(self.gate, registry.load(dialect), caller, self.settings.call_seconds, era)
         self._clients.append(client)
         return client
 
@@ -813,6 +850,8 @@ def lab() -> Dialect:
     told = {"title": "Test", "description": "Only in tests."}
     return Dialect(
         name="lab",
+        title="Lab",
+        paths=("/mcp/lab",),
         server="lab",
         version="1",
         instructions="",
@@ -843,9 +882,10 @@ def registered(dialect: Dialect) -> Iterator[None]:
     module = types.ModuleType(f"served_in_tests_{dialect.name}")
     module.DIALECT = dialect  # type: ignore[attr-defined]
     sys.modules[module.__name__] = module
-    served.DIALECTS[dialect.name] = served.Served(module.__name__, (f"/mcp/{dialect.name}",))
+    found = EntryPoint(dialect.name, module.__name__, registry.GROUP)
+    registry._installed()[dialect.name] = found
     try:
         yield
     finally:
-        del served.DIALECTS[dialect.name]
+        del registry._installed()[dialect.name]
         del sys.modules[module.__name__]

@@ -14,12 +14,12 @@ from commonplace.errors import InvalidInput
 from commonplace.server import addresses
 from commonplace.server.addresses import Addresses, parse_host, parse_origin
 from commonplace.server.settings import Settings
-from server.harness import Running, message, running, vectors
+from server.harness import Running, matrix, message, running, vectors
 
 TABLE = vectors("addresses.json")
 REFUSED: list[dict[str, Any]] = TABLE["refused"]
 ACCEPTED: list[list[list[str]]] = TABLE["accepted"]
-ROUTES: dict[str, dict[str, Any]] = vectors("routes.json")
+ROUTES: dict[str, dict[str, Any]] = matrix("routes")
 PATHS = [*(row.get("sample", path) for path, row in ROUTES.items()), "/nothing/here", "/"]
 
 Headers = list[tuple[bytes, bytes]]

@@ -20,7 +20,6 @@ import time_machine
 
 from commonplace.access.caller import EVERYTHING, FULL, READ_ONLY, Scope
 from commonplace.access.credentials import (
-    FORMS,
     Credentials,
     Grant,
     Issued,
@@ -28,6 +27,7 @@ from commonplace.access.credentials import (
     penfield_scopes,
 )
 from commonplace.access.vault import Vault, open_vault
+from commonplace.dialects.registry import token_forms
 from commonplace.errors import (
     Conflict,
     InvalidInput,
@@ -39,6 +39,7 @@ from commonplace.storage.sqlite import Store
 from commonplace.storage.system import Watch, open_system
 
 START = datetime(2026, 6, 1, 12, tzinfo=UTC)
+FORMS = token_forms()
 VAULT = Vault([bytes(range(32))])
 NEVER = "11111111-1111-4111-8111-111111111111"
 
@@ -52,7 +53,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 @pytest.fixture
 def credentials(store: Store) -> Iterator[Credentials]:
-    opened = Credentials(store, VAULT)
+    opened = Credentials(store, VAULT, token_forms())
     yield opened
     opened.close()
 
@@ -133,7 +134,7 @@ def test_all_ways_to_be_refused_look_the_same(credentials: Credentials) -> None:
         expired = credentials.create(Grant(lifetime=60)).token
         revoked = credentials.create(Grant())
         credentials.revoke(revoked.credential.id)
-        unknown = FORMS["being"][1].make("default")
+        unknown = FORMS.dialects["being"].oauth.make("default")
         clock.shift(60)
         assert refusal(credentials, expired) == "expired"
         assert refusal(credentials, revoked.token) == "revoked"
@@ -171,7 +172,7 @@ def test_a_revoked_token_is_refused_at_once_by_everything_that_knew_it(
 ) -> None:
     issued = credentials.create(Grant())
     with closing(open_system(store.path.parent)) as other_store:
-        other = Credentials(other_store, VAULT)
+        other = Credentials(other_store, VAULT, token_forms())
         assert other.recognise(issued.token) == credentials.recognise(issued.token)
         assert other.stands(issued.credential.id)
         credentials.revoke(issued.credential.id)
@@ -186,9 +187,10 @@ import sys, time
 from pathlib import Path
 from commonplace.storage.system import open_system
 from commonplace.access.credentials import Credentials, Unauthenticated
+from commonplace.dialects.registry import token_forms
 from commonplace.access.vault import open_vault
 store = open_system(Path(sys.argv[1]))
-credentials = Credentials(store, open_vault(store, {}))
+credentials = Credentials(store, open_vault(store, {}), token_forms())
 credentials.recognise(sys.argv[2])
 print("in", flush=True)
 while True:
@@ -204,7 +206,7 @@ while True:
 def test_every_process_refuses_a_revoked_token_within_five_seconds(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with closing(open_system(data)) as store:
-        credentials = Credentials(store, open_vault(store, {}))
+        credentials = Credentials(store, open_vault(store, {}), token_forms())
         issued = credentials.create(Grant())
         processes = [
             subprocess.Popen(
@@ -225,15 +227,17 @@ def test_every_process_refuses_a_revoked_token_within_five_seconds(tmp_path: Pat
 
 
 def test_a_token_made_by_another_process_is_known_at_once(credentials: Credentials) -> None:
-    missing = FORMS["commonplace"][0].make("default")
+    missing = FORMS.dialects["commonplace"].personal.make("default")
     assert refusal(credentials, missing) == "unknown"
     code = (
         "import sys; from pathlib import Path\n"
         "from commonplace.storage.system import open_system\n"
         "from commonplace.access.credentials import Credentials, Grant\n"
         "from commonplace.access.vault import Vault\n"
+        "from commonplace.dialects.registry import token_forms\n"
         "store = open_system(Path(sys.argv[1]))\n"
-        "print(Credentials(store, Vault([bytes(range(32))])).create(Grant()).token)\n"
+        "credentials = Credentials(store, Vault([bytes(range(32))]), token_forms())\n"
+        "print(credentials.create(Grant()).token)\n"
     )
     path = str(credentials._store.path.parent)
     made = subprocess.run([sys.executable, "-c", code, path], capture_output=True, check=True)
@@ -379,7 +383,7 @@ def test_a_row_that_somebody_changed_is_not_believed(
 
 
 def test_a_row_that_somebody_adds_is_not_believed(store: Store, credentials: Credentials) -> None:
-    forger = Credentials(store, Vault([bytes(range(64, 96))]))
+    forger = Credentials(store, Vault([bytes(range(64, 96))]), token_forms())
     issued = forger.create(Grant(scopes=EVERYTHING))
     assert refusal(credentials, issued.token) == "damaged"
     forger.close()
@@ -451,7 +455,7 @@ def test_what_is_kept_in_memory_is_bounded(
     for issued in tokens:
         credentials.recognise(issued.token)
         credentials.alive(issued.credential.id)
-        refusal(credentials, FORMS["being"][0].make(""))
+        refusal(credentials, FORMS.dialects["being"].personal.make(""))
     assert len(credentials._known) <= 10 and len(credentials._ids) <= 10
 
 
@@ -482,8 +486,8 @@ def traces(token: str) -> list[bytes]:
 def test_a_thief_of_every_file_finds_no_token(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with closing(open_system(data)) as store:
-        credentials = Credentials(store, open_vault(store, {}))
-        kinds = [None, *(only(name) for name in FORMS)]
+        credentials = Credentials(store, open_vault(store, {}), token_forms())
+        kinds = [None, *(only(name) for name in FORMS.dialects)]
         tokens = [
             credentials.create(Grant(dialects=kinds[n % len(kinds)], oauth=n % 3 == 0))
             for n in range(100)
@@ -588,8 +592,8 @@ def test_penfields_permissions_are_ours(permissions: list[str], scopes: set[Scop
 def test_a_new_master_key_leaves_every_token_good(tmp_path: Path) -> None:
     with closing(open_system(tmp_path / "data")) as store:
         vault = open_vault(store, {})
-        credentials = Credentials(store, vault)
-        other = Credentials(store, open_vault(store, {}))
+        credentials = Credentials(store, vault, token_forms())
+        other = Credentials(store, open_vault(store, {}), token_forms())
         issued = credentials.create(Grant())
         other.recognise(issued.token)
         vault.rotate(store, [credentials.reseal_in])
@@ -600,14 +604,14 @@ def test_a_new_master_key_leaves_every_token_good(tmp_path: Path) -> None:
         lines = (tmp_path / "data" / "master.key").read_text().splitlines()
         keys = [line for line in lines if not line.startswith("#")]
         assert len(keys) == 2
-        alone = Credentials(store, Vault([base64.b64decode(keys[0])]))
+        alone = Credentials(store, Vault([base64.b64decode(keys[0])]), token_forms())
         alone.recognise(issued.token)
         for each in (credentials, other, alone):
             each.close()
 
 
 def test_a_file_with_the_older_column_names_is_migrated(store: Store) -> None:
-    with closing(Credentials(store, VAULT)) as credentials:
+    with closing(Credentials(store, VAULT, token_forms())) as credentials:
         issued = credentials.create(Grant(user="anna", space="anna"))
     store.close()
     with closing(apsw.Connection(str(store.path))) as connection:
@@ -616,7 +620,7 @@ def test_a_file_with_the_older_column_names_is_migrated(store: Store) -> None:
         connection.pragma("user_version", 2)
     with (
         closing(open_system(store.path.parent)) as migrated,
-        closing(Credentials(migrated, VAULT)) as found,
+        closing(Credentials(migrated, VAULT, token_forms())) as found,
     ):
         assert found.recognise(issued.token).user == "anna"
         assert [one.id for one in found.listing(user="anna")] == [issued.credential.id]

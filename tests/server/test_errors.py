@@ -19,13 +19,13 @@ from server.harness import (
     Running,
     headers_of,
     lab,
+    matrix,
     message,
     registered,
     running,
-    vectors,
 )
 
-ROUTES: dict[str, dict[str, Any]] = vectors("routes.json")
+ROUTES: dict[str, dict[str, Any]] = matrix("routes")
 TELLING = re.compile(
     rb"Traceback|File \"|\.py\b|(?i:sqlite|apsw)|/home/|/root/|/tmp/|/dev/shm|/usr/|site-packages"
     rb"|SELECT |INSERT |starlette|uvicorn|anyio|KeyError|TypeError|AttributeError"

@@ -18,18 +18,19 @@ from commonplace.access.accounts import Accounts
 from commonplace.access.credentials import Grant
 from commonplace.access.signed import Tokens
 from commonplace.access.vault import open_vault
+from commonplace.dialects.registry import token_forms
 from commonplace.errors import CommonplaceError, InvalidInput, StorageUnavailable
 from commonplace.server import door, serving
 from commonplace.server.settings import Settings, is_loopback
 from commonplace.storage.system import open_system
-from server.harness import Client, Process, Running, cli, message, running, vectors
+from server.harness import Client, Process, Running, cli, matrix, message, running
 
-ROUTES: dict[str, dict[str, Any]] = vectors("routes.json")
+ROUTES: dict[str, dict[str, Any]] = matrix("routes")
 
 
 def credential(data: Path, *, revoked: bool = False, **grant: Any) -> None:
     with closing(open_system(data)) as system:
-        tokens = Tokens(system, open_vault(system))
+        tokens = Tokens(system, open_vault(system), token_forms())
         made = tokens.credentials.create(Grant(**grant))
         if revoked:
             tokens.credentials.revoke(made.credential.id)
@@ -68,7 +69,7 @@ def test_what_others_can_reach_does_not_start_without_a_credential(data: Path, k
         time.sleep(0.02)
     with closing(open_system(data)) as system:
         vault = open_vault(system)
-        tokens = Tokens(system, vault)
+        tokens = Tokens(system, vault, token_forms())
         accounts = Accounts(system, vault, tokens.credentials)
         if known == "account":
             accounts.add("ann", "correct horse battery", ["default"])

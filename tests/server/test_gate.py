@@ -16,11 +16,12 @@ import pytest
 from commonplace.access.caller import Caller, NotPermitted
 from commonplace.access.signed import Tokens
 from commonplace.access.vault import open_vault
+from commonplace.dialects import registry
 from commonplace.dialects.contract import RequestInfo
+from commonplace.dialects.registry import token_forms
 from commonplace.engine import audit
 from commonplace.engine.library import Library
 from commonplace.errors import NotFound
-from commonplace.server import served
 from commonplace.server.gate import Gate, Turn, not_permitted
 from commonplace.storage.system import open_system
 from server.harness import cli, lab
@@ -32,7 +33,7 @@ HERE = RequestInfo(request="r1", client="tests", session="s1", address="192.0.2.
 def gate(data: Path) -> Iterator[Gate]:
     library = Library(data, embedder=None)
     with closing(library), closing(open_system(data)) as system:
-        yield Gate(library, system, [served.load("commonplace"), lab()])
+        yield Gate(library, system, [registry.load("commonplace"), lab()])
 
 
 def calls(gate: Gate, space: str = "default") -> list[audit.Call]:
@@ -118,7 +119,7 @@ def test_a_refusal_names_the_dialect_that_a_credential_is_not_for(gate: Gate, sc
 def test_the_token_that_a_refusal_advises_is_let_through(
     data: Path, caller: Caller, dialect: str
 ) -> None:
-    tools = [served.load(dialect).tools[0], *served.load(dialect).operations]
+    tools = [registry.load(dialect).tools[0], *registry.load(dialect).operations]
     for tool in {tool.scope: tool for tool in tools}.values():
         told = str(not_permitted(caller, dialect, tool))
         advised = re.search("'commonplace (token create [^']+)'", told)
@@ -126,14 +127,14 @@ def test_the_token_that_a_refusal_advises_is_let_through(
         made = cli(*advised[1].split(), "--space", "default", "--expires", "1h", "--json",
                    "--data", str(data))  # fmt: skip
         with closing(open_system(data)) as system:
-            tokens = Tokens(system, open_vault(system))
+            tokens = Tokens(system, open_vault(system), token_forms())
             found = tokens.credentials.get(json.loads(made.stdout)["id"]).caller
             tokens.close()
         assert tool.scope in found.scopes and dialect in (found.dialects or ())
 
 
 def test_who_may_see_a_tool_may_use_it(gate: Gate) -> None:
-    dialect = served.load("commonplace")
+    dialect = registry.load("commonplace")
     for scope in ("read", "write", "delete", "admin"):
         caller = Caller(scopes=frozenset({scope}))  # type: ignore[arg-type]
         seen = {tool.name for tool in gate.visible(caller, dialect)}

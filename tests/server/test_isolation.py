@@ -1,7 +1,7 @@
 """T1, T2: nothing of one space can be seen, changed or guessed from another.
 
 Every operation of the gate and every route is walked. A further dialect is covered once it is
-registered and has its rows in `vectors/operations.json` and `vectors/routes.json`; without them
+registered and has its rows in `tests/dialects/NAME/matrix.json`; without them
 the first tests here fail. In a row, `ids` are the parameters that name something and `free` those
 that do not; `$own` and `$other` stand for two memories of the caller's, and `answers` is the status
 of a right request that finds nothing to do it with. A route has `public`, `mcp`
@@ -30,8 +30,9 @@ from urllib.parse import quote, urlencode
 import pytest
 
 from commonplace.access.caller import FULL
+from commonplace.dialects import registry
 from commonplace.dialects.being import beings, notes, patrol, records, scenes, sight
-from commonplace.dialects.being.routes import TABLE as BEING_ROUTES
+from commonplace.dialects.being.routes import REST
 from commonplace.engine import transfer
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.conversations import Line
@@ -47,17 +48,21 @@ from server.harness import (
     calling,
     content_of,
     lab,
+    matrix,
     registered,
     running,
-    served,
-    vectors,
 )
 
 CANARY = "zqcanaryzq"
 BY_HTTP = "commonplace"
 """The dialect of which all is tried over HTTP; of others the first name of each parameter."""
-ROWS: dict[str, dict[str, Any]] = vectors("operations.json")
-ROUTES: dict[str, dict[str, Any]] = vectors("routes.json")
+BEING_ROUTES = [
+    (route.method, route.path, route.operation, route.status)
+    for route in REST.routes
+    if route.method != "WEBSOCKET"
+]
+ROWS: dict[str, dict[str, Any]] = matrix("operations")
+ROUTES: dict[str, dict[str, Any]] = matrix("routes")
 Shape = dict[str, Any]
 """The arguments of a call, with what stands for somebody's own."""
 _CHANGING = (
@@ -104,7 +109,7 @@ class Spaces:
     def ways(self, dialect: str) -> list[tuple[Trier, str, str]]:
         """By whom, where and in which era a dialect's tools are called."""
         if dialect != "being":
-            paths = served.DIALECTS[dialect].paths
+            paths = registry.load(dialect).paths
             bob = Trier(self.bob.wire, self.bob.wire) if dialect == BY_HTTP else self.bob
             return [(bob, path, era) for path in paths for era in (OLD, NEW)]
         assert self.as_being is not None
@@ -379,11 +384,11 @@ def test_every_route_has_a_row(server: Running) -> None:
 
 
 def test_every_listed_tool_has_a_row(spaces: Spaces) -> None:
-    for name in served.DIALECTS:
+    for name in registry.names():
         for caller, path, era in spaces.ways(name):
             listed = [tool["name"] for tool in caller.wire.listed(era, path)]
             assert set(listed) <= set(ROWS[name])
-            assert len(listed) == len(served.load(name).tools)
+            assert len(listed) == len(registry.load(name).tools)
 
 
 def test_every_parameter_that_could_name_something_is_looked_at(server: Running) -> None:
@@ -398,7 +403,7 @@ def test_every_parameter_that_could_name_something_is_looked_at(server: Running)
 
 
 def tools() -> list[tuple[str, str]]:
-    return [(name, tool.name) for name in served.DIALECTS for tool in served.load(name).tools]
+    return [(name, tool.name) for name in registry.names() for tool in registry.load(name).tools]
 
 
 @pytest.mark.parametrize(("dialect", "tool"), tools())
@@ -456,7 +461,7 @@ def as_owner(method: str, path: str, arguments: dict[str, Any]) -> Request:
     return method, path, rest, {"x-llm-api-key": "sk-ant-nobody"}
 
 
-@pytest.mark.parametrize("tool", [tool.name for tool in served.load("being").tools])
+@pytest.mark.parametrize("tool", [tool.name for tool in registry.load("being").tools])
 def test_nothing_of_an_owners_other_being_is_seen_changed_or_guessed(
     server: Running, tool: str
 ) -> None:

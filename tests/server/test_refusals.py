@@ -24,13 +24,13 @@ from server.harness import (
     OLD,
     Running,
     headers_of,
+    matrix,
     message,
     running,
-    vectors,
     wait_until,
 )
 
-ROUTES: dict[str, dict[str, Any]] = vectors("routes.json")
+ROUTES: dict[str, dict[str, Any]] = matrix("routes")
 
 
 @pytest.fixture(autouse=True, scope="module")

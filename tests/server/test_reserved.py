@@ -20,9 +20,9 @@ from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.model import Memory
 from commonplace.errors import CommonplaceError, InvalidInput
 from commonplace.server.gate import Outcome
-from server.harness import Running, running, vectors
+from server.harness import Running, matrix, running
 
-ROWS: dict[str, dict[str, Any]] = vectors("operations.json")
+ROWS: dict[str, dict[str, Any]] = matrix("operations")
 ALL_STATES = ("active", "dying", "archived", "superseded", "dead")
 AGENT = {"slug": "spy", "name": "Spy", "role": "agent", "system_prompt": "Obey.", "model": "m"}
 

@@ -17,9 +17,10 @@ from typing import Any
 import pytest
 
 from commonplace.access.caller import EVERYTHING, Caller, Scope
+from commonplace.dialects import registry
 from commonplace.dialects.being import beings, records
 from commonplace.dialects.being.answering import NO_ACTION, NO_TOOL, READ_TOOLS
-from commonplace.dialects.being.routes import TABLE as BEING_ROUTES
+from commonplace.dialects.being.routes import REST
 from commonplace.dialects.being.running import of as being_runtime
 from commonplace.engine.commonplace import Commonplace
 from commonplace.server.gate import Gate
@@ -33,13 +34,17 @@ from server.harness import (
     content_of,
     headers_of,
     lab,
+    matrix,
     message,
-    served,
-    vectors,
 )
 
-ROWS: dict[str, dict[str, Any]] = vectors("operations.json")
-ROUTES: dict[str, dict[str, Any]] = vectors("routes.json")
+BEING_ROUTES = [
+    (route.method, route.path, route.operation, route.status)
+    for route in REST.routes
+    if route.method != "WEBSOCKET"
+]
+ROWS: dict[str, dict[str, Any]] = matrix("operations")
+ROUTES: dict[str, dict[str, Any]] = matrix("routes")
 CREDENTIALS: dict[str, frozenset[Scope]] = {
     "none": frozenset(),
     "read": frozenset({"read"}),
@@ -70,7 +75,7 @@ class Holder:
     def ways(self, dialect: str) -> list[tuple[Client, str]]:
         """By whom and where a dialect's tools are called over HTTP."""
         if dialect != "being":
-            return [(self.client, path) for path in served.DIALECTS[dialect].paths]
+            return [(self.client, path) for path in registry.load(dialect).paths]
         being = self.own["being"]
         paths = (f"/mcp/{being}", f"/mcp?being_id={being}", "/mcp")
         return [(self.as_being, path) for path in paths] if self.as_being is not None else []
@@ -117,13 +122,13 @@ def holder(server: Running, request: pytest.FixtureRequest) -> Iterator[Holder]:
 
 
 def mcp_operations() -> list[tuple[str, str]]:
-    return [(name, tool.name) for name in served.DIALECTS for tool in served.load(name).tools]
+    return [(name, tool.name) for name in registry.names() for tool in registry.load(name).tools]
 
 
-@pytest.mark.parametrize("name", [n for n in served.DIALECTS if served.load(n).operations])
+@pytest.mark.parametrize("name", [n for n in registry.names() if registry.load(n).operations])
 def test_what_routes_do_is_no_tool(server: Running, name: str) -> None:
     """An operation of REST has its own way in; a client cannot call it past that."""
-    dialect, caller = served.load(name), Caller(space="of-routes", scopes=EVERYTHING)
+    dialect, caller = registry.load(name), Caller(space="of-routes", scopes=EVERYTHING)
     with contextlib.closing(server.stdio(caller, name)) as pipes:
         for operation in dialect.operations:
             if dialect.tool(operation.name) is None:
@@ -181,10 +186,10 @@ def test_streamable_http_lets_through_what_the_scope_allows(holder: Holder, era:
 
 
 def test_the_older_transport_lets_through_what_the_scope_allows(holder: Holder) -> None:
-    for name in served.DIALECTS:
+    for name in registry.names():
         for client, path in holder.ways(name)[:1]:
             older = holder.server.older(client.token, path)
-            for tool in served.load(name).tools:
+            for tool in registry.load(name).tools:
                 told = older.call(tool.name, holder.arguments(name, tool.name), identity=7)
                 if allowed(holder.scope, name, tool.name):
                     assert ran(told), told
@@ -194,14 +199,16 @@ def test_the_older_transport_lets_through_what_the_scope_allows(holder: Holder) 
 
 
 def test_stdio_lets_through_what_the_scope_allows(holder: Holder) -> None:
-    for name in served.DIALECTS:
+    for name in registry.names():
         pipes = holder.server.stdio(holder.caller, name)
         listed = pipes.ask({"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
         callable_here = {
-            tool.name for tool in served.load(name).tools if allowed(holder.scope, name, tool.name)
+            tool.name
+            for tool in registry.load(name).tools
+            if allowed(holder.scope, name, tool.name)
         }
         assert {tool["name"] for tool in listed["result"]["tools"]} == callable_here
-        for tool in served.load(name).tools:
+        for tool in registry.load(name).tools:
             told = pipes.call(tool.name, holder.arguments(name, tool.name), identity=9)
             assert told["id"] == 9
             if allowed(holder.scope, name, tool.name):
@@ -212,12 +219,12 @@ def test_stdio_lets_through_what_the_scope_allows(holder: Holder) -> None:
 
 @pytest.mark.parametrize("era", [OLD, NEW])
 def test_what_is_listed_can_be_called(holder: Holder, era: str) -> None:
-    for name in served.DIALECTS:
+    for name in registry.names():
         for client, path in holder.ways(name):
             listed = {tool["name"] for tool in client.listed(era, path)}
             assert listed == {
                 tool.name
-                for tool in served.load(name).tools
+                for tool in registry.load(name).tools
                 if allowed(holder.scope, name, tool.name)
             }
 
@@ -285,8 +292,8 @@ def test_every_method_of_a_beings_routes_lets_through_what_the_scope_allows(
 
 
 def test_nothing_of_a_batch_runs_if_one_of_it_is_refused(holder: Holder) -> None:
-    for name in served.DIALECTS:
-        tools = [tool.name for tool in served.load(name).tools]
+    for name in registry.names():
+        tools = [tool.name for tool in registry.load(name).tools]
         batch = [
             message(tool, holder.arguments(name, tool), identity=number)
             for number, tool in enumerate(tools)

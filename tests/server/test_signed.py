@@ -31,6 +31,7 @@ from commonplace.access.caller import EVERYTHING, FULL, READ_ONLY
 from commonplace.access.credentials import Grant, Issued, Unauthenticated
 from commonplace.access.signed import ORCHESTRATOR, PENFIELD, Tokens, sign, space_of
 from commonplace.access.vault import SecretUnreadable, Vault, open_vault
+from commonplace.dialects.registry import token_forms
 from commonplace.errors import Conflict, InvalidInput, NotFound
 from commonplace.storage.sqlite import Store
 from commonplace.storage.system import open_system
@@ -57,7 +58,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 @pytest.fixture
 def tokens(store: Store, clock: time_machine.Coordinates) -> Iterator[Tokens]:
-    opened = Tokens(store, VAULT, environ={})
+    opened = Tokens(store, VAULT, token_forms(), environ={})
     yield opened
     opened.close()
 
@@ -150,7 +151,9 @@ def test_a_dated_token_is_good_for_five_minutes_both_ways(
 def test_the_age_can_be_set_and_zero_is_no_end(
     store: Store, clock: time_machine.Coordinates
 ) -> None:
-    short, endless = (Tokens(store, VAULT, environ={}, max_age=age) for age in (10, 0))
+    short, endless = (
+        Tokens(store, VAULT, token_forms(), environ={}, max_age=age) for age in (10, 0)
+    )
     short.keys.rotate(ORCHESTRATOR, secret=SHARED)
     token = by_hand(f"u:w:{SECOND}".encode())
     clock.shift(11)
@@ -399,7 +402,7 @@ def test_an_access_token_ends_with_a_leeway_of_a_minute(
     tokens.recognise(token)
     clock.shift(1)
     assert refusal(tokens, token) == "expired"
-    fresh = Tokens(tokens._store, VAULT, environ={})
+    fresh = Tokens(tokens._store, VAULT, token_forms(), environ={})
     assert refusal(fresh, token) == "expired"
     clock.move_to(START - timedelta(seconds=60))
     tokens.recognise(token)
@@ -461,7 +464,7 @@ def test_access_tokens_end_by_rotation_and_not_before(
 def test_tokens_of_the_environment(
     store: Store, environ: dict[str, str], accepted: list[str], refused: list[str]
 ) -> None:
-    tokens = Tokens(store, VAULT, environ=environ)
+    tokens = Tokens(store, VAULT, token_forms(), environ=environ)
     for token in accepted:
         caller = tokens.recognise(token)
         assert caller.scopes == EVERYTHING and caller.dialects == {"mama"}
@@ -472,7 +475,9 @@ def test_tokens_of_the_environment(
 
 
 def test_beings_token_of_the_environment_names_its_user(store: Store) -> None:
-    tokens = Tokens(store, VAULT, environ={"BEING_API_TOKEN": "b", "BEING_API_USER_ID": "ana"})
+    tokens = Tokens(
+        store, VAULT, token_forms(), environ={"BEING_API_TOKEN": "b", "BEING_API_USER_ID": "ana"}
+    )
     caller = tokens.recognise("b")
     assert (caller.user, caller.scopes, caller.dialects) == ("ana", FULL, {"being"})
     tokens.close()
@@ -534,7 +539,7 @@ class EveryToken(RuleBasedStateMachine):
         self.stores = [open_system(data) for _ in range(2)]
         self.vaults = [open_vault(store, {}) for store in self.stores]
         self.sides = [
-            Tokens(store, vault, environ={})
+            Tokens(store, vault, token_forms(), environ={})
             for store, vault in zip(self.stores, self.vaults, strict=True)
         ]
         for opened in (*self.stores, *self.sides):

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from commonplace.access.caller import Caller
+from commonplace.dialects import registry
 from commonplace.dialects.being import beings
 from commonplace.engine.commonplace import Commonplace
-from commonplace.server import served
 from server.harness import (
     MCP,
     NEW,
@@ -24,12 +24,12 @@ from server.harness import (
     Request,
     Running,
     calling,
+    matrix,
     message,
-    vectors,
     wait_until,
 )
 
-ROUTES: dict[str, dict[str, Any]] = vectors("routes.json")
+ROUTES: dict[str, dict[str, Any]] = matrix("routes")
 OURS = {path: row for path, row in ROUTES.items() if row.get("mcp") and "dialect" not in row}
 ENDPOINTS = [row.get("sample", path) for path, row in OURS.items()]
 
@@ -86,7 +86,10 @@ def test_an_address_that_names_no_being_of_the_caller_says_what_there_is(server:
                 answer = client.request(method, address, sent)
                 assert (answer.status, answer.json["error"]["code"]) == (404, "NOT_FOUND"), who
                 told = answer.json["error"]["message"]
-                for path in ("/mcp,", *(one for d in served.DIALECTS.values() for one in d.paths)):
+                for path in (
+                    "/mcp,",
+                    *(one for name in registry.names() for one in registry.load(name).paths),
+                ):
                     assert path in told
         deeper = client.request("POST", "/mcp/commonplace/deeper", body)
         assert deeper.status == 404 and "/mcp/commonplace," in deeper.json["error"]["message"]

@@ -7,18 +7,16 @@ the contract says so.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hashlib
 import hmac
 import json
-import secrets
 import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from commonplace.access.caller import EVERYTHING, FULL, READ_ONLY, SCOPES, Caller, Scope
+from commonplace.access.declarations import Forms
 from commonplace.engine import checks
 from commonplace.engine.model import iso, moment
 from commonplace.errors import CommonplaceError, Conflict, InvalidInput, NotFound
@@ -57,35 +55,6 @@ _PENFIELD: dict[str, frozenset[Scope]] = {
     "relationships_delete": frozenset({"delete"}),
     "admin": EVERYTHING,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class _Form:
-    """How a token looks: what it begins with, and whether it ends with a check of itself."""
-
-    prefix: str
-    checked: bool = True
-
-    def make(self, space: str) -> str:
-        token = self.prefix.format(space=space) + secrets.token_urlsafe(32)
-        return token + _check(token) if self.checked else token
-
-
-_OURS = _Form("cpt_"), _Form("cpo_")
-# For each dialect: the token that a person makes, and the one that OAuth hands out.
-FORMS: dict[str, tuple[_Form, _Form]] = {
-    "commonplace": _OURS,
-    "being": (_Form("brt_"), _Form("bto_", checked=False)),
-    "clawbrain": _OURS,
-    "mama": _OURS,
-    "orchestrator": _OURS,  # beside its signed ones
-    "penfield": (_Form("tm_{space}_ak_"), _Form("cpo_")),
-    "server": _OURS,  # its own operations alone, such as /metrics
-}
-_PREFIXES = {
-    form.prefix.partition("{")[0]: form for pair in FORMS.values() for form in pair
-}  # fmt: skip
-_CHECK_CHARS = 6
 
 
 class Unauthenticated(CommonplaceError):
@@ -207,9 +176,10 @@ class _Known:
 class Credentials:
     """Every credential of a data directory. Threads may share it, and processes the file."""
 
-    def __init__(self, store: Store, vault: Vault) -> None:
+    def __init__(self, store: Store, vault: Vault, forms: Forms) -> None:
         self._store = store
         self._vault = vault
+        self.forms = forms
         self.watch = Watch(store.path)
         self._known: dict[bytes, _Known] = {}
         self._ids: dict[str, bytes] = {}
@@ -225,13 +195,23 @@ class Credentials:
 
     def create_in(self, rows: Rows, grant: Grant) -> Issued:
         """As `create`, as a part of the caller's own transaction."""
-        _check_grant(grant)
-        token = _form(grant).make(grant.space)
+        self._check(grant)
+        token = self.forms.of(grant.dialects, oauth=grant.oauth).make(grant.space)
         return Issued(token, self._insert(rows, grant, token, _sort(grant)))
+
+    def _check(self, grant: Grant) -> None:
+        _check_grant(grant)
+        known = self.forms.dialects
+        if grant.dialects is not None and not (grant.dialects and grant.dialects <= known.keys()):
+            raise InvalidInput(
+                f"There is no such dialect: {', '.join(sorted(grant.dialects - known.keys()))}.",
+                hint=f"There are: {', '.join(known)}.",
+                field="dialect",
+            )
 
     def record_in(self, rows: Rows, grant: Grant, token: str) -> Credential:
         """Note a signed token, so that it can be listed and ended by itself."""
-        _check_grant(grant)
+        self._check(grant)
         row = stored.by_digest(rows, token_digest(token))
         if row is None:
             return self._insert(rows, grant, token, "signed")
@@ -366,7 +346,7 @@ class Credentials:
         if len(token) > TOKEN_CHARS or not token.isascii():
             raise Unauthenticated("malformed")
         digest = token_digest(token)
-        if digest not in self._known and not _well_formed(token):
+        if digest not in self._known and not self.forms.well_formed(token):
             raise Unauthenticated("malformed")
         known = self._at(digest)
         if known is None or known.credential.sort == SESSION:
@@ -384,7 +364,7 @@ class Credentials:
 
     def ended(self, token: str) -> Credential | None:
         """The credential of a token that may have ended; None if there never was one."""
-        known = self._at(token_digest(token)) if _well_formed(token) else None
+        known = self._at(token_digest(token)) if self.forms.well_formed(token) else None
         return None if known is None else known.credential
 
     def alive(self, identity: str, version: tuple[int, int] | None = None) -> Credential:
@@ -563,32 +543,6 @@ def end_before_in(rows: Rows, subject: str, name: str, at: int) -> int:
     return stored.set_not_before(rows, subject, name, at)
 
 
-def _check(token: str) -> str:
-    """Six characters that a token ends with, so that a mistyped one is not looked up."""
-    sum_ = binascii.crc32(token.encode()).to_bytes(4)
-    return base64.urlsafe_b64encode(sum_).decode().rstrip("=")
-
-
-def opaque(token: str) -> bool:
-    """Whether a token begins as one of the opaque ones does."""
-    return token[: token.find("_") + 1] in _PREFIXES
-
-
-def _well_formed(token: str) -> bool:
-    form = _PREFIXES.get(token[: token.find("_") + 1])
-    if form is None:
-        return False
-    return not form.checked or hmac.compare_digest(
-        _check(token[:-_CHECK_CHARS]), token[-_CHECK_CHARS:]
-    )
-
-
-def _form(grant: Grant) -> _Form:
-    """How the token of a grant looks: as its only dialect has it, otherwise as ours."""
-    only = next(iter(grant.dialects)) if grant.dialects and len(grant.dialects) == 1 else ""
-    return FORMS.get(only, _OURS)[1 if grant.oauth else 0]
-
-
 def _sort(grant: Grant) -> str:
     return "oauth" if grant.oauth else "token"
 
@@ -601,12 +555,6 @@ def _check_grant(grant: Grant) -> None:
     if not grant.scopes or not grant.scopes <= EVERYTHING:
         raise InvalidInput(
             "A credential needs scopes.", hint=f"There are: {', '.join(SCOPES)}.", field="scopes"
-        )
-    if grant.dialects is not None and not (grant.dialects and grant.dialects <= FORMS.keys()):
-        raise InvalidInput(
-            f"There is no such dialect: {', '.join(sorted(grant.dialects - FORMS.keys()))}.",
-            hint=f"There are: {', '.join(FORMS)}.",
-            field="dialect",
         )
     if grant.lifetime is not None and not 0 < grant.lifetime <= LIFETIME_SECONDS:
         raise InvalidInput(

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import jwt
 
-from commonplace.access.caller import EVERYTHING, FULL, SCOPES, Caller, Scope
+from commonplace.access.caller import FULL, SCOPES, Caller
 from commonplace.access.credentials import (
     CACHED,
     SECOND,
@@ -35,10 +35,10 @@ from commonplace.access.credentials import (
     Grant,
     Issued,
     Unauthenticated,
-    opaque,
     penfield_scopes,
     token_digest,
 )
+from commonplace.access.declarations import Forms
 from commonplace.engine import checks
 from commonplace.errors import Conflict, InvalidInput, StorageCorrupt
 from commonplace.storage import secrets as stored
@@ -433,26 +433,22 @@ class _Configured:
     caller: Caller
 
 
-def configured(environ: Mapping[str, str]) -> list[_Configured]:
-    """The tokens that an operator has set in the environment, as the contracts name them."""
+def configured(environ: Mapping[str, str], forms: Forms) -> list[_Configured]:
+    """The tokens that an operator has set in the environment, as the dialects declare them."""
     found = []
-    for name in ("MAMA_AUTH_TOKEN", "MAMA_SERVER_TOKEN"):
-        if token := environ.get(name, ""):
-            found.append(_configured(token, name, "local", EVERYTHING, "mama"))
-            break  # the first one counts
-    token, user = environ.get("BEING_API_TOKEN", ""), environ.get("BEING_API_USER_ID", "")
-    if token and user:
-        found.append(_configured(token, "BEING_API_TOKEN", user, FULL, "being"))
+    for dialect, each in forms.dialects.items():
+        declared = each.environment
+        if declared is None:
+            continue
+        name = next((name for name in declared.variables if environ.get(name)), "")
+        user = environ.get(declared.user_variable, "") if declared.user_variable else "local"
+        if name and user:
+            caller = Caller(
+                user=user, scopes=declared.scopes, credential=f"environment:{name}",
+                dialects=frozenset({dialect}),
+            )  # fmt: skip
+            found.append(_Configured(_sha256(environ[name]), caller))
     return found
-
-
-def _configured(
-    token: str, name: str, user: str, scopes: frozenset[Scope], dialect: str
-) -> _Configured:
-    caller = Caller(
-        user=user, scopes=scopes, credential=f"environment:{name}", dialects=frozenset({dialect})
-    )
-    return _Configured(_sha256(token), caller)
 
 
 def _sha256(token: str) -> bytes:
@@ -467,17 +463,18 @@ class Tokens:
         self,
         store: Store,
         vault: Vault,
+        forms: Forms,
         *,
         issuer: str = "commonplace",
         max_age: float = MAX_AGE_SECONDS,
         environ: Mapping[str, str] | None = None,
     ) -> None:
         self._store = store
-        self.credentials = Credentials(store, vault)
+        self.credentials = Credentials(store, vault, forms)
         self.keys = SigningKeys(store, vault, self.credentials)
         self.orchestrator = OrchestratorTokens(store, self.keys, self.credentials, max_age=max_age)
         self.penfield = PenfieldTokens(store, self.keys, self.credentials, issuer=issuer)
-        self._configured = configured(os.environ if environ is None else environ)
+        self._configured = configured(os.environ if environ is None else environ, forms)
 
     def recognise(self, token: str, *, resource: str | None = None) -> Caller:
         """Who calls with this token, whatever its form; otherwise Unauthenticated."""
@@ -485,7 +482,7 @@ class Tokens:
             raise Unauthenticated("missing")
         if self._configured and (caller := self._as_configured(token)) is not None:
             return caller
-        if opaque(token):
+        if self.credentials.forms.opaque(token):
             return self.credentials.recognise(token, resource=resource)
         if token.count(".") == 2:
             return self.penfield.recognise(token)

@@ -76,6 +76,7 @@ def _access(data: Path | None, *, create: bool = False) -> Iterator[_Access]:
     from commonplace.access.accounts import Accounts
     from commonplace.access.signed import Tokens
     from commonplace.access.vault import open_vault
+    from commonplace.dialects import registry
     from commonplace.engine.library import directory
     from commonplace.storage.system import open_system, system_file
 
@@ -89,7 +90,7 @@ def _access(data: Path | None, *, create: bool = False) -> Iterator[_Access]:
     store = open_system(where)
     try:
         vault = open_vault(store)
-        tokens = Tokens(store, vault)
+        tokens = Tokens(store, vault, registry.token_forms())
         try:
             yield _Access(store, vault, tokens, Accounts(store, vault, tokens.credentials))
         finally:
@@ -128,15 +129,12 @@ def create_token(
       commonplace token create --dialect commonplace --name "laptop"
       commonplace token create --dialect being --being 7c9e… --scope read-only --expires 90d
     """
-    from commonplace.access.credentials import FORMS, SCOPE_NAMES, Grant
+    from commonplace.access.credentials import SCOPE_NAMES, Grant
+    from commonplace.dialects import registry
 
     for given in dialect:
-        if given not in FORMS:
-            raise InvalidInput(
-                f"There is no dialect {given!r}.",
-                hint=f"There are: {', '.join(FORMS)}.",
-                field="dialect",
-            )
+        if given != "server":  # the server's own operations, such as /metrics
+            registry.known(given)
     if scope not in SCOPE_NAMES:
         raise InvalidInput(
             f"There is no scope {scope!r}.",
@@ -147,7 +145,9 @@ def create_token(
     if being:
         _check_being(data, space, being)
     with _access(data, create=True) as access:
-        if set(dialect) == {"orchestrator"} and scope == "full" and lifetime is None and not being:
+        forms = [access.tokens.credentials.forms.dialects[name] for name in set(dialect)]
+        signed = len(forms) == 1 and forms[0].signed
+        if signed and scope == "full" and lifetime is None and not being:
             issued = access.tokens.orchestrator.issue(user, space, name=name)
         else:
             issued = access.tokens.credentials.create(

@@ -222,14 +222,9 @@ def _server(
     asked: bool,
     with_token: bool,
 ) -> Stdio | Http:
-    from commonplace.server.served import DIALECTS as SERVED
+    from commonplace.dialects import registry
 
-    if dialect not in SERVED:
-        raise InvalidInput(
-            f"There is no dialect {dialect!r}.",
-            hint=f"There are: {', '.join(SERVED)}.",
-            field="dialect",
-        )
+    registry.known(dialect)
     if transport == "stdio":
         if url is not None:
             raise InvalidInput("A server on stdio has no URL.", hint="Leave out --url.")
@@ -251,14 +246,14 @@ def _server(
         raise InvalidInput("The URL says which dialect.", hint="Leave out --dialect or --url.")
     if url is not None:
         return Http(_valid_url(url))
-    paths = SERVED[dialect].paths
-    if not paths and not with_token:
+    paths = registry.load(dialect).paths
+    if any("{" in path for path in paths) and not with_token:
         raise InvalidInput(
             "Over HTTP a being is known by its address or by its token.",
             hint=f"Give --url {SERVER}/mcp/ID, or its token with --token-env.",
             field="dialect",
         )
-    return Http(SERVER + (paths[0] if paths else "/mcp"))
+    return Http(SERVER + paths[0])
 
 
 def _valid_url(url: str) -> str:

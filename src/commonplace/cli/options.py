@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from commonplace.cli.terminal import note, visible
+from commonplace.dialects import registry
 from commonplace.errors import InvalidInput, NotFound
 
 if TYPE_CHECKING:
@@ -57,8 +58,8 @@ Ids = Annotated[list[str], typer.Argument(metavar="ID...", help="IDs, or their f
 Id = Annotated[str, typer.Argument(metavar="ID", help="The ID, or its first characters.")]
 
 
-# What --dialect takes, as help shows it; the table itself is slow to load.
-DIALECTS = "commonplace, being, clawbrain, mama, orchestrator, penfield"
+# What --dialect takes, as help shows it. Dialects of other distributions are not looked up here.
+DIALECTS = ", ".join(registry.built_in())
 
 
 def existing(data: Path | None) -> Path:

@@ -8,13 +8,13 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from commonplace.access.caller import Caller, Scope, Session
+from commonplace.access.caller import Caller, Scope
+from commonplace.access.declarations import OURS, Resource, TokenForms
+from commonplace.dialects.rest import Rest
 from commonplace.engine.model import Origin
 from commonplace.errors import CommonplaceError
 
 if TYPE_CHECKING:
-    from starlette.requests import HTTPConnection
-
     from commonplace.engine.commonplace import Commonplace
     from commonplace.engine.library import Library
     from commonplace.storage.sqlite import Store
@@ -144,42 +144,18 @@ class TooManyCalls(CommonplaceError):
 
     code = "RATE_LIMITED"
 
-
-class Pace(Protocol):
-    """How often a contract may be called. Used from one thread, the event loop."""
-
-    def refusal(self, caller: Caller) -> TooManyCalls | None:
-        """Count one call more; why it has to wait, if it has to."""
+    def __init__(self, message: str, *, limit: int = 0, wait: int = 0) -> None:
+        super().__init__(message)
+        self.limit = limit
+        self.wait = wait
 
 
-class Rest(Protocol):
-    """How a route of a dialect reaches the memory: through the gate, as whoever was let in."""
+@dataclass(frozen=True, slots=True)
+class RateLimit:
+    """Requests that a space may make in a minute, and the variable that sets another number."""
 
-    pace: Pace | None
-    """What the dialect's tools are counted by too."""
-
-    async def perform(
-        self, request: HTTPConnection, operation: str, arguments: Mapping[str, Any] | None = None
-    ) -> Any:
-        """The value that the operation's handler gave; raises its CommonplaceError."""
-
-    def json(self, request: HTTPConnection, default: Any = ...) -> Any:
-        """The body as JSON, parsed once by the door. Raises ValueError if it is not JSON.
-
-        An empty body is `default`, and not JSON without one.
-        """
-
-    def caller(self, request: HTTPConnection) -> Caller:
-        """Who was let in."""
-
-    def request_id(self, request: HTTPConnection) -> str:
-        """What the request is called in the log and in the answer."""
-
-    async def open_session(self, request: HTTPConnection, operation: str) -> Session:
-        """Tokens for the API key that the request came with, if the operation is permitted."""
-
-    async def renew_session(self, request: HTTPConnection, operation: str, token: str) -> Session:
-        """New tokens for a refresh token, if the operation is permitted."""
+    a_minute: int
+    setting: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,24 +198,33 @@ Forbid = Callable[[Caller, Sequence[Mapping[str, Any]]], "str | None"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
-    """A contract: its name, its tools, and how it shapes what went well and what did not."""
+    """Everything that server, command line, docs and tests know of a contract.
+
+    `dialects/registry.py` finds it as `DIALECT` in the dialect's package.
+    """
 
     name: str
+    title: str
+    """What people call it: on the pages of OAuth and in the docs."""
+    contract: str = ""
+    """The name of the contract in the docs; empty for one of our own."""
     server: str
     version: str
     instructions: str
+    paths: tuple[str, ...] = ()
+    """Where MCP is served."""
     tools: tuple[Tool, ...]
     operations: tuple[Tool, ...] = ()
     """What its REST routes do: in the gate's table as the tools are, but not listed over MCP."""
+    rest: Rest | None = None
+    tokens: TokenForms = OURS
+    resources: Mapping[str, Resource] | None = None
+    """OAuth resources by path; if None, one with the usual permissions for each path of MCP."""
     succeed: Callable[[Tool, Any], Wire] = succeed
     fail: Callable[[Tool, CommonplaceError], Wire] = fail
     refuse: Refuse | None = None
-    tells_expiry: bool = False
-    """Whether its contract tells who sends a token of ours that it has expired."""
-    realm: str = ""
-    """What its REST routes call themselves where nobody is recognised."""
-    pace: Callable[[Mapping[str, str]], Pace] | None = None
-    """What counts its calls in a server for many, made from the environment."""
+    rate: RateLimit | None = None
+    """How many calls a space may make, in a server for many."""
     kinds: Mapping[str, str] = field(default_factory=dict)
     """How it shows a memory of each kind that another dialect stored; `*` for any other."""
     running: Callable[[Setting], AbstractContextManager[None]] | None = None

@@ -464,15 +464,15 @@ class Door:
         visit.refused = error
         self._metrics.refused.labels("unauthorized").inc()
         spoken = visit.entrance.dialect
-        told = spoken is not None and spoken.tells_expiry
+        told = spoken is not None and spoken.tokens.tells_expiry
         expired = TokenExpired() if told and isinstance(error, Expired) else None
         shown = expired or error
         response = _refusal(401, shown.code, str(shown), visit)
         path, wrong = visit.scope["path"], "invalid_token" if expired else ""
         challenge = self._oauth.challenge(path, error=wrong) if self._oauth else "Bearer"
-        if spoken is not None and spoken.realm and not visit.entrance.mcp:
+        if spoken is not None and spoken.tokens.realm and not visit.entrance.mcp:
             parameters = challenge.removeprefix("Bearer").strip()
-            named = f'Bearer realm="{spoken.realm}"'
+            named = f'Bearer realm="{spoken.tokens.realm}"'
             challenge = f"{named}, {parameters}" if parameters else named
         response.headers["www-authenticate"] = challenge
         await response(visit.scope, receive, send)

@@ -18,7 +18,7 @@ from mcp.server.lowlevel import Server
 from mcp.server.sse import SseServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.applications import Starlette
-from starlette.requests import HTTPConnection, Request
+from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import Message, Receive, Scope, Send
@@ -27,35 +27,28 @@ from commonplace import __version__
 from commonplace.access.accounts import Accounts
 from commonplace.access.browser import SIGN_OUT, BrowserSessions
 from commonplace.access.browser import routes as browser_routes
-from commonplace.access.caller import Caller, NotPermitted, Session, request_id
+from commonplace.access.caller import Caller, NotPermitted, request_id
 from commonplace.access.credentials import Credentials, Unauthenticated
 from commonplace.access.oauth import OAuth
 from commonplace.access.oauth import routes as oauth_routes
 from commonplace.access.sessions import Sessions
 from commonplace.access.signed import Tokens
 from commonplace.access.vault import Vault
-from commonplace.dialects.contract import Call, Dialect, Pace, RequestInfo, Setting, Tool
+from commonplace.dialects import registry
+from commonplace.dialects.contract import Call, Dialect, Setting, Tool
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.library import Library
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound
-from commonplace.server import served
 from commonplace.server.addresses import peer
 from commonplace.server.door import RECHECK, Door
 from commonplace.server.gate import Gate
 from commonplace.server.observing import Metrics
-from commonplace.server.paths import OF_A_BEING, Paths
+from commonplace.server.paths import Paths
 from commonplace.server.pipes import Pipes
-from commonplace.server.protocol import (
-    ADMITTED,
-    DIALECT,
-    JSON_BODY,
-    UNREADABLE,
-    Admitted,
-    Workers,
-    build,
-)
+from commonplace.server.protocol import ADMITTED, DIALECT, Admitted, Workers, build
+from commonplace.server.quotas import quota_of
 from commonplace.server.refusals import Refusals
-from commonplace.server.resources import resources_of
+from commonplace.server.rest import routes_of
 from commonplace.server.settings import Settings
 from commonplace.storage.sqlite import Store
 
@@ -249,15 +242,15 @@ def _user(caller: Caller) -> AuthenticatedUser:
 def application(parts: Parts) -> Door:
     """The whole application behind its door."""
     settings = parts.settings
-    served.load(settings.dialect)  # refused here, in words, if there is none of that name
-    dialects = {name: served.load(name) for name in served.DIALECTS}
+    registry.known(settings.dialect)
+    dialects = registry.load_all()
     metrics = Metrics()
     own = _own_operations(parts, metrics)
     gate = Gate(parts.library, parts.system, [*dialects.values(), own], metrics.calls)
     workers = Workers(gate, settings.call_seconds)
     refusals = Refusals(gate, workers)
     streams = Streams(metrics)
-    oauth = _oauth(parts)
+    oauth = _oauth(parts, dialects)
     opened: list[Route] = []
     browsers: BrowserSessions | None = None
     if oauth is not None:
@@ -275,13 +268,8 @@ def application(parts: Parts) -> Door:
         public={"/health", *(route.path for route in opened)} - {SIGN_OUT},
         forms=[SIGN_OUT] if browsers is not None else [],
     )  # fmt: skip
-    paces = {
-        name: None if dialect.pace is None else dialect.pace(os.environ)
-        for name, dialect in dialects.items()
-    }
-    servers = {
-        name: build(dialect, workers, pace=paces[name]) for name, dialect in dialects.items()
-    }
+    quotas = {name: quota_of(dialect.rate, os.environ) for name, dialect in dialects.items()}
+    servers = {name: build(dialect, workers, quotas[name]) for name, dialect in dialects.items()}
     endpoints = {
         path: Endpoint(
             path, dialects, {name: servers[name] for name in paths.spoken_at(path)}, streams,
@@ -296,18 +284,16 @@ def application(parts: Parts) -> Door:
         *opened,
         *(
             route
-            for name in served.DIALECTS
-            for route in served.routes(
-                name, _ThroughGate(workers, dialects[name], sessions, paces[name])
-            )
+            for name, dialect in dialects.items()
+            for route in routes_of(dialect, workers, sessions, quotas[name])
         ),
         *(Route(path, endpoint) for path, endpoint in endpoints.items()),
-        Route(OF_A_BEING, endpoints["/mcp"]),
+        *([Route(paths.of_subject, endpoints["/mcp"])] if paths.of_subject else ()),
     ]
     app = Starlette(
         routes=routes,
         lifespan=_lifespan(parts, gate, workers, refusals, dialects.values(), endpoints.values()),
-        exception_handlers=_handlers(paths),
+        exception_handlers=_handlers(paths, dialects),
     )
     app.router.redirect_slashes = False
     return Door(
@@ -396,14 +382,14 @@ def _own_route(workers: Workers, own: Dialect, name: str) -> Callable[[Request],
     return endpoint
 
 
-def _oauth(parts: Parts) -> OAuth | None:
+def _oauth(parts: Parts, dialects: Mapping[str, Dialect]) -> OAuth | None:
     """The authorization server, where an address that can be one is known."""
     settings = parts.settings
     try:
         return OAuth(
             parts.system, parts.tokens.credentials, parts.accounts,
             vault=parts.vault, issuer=settings.base_url,
-            resources=resources_of(served.DIALECTS, settings.dialect),
+            resources=registry.resources(dialects.values(), settings.dialect),
             has_being=lambda space, being: _has_being(parts.library, space, being),
         )  # fmt: skip
     except ValueError as error:
@@ -413,7 +399,7 @@ def _oauth(parts: Parts) -> OAuth | None:
 
 def _has_being(library: Library, space: str, being: str) -> bool:
     """Whether a token for that being would let anybody in."""
-    identify = served.load("being").identify
+    identify = registry.load("being").identify
     try:
         return identify is not None and bool(
             identify(Commonplace(space=space, library=library), Caller(space=space), [being])
@@ -433,82 +419,29 @@ async def _note_use(credentials: Credentials, workers: Workers) -> None:
             log.warning("the use of tokens could not be noted", extra={"why": error.message})
 
 
-class _ThroughGate:
-    """How the routes of dialects reach the memory."""
-
-    def __init__(
-        self, workers: Workers, dialect: Dialect, sessions: Sessions, pace: Pace | None
-    ) -> None:
-        self._workers = workers
-        self._dialect = dialect
-        self._sessions = sessions
-        self.pace = pace
-
-    def request_id(self, request: HTTPConnection) -> str:
-        del request
-        return request_id.get()
-
-    async def open_session(self, request: HTTPConnection, operation: str) -> Session:
-        given = request.headers.get("authorization", "").strip()
-        key = given.rpartition(" ")[2]  # the door has seen that it is one bearer token
-        await self.perform(request, operation)
-        session: Session = await self._workers.run(self._sessions.open, key)
-        return session
-
-    async def renew_session(self, request: HTTPConnection, operation: str, token: str) -> Session:
-        caller, session = await self._workers.run(self._sessions.renew, token)
-        request.scope[ADMITTED] = Admitted(
-            caller,
-            RequestInfo(
-                request=request_id.get(),
-                client=request.headers.get("user-agent", "")[:200],
-                address=request.client.host if request.client else "",
-            ),
-        )
-        await self.perform(request, operation)
-        renewed: Session = session
-        return renewed
-
-    def json(self, request: HTTPConnection, default: Any = UNREADABLE) -> Any:
-        value = request.scope.get(JSON_BODY, default)
-        if value is UNREADABLE:
-            raise ValueError("The body is not JSON.")
-        return value
-
-    def caller(self, request: HTTPConnection) -> Caller:
-        admitted: Admitted = request.scope[ADMITTED]
-        return admitted.caller
-
-    async def perform(
-        self, request: HTTPConnection, operation: str, arguments: Mapping[str, Any] | None = None
-    ) -> Any:
-        outcome = await self._workers.outcome(
-            request.scope[ADMITTED], self._dialect, operation, arguments or {}
-        )
-        if outcome.error is not None:
-            raise outcome.error
-        return outcome.wire["value"]
-
-
-def _handlers(paths: Paths) -> Any:
+def _handlers(paths: Paths, dialects: Mapping[str, Dialect]) -> Any:
     """What is answered where no route is, or not with that method."""
 
     async def no_such_page(request: Request, _: Exception) -> Response:
         told = "There is nothing here."
         if request.scope["path"].startswith("/mcp"):
             told += f" {paths.told()}"
-        return _in_its_words(request, 404, "NOT_FOUND", told)
+        return _in_its_words(request, dialects, 404, "NOT_FOUND", told)
 
     async def wrong_method(request: Request, _: Exception) -> Response:
-        return _in_its_words(request, 405, "METHOD_NOT_ALLOWED", "Another method is needed.")
+        return _in_its_words(
+            request, dialects, 405, "METHOD_NOT_ALLOWED", "Another method is needed."
+        )
 
     return {404: no_such_page, 405: wrong_method}
 
 
-def _in_its_words(request: Request, status: int, code: str, message: str) -> Response:
+def _in_its_words(
+    request: Request, dialects: Mapping[str, Dialect], status: int, code: str, message: str
+) -> Response:
     """An error in the words of the contract that the path belongs to, if it has its own."""
-    name = request.scope.get(DIALECT, "")
-    refuse = served.load(name).refuse if name in served.DIALECTS else None
+    dialect = dialects.get(request.scope.get(DIALECT, ""))
+    refuse = dialect.refuse if dialect is not None else None
     if refuse is None:
         return JSONResponse({"error": {"code": code, "message": message}}, status)
     body = refuse(status, code, message, request_id.get())
@@ -541,6 +474,7 @@ def _own_operations(parts: Parts, metrics: Metrics) -> Dialect:
     nothing = {"type": "object", "additionalProperties": False}
     return Dialect(
         name="server",
+        title="Commonplace",
         server="commonplace",
         version=__version__,
         instructions="",

@@ -1,22 +1,25 @@
-"""What is where: the entrance that each path leads to, and the dialects that answer there."""
+"""Where each path leads, and the dialect that answers there."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from commonplace.dialects.contract import Dialect
-from commonplace.server import served
+from starlette.routing import compile_path
 
-OPEN = ("/mcp", "/mcp/")  # where a Being is spoken to as one, and anybody else in the default
-OF_A_BEING = "/mcp/{being_id}"
+from commonplace.dialects.contract import Dialect
+from commonplace.dialects.rest import Rest
+
+OPEN = "/mcp"  # where the default dialect is served, and a dialect with subjects to those
 
 
 @dataclass(frozen=True, slots=True)
 class Entrance:
-    """A path behind the door: the dialect that it speaks, or that anybody may come in."""
+    """What the door has to know of a path before it reads the request."""
 
     route: str
+    """The path as it is declared, for the metrics and the audit."""
     dialect: Dialect | None = None
     public: bool = False
     mcp: bool = False
@@ -43,52 +46,90 @@ class Paths:
         public: Collection[str],
         forms: Collection[str] = (),
     ) -> None:
-        self._dialects = dialects
         self._default = dialects[default]
-        self._beings = dialects.get("being")
-        self._own = own
-        self._public = public
-        self._forms = forms
-        self.mcp: dict[str, str] = dict.fromkeys(OPEN, default)
-        """The paths of MCP, and the dialect that each speaks to whoever comes as nobody else."""
-        for name, where in served.DIALECTS.items():
-            for path in where.paths:
-                self.mcp[path] = self.mcp[f"{path}/"] = name
+        self.mcp: dict[str, str] = {}
+        """The fixed paths of MCP, and the dialect that each speaks by default."""
+        self.of_subject = ""
+        """The path of MCP that names a subject."""
+        self._beings: Dialect | None = None
+        self._exact: dict[str, Entrance] = {path: Entrance(path, public=True) for path in public}
+        self._exact |= {path: Entrance(path, dialect) for path, dialect in own.items()}
+        self._exact |= {path: Entrance(path, forms=True) for path in forms}
+        self._patterns: list[tuple[re.Pattern[str], Entrance]] = []
+        self._below: list[tuple[str, Entrance]] = [
+            ("/.well-known/", Entrance("/.well-known", public=True))
+        ]
+        for dialect in dialects.values():
+            if OPEN in dialect.paths:
+                self._beings = dialect
+        for path in (OPEN, f"{OPEN}/"):
+            self._mcp(path, self._default, self._beings)
+        for dialect in dialects.values():
+            for path in dialect.paths:
+                if "{" in path:
+                    self.of_subject = path
+                elif path != OPEN:
+                    self._mcp(path, dialect)
+                    self._mcp(f"{path}/", dialect)
+            if dialect.rest is not None:
+                self._rest(dialect, dialect.rest)
+
+    def _mcp(self, path: str, dialect: Dialect, beings: Dialect | None = None) -> None:
+        self.mcp[path] = dialect.name
+        self._add(Entrance(path, dialect, mcp=True, beings=beings))
+
+    def _add(self, entrance: Entrance) -> None:
+        if self._exact.setdefault(entrance.route, entrance) is not entrance:
+            raise ValueError(f"two dialects are served at {entrance.route}")
+
+    def _rest(self, dialect: Dialect, rest: Rest) -> None:
+        by_path: dict[str, list[int]] = {}
+        for number, route in enumerate(rest.routes):
+            for path in route.paths:
+                by_path.setdefault(path, []).append(number)
+        for path, numbers in by_path.items():
+            routes = [rest.routes[number] for number in numbers]
+            entrance = Entrance(
+                path, dialect, all(route.public for route in routes),
+                uploads=max(route.uploads for route in routes),
+                body=max(route.body_bytes for route in routes),
+                websocket=any(route.method == "WEBSOCKET" for route in routes),
+            )  # fmt: skip
+            if "{" in path:
+                self._patterns.append((compile_path(path)[0], entrance))
+                self._below.append((path.partition("{")[0], Entrance(path, dialect)))
+            else:
+                self._add(entrance)
+        if rest.openapi is not None:
+            self._add(Entrance(rest.openapi.path, dialect, public=True))
+        if rest.root:
+            self._below.append((f"{rest.root}/", Entrance(f"{rest.root}/…", dialect)))
 
     def spoken_at(self, path: str) -> set[str]:
         """The dialects that may have to answer at a path of MCP."""
-        also = {self._beings.name} if self._beings is not None and path in OPEN else set()
-        return {self.mcp[path], *also}
+        also = self._exact[path].beings
+        return {self.mcp[path]} | ({also.name} if also is not None else set())
 
     def entrance(self, path: str) -> Entrance:
         """Where a path leads."""
-        if path in self._forms:
-            return Entrance(path, forms=True)
-        if path in self.mcp:
-            also = self._beings if path in OPEN else None
-            return Entrance(path, self._dialects[self.mcp[path]], mcp=True, beings=also)
-        if path in self._public:
-            return Entrance(path, public=True)
-        if path.startswith("/.well-known/"):
-            return Entrance("/.well-known", public=True)
-        if path.startswith("/mcp/") and path.count("/") == 2:
+        found = self._exact.get(path)
+        if found is not None:
+            return found
+        if self.of_subject and path.startswith("/mcp/") and path.count("/") == 2:
             being = path.removeprefix("/mcp/")
-            return Entrance(OF_A_BEING, self._default, mcp=True, being=being, beings=self._beings)
-        if path in self._own:
-            return Entrance(path, self._own[path])
-        return self._rest(path) or Entrance("unknown")
-
-    def _rest(self, path: str) -> Entrance | None:
-        for name, where in served.DIALECTS.items():
-            for rest in where.rest:
-                if rest.matches(path):
-                    return Entrance(
-                        rest.path, self._dialects[name], rest.public, uploads=rest.uploads,
-                        body=rest.body, websocket=rest.websocket,
-                    )  # fmt: skip
-        return None
+            return Entrance(
+                self.of_subject, self._default, mcp=True, being=being, beings=self._beings
+            )
+        for pattern, entrance in self._patterns:
+            if pattern.match(path):
+                return entrance
+        for above, entrance in self._below:
+            if path.startswith(above):
+                return entrance
+        return Entrance("unknown")
 
     def told(self) -> str:
-        """Where MCP is spoken, for whoever came to another path."""
+        """Where MCP is served, for whoever came to another path."""
         named = ", ".join(path for path in self.mcp if not path.endswith("/"))
-        return f"MCP is served at {named}, and at {OF_A_BEING} for a Being of yours."
+        of_subject = f", and at {self.of_subject} for a Being of yours" if self.of_subject else ""
+        return f"MCP is served at {named}{of_subject}."

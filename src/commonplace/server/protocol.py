@@ -20,9 +20,10 @@ from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 
 from commonplace.access.caller import Caller, NotPermitted
-from commonplace.dialects.contract import Dialect, Pace, RequestInfo, Tool, Wire
+from commonplace.dialects.contract import Dialect, RequestInfo, Tool, Wire
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound
 from commonplace.server.gate import Decision, Gate, Outcome, TookTooLong, Turn
+from commonplace.server.quotas import Quota
 
 FORBIDDEN = -32003
 IDEMPOTENCY_META = "commonplace/idempotency-key"
@@ -178,7 +179,7 @@ class Workers:
         self._recognisers.shutdown(wait=True)
 
 
-def build(dialect: Dialect, workers: Workers, pace: Pace | None = None) -> Server:
+def build(dialect: Dialect, workers: Workers, quota: Quota | None = None) -> Server:
     """The MCP server of a dialect; who calls stands in the scope of what came in."""
 
     def admitted(ctx: ServerRequestContext[Any, Any]) -> Admitted:
@@ -211,7 +212,7 @@ def build(dialect: Dialect, workers: Workers, pace: Pace | None = None) -> Serve
                     who.caller, dialect.name, params.name, tools_only=True
                 )
             operation = decision.operation
-            late = pace.refusal(who.caller) if pace is not None and operation else None
+            late = quota.refusal(who.caller) if quota is not None and operation else None
             if late is not None and operation is not None:
                 await workers.refuse(who, dialect, params.name, given, late)
                 return {**COMPLETE, **dialect.fail(operation.tool, late)}

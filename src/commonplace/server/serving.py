@@ -21,6 +21,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from commonplace.access.accounts import Accounts
 from commonplace.access.signed import Tokens, configured
 from commonplace.access.vault import open_vault
+from commonplace.dialects import registry
 from commonplace.embedding.provider import open_embedder
 from commonplace.engine.library import Library
 from commonplace.errors import CommonplaceError, InvalidInput, StorageUnavailable
@@ -119,7 +120,8 @@ def assembled(settings: Settings) -> Iterator[Assembled]:
         stack.callback(library.close)
         system = stack.enter_context(contextlib.closing(open_system(library.path)))
         vault = open_vault(system)
-        tokens = stack.enter_context(contextlib.closing(Tokens(system, vault)))
+        tokens = Tokens(system, vault, registry.token_forms())
+        stack.callback(tokens.close)
         accounts = Accounts(system, vault, tokens.credentials)
         check_exposure(settings, tokens, accounts)
         listening = stack.enter_context(contextlib.closing(bind(settings.host, settings.port)))
@@ -168,7 +170,8 @@ def check_exposure(settings: Settings, tokens: Tokens, accounts: Accounts) -> No
         for one in tokens.credentials.listing()
         if one.revoked_at is None and (one.expires_at is None or at < one.expires_at)
     )
-    if settings.local or any(alive) or accounts.listing() or configured(os.environ):
+    set_here = configured(os.environ, tokens.credentials.forms)
+    if settings.local or any(alive) or accounts.listing() or set_here:
         return
     where = settings.public_url or f"{settings.host}:{settings.port}"
     raise InvalidInput(

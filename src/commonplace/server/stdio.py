@@ -13,11 +13,11 @@ from typing import BinaryIO
 
 from commonplace.access.caller import EVERYTHING, READ_ONLY, Caller
 from commonplace.access.vault import open_vault
+from commonplace.dialects import registry
 from commonplace.dialects.contract import Dialect, RequestInfo, Setting
 from commonplace.embedding.provider import open_embedder
 from commonplace.engine import checks
 from commonplace.engine.library import Library
-from commonplace.server import served
 from commonplace.server.gate import Gate
 from commonplace.server.loading import uncollected
 from commonplace.storage.system import open_system
@@ -36,7 +36,7 @@ def run(
     being: str = "",
 ) -> None:
     """Serve until the client closes its end, or an interrupt."""
-    chosen = served.load(dialect).prefixed(prefix)
+    chosen = registry.load(dialect).prefixed(prefix)
     scopes = READ_ONLY if read_only else EVERYTHING
     caller = Caller(space=checks.space(space), user=_user(), scopes=scopes)
     library = Library(data, embedder=open_embedder(embedding))

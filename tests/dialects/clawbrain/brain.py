@@ -10,10 +10,10 @@ from typing import Any
 
 from commonplace import Commonplace
 from commonplace.access.caller import Caller
+from commonplace.dialects import registry
 from commonplace.dialects.clawbrain import DIALECT, keeping
 from commonplace.dialects.contract import RequestInfo, Setting
 from commonplace.engine.library import Library
-from commonplace.server import served
 from commonplace.server.gate import Gate
 from commonplace.storage.system import open_system
 
@@ -87,7 +87,7 @@ def opened(
         contextlib.closing(Library(data, embedder=None)) as library,
         contextlib.closing(open_system(data)) as system,
     ):
-        gate = Gate(library, system, [DIALECT, served.load("commonplace")])
+        gate = Gate(library, system, [DIALECT, registry.load("commonplace")])
         setting = Setting(
             library=library, system=system, space="default", environ={**around, **(environ or {})}
         )

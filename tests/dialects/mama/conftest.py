@@ -20,11 +20,12 @@ from commonplace.access.accounts import Accounts
 from commonplace.access.caller import Caller
 from commonplace.access.signed import Tokens
 from commonplace.access.vault import open_vault
+from commonplace.dialects import registry
 from commonplace.dialects.contract import Dialect, RequestInfo
+from commonplace.dialects.registry import token_forms
 from commonplace.embedding.provider import Embedder
 from commonplace.engine.library import Library
 from commonplace.errors import CommonplaceError
-from commonplace.server import served
 from commonplace.server.gate import Gate
 from commonplace.server.http import Parts, application
 from commonplace.server.serving import bind
@@ -129,7 +130,10 @@ def opened(path: Path, embedder: Embedder | None, prefix: str = "") -> Iterator[
     """The dialect and our own over a data directory."""
     library = Library(path, embedder=embedder)
     with contextlib.closing(library), contextlib.closing(open_system(path)) as system:
-        dialects: list[Dialect] = [served.load("mama").prefixed(prefix), served.load("commonplace")]
+        dialects: list[Dialect] = [
+            registry.load("mama").prefixed(prefix),
+            registry.load("commonplace"),
+        ]
         yield Mama(Gate(library, system, dialects), library)
 
 
@@ -187,7 +191,7 @@ def serving(
         system = stack.enter_context(contextlib.closing(open_system(path)))
         vault = open_vault(system)
         tokens = stack.enter_context(
-            contextlib.closing(Tokens(system, vault, environ=environ or {}))
+            contextlib.closing(Tokens(system, vault, token_forms(), environ=environ or {}))
         )
         accounts = Accounts(system, vault, tokens.credentials)
         socket = stack.enter_context(contextlib.closing(bind("127.0.0.1", 0)))

@@ -18,9 +18,10 @@ import pytest
 
 from commonplace.access.caller import READ_ONLY
 from commonplace.access.credentials import Grant
+from commonplace.dialects import registry
 from commonplace.dialects.mama import decisions, exporting, graph
 from commonplace.engine.memories import Draft
-from commonplace.server import served
+from commonplace.server.paths import Paths
 
 from .conftest import SEED_CHECKPOINT, Kept, Web, serving
 
@@ -466,13 +467,13 @@ def test_another_method_is_refused_in_this_contracts_words(web: Web, path: str) 
 
 
 def test_every_route_is_behind_the_door_of_this_contract() -> None:
-    from commonplace.dialects.mama.routes import routes
-
-    declared = served.DIALECTS["mama"].rest
-    made = {route.path for route in routes(None)}  # type: ignore[arg-type, attr-defined]
-    assert made == ROUTES.keys()
-    for path in made:
-        assert any(rest.matches(path) for rest in declared), path
+    rest = registry.load("mama").rest
+    assert rest is not None
+    assert {path for route in rest.routes for path in route.paths} == ROUTES.keys()
+    paths = Paths(registry.load_all(), "commonplace", own={}, public=())
+    for path in ROUTES:
+        dialect = paths.entrance(path).dialect
+        assert dialect is not None and dialect.name == "mama", path
 
 
 def test_pages_of_other_sites_are_refused_in_this_contracts_words(web: Web) -> None:

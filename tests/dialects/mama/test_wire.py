@@ -97,11 +97,11 @@ def test_every_tool_over_stdio_with_the_plugins_names(tmp_path: Path) -> None:
 def test_a_reader_is_shown_and_given_only_what_reads(tmp_path: Path, builtin_model: Any) -> None:
     from dataclasses import replace
 
-    from commonplace.server import served
+    from commonplace.dialects import registry
 
     with opened(tmp_path, Kept(builtin_model)) as mama:
         reader = Caller(scopes=READ_ONLY)
-        visible = mama.gate.visible(reader, served.load("mama"))
+        visible = mama.gate.visible(reader, registry.load("mama"))
         assert [tool.name for tool in visible] == ["search", "load_checkpoint"]
         permitted = {
             name

@@ -17,9 +17,9 @@ import uvicorn
 
 from commonplace import Commonplace
 from commonplace.access.caller import FULL, Caller
+from commonplace.dialects import registry
 from commonplace.dialects.contract import RequestInfo
 from commonplace.engine.library import Library
-from commonplace.server import served
 from commonplace.server.gate import Gate
 from commonplace.server.serving import Assembled, assembled, config
 from commonplace.server.settings import Settings
@@ -104,7 +104,7 @@ class Workspace:
 def opened(path: Path, embedder: Any) -> Iterator[Workspace]:
     library = Library(path, embedder=embedder)
     with contextlib.closing(library), contextlib.closing(open_system(path)) as system:
-        yield Workspace(Gate(library, system, [served.load("orchestrator")]), library)
+        yield Workspace(Gate(library, system, [registry.load("orchestrator")]), library)
 
 
 @pytest.fixture

@@ -26,17 +26,17 @@ from typing import Any
 
 from dbos import _queue  # loaded here, for all that are forked
 
+from commonplace.dialects import registry
 from commonplace.dialects.contract import Setting
 from commonplace.dialects.orchestrator import runtimes, workflows
 from commonplace.dialects.orchestrator.running import running
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.library import Library
 from commonplace.errors import CommonplaceError
-from commonplace.server import served
 from commonplace.server.gate import Gate
 from commonplace.storage.system import open_system
 
-ORCHESTRATOR = served.load("orchestrator")
+ORCHESTRATOR = registry.load("orchestrator")
 ENOUGH_SECONDS = 60
 
 

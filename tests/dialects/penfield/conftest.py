@@ -22,10 +22,12 @@ from commonplace.access.caller import Caller, Scope
 from commonplace.access.credentials import Grant
 from commonplace.access.signed import Tokens
 from commonplace.access.vault import open_vault
+from commonplace.dialects import registry
 from commonplace.dialects.contract import RequestInfo
+from commonplace.dialects.registry import token_forms
 from commonplace.embedding.builtin import BuiltIn
 from commonplace.engine.library import Library
-from commonplace.server import http, served
+from commonplace.server import http
 from commonplace.server.gate import Gate, Outcome
 from commonplace.server.serving import bind, config
 from commonplace.server.settings import Settings
@@ -100,7 +102,7 @@ def real_tools(builtin_model: BuiltIn) -> Iterator[Tools]:
 def opened(path: Path, embedder: Any) -> Iterator[Tools]:
     library = Library(path, embedder=embedder)
     with contextlib.closing(library), contextlib.closing(open_system(library.path)) as system:
-        yield Tools(Gate(library, system, [served.load("penfield")]), library)
+        yield Tools(Gate(library, system, [registry.load("penfield")]), library)
 
 
 @dataclass
@@ -129,7 +131,9 @@ def running(path: Path, **settings: Any) -> Iterator[Server]:
         stack.callback(library.close)
         system = stack.enter_context(contextlib.closing(open_system(library.path)))
         vault = open_vault(system)
-        tokens = stack.enter_context(contextlib.closing(Tokens(system, vault, environ={})))
+        tokens = stack.enter_context(
+            contextlib.closing(Tokens(system, vault, token_forms(), environ={}))
+        )
         accounts = Accounts(system, vault, tokens.credentials)
         listening = stack.enter_context(contextlib.closing(bind("127.0.0.1", 0)))
         port = listening.getsockname()[1]

@@ -15,13 +15,13 @@ import apsw
 import pytest
 import time_machine
 
+from commonplace.dialects import registry
 from commonplace.dialects.contract import Call, RequestInfo
 from commonplace.dialects.penfield import personality, reflection
 from commonplace.dialects.penfield.relations import RELATIONS
 from commonplace.dialects.penfield.schemas import CONTENT_CHARS, DESCRIPTION_CHARS, QUERY_CHARS
 from commonplace.engine.memories import Draft
 from commonplace.engine.model import NOBODY
-from commonplace.server import served
 from penfield.conftest import Tools
 
 MISSING = "550e8400-e29b-41d4-a716-446655440000"
@@ -45,7 +45,7 @@ def error(tools: Tools, name: str, /, **arguments: Any) -> str:
 
 
 def test_the_tools_are_those_of_the_contract() -> None:
-    names = [tool.name for tool in served.load("penfield").tools]
+    names = [tool.name for tool in registry.load("penfield").tools]
     assert set(names) == {
         "awaken", "store", "recall", "search", "fetch", "update_memory", "connect", "disconnect",
         "explore", "reflect", "save_context", "restore_context", "list_contexts",
@@ -56,7 +56,7 @@ def test_the_tools_are_those_of_the_contract() -> None:
 
 
 def test_every_tool_says_what_it_does() -> None:
-    for tool in served.load("penfield").tools:
+    for tool in registry.load("penfield").tools:
         shown = tool.listed()
         assert shown["title"] and shown["description"].endswith(".")
         assert set(shown["annotations"]) == {

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from commonplace.dialects import registry
 from commonplace.dialects.penfield import fusion, personas, tags
 from commonplace.dialects.penfield.artifacts import check_path, content_type
 from commonplace.dialects.penfield.chunks import MOST, chunked
@@ -17,10 +18,10 @@ from commonplace.dialects.penfield.contexts import references
 from commonplace.dialects.penfield.failures import BadPath
 from commonplace.dialects.penfield.fusion import RECALL, SEMANTIC, Ranks, Weights
 from commonplace.dialects.penfield.kinds import SHOWN, TYPES, of_types, type_of
-from commonplace.dialects.penfield.rates import Minutes, limit_of
 from commonplace.dialects.penfield.reflection import topics
 from commonplace.dialects.penfield.relations import FAMILIES, RELATIONS
 from commonplace.dialects.penfield.searching import url_of
+from commonplace.server.quotas import Quota, quota_of
 
 # --- artifact paths ------------------------------------------------------------------------------
 
@@ -230,7 +231,7 @@ def test_references_are_read_from_a_description(
 
 def test_a_minute_lets_so_many_pass_and_says_when_the_next_begins() -> None:
     clock = [120.0]
-    minutes = Minutes(2, lambda: clock[0])
+    minutes = Quota(2, lambda: clock[0])
     assert minutes.take("a").headers() == {
         "x-ratelimit-limit": "2", "x-ratelimit-remaining": "1", "x-ratelimit-reset": "180",
     }  # fmt: skip
@@ -247,7 +248,8 @@ def test_a_minute_lets_so_many_pass_and_says_when_the_next_begins() -> None:
     ("said", "limit"), [("", 250), ("100", 100), ("0", 250), ("-1", 250), ("many", 250)]
 )
 def test_the_rate_can_be_set(said: str, limit: int) -> None:
-    assert limit_of({"COMMONPLACE_PENFIELD_RATE": said}) == limit
+    quota = quota_of(registry.load("penfield").rate, {"COMMONPLACE_PENFIELD_RATE": said})
+    assert quota is not None and quota.take("a").limit == limit
 
 
 def test_there_are_ten_personas_and_the_first_is_free() -> None:

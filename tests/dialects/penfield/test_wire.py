@@ -195,7 +195,7 @@ def test_the_door_answers_in_the_contracts_shape(server: Server) -> None:
 @pytest.mark.parametrize("heavy", ["fastapi", "pypdf", "lxml", "docx", "multipart", "numpy"])
 def test_a_stdio_start_does_not_pay_for_what_it_does_not_use(heavy: str) -> None:
     code = (
-        "import sys; from commonplace.server import served; served.load('penfield');"
+        "import sys; from commonplace.dialects import registry; registry.load('penfield');"
         f" sys.exit({heavy!r} in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

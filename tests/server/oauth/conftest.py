@@ -18,8 +18,9 @@ from commonplace.access.credentials import Credentials
 from commonplace.access.oauth import OAuth, routes
 from commonplace.access.oauth.families import challenge_of
 from commonplace.access.vault import Vault, open_vault
+from commonplace.dialects import registry
+from commonplace.dialects.registry import token_forms
 from commonplace.platform.fetching import Fetched, Fetcher, FetchRefused
-from commonplace.server.resources import RESOURCES
 from commonplace.storage.sqlite import Store
 from commonplace.storage.system import open_system
 
@@ -72,7 +73,7 @@ class World:
             self.accounts,
             vault=self.vault,
             issuer=self.issuer,
-            resources=RESOURCES,
+            resources=registry.resources(registry.load_all().values(), "commonplace"),
             fetcher=self.web,
         )
         self.app = Starlette(routes=routes(self.oauth))
@@ -158,7 +159,7 @@ def anyio_backend() -> str:
 def world(tmp_path: Path) -> Iterator[World]:
     with contextlib.closing(open_system(tmp_path)) as store:
         vault = open_vault(store, {})
-        credentials = Credentials(store, vault)
+        credentials = Credentials(store, vault, token_forms())
         accounts = Accounts(store, vault, credentials, cost=Cost(n=16, r=1, p=1))
         accounts.add("anna", PASSWORD, ["anna"])
         accounts.add("bert", PASSWORD, ["bert", "work"])

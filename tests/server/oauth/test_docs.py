@@ -19,9 +19,11 @@ from commonplace.access.oauth.endpoints import peer
 from commonplace.access.oauth.families import ACCESS_SECONDS, CODE_SECONDS, REFRESH_SECONDS
 from commonplace.access.oauth.forms import MOST_BYTES
 from commonplace.access.oauth.logins import LOGIN_SECONDS, Lockout
-from commonplace.server.resources import RESOURCES
+from commonplace.dialects import registry
 
 from .conftest import World
+
+RESOURCES = registry.resources(map(registry.load, registry.built_in()), "commonplace")
 
 TEXT = (Path(__file__).parents[3] / "docs" / "oauth.md").read_text(encoding="utf-8")
 

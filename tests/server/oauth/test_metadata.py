@@ -10,9 +10,11 @@ from mcp.shared.auth import OAuthMetadata, ProtectedResourceMetadata
 
 from commonplace.access.oauth import OAuth
 from commonplace.access.oauth.resources import Resources
-from commonplace.server.resources import RESOURCES, resources_of
+from commonplace.dialects import registry
 
 from .conftest import World
+
+RESOURCES = registry.resources(registry.load_all().values(), "commonplace")
 
 pytestmark = pytest.mark.anyio
 PATHS = [*(path for path in RESOURCES if "{" not in path), "/mcp/aria-1"]
@@ -126,14 +128,15 @@ def _server(world: World, issuer: str) -> OAuth:
 
 
 def test_a_server_without_beings_has_another_default() -> None:
-    table = resources_of({"commonplace", "mama"}, "mama")
+    two = [registry.load(name) for name in ("commonplace", "mama")]
+    table = registry.resources(two, "mama")
     assert {path: what.dialect for path, what in table.items()} == {
         "/mcp": "mama",
         "/mcp/mama": "mama",
         "/mcp/commonplace": "commonplace",
     }
     assert Resources("https://m.example", table).default.path == "/mcp"
-    assert resources_of({what.dialect for what in RESOURCES.values()}, "mama") == RESOURCES
+    assert registry.resources(registry.load_all().values(), "mama") == RESOURCES
 
 
 def test_a_table_of_resources_is_checked() -> None:

@@ -26,9 +26,10 @@ from commonplace.access.credentials import (
     Unauthenticated,
     token_digest,
 )
+from commonplace.access.declarations import OFFLINE
 from commonplace.access.oauth.clients import Client, Clients
 from commonplace.access.oauth.errors import OAuthError, invalid_grant, invalid_request
-from commonplace.access.oauth.resources import OFFLINE, Audience, Resources
+from commonplace.access.oauth.resources import Audience, Resources
 from commonplace.access.oauth.rows import Row, VouchedRows
 from commonplace.errors import InvalidInput, NotFound
 from commonplace.storage import credentials as stored_credentials
@@ -301,7 +302,7 @@ class Families:
         )
         refresh, expires = None, at + ACCESS_SECONDS * SECOND
         if family.refreshable:
-            prefix = "btr_" if audience.resource.of_a_being else "cpr_"
+            prefix = audience.resource.refresh
             refresh, expires = f"{prefix}{secrets.token_urlsafe(32)}", at + REFRESH_SECONDS * SECOND
             self._vouched.put(
                 rows,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from commonplace.access.oauth.resources import OFFLINE, Audience, Resources
+from commonplace.access.declarations import OFFLINE
+from commonplace.access.oauth.resources import Audience, Resources
 
 DEVICE_CODE = "urn:ietf:params:oauth:grant-type:device_code"
 USUAL_GRANT_TYPES = ("authorization_code", "refresh_token")

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
+from commonplace.access.declarations import OFFLINE
 from commonplace.access.oauth.clients import Client
 from commonplace.access.oauth.redirects import Redirect
-from commonplace.access.oauth.resources import OFFLINE, Audience
+from commonplace.access.oauth.resources import Audience
 
 STYLE_PATH = "/oauth/style.css"
 DEVICE_PATH = "/oauth/device"
@@ -195,7 +196,7 @@ def _spaces(spaces: Sequence[str]) -> str:
 
 
 def _being(asking: Asking, being: str) -> str:
-    if not asking.audience.resource.of_a_being:
+    if not asking.audience.resource.of_subject:
         return ""
     if asking.audience.being:
         return f"<p>As the being <strong>{escape(asking.audience.being)}</strong>.</p>"

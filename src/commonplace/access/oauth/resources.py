@@ -3,45 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from commonplace.access.caller import Scope
+from commonplace.access.declarations import Resource
 
-OFFLINE = "offline_access"
-"""Asked for by clients that want a refresh token; where a contract does not say, all get one."""
-DEVICES = "/api/v2"
-"""What a device asks for that names no resource: the contract with devices in it names none."""
 _BEING = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
-
-
-@dataclass(frozen=True, slots=True)
-class Permission:
-    """A scope as it is called outside: what it means to a person, and to the gate."""
-
-    words: str
-    scopes: frozenset[Scope]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resource:
-    """What is served at a path."""
-
-    dialect: str
-    title: str
-    permissions: Mapping[str, Permission]
-    of_a_being: bool = False
-    """Whether a token is for one Being, named by the path or by the person."""
-    below: bool = False
-    """Whether every path below it is a part of it."""
-    ignored: frozenset[str] = frozenset()
-    """Scopes that clients of its contract ask for and that allow nothing here."""
-    offline: bool = False
-    """Whether a refresh token is given only to who asks for `offline_access`."""
-
-    def refreshes(self, scopes: Collection[str]) -> bool:
-        """Whether who was allowed these scopes gets a refresh token."""
-        return not self.offline or OFFLINE in scopes
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +54,13 @@ class Resources:
             if resource.below and path.startswith(f"{above}/"):
                 return Audience(self._issuer + above, above, resource)
         return None
+
+    @property
+    def for_devices(self) -> Audience:
+        """What is meant by a device that names no resource."""
+        found = (path for path, what in self._fixed.items() if what.devices)
+        path = next(found, self.default.path)
+        return Audience(self._issuer + path, path, self._fixed[path])
 
     def of(self, url: str) -> Audience | None:
         """The resource of an address, which must be ours to the letter."""

@@ -22,6 +22,7 @@ from anyio import CancelScope, CapacityLimiter, to_thread
 from commonplace.access.accounts import Account, Accounts
 from commonplace.access.caller import request_id
 from commonplace.access.credentials import Credentials
+from commonplace.access.declarations import OFFLINE, Resource
 from commonplace.access.oauth import forms, metadata
 from commonplace.access.oauth.clients import (
     Client,
@@ -43,10 +44,7 @@ from commonplace.access.oauth.families import Allowed, Families, Tokens, is_chal
 from commonplace.access.oauth.logins import Lockout, Logins
 from commonplace.access.oauth.redirects import LOOPBACK_HOSTS, Redirect, find_match
 from commonplace.access.oauth.resources import (
-    DEVICES,
-    OFFLINE,
     Audience,
-    Resource,
     Resources,
     is_being,
 )
@@ -333,7 +331,7 @@ class OAuth:
         if space not in account.spaces:
             raise invalid_request("Choose one of your spaces.")
         being = request.audience.being or being.strip()
-        if not request.audience.resource.of_a_being:
+        if not request.audience.resource.of_subject:
             being = ""
         elif not is_being(being):
             raise invalid_request("Say which being: its id, as 'commonplace being list' shows it.")
@@ -402,7 +400,7 @@ class OAuth:
             return await self.in_thread(self.devices.begin, asked)
 
     def _for_device(self, resource: str | None) -> Audience:
-        audience = self.resources.at(DEVICES) if resource is None else self.resources.of(resource)
+        audience = self.resources.for_devices if resource is None else self.resources.of(resource)
         if audience is None and resource is None:
             raise OAuthError("invalid_target", "resource is missing: say what the token is for.")
         if audience is None:

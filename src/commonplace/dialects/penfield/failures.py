@@ -207,8 +207,14 @@ def error_body(
     }
 
 
+_SAYS = {
+    404: "There is no such endpoint; see GET /api/v2/openapi.json.",
+    405: "This endpoint has another method; see GET /api/v2/openapi.json.",
+}
+
+
 def refuse(status: int, code: str, message: str, request: str) -> dict[str, Any]:
-    """What the door answers itself, in this contract's shape."""
+    """The error body of a request that is refused before the gate."""
     usual = _AT_THE_DOOR.get(status, "SYS_INTERNAL_ERROR")
     told = _OTHERS[code][1] if code == "TOKEN_EXPIRED" else usual
-    return error_body(told, message, request)
+    return error_body(told, _SAYS.get(status, message), request)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from commonplace.access.caller import Scope
 from commonplace.dialects.contract import Call, Schema, Tool
@@ -31,6 +31,7 @@ from commonplace.dialects.penfield.schemas import (
     TYPE,
     UUID,
 )
+from commonplace.dialects.rest import Method
 from commonplace.dialects.tool_schemas import (
     FLAG,
     OBJECT,
@@ -44,7 +45,6 @@ from commonplace.dialects.tool_schemas import (
 )
 from commonplace.engine.model import moment
 
-Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 LARGE = 48 * 1024 * 1024  # an artifact, a document, or a page of long memories, as JSON
 
 

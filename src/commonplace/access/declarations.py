@@ -1,0 +1,147 @@
+"""What a dialect declares about access: how its tokens look, and its OAuth resources."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import secrets
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from commonplace.access.caller import EVERYTHING, READ_ONLY, Scope
+
+OFFLINE = "offline_access"
+"""Asked for by clients that want a refresh token; where a contract does not say, all get one."""
+CHECKSUM_CHARS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class TokenForm:
+    """How a token looks: what it begins with, and whether it ends with a checksum of itself."""
+
+    prefix: str
+    """Up to the first underscore it must be no other form's; `{space}` stands for the space."""
+    checked: bool = True
+
+    def make(self, space: str) -> str:
+        """A new token."""
+        token = self.prefix.format(space=space) + secrets.token_urlsafe(32)
+        return token + checksum(token) if self.checked else token
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvironmentToken:
+    """A token that the operator sets in the environment: the first of some variables."""
+
+    variables: tuple[str, ...]
+    user_variable: str = ""
+    """The variable with the user; the token counts only if both are set."""
+    scopes: frozenset[Scope] = EVERYTHING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenForms:
+    """The tokens of a dialect: those that a person creates, and those that OAuth issues."""
+
+    personal: TokenForm = TokenForm("cpt_")
+    oauth: TokenForm = TokenForm("cpo_")
+    refresh: str = "cpr_"
+    """The prefix of refresh tokens."""
+    signed: bool = False
+    """Whether `token create` makes a signed token where one can carry what was asked for."""
+    environment: EnvironmentToken | None = None
+    in_websocket_query: bool = False
+    """Whether a WebSocket may bring a personal token in the query parameter `token`."""
+    tells_expiry: bool = False
+    """Whether the holder of an expired token is told that it has expired."""
+    realm: str = ""
+    """The realm in the challenge of a REST request without a valid token."""
+
+
+OURS = TokenForms()
+"""The forms of a dialect that declares none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Permission:
+    """An OAuth scope: what it means to a person, and the scopes that it gives."""
+
+    words: str
+    scopes: frozenset[Scope]
+
+
+READ = Permission("Search and read everything in the space", READ_ONLY)
+WRITE = Permission("Store new memories, and change those that are there", frozenset({"write"}))
+DELETE = Permission("Delete memories", frozenset({"delete"}))
+ADMIN = Permission("Manage agents, workflows and settings", frozenset({"admin"}))
+MEMORY: Mapping[str, Permission] = {"read": READ, "write": WRITE, "delete": DELETE}
+"""The permissions of a dialect that declares none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resource:
+    """What an OAuth token can be for: a path of a dialect."""
+
+    dialect: str = ""
+    """Set when the dialects are collected."""
+    title: str = ""
+    permissions: Mapping[str, Permission] = field(default_factory=lambda: dict(MEMORY))
+    of_subject: bool = False
+    """Whether a token is for one subject, named by the path or chosen by the person."""
+    below: bool = False
+    """Whether every path below it is a part of it."""
+    ignored: frozenset[str] = frozenset()
+    """Scopes that clients of its contract ask for and that allow nothing here."""
+    offline: bool = False
+    """Whether a refresh token is given only to who asks for `offline_access`."""
+    devices: bool = False
+    """Whether it is meant by a device that names no resource."""
+    refresh: str = "cpr_"
+    """The prefix of its refresh tokens; set when the dialects are collected."""
+
+    def refreshes(self, scopes: Collection[str]) -> bool:
+        """Whether who was allowed these scopes gets a refresh token."""
+        return not self.offline or OFFLINE in scopes
+
+
+class Forms:
+    """The token forms of every dialect of a program, by the dialect's name."""
+
+    def __init__(self, forms: Mapping[str, TokenForms]) -> None:
+        self.dialects = dict(forms)
+        self._checked: dict[str, bool] = {}
+        for name, each in forms.items():
+            for form in (each.personal, each.oauth):
+                start = _start(form.prefix)
+                if not start or self._checked.setdefault(start, form.checked) != form.checked:
+                    raise ValueError(f"{name}: another token form begins with {form.prefix!r}")
+
+    def of(self, dialects: Collection[str] | None, *, oauth: bool) -> TokenForm:
+        """The form of a token for these dialects: that of the only one, or the default."""
+        only = next(iter(dialects)) if dialects and len(dialects) == 1 else ""
+        forms = self.dialects.get(only, OURS)
+        return forms.oauth if oauth else forms.personal
+
+    def opaque(self, token: str) -> bool:
+        """Whether a token begins as one of these forms does."""
+        return _start(token) in self._checked
+
+    def well_formed(self, token: str) -> bool:
+        """Whether a token has one of these forms, and its checksum is right."""
+        checked = self._checked.get(_start(token))
+        if checked is None:
+            return False
+        return not checked or hmac.compare_digest(
+            checksum(token[:-CHECKSUM_CHARS]), token[-CHECKSUM_CHARS:]
+        )
+
+
+def _start(token: str) -> str:
+    return token[: token.find("_") + 1]
+
+
+def checksum(token: str) -> str:
+    """The characters that a token ends with, so that a mistyped one is not looked up."""
+    sum_ = binascii.crc32(token.encode()).to_bytes(4)
+    return base64.urlsafe_b64encode(sum_).decode().rstrip("=")

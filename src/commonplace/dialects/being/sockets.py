@@ -1,0 +1,153 @@
+"""The WebSocket of a bridge: it registers capabilities, sends what it senses, and acts."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import uuid
+from typing import Any
+
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from commonplace.dialects.being import bridges
+from commonplace.dialects.rest import Exchange
+from commonplace.errors import CommonplaceError, InvalidInput
+
+PING_SECONDS = 30.0
+UNSEEN_PINGS = 3
+
+
+async def connect(exchange: Exchange) -> None:
+    """Accept the WebSocket of a bridge, and speak with it until either side ends it."""
+    socket = exchange.request
+    assert isinstance(socket, WebSocket)
+    await socket.accept()
+    try:
+        let_in = await exchange.perform({"being_id": socket.path_params["being_id"]})
+    except CommonplaceError:
+        await socket.send_json({"type": "error", "message": "Unauthorized"})
+        await socket.close(1008)
+        return
+    await _Conversation(exchange, socket, let_in["space"], let_in["being"]).run()
+
+
+class _Conversation:
+    """With one bridge, from its connection to its end."""
+
+    def __init__(self, exchange: Exchange, socket: WebSocket, space: str, being: str) -> None:
+        self._exchange = exchange
+        self._socket = socket
+        self._space = space
+        self._being = being
+        self._bridge: bridges.Bridge | None = None
+        self._loop = asyncio.get_running_loop()
+        self._unseen = 0
+
+    async def run(self) -> None:
+        """Until either side ends it."""
+        await self._say({"type": "connected", "being_id": self._being})
+        pinging = asyncio.create_task(self._ping())
+        try:
+            while True:
+                try:
+                    message = json.loads(await self._socket.receive_text())
+                except (ValueError, KeyError):
+                    await self._complain("A message must be a JSON object as text.")
+                    continue
+                if not isinstance(message, dict):
+                    await self._complain("A message must be a JSON object.")
+                    continue
+                if message.get("type") == "disconnect":
+                    await self._socket.close(1000)
+                    return
+                await self._hear(message)
+        except WebSocketDisconnect:
+            pass
+        finally:
+            pinging.cancel()
+            self._let_go()
+
+    async def _hear(self, message: dict[str, Any]) -> None:
+        self._unseen = 0
+        kind = message.get("type")
+        if kind == "register":
+            await self._register(message)
+        elif kind == "pong":
+            pass
+        elif kind not in ("sense", "act_result"):
+            await self._complain("There is no such message.")
+        elif self._bridge is None:
+            await self._complain("Register first.")
+        elif kind == "sense":
+            await self._sense(message)
+        else:
+            status = message.get("status")
+            if status not in ("completed", "failed"):
+                await self._complain("status must be completed or failed.")
+            elif not self._bridge.answer(str(message.get("act_id")), status, message.get("result")):
+                await self._complain("No act of that id waits.")
+
+    async def _register(self, message: dict[str, Any]) -> None:
+        given = message.get("capabilities")
+        try:
+            if not isinstance(given, list) or len(given) > bridges.CAPABILITIES:
+                raise InvalidInput(
+                    f"capabilities must be a list of at most {bridges.CAPABILITIES}."
+                )
+            bridge = bridges.Bridge(
+                str(message.get("bridge_id") or uuid.uuid4())[:200],
+                str(message.get("bridge_name") or "")[:200],
+                tuple(bridges.capability(each) for each in given),
+                self._send,
+            )
+            known = {"being_id": self._being, "bridge_id": bridge.id, "bridge_name": bridge.name,
+                     "capabilities": [each.as_dict() for each in bridge.capabilities]}  # fmt: skip
+            await self._exchange.perform(known, "register_capabilities")
+            self._let_go()
+            bridges.connect(self._space, self._being, bridge)
+        except CommonplaceError as error:
+            await self._complain(str(error))
+            return
+        self._bridge = bridge
+        await self._say(
+            {"type": "registered", "bridge_id": bridge.id, "capabilities_count": len(given)}
+        )
+
+    async def _sense(self, message: dict[str, Any]) -> None:
+        arguments = {
+            "being_id": self._being,
+            "capability_id": str(message.get("capability_id")),
+            "data": message.get("data"),
+        }
+        try:
+            taken = await self._exchange.perform(arguments, "bridge_sense")
+        except CommonplaceError as error:
+            await self._complain(str(error))
+            return
+        await self._say({"type": "sense_ack", "sense_id": taken["sense_id"]})
+
+    def _send(self, message: dict[str, Any]) -> None:
+        """From any thread: an act is asked for by a call's worker."""
+        self._loop.call_soon_threadsafe(lambda: asyncio.ensure_future(self._say(message)))
+
+    async def _ping(self) -> None:
+        while True:
+            await asyncio.sleep(PING_SECONDS)
+            self._unseen += 1
+            if self._unseen > UNSEEN_PINGS:
+                await self._socket.close(1001)
+                return
+            await self._say({"type": "ping"})
+
+    async def _complain(self, message: str) -> None:
+        await self._say({"type": "error", "message": message})
+
+    async def _say(self, message: dict[str, Any]) -> None:
+        with contextlib.suppress(WebSocketDisconnect, RuntimeError):  # it has just gone
+            await self._socket.send_json(message)
+
+    def _let_go(self) -> None:
+        if self._bridge is not None:
+            bridges.disconnect(self._space, self._being, self._bridge)
+            self._bridge = None

@@ -1,0 +1,96 @@
+"""Finds the dialects: the packages beside this file, and those that other distributions bring.
+
+A distribution brings a dialect by an entry point in the group `commonplace.dialects`, whose name is
+the dialect's name and whose value is the package with `DIALECT` in it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+from dataclasses import replace
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import TYPE_CHECKING
+
+from commonplace import dialects
+from commonplace.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+    from commonplace.access.declarations import Forms, Resource
+    from commonplace.dialects.contract import Dialect
+
+GROUP = "commonplace.dialects"
+
+
+@functools.cache
+def built_in() -> tuple[str, ...]:
+    """The names of the dialects in this distribution, without loading them."""
+    return tuple(sorted(each.name for each in iter_modules(dialects.__path__) if each.ispkg))
+
+
+@functools.cache
+def _installed() -> dict[str, EntryPoint]:
+    from importlib.metadata import entry_points
+
+    found = sorted(entry_points(group=GROUP), key=lambda each: each.name)
+    return {each.name: each for each in found if each.name not in built_in()}
+
+
+def names() -> tuple[str, ...]:
+    """The names of all dialects, without loading them."""
+    return (*built_in(), *_installed())
+
+
+def known(name: str) -> str:
+    """The name, if there is a dialect of that name; InvalidInput otherwise."""
+    if name not in built_in() and name not in _installed():
+        raise InvalidInput(
+            f"There is no dialect {name!r}.", hint=f"There are: {', '.join(names())}.",
+            field="dialect",
+        )  # fmt: skip
+    return name
+
+
+def load(name: str) -> Dialect:
+    """The dialect of that name."""
+    package = f"{dialects.__name__}.{known(name)}"
+    if name not in built_in():
+        package = _installed()[name].module
+    dialect: Dialect = import_module(package).DIALECT
+    if dialect.name != name:
+        raise ValueError(f"{package} is registered as {name!r} and calls itself {dialect.name!r}")
+    return dialect
+
+
+def load_all() -> dict[str, Dialect]:
+    """Every dialect by its name."""
+    return {name: load(name) for name in names()}
+
+
+def token_forms() -> Forms:
+    """The token forms of every dialect, and of the server's own operations."""
+    from commonplace.access.declarations import OURS, Forms
+
+    forms = {name: dialect.tokens for name, dialect in load_all().items()}
+    return Forms({**forms, "server": OURS})
+
+
+def resources(loaded: Iterable[Dialect], default: str) -> dict[str, Resource]:
+    """The OAuth resources of these dialects by path; `/mcp` is the default's unless declared."""
+    from commonplace.access.declarations import Resource
+
+    found: dict[str, Resource] = {}
+    for dialect in loaded:
+        declared = dialect.resources
+        if declared is None:
+            declared = {path: Resource() for path in dialect.paths}
+        for path, resource in declared.items():
+            found[path] = replace(
+                resource, dialect=dialect.name, title=resource.title or dialect.title,
+                refresh=dialect.tokens.refresh,
+            )  # fmt: skip
+    usual = found.get("/mcp") or next(each for each in found.values() if each.dialect == default)
+    return {"/mcp": usual, **found}

@@ -1,0 +1,84 @@
+"""The OpenAPI document of a dialect, made of the rows that also serve its routes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from commonplace.dialects.contract import Dialect, Schema
+from commonplace.dialects.rest import OpenApi, Rest, Route
+
+
+def document(dialect: Dialect, rest: Rest, openapi: OpenApi) -> dict[str, Any]:
+    """The whole document; paths are relative to the dialect's root."""
+    inputs = {tool.name: tool.input for tool in dialect.operations}
+    paths: dict[str, dict[str, Any]] = {}
+    for route in rest.routes:
+        if route.method != "WEBSOCKET":
+            for path in route.paths:
+                described = _operation(route, inputs.get(route.operation, {}), openapi, rest.root)
+                paths.setdefault(path.removeprefix(rest.root), {})[route.method.lower()] = described
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": openapi.title, "version": openapi.version},
+        "servers": [{"url": rest.root or "/"}],
+        "paths": paths,
+    }
+
+
+def _operation(route: Route, taken: Schema, openapi: OpenApi, root: str) -> dict[str, Any]:
+    properties: Mapping[str, Schema] = taken.get("properties", {})
+    required = set(taken.get("required", ()))
+    in_path = re.findall(r"{(\w+)}", route.path)
+    rest = {name: schema for name, schema in properties.items() if name not in in_path}
+    parameters = [
+        {"name": name, "in": "path", "required": True, "schema": properties[name]}
+        for name in in_path
+    ]
+    described: dict[str, Any] = {
+        "tags": [route.path.removeprefix(root).split("/")[1]],
+        "summary": route.summary,
+        "operationId": route.operation,
+        "parameters": parameters,
+    }
+    if route.method in ("GET", "DELETE"):
+        outside = {inside: name for name, inside in route.names}
+        parameters += [
+            {"name": outside.get(name, name), "in": "query", "required": name in required,
+             "schema": schema}
+            for name, schema in rest.items()
+        ]  # fmt: skip
+    elif route.request_body is not None:
+        described["requestBody"] = route.request_body
+    elif rest:
+        needed = sorted(required & rest.keys())
+        body: dict[str, Any] = {"type": "object", "properties": rest}
+        if needed:
+            body["required"] = needed
+        described["requestBody"] = {"required": bool(needed), "content": _json(body)}
+    described["responses"] = _responses(route, openapi)
+    return described
+
+
+def _responses(route: Route, openapi: OpenApi) -> dict[str, Any]:
+    words = {**openapi.other_statuses, **openapi.statuses}
+    responses: dict[str, Any] = {
+        str(status): {"description": words[status], "content": _json(openapi.error)}
+        for status in sorted({*openapi.statuses, *route.errors})
+    }
+    if route.status == 204:
+        responses["204"] = {"description": "Done"}
+    elif route.media_type != "application/json":
+        responses[str(route.status)] = {
+            "description": "The file",
+            "content": {route.media_type: {}},
+        }
+    else:
+        content = _json(openapi.envelope(route.data or {}))
+        responses[str(route.status)] = {"description": "Done", "content": content}
+    return responses
+
+
+def _json(schema: Schema) -> dict[str, Any]:
+    return {"application/json": {"schema": schema}}

@@ -1,0 +1,81 @@
+"""How many requests a space may make in a minute, where a contract says so."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from commonplace.access.caller import Caller
+from commonplace.dialects.contract import RateLimit, TooManyCalls
+
+MINUTE = 60
+MOST_SPACES = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What is left of a space's minute."""
+
+    limit: int
+    remaining: int
+    reset: int
+    """The Unix second in which the next minute begins."""
+    wait: int
+    """Seconds to wait; 0 for a request that may pass."""
+
+    def headers(self) -> dict[str, str]:
+        """The rate limit headers of an answer."""
+        told = {
+            "x-ratelimit-limit": str(self.limit),
+            "x-ratelimit-remaining": str(self.remaining),
+            "x-ratelimit-reset": str(self.reset),
+        }
+        return {**told, "retry-after": str(self.wait)} if self.wait else told
+
+    @property
+    def message(self) -> str:
+        """The error text for a request over the limit."""
+        return f"More than {self.limit} requests in a minute; wait {self.wait} s."
+
+
+class Quota:
+    """Counts by space and minute, tools and REST together. Used from one thread, the event loop."""
+
+    def __init__(self, limit: int, clock: Callable[[], float] = time.time) -> None:
+        self._limit = limit
+        self._clock = clock
+        self._counts: OrderedDict[str, tuple[int, int]] = OrderedDict()
+
+    def take(self, space: str) -> Left:
+        """Count one more request of this space, unless its minute is used up."""
+        now = self._clock()
+        minute = int(now // MINUTE)
+        reset = (minute + 1) * MINUTE
+        began, count = self._counts.get(space, (minute, 0))
+        if began != minute:
+            count = 0
+        if count >= self._limit:
+            return Left(self._limit, 0, reset, max(1, int(reset - now)))
+        self._counts[space] = (minute, count + 1)
+        self._counts.move_to_end(space)
+        if len(self._counts) > MOST_SPACES:
+            self._counts.popitem(last=False)
+        return Left(self._limit, self._limit - count - 1, reset, 0)
+
+    def refusal(self, caller: Caller) -> TooManyCalls | None:
+        """Count one more tool call; the error if it is over the limit."""
+        left = self.take(caller.space)
+        if not left.wait:
+            return None
+        return TooManyCalls(left.message, limit=left.limit, wait=left.wait)
+
+
+def quota_of(declared: RateLimit | None, environ: Mapping[str, str]) -> Quota | None:
+    """The quota of one server: what the operator has set, or what the dialect declares."""
+    if declared is None:
+        return None
+    given = environ.get(declared.setting, "")
+    limit = int(given) if given.isdecimal() and 0 < int(given) < 10**9 else declared.a_minute
+    return Quota(limit)

@@ -1,0 +1,290 @@
+"""Serves the REST routes that dialects declare: reads the request, calls the gate, answers."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import BaseRoute, WebSocketRoute
+from starlette.routing import Route as StarletteRoute
+from starlette.types import Receive, Scope, Send
+from starlette.websockets import WebSocket
+
+from commonplace.access.caller import Caller, NotPermitted, Session, request_id
+from commonplace.access.sessions import Sessions
+from commonplace.dialects.contract import Dialect, RequestInfo, Schema, Tool, TooManyCalls
+from commonplace.dialects.rest import Exchange, Rejected, Reply, Rest, Route
+from commonplace.errors import CommonplaceError, InvalidInput
+from commonplace.server.openapi import document
+from commonplace.server.protocol import (
+    ADMITTED,
+    JSON_BODY,
+    UNREADABLE,
+    Admitted,
+    Workers,
+    message_in,
+)
+from commonplace.server.quotas import Left, Quota
+
+PUBLIC_BODY_BYTES = 16_384  # nobody has been let in yet when this body is read
+WITH_BODY = ("POST", "PUT", "PATCH")
+_NUMBER = re.compile(r"-?\d{1,18}(?:\.\d{1,18})?(?:[eE][+-]?\d{1,3})?")
+_WHOLE = re.compile(r"-?\d{1,18}")
+_ABSENT = object()
+_NOTHING: Schema = {"type": "object", "properties": {}}
+
+
+def routes_of(
+    dialect: Dialect, workers: Workers, sessions: Sessions, quota: Quota | None
+) -> list[BaseRoute]:
+    """The routes of a dialect, for the HTTP application."""
+    if dialect.rest is None:
+        return []
+    adapter = _Adapter(dialect, dialect.rest, workers, sessions, quota)
+    by_path: dict[str, dict[str, Route]] = {}
+    made: list[BaseRoute] = []
+    for route in dialect.rest.routes:
+        if route.operation and route.operation not in adapter.operations:
+            raise ValueError(f"{dialect.name}: {route.path} names no operation of the dialect")
+        for path in route.paths:
+            if route.method == "WEBSOCKET":
+                made.append(WebSocketRoute(path, adapter.socket(route)))
+            elif by_path.setdefault(path, {}).setdefault(route.method, route) is not route:
+                raise ValueError(f"{dialect.name}: {route.method} {path} is declared twice")
+    if dialect.rest.openapi is not None:
+        described = JSONResponse(document(dialect, dialect.rest, dialect.rest.openapi))
+        made.append(StarletteRoute(dialect.rest.openapi.path, lambda _: described))
+    return [*made, *(StarletteRoute(path, _Path(adapter, rows)) for path, rows in by_path.items())]
+
+
+class _Adapter:
+    """Answers the requests of one dialect."""
+
+    def __init__(
+        self,
+        dialect: Dialect,
+        rest: Rest,
+        workers: Workers,
+        sessions: Sessions,
+        quota: Quota | None,
+    ) -> None:
+        self.dialect = dialect
+        self.rest = rest
+        self.workers = workers
+        self.sessions = sessions
+        self.operations = {tool.name: tool for tool in dialect.operations}
+        self._quota = quota
+
+    def socket(self, route: Route) -> Any:
+        """The endpoint of a WebSocket."""
+
+        async def endpoint(socket: WebSocket) -> None:
+            if route.answer is not None:
+                await route.answer(_Exchange(self, route, socket))
+
+        return endpoint
+
+    async def respond(self, route: Route, request: Request) -> Response:
+        """The answer to a request, within the quota of its space."""
+        exchange = _Exchange(self, route, request)
+        left: Left | None = None
+        if self._quota is not None:
+            host = request.client.host if request.client else ""
+            left = self._quota.take(f"address {host}" if route.public else exchange.caller.space)
+        try:
+            if left is not None and left.wait:
+                raise TooManyCalls(left.message, limit=left.limit, wait=left.wait)
+            reply = await self._answer(exchange)
+        except Rejected as error:
+            reply = self.refusal(error.status, error.code, error.message)
+        except CommonplaceError as error:
+            reply = self.rest.fail(exchange, error)
+            if isinstance(error, NotPermitted):
+                needed = f'Bearer error="insufficient_scope", scope="{exchange.scope}"'
+                headers = {"www-authenticate": needed, **reply.headers}
+                reply = Reply(reply.body, reply.status, headers, reply.media_type)
+        response = _response(reply)
+        if left is not None:
+            response.headers.update(left.headers())
+        return response
+
+    async def _answer(self, exchange: _Exchange) -> Reply:
+        route = exchange.route
+        if route.answer is not None:
+            return await route.answer(exchange) or Reply()
+        exchange.arguments |= await (route.read(exchange) if route.read else exchange.given())
+        value = await exchange.perform(exchange.arguments)
+        if route.status == 204:
+            return Reply(status=204)
+        shown = (route.show or self.rest.succeed)(exchange, value)
+        return shown if isinstance(shown, Reply) else Reply(shown, route.status)
+
+    def refusal(self, status: int, code: str, message: str, **headers: str) -> Reply:
+        """An answer in the dialect's own format for what is refused before the gate."""
+        body: Any = {"error": {"code": code, "message": message}}
+        if self.dialect.refuse is not None:
+            body = self.dialect.refuse(status, code, message, request_id.get())
+        text = isinstance(body, str)
+        return Reply(body, status, headers, "text/plain" if text else "application/json")
+
+
+class _Path:
+    """An ASGI application for one path: chooses the route by the method."""
+
+    def __init__(self, adapter: _Adapter, routes: Mapping[str, Route]) -> None:
+        self._adapter = adapter
+        self._routes = dict(routes)
+        if "GET" in routes:
+            self._routes["HEAD"] = routes["GET"]
+        self._allowed = ", ".join([*self._routes, "OPTIONS"])
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        request = Request(scope, receive)
+        route = self._routes.get(request.method)
+        if route is not None:
+            response = await self._adapter.respond(route, request)
+        elif request.method == "OPTIONS":
+            response = Response(status_code=204, headers={"allow": self._allowed})
+        else:
+            use = f"Use {self._allowed}."
+            reply = self._adapter.refusal(405, "METHOD_NOT_ALLOWED", use, allow=self._allowed)
+            response = _response(reply)
+        await response(scope, receive, send)
+
+
+class _Exchange(Exchange):
+    """One request on its way through the adapter."""
+
+    def __init__(self, adapter: _Adapter, route: Route, request: HTTPConnection) -> None:
+        self._adapter = adapter
+        self._request = request
+        self._tool: Tool | None = adapter.operations.get(route.operation)
+        self.route = route
+        self.arguments: dict[str, Any] = {}
+        self.started = time.perf_counter()
+
+    @property
+    def request(self) -> HTTPConnection:
+        return self._request
+
+    @property
+    def caller(self) -> Caller:
+        admitted: Admitted = self._request.scope[ADMITTED]
+        return admitted.caller
+
+    @property
+    def request_id(self) -> str:
+        return request_id.get()
+
+    @property
+    def scope(self) -> str:
+        return self._tool.scope if self._tool else ""
+
+    @property
+    def input(self) -> Schema:
+        return self._tool.input if self._tool else _NOTHING
+
+    async def given(self) -> dict[str, Any]:
+        if self.route.method in WITH_BODY:
+            given = self._known("body", await self.json())
+        else:
+            given = self._from_query()
+        return {**given, **self._request.path_params}
+
+    def _from_query(self) -> dict[str, Any]:
+        inside, properties = dict(self.route.names), self.input.get("properties", {})
+        given = {
+            inside.get(name, name): value
+            for name, value in self._request.query_params.multi_items()
+        }
+        return {
+            name: _typed(value, properties.get(name, {}).get("type"))
+            for name, value in self._known("query", given).items()
+        }
+
+    def _known(self, where: str, given: dict[str, Any]) -> dict[str, Any]:
+        """What was given, without what the dialect ignores."""
+        if where not in self._adapter.rest.ignores:
+            return given
+        names = self.input.get("properties", {}).keys() - self._request.path_params.keys()
+        return {name: value for name, value in given.items() if name in names}
+
+    async def json(self, kind: type = dict, *, required: bool = False) -> Any:
+        value = await self._parsed()
+        if value is _ABSENT and kind is dict and not required:
+            return {}
+        if value is _ABSENT or value is UNREADABLE:
+            raise InvalidInput("The body is not valid JSON.")
+        if not isinstance(value, kind):
+            raise InvalidInput(f"The body must be a JSON {'list' if kind is list else 'object'}.")
+        return value
+
+    async def _parsed(self) -> Any:
+        """The body as the door has parsed it; the door does not read those of public routes."""
+        if not self.route.public:
+            return self._request.scope.get(JSON_BODY, _ABSENT)
+        assert isinstance(self._request, Request)
+        body = b""
+        async for part in self._request.stream():
+            body += part
+            if len(body) > PUBLIC_BODY_BYTES:
+                told = f"The body is larger than {PUBLIC_BODY_BYTES:,} bytes."
+                raise Rejected(413, "TOO_LARGE", told)
+        return message_in(body) if body else _ABSENT
+
+    async def perform(self, arguments: Mapping[str, Any], operation: str = "") -> Any:
+        outcome = await self._adapter.workers.outcome(
+            self._request.scope[ADMITTED], self._adapter.dialect,
+            operation or self.route.operation, arguments,
+        )  # fmt: skip
+        if outcome.error is not None:
+            raise outcome.error
+        return outcome.wire["value"]
+
+    async def open_session(self) -> Session:
+        given = self._request.headers.get("authorization", "").strip()
+        key = given.rpartition(" ")[2]  # the door has seen that it is one bearer token
+        await self.perform({})
+        session: Session = await self._adapter.workers.run(self._adapter.sessions.open, key)
+        return session
+
+    async def renew_session(self, token: str) -> Session:
+        renewed = await self._adapter.workers.run(self._adapter.sessions.renew, token)
+        caller, session = renewed
+        client = self._request.client
+        info = RequestInfo(
+            request=request_id.get(),
+            client=self._request.headers.get("user-agent", "")[:200],
+            address=client.host if client else "",
+        )
+        self._request.scope[ADMITTED] = Admitted(caller, info)
+        await self.perform({})
+        made: Session = session
+        return made
+
+
+def _typed(text: str, kind: Any) -> Any:
+    """A text of a query in the type that is wanted; as it is if it cannot be one."""
+    if kind == "integer" and _WHOLE.fullmatch(text):
+        return int(text)
+    if kind == "number" and _NUMBER.fullmatch(text):
+        return float(text)
+    if kind == "boolean" and text.lower() in ("true", "false", "1", "0"):
+        return text.lower() in ("true", "1")
+    return text
+
+
+def _response(reply: Reply) -> Response:
+    headers = dict(reply.headers)
+    if isinstance(reply.body, AsyncIterator):
+        return StreamingResponse(reply.body, reply.status, headers, reply.media_type)
+    if reply.body is None and reply.status in (204, 304):
+        return Response(None, reply.status, headers)
+    if isinstance(reply.body, bytes) or reply.media_type != "application/json":
+        return Response(reply.body, reply.status, headers, reply.media_type)
+    return JSONResponse(reply.body, reply.status, headers)
