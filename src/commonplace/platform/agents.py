@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from commonplace.errors import CommonplaceError
 from commonplace.platform import llm
+
+log = logging.getLogger(__name__)
 
 MOST_REQUESTS = 25
 """How often a model is asked in one run, tool calls and all."""
@@ -90,7 +93,9 @@ async def _within(
             # A tool that takes long is no fault of the model.
             raise _Late(why) if reached.asking else AgentFailed(why) from None
         except (AgentRunError, UserError) as error:
-            raise AgentFailed(f"the agent failed: {str(error)[:500]}") from error
+            # Its text may quote what the model's provider answered.
+            log.warning("an agent failed", exc_info=error)
+            raise AgentFailed(f"the agent failed: {type(error).__name__}") from error
         finally:
             spent(reached.spent())
     return str(result.output)
