@@ -18,9 +18,9 @@ from commonplace.dialects.contract import Dialect, RequestInfo
 from commonplace.dialects.reserved import RESERVED, unreadable
 from commonplace.engine.commonplace import Commonplace
 from commonplace.errors import CommonplaceError
-from server.harness import NEW, OLD, Running, lab, registered, running, vectors
+from server.harness import NEW, OLD, Running, lab, matrix, registered, running
 
-ROWS: dict[str, dict[str, Any]] = vectors("operations.json")
+ROWS: dict[str, dict[str, Any]] = matrix("operations")
 KINDS = (
     *sight.KINDS, "note", "decision", "checkpoint", "entity", "episode", "document_chunk", "fact",
     "identity_core", "personality_trait", "drawer", "diary", "identity", "message",
