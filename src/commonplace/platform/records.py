@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from commonplace.engine.model import Memory
 from commonplace.engine.reserved import NEVER_LIVE, Reserved
-from commonplace.errors import NotFound
+from commonplace.platform import lookup
 from commonplace.platform.exclusive import exclusive
 
 if TYPE_CHECKING:
     from commonplace.engine.commonplace import Commonplace
 
 STATE = NEVER_LIVE
-PAGE = 1_000
 
 
 class Records:
@@ -52,9 +51,8 @@ class Records:
 
     def find(self, memory: Commonplace, ref: str, kind: str | None = None) -> Memory | None:
         """A record by its ref or id."""
-        try:
-            found = memory.get(ref, count=False)
-        except NotFound:
+        found = lookup.find(memory, ref)
+        if found is None:
             return None
         return found if kind in (None, found.kind) and self._is_record(found) else None
 
@@ -66,12 +64,5 @@ class Records:
 
     def listing(self, memory: Commonplace, kind: str, *tags: str) -> list[Memory]:
         """All records of a kind, oldest first."""
-        found: list[Memory] = []
-        while True:
-            page, total = memory.browse(
-                kinds=[kind], states=[STATE], tags_all=tags, order="oldest", limit=PAGE,
-                offset=len(found),
-            )  # fmt: skip
-            found += page
-            if not page or len(found) >= total:
-                return [one for one in found if self._is_record(one)]
+        found = lookup.every(memory, order="oldest", kinds=[kind], states=[STATE], tags_all=tags)
+        return [one for one in found if self._is_record(one)]

@@ -9,8 +9,9 @@ from commonplace.dialects.being import sight
 from commonplace.dialects.being.sight import BEING, SOUL
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.filters import Filters
-from commonplace.engine.model import LIVE_STATES, Memory, iso
+from commonplace.engine.model import Memory, iso
 from commonplace.errors import InvalidInput
+from commonplace.platform import lookup
 
 NAME_CHARS = 200
 SOUL_FIELDS = ("personality", "voice", "values", "backstory", "inner_world", "examples")
@@ -74,13 +75,8 @@ def soul_ref(being: str) -> str:
 
 def soul(memory: Commonplace, being: str) -> Memory | None:
     """The being's soul."""
-    from commonplace.errors import NotFound
-
-    try:
-        found = memory.get(soul_ref(being), count=False)
-    except NotFound:
-        return None
-    return found if found.state in LIVE_STATES and sight.is_own(being, found, SOUL) else None
+    found = lookup.find_live(memory, soul_ref(being))
+    return found if found is not None and sight.is_own(being, found, SOUL) else None
 
 
 def change_soul(

@@ -26,6 +26,7 @@ from commonplace.dialects.tool_schemas import TEXT, takes
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.model import LIVE_STATES, Event, Memory, iso
 from commonplace.errors import InvalidInput, NotFound
+from commonplace.platform import lookup
 from commonplace.platform.exclusive import exclusive
 from commonplace.text.prose import neutral
 
@@ -248,7 +249,7 @@ def register(
             told = f"{each.name}: {each.description}" if each.description else each.name
             attrs = {"capability": each.as_dict(), "bridge_id": bridge_id[:200],
                      "bridge_name": neutral(bridge_name)[:NAME_CHARS]}  # fmt: skip
-            row = there.get(ref) or _forgotten(call.memory, ref)
+            row = there.get(ref) or lookup.find(call.memory, ref)
             if row is None:
                 call.memory.remember(
                     told, kind=sight.CAPABILITY, title=each.name, ref=ref, trust="external",
@@ -257,13 +258,6 @@ def register(
             elif (row.attrs, row.state) != (attrs, "active"):
                 call.memory.revise(row.id, text=told, title=each.name, attrs=attrs, state="active")
     return {"ok": True, "registered": len(capabilities)}
-
-
-def _forgotten(memory: Commonplace, ref: str) -> Memory | None:
-    try:
-        return memory.get(ref, count=False)
-    except NotFound:
-        return None
 
 
 def unregister(call: Call, being_id: str, *, id: str) -> dict[str, Any]:
@@ -326,7 +320,7 @@ def reject(call: Call, being_id: str, *, action_id: str) -> dict[str, Any]:
 
 def _decide(call: Call, being: str, identity: str, status: str) -> dict[str, Any]:
     with exclusive(call.memory, "decide on act"):
-        row = _forgotten(call.memory, identity)
+        row = lookup.find(call.memory, identity)
         if row is None or not sight.is_own(being, row, sight.ACT) or row.state not in LIVE_STATES:
             raise NotFound("There is no such act that waits.")
         attrs = {**row.attrs, "status": status}

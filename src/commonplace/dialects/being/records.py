@@ -29,8 +29,9 @@ from commonplace.dialects.being.sight import (
 from commonplace.dialects.contract import Call
 from commonplace.engine import checks
 from commonplace.engine.commonplace import Commonplace
-from commonplace.engine.model import LIVE_STATES, Memory, iso
+from commonplace.engine.model import Memory, iso
 from commonplace.errors import InvalidInput, NotFound
+from commonplace.platform import lookup
 from commonplace.platform.exclusive import exclusive
 
 ACTIONS = ("get", "append", "update", "delete")
@@ -169,14 +170,7 @@ class Keyed:
 
     def find(self, memory: Commonplace, being: str, key: str) -> Memory | None:
         """The entry of that key."""
-        found = self._any(memory, being, key)
-        return found if found is not None and found.state in LIVE_STATES else None
-
-    def _any(self, memory: Commonplace, being: str, key: str) -> Memory | None:
-        try:
-            return memory.get(self.ref(being, key), count=False)
-        except NotFound:
-            return None
+        return lookup.find_live(memory, self.ref(being, key))
 
     def all(self, memory: Commonplace, being: str) -> list[Memory]:
         """Every entry, by its key."""
@@ -194,7 +188,7 @@ class Keyed:
     ) -> Memory:
         """Store an entry over the one of its key, if there is one."""
         checks.text(key, "key", max_chars=checks.TITLE_CHARS)
-        there = self._any(memory, being, key)
+        there = lookup.find(memory, self.ref(being, key))
         if there is None:
             tags = [] if self.kind in SHARED else [sight.tag(being)]
             return memory.remember(

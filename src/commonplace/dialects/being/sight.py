@@ -15,6 +15,7 @@ from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.filters import Filters
 from commonplace.engine.model import LIVE_STATES, Memory
 from commonplace.errors import InvalidInput, NotFound
+from commonplace.platform import lookup
 
 BEING = "being"
 SOUL = "being.soul"
@@ -44,7 +45,6 @@ SHARED = (KNOWLEDGE, TOOL)
 SAID = "being-history"
 """The tag of lines of conversation, which have a search of their own."""
 ALL_STATES = (*LIVE_STATES, "dead")
-PAGE = 1_000
 
 
 def tag(being: str) -> str:
@@ -88,13 +88,7 @@ def marks_in(being: Memory) -> list[int]:
 
 def every(memory: Commonplace, filters: Filters, order: str = "newest") -> Iterator[Memory]:
     """All that pass and can be read, however many."""
-    offset = 0
-    while True:
-        found, count = memory.browse(filters=filters, order=order, limit=PAGE, offset=offset)
-        yield from filter(readable, found)
-        offset += len(found)
-        if offset >= count or not found:
-            return
+    return filter(readable, lookup.every(memory, filters, order))
 
 
 def is_own(being: str, memory: Memory, *kinds: str) -> bool:

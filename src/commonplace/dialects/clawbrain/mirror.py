@@ -26,6 +26,7 @@ from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.files import File
 from commonplace.engine.model import LIVE_STATES, Memory, Origin
 from commonplace.errors import CommonplaceError, Conflict, NotFound
+from commonplace.platform import lookup
 from commonplace.storage.database import now
 
 EDITOR = Origin(client="editor", tool="file")
@@ -330,11 +331,7 @@ class Mirror:
 
     def _at(self, place: Place) -> Memory | None:
         """The live memory of a place."""
-        try:
-            found = self._memory.get(place.id, count=False)
-        except NotFound:
-            return None
-        return found if found.state in LIVE_STATES else None
+        return lookup.find_live(self._memory, place.id)
 
     def _returned(self, place: Place) -> Memory | None:
         """The memory whose file had gone from this place by hand, and is back."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -13,19 +12,18 @@ from commonplace.engine import credit
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.model import LIVE_STATES, Memory
 from commonplace.errors import NotFound
+from commonplace.platform import lookup
 from commonplace.storage.database import now
 
-PAGE = 1_000
 INITIAL = 0.5
 LIFECYCLE = "lifecycle"
 
 
 def find(memory: Commonplace, identity: str) -> Memory:
     """Any live memory of the space by its id."""
-    with contextlib.suppress(NotFound):
-        found = memory.get(identity, count=False)
-        if found.state in LIVE_STATES:
-            return found
+    found = lookup.find_live(memory, identity)
+    if found is not None:
+        return found
     raise NotFound(
         f"There is no memory {ascii(identity)[1:-1][:80]}.", hint="Use memory_search to find it.",
         field="id",
@@ -34,15 +32,7 @@ def find(memory: Commonplace, identity: str) -> Memory:
 
 def live(memory: Commonplace, kinds: Iterable[str] = KINDS) -> list[Memory]:
     """All live memories of this dialect, oldest first."""
-    found: list[Memory] = []
-    total = 1
-    while len(found) < total:
-        page, total = memory.browse(
-            kinds=list(kinds), order="oldest", limit=PAGE, offset=len(found)
-        )
-        if not page:
-            break
-        found += page
+    found = lookup.every(memory, order="oldest", kinds=list(kinds))
     return [one for one in found if places.of_memory(one) is not None]
 
 
@@ -73,10 +63,9 @@ def store(
     **details: Any,
 ) -> Memory:
     """A new memory at a free place."""
-    with contextlib.suppress(NotFound):
-        former = memory.get(place.id, count=False)
-        if former.state not in LIVE_STATES:  # archived by others, who do not free its id
-            memory.revise(former.id, ref=None)
+    former = lookup.find(memory, place.id)
+    if former is not None and former.state not in LIVE_STATES:
+        memory.revise(former.id, ref=None)  # archived by others, who do not free its id
     return memory.remember(
         content, kind=place.kind, title=place.name, tags=list(tags), ref=place.id,
         credit=score, trust=trust, attrs=attrs(place, more), **details,

@@ -16,6 +16,7 @@ from commonplace.dialects.mama.presenting import MILLISECONDS, identity
 from commonplace.engine.checks import NAME_CHARS
 from commonplace.engine.locating import PLACES, Doubles, Located
 from commonplace.engine.model import Link, Memory
+from commonplace.platform import lookup
 
 if TYPE_CHECKING:
     from commonplace.engine.commonplace import Commonplace
@@ -58,18 +59,9 @@ def drawn(memory: Commonplace, topic: str, cluster: bool) -> dict[str, Any]:
 
 def _newest(memory: Commonplace) -> Iterator[Memory]:
     """Live memories and superseded decisions."""
-    live = _paged(memory, without_kinds=[checkpoints.KIND])
-    past = _paged(memory, kinds=[decisions.KIND], states=["superseded"])
+    live = lookup.every(memory, page=PAGE, without_kinds=[checkpoints.KIND])
+    past = lookup.every(memory, page=PAGE, kinds=[decisions.KIND], states=["superseded"])
     return islice(heapq.merge(live, past, key=searching.newest_first), NODES)
-
-
-def _paged(memory: Commonplace, **conditions: Any) -> Iterator[Memory]:
-    """The newest first, page by page: most callers see but a few."""
-    for offset in range(0, NODES, PAGE):
-        page, _ = memory.browse(limit=PAGE, offset=offset, **conditions)
-        yield from page
-        if len(page) < PAGE:
-            return
 
 
 def _is_decision(memory: Memory) -> bool:

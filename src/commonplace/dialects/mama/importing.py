@@ -16,6 +16,7 @@ from commonplace.dialects.mama.searching import EDGES, RELATIONS, SUPERSEDES
 from commonplace.engine.memories import Draft
 from commonplace.engine.model import Memory, Origin, moment
 from commonplace.errors import CommonplaceError, Conflict, InvalidInput, NotFound
+from commonplace.platform import lookup
 
 if TYPE_CHECKING:
     from commonplace.engine.commonplace import Commonplace
@@ -165,7 +166,9 @@ class _Linking:
     def __init__(self, memory: Commonplace, found: originals.Originals) -> None:
         self._memory = memory
         self._found = found
-        self._all = _every_decision(memory)
+        self._all = list(
+            lookup.every(memory, order="oldest", kinds=[decisions.KIND], states=ALL_STATES)
+        )
         self._by_ref = {each.ref: each for each in self._all if each.ref}
         self._ids = {each.id for each in self._all}
         self._known = {
@@ -266,18 +269,6 @@ class _Linking:
                 self._follow(by_id[root], earlier, "Joined: both were saved on this topic")
             if ends and ends[-1].state == "superseded":  # its successor was never here
                 self._memory.revise(ends[-1].id, state="active", origin=ORIGIN)
-
-
-def _every_decision(memory: Commonplace) -> list[Memory]:
-    found: list[Memory] = []
-    while True:
-        page, total = memory.browse(
-            kinds=[decisions.KIND], states=ALL_STATES, order="oldest", limit=PAGE,
-            offset=len(found),
-        )  # fmt: skip
-        found += page
-        if not page or len(found) >= total:
-            return found
 
 
 def import_at_start(memory: Commonplace, path: str) -> None:

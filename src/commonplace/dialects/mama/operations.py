@@ -22,6 +22,7 @@ from commonplace.dialects.mama.presenting import MILLISECONDS
 from commonplace.dialects.tool_schemas import FLAG, SHARE, TEXT, listed, takes, whole
 from commonplace.engine.model import LIVE_STATES, Memory
 from commonplace.errors import NotFound
+from commonplace.platform import lookup
 
 CONFIDENCE = 0.8
 SEARCH_LIMIT, SEARCH_MOST = 10, 20
@@ -74,16 +75,10 @@ def list_checkpoints(call: Call) -> Any:
 
 def _all_checkpoints(call: Call) -> Iterator[Memory]:
     states = ["active", "dying", "archived"]
-    offset, total = 0, 1
-    while offset < total:
-        page, total = call.memory.browse(
-            kinds=[checkpoints.KIND], states=states, limit=PAGE, offset=offset
-        )
-        # What is archived is shown only if it is this contract's own: elsewhere it was deleted.
-        for each in page:
-            if each.state in LIVE_STATES or checkpoints.is_numbered(each):
-                yield each
-        offset += PAGE
+    # What is archived is shown only if it is this contract's own: elsewhere it was deleted.
+    for each in lookup.every(call.memory, page=PAGE, kinds=[checkpoints.KIND], states=states):
+        if each.state in LIVE_STATES or checkpoints.is_numbered(each):
+            yield each
 
 
 def _checkpoint(memory: Memory) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from commonplace.dialects.orchestrator.classifier import classify
 from commonplace.engine import checks
 from commonplace.engine.model import LIVE_STATES, Memory
 from commonplace.errors import Conflict, InvalidInput, NotFound
+from commonplace.platform import lookup
 from commonplace.platform.exclusive import exclusive
 from commonplace.text.snippets import opening
 
@@ -157,14 +158,6 @@ def duplicates(memory: Commonplace, content: str, threshold: float) -> list[dict
     return [presented(hit.memory, hit.similarity) for hit in near if hit.similarity >= threshold]
 
 
-def named(memory: Commonplace, identity: str) -> Memory | None:
-    """A memory by its id, in any state; None if there is none."""
-    try:
-        return memory.get(identity, count=False)
-    except NotFound:
-        return None
-
-
 def put(memory: Commonplace, wing: str, room: str, content: str, **about: str) -> tuple[str, str]:
     """Store a drawer, once; (its id, its type). Its neighbours matter more from now on."""
     for name, value in (("wing", wing), ("room", room)):
@@ -175,7 +168,7 @@ def put(memory: Commonplace, wing: str, room: str, content: str, **about: str) -
     if is_noise(content):
         raise InvalidInput("content too short or trivial to store")
     identity = drawer_id(wing, room, content)
-    there = named(memory, identity)
+    there = lookup.find(memory, identity)
     if there is not None:
         if there.state not in LIVE_STATES:
             _check_room(memory)
@@ -207,7 +200,7 @@ def write_diary(memory: Commonplace, agent: str, entry: str, topic: str) -> str:
         raise InvalidInput(f"agent_name and topic may have {NAME_CHARS} characters")
     wing = wing_of_agent(agent)
     identity = drawer_id(wing, DIARY, entry)
-    if named(memory, identity) is not None:
+    if lookup.find(memory, identity) is not None:
         raise Conflict(WRITTEN_BEFORE)
     _check_room(memory)
     about = {"hall": topic, "added_by": agent}
@@ -259,7 +252,7 @@ def _check_room(memory: Commonplace, too_many: int = 0) -> None:
 
 def delete(memory: Commonplace, identity: str) -> None:
     """Put a drawer out of sight; 'commonplace restore' brings it back."""
-    found = named(memory, identity)
+    found = lookup.find(memory, identity)
     if found is None or (found.kind in OWN and found.state not in LIVE_STATES):
         raise NotFound("drawer not found")
     if found.kind not in OWN:
@@ -269,7 +262,7 @@ def delete(memory: Commonplace, identity: str) -> None:
 
 def identity_of(memory: Commonplace) -> str:
     """Who the workspace is: layer 0."""
-    found = named(memory, IDENTITY_REF)
+    found = lookup.find(memory, IDENTITY_REF)
     return found.text if found is not None and found.state in LIVE_STATES else ""
 
 
@@ -278,7 +271,7 @@ def set_identity(memory: Commonplace, content: str) -> None:
     if len(content) > IDENTITY_CHARS:
         raise InvalidInput(f"content exceeds max length of {IDENTITY_CHARS}")
     with exclusive(memory, "set identity"):
-        found = named(memory, IDENTITY_REF)
+        found = lookup.find(memory, IDENTITY_REF)
         if found is None:
             memory.remember(
                 content, kind=IDENTITY, ref=IDENTITY_REF, importance=1.0, pinned=True,

@@ -23,6 +23,7 @@ from commonplace.engine.history import IMPORT, LABEL
 from commonplace.engine.memories import Draft
 from commonplace.engine.model import microseconds
 from commonplace.errors import InvalidInput, NotFound
+from commonplace.platform import lookup
 from commonplace.storage import foreign
 from commonplace.storage.database import new_id
 
@@ -251,7 +252,7 @@ class _Importing:
             else:
                 drafts[each.id] = _draft(each)
         with self._unit():
-            new = [draft for id, draft in drafts.items() if drawers.named(self._memory, id) is None]
+            new = [draft for id, draft in drafts.items() if lookup.find(self._memory, id) is None]
             self._memory.remember_many(new)
         counts.added += len(new)
         counts.unchanged += len(drafts) - len(new)
@@ -337,7 +338,7 @@ def _bring_triple(memory: Commonplace, triple: Mapping[str, Any], counts: Counts
         counts.unchanged += 1
         return
     closet = str(triple.get("source_closet") or "")
-    source = drawers.named(memory, closet) if closet else None
+    source = lookup.find(memory, closet) if closet else None
     confidence = _number(triple.get("confidence"))
     memory.facts.add(
         subject, predicate, object_, valid_from=start, valid_to=end,

@@ -20,6 +20,7 @@ from commonplace.dialects.orchestrator.shapes import records
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.model import Origin
 from commonplace.errors import CommonplaceError
+from commonplace.platform import lookup
 from commonplace.platform.exclusive import exclusive
 
 if TYPE_CHECKING:
@@ -70,20 +71,9 @@ def run(memory: Commonplace, now: datetime | None = None) -> Report:
     return Report(faded, _prune(memory))
 
 
-def _all(memory: Commonplace) -> list[Memory]:
-    found: list[Memory] = []
-    while True:
-        page, total = memory.browse(
-            kinds=drawers.OWN, order="oldest", limit=PAGE, offset=len(found)
-        )
-        found += page
-        if not page or len(found) >= total:
-            return found
-
-
 def _fade(memory: Commonplace, at: datetime) -> int:
     changed = 0
-    for drawer in _all(memory):
+    for drawer in list(lookup.every(memory, order="oldest", kinds=drawers.OWN)):
         days = _days_due(memory, drawer, at)
         before = drawer.importance * drawers.SCALE
         after = decayed(before, days)
@@ -108,7 +98,7 @@ def _prune(memory: Commonplace) -> int:
     """Archive what matters least, but for the best of it."""
     faint = [
         drawer
-        for drawer in _all(memory)
+        for drawer in list(lookup.every(memory, order="oldest", kinds=drawers.OWN))
         if drawer.importance * drawers.SCALE < PRUNED_BELOW
         and memory.usage(drawer.id).accesses < READ_OFTEN
     ]

@@ -15,7 +15,6 @@ from commonplace.dialects.penfield.memories import (
     CHECKPOINT_IMPORTANCE,
     CONTEXT_REF,
     create,
-    every,
     is_reserved,
     name_taken,
     readable,
@@ -26,6 +25,7 @@ from commonplace.dialects.penfield.searching import hybrid
 from commonplace.engine.filters import Filters
 from commonplace.engine.model import LIVE_STATES, Memory
 from commonplace.errors import CommonplaceError, NotFound
+from commonplace.platform import lookup
 from commonplace.text.snippets import opening
 
 LOOKED_FOR = 200  # characters of the description that related memories are searched with
@@ -123,11 +123,8 @@ def by_phrase(call: Call, phrase: str) -> Memory | None:
 
 def find(call: Call, name: str) -> Memory | None:
     """The live checkpoint of exactly this name."""
-    try:
-        memory = call.memory.get(f"{CONTEXT_REF}{name}", count=False)
-    except NotFound:
-        return None
-    return memory if is_context(memory) and memory.state in LIVE_STATES else None
+    memory = lookup.find_live(call.memory, f"{CONTEXT_REF}{name}")
+    return memory if memory is not None and is_context(memory) else None
 
 
 def restore_context(call: Call, *, name: str, limit: int) -> dict[str, Any]:
@@ -219,7 +216,7 @@ def list_contexts(
     wanted = (name_pattern or "").casefold()
     found = [
         memory
-        for memory in every(call, kinds=["checkpoint"])
+        for memory in lookup.every(call.memory, kinds=["checkpoint"])
         if is_context(memory) and wanted in str(memory.attrs["checkpoint_name"]).casefold()
     ]
     contexts = []

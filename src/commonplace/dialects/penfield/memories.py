@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -31,9 +31,9 @@ from commonplace.engine import checks
 from commonplace.engine.filters import Filters
 from commonplace.engine.model import LIVE_STATES, Link, Memory, Origin
 from commonplace.errors import Conflict, NotFound
+from commonplace.platform import lookup
 from commonplace.text.snippets import opening
 
-PAGE = 1_000
 CONFIDENCE = 0.8
 CHECKPOINT_IMPORTANCE = 0.9
 SURPRISE = 0.5
@@ -156,17 +156,6 @@ def title_of(memory: Memory) -> str:
     if memory.title:
         return memory.title[:80]
     return memory.text.strip().partition("\n")[0].strip()[:80]
-
-
-def every(call: Call, **conditions: Any) -> Iterator[Memory]:
-    """All memories under the conditions, newest first unless an order is given."""
-    offset = 0
-    while True:
-        page, total = call.memory.browse(limit=PAGE, offset=offset, **conditions)
-        yield from page
-        offset += PAGE
-        if offset >= total:
-            return
 
 
 # --- storing ------------------------------------------------------------------------------------
@@ -447,7 +436,7 @@ def _with_inactive(call: Call, conditions: dict[str, Any], field: str, down: boo
     states = (*LIVE_STATES, "superseded", "archived")
     found = [
         memory
-        for memory in every(call, states=states, **conditions)
+        for memory in lookup.every(call.memory, states=states, **conditions)
         if memory.state != "archived" or "lifecycle" in memory.attrs
     ]
     keys = {

@@ -7,10 +7,10 @@ from typing import Any
 from commonplace.dialects.contract import Call
 from commonplace.dialects.penfield import personas
 from commonplace.dialects.penfield.failures import Exists, Invalid, Nothing, stamp
-from commonplace.dialects.penfield.memories import every
 from commonplace.dialects.penfield.personas import Persona
 from commonplace.engine.model import LIVE_STATES, Memory
 from commonplace.errors import NotFound
+from commonplace.platform import lookup
 from commonplace.platform.exclusive import exclusive
 from commonplace.text import prose
 
@@ -54,7 +54,7 @@ def traits(call: Call) -> list[Memory]:
     The type, the mark and the trust must all be there: other contracts can store any kind,
     and what was imported is of external trust.
     """
-    found = every(call, kinds=["personality_trait"], trust=["stated"], order="oldest")
+    found = lookup.every(call.memory, order="oldest", kinds=["personality_trait"], trust=["stated"])
     return [memory for memory in found if "trait" in memory.attrs]
 
 

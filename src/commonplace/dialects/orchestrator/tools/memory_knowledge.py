@@ -6,13 +6,13 @@ from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from commonplace.dialects.contract import Call
-from commonplace.dialects.orchestrator import drawers
 from commonplace.dialects.orchestrator.answering import Answer, tool
 from commonplace.engine import checks
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.facts import NoRoom, Role, Room, key
 from commonplace.engine.model import Fact
 from commonplace.errors import InvalidInput, NotFound
+from commonplace.platform import lookup
 
 MOST_FACTS = 500
 MOST_EVENTS = 100
@@ -88,7 +88,7 @@ def memory_kg_add(
 ) -> Answer:
     """Add a fact to the knowledge graph: subject, predicate, object."""
     attrs = {"source_closet": source_closet} if source_closet else None
-    source = drawers.named(call.memory, source_closet) if source_closet else None
+    source = lookup.find(call.memory, source_closet) if source_closet else None
     try:
         fact = call.memory.facts.add(
             subject, predicate, object, valid_from=valid_from or None, attrs=attrs,

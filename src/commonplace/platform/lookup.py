@@ -1,0 +1,47 @@
+"""Reading the memories of a space one by one, without counting them as read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from commonplace.engine.model import LIVE_STATES, Memory
+from commonplace.errors import NotFound
+
+if TYPE_CHECKING:
+    from commonplace.engine.commonplace import Commonplace
+    from commonplace.engine.filters import Filters
+
+PAGE = 1_000
+
+
+def find(memory: Commonplace, identity: str) -> Memory | None:
+    """Return the memory of an id or ref, in any state; None if there is none."""
+    try:
+        return memory.get(identity, count=False)
+    except NotFound:
+        return None
+
+
+def find_live(memory: Commonplace, identity: str) -> Memory | None:
+    """Return the live memory of an id or ref; None if there is none."""
+    found = find(memory, identity)
+    return found if found is not None and found.state in LIVE_STATES else None
+
+
+def every(
+    memory: Commonplace,
+    filters: Filters | None = None,
+    order: str = "newest",
+    *,
+    page: int = PAGE,
+    **conditions: Any,
+) -> Iterator[Memory]:
+    """Yield all memories that pass, reading them in pages."""
+    offset, total = 0, 1
+    while offset < total:
+        found, total = memory.browse(
+            filters=filters, order=order, limit=page, offset=offset, **conditions
+        )
+        yield from found
+        offset += page
