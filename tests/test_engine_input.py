@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from commonplace import Commonplace, Draft, Filters, Line, Origin
-from commonplace.engine import doctor
 from commonplace.errors import CommonplaceError
 
 HOSTILE: dict[str, Any] = {
@@ -216,7 +215,7 @@ def test_a_zero_with_a_sign_is_stored_as_zero(memory: Commonplace, place: str) -
     assert len(memory.browse()[0]) >= 2
     memory.links.of(first)
     memory.facts.timeline("x")
-    assert doctor.examine(memory.library, "default").healthy
+    assert memory.library.maintenance.check("default").healthy
 
 
 class Shown(str):
@@ -268,7 +267,7 @@ def test_a_text_of_a_type_of_its_own_is_stored_as_text(memory: Commonplace, plac
     """A row's hash goes by what SQLite gives back, and not by how a value prints itself."""
     first, second = memory.remember("one").id, memory.remember("two").id
     OWN_TYPES[place](memory, first, second)
-    found = doctor.examine(memory.library, "default")
+    found = memory.library.maintenance.check("default")
     assert found.healthy and not found.findings
     memory.browse(), memory.links.of(), memory.facts.query(), memory.clusters.all()
     memory.artifacts.all(), memory.events.all(), memory.history.operations()
@@ -293,4 +292,4 @@ def test_a_vector_without_a_scale_is_refused(vectored: Commonplace, scale: str) 
 def test_a_vector_of_any_usual_scale_is_taken(vectored: Commonplace, scale: float) -> None:
     packed = struct.pack("<f", scale) + bytes([1] * 64)
     assert vectored.remember("a lantern", vectors=[packed])
-    assert doctor.examine(vectored.library, "default").healthy
+    assert vectored.library.maintenance.check("default").healthy

@@ -22,7 +22,7 @@ from commonplace import Commonplace, Line, Origin
 from commonplace.access.caller import Caller
 from commonplace.dialects import registry
 from commonplace.dialects.contract import RequestInfo, Tool
-from commonplace.engine import audit, backup, doctor, restoring, transfer
+from commonplace.engine import audit, transfer
 from commonplace.engine.importing import import_file
 from commonplace.errors import Conflict, InvalidInput, NotFound
 from commonplace.server.gate import Gate
@@ -272,7 +272,7 @@ def opened() -> Iterator[tuple[Path, Commonplace]]:
 
 def healthy(memory: Commonplace) -> None:
     for space in memory.library.spaces():
-        found = doctor.examine(memory.library, space)
+        found = memory.library.maintenance.check(space)
         assert found.healthy and not found.findings, found.findings
         with memory.at(space).lease() as each:
             assert audit.verify(each.store).faults == ()
@@ -304,9 +304,9 @@ def sound(path: Path, memory: Commonplace) -> None:
             assert import_file(space, file, trust_file=True).problems == []
         assert digest(other) == digest(memory)
         healthy(other)
-    backup.backup(memory.library, path / "backup", spaces=["default"])
+    memory.library.maintenance.backup(path / "backup", spaces=["default"])
     with Commonplace(path / "restored", embedding="none") as other:
-        restoring.restore(other.library, path / "backup")
+        other.library.maintenance.restore(path / "backup")
         assert digest(other) == digest(memory)
     for name in ("imported", "backup", "restored"):
         shutil.rmtree(path / name)

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from commonplace import Commonplace, Draft, Line, Origin
-from commonplace.engine import doctor, transfer
+from commonplace.engine import transfer
 from commonplace.engine.importing import import_file
 from commonplace.engine.incoming import ImportReport
 from commonplace.errors import Conflict, InvalidInput, NotFound, UnsupportedVersion
@@ -324,7 +324,7 @@ def test_undoing_an_import_puts_back_what_it_changed(
     other.undo(report.operations[0])
     other.undo()  # the first import, whose rows show it again
     assert other.browse()[1] == 0 and other.links.of() == [] and other.artifacts.all() == []
-    assert doctor.examine(other.library, "default").findings == []
+    assert other.library.maintenance.check("default").findings == []
 
 
 def test_two_imports_are_two_things(other: Commonplace, thousands: Path, tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ import apsw
 import pytest
 
 from commonplace import Commonplace
-from commonplace.engine import backup, doctor, restoring
 from commonplace.engine.library import Library
 from commonplace.errors import (
     Conflict,
@@ -25,7 +24,7 @@ from commonplace.errors import (
     StorageUnavailable,
     UnsupportedVersion,
 )
-from commonplace.storage import swapping
+from commonplace.storage.sqlite import backup, swapping
 from conftest import WordVectors
 from fixtures.full_store import answers, fill, questions
 
@@ -56,17 +55,17 @@ def test_a_backup_restored_elsewhere_gives_the_same_answers(
 ) -> None:
     before = answers(full)
     seen: list[tuple[int, int]] = []
-    report = backup.backup(
-        full.library, quick_disk / "backup", progress=lambda *at: seen.append(at)
+    report = full.library.maintenance.backup(
+        quick_disk / "backup", progress=lambda *at: seen.append(at)
     )
     assert seen == sorted(seen) and seen[-1][0] == seen[-1][1]
     assert report.as_dict()["spaces"] == {"default": 38}
     assert backup.verify(report.path) == report
     with Commonplace(quick_disk / "other", embedding=WordVectors()) as other:
-        restored = restoring.restore(other.library, report.path)
+        restored = other.library.maintenance.restore(report.path)
         assert restored.digest == report.digest
         assert answers(other) == before
-        assert doctor.examine(other.library, "default").findings == []
+        assert other.library.maintenance.check("default").findings == []
         with other.lease() as space, space.store.read() as connection:
             assert connection.pragma("journal_mode") == "wal"
 
@@ -74,7 +73,7 @@ def test_a_backup_restored_elsewhere_gives_the_same_answers(
 def test_a_backup_is_for_its_owner_only_and_leaves_nothing_beside_it(
     full: Commonplace, quick_disk: Path
 ) -> None:
-    backup.backup(full.library, quick_disk / "backups" / "today")
+    full.library.maintenance.backup(quick_disk / "backups" / "today")
     backup.verify(quick_disk / "backups" / "today")
     assert [path.name for path in (quick_disk / "backups").iterdir()] == ["today"]
     today = quick_disk / "backups" / "today"
@@ -86,17 +85,17 @@ def test_a_backup_is_for_its_owner_only_and_leaves_nothing_beside_it(
 def test_an_existing_target_is_never_touched(full: Commonplace, quick_disk: Path) -> None:
     (quick_disk / "taken").mkdir()
     with pytest.raises(Conflict):
-        backup.backup(full.library, quick_disk / "taken")
+        full.library.maintenance.backup(quick_disk / "taken")
     (quick_disk / "file").write_text("mine")
     with pytest.raises(Conflict):
-        backup.backup(full.library, quick_disk / "file")
+        full.library.maintenance.backup(quick_disk / "file")
     assert (quick_disk / "file").read_text() == "mine"
     assert not [path for path in quick_disk.iterdir() if path.name.endswith(".part")]
 
 
 def test_unknown_spaces_are_refused_and_not_created(full: Commonplace, quick_disk: Path) -> None:
     with pytest.raises(NotFound):
-        backup.backup(full.library, quick_disk / "backup", spaces=["nobody"])
+        full.library.maintenance.backup(quick_disk / "backup", spaces=["nobody"])
     assert full.library.spaces() == ["default"]
     assert not (quick_disk / "backup").exists()
 
@@ -109,7 +108,7 @@ def test_a_failed_backup_leaves_nothing(
 
     monkeypatch.setattr(backup, "_write_manifest", fails)
     with pytest.raises(backup.StorageFull):
-        backup.backup(full.library, quick_disk / "backup")
+        full.library.maintenance.backup(quick_disk / "backup")
     assert sorted(path.name for path in quick_disk.iterdir()) == ["data"]
 
 
@@ -119,7 +118,7 @@ def test_a_failed_backup_leaves_nothing(
 def test_a_damaged_backup_is_named_and_not_restored(
     full: Commonplace, quick_disk: Path, damage: str
 ) -> None:
-    path = backup.backup(full.library, quick_disk / "backup").path
+    path = full.library.maintenance.backup(quick_disk / "backup").path
     file, manifest = path / "default.db", path / "manifest.json"
     if damage == "flip":
         data = bytearray(file.read_bytes())
@@ -135,7 +134,7 @@ def test_a_damaged_backup_is_named_and_not_restored(
         manifest.write_text(json.dumps(said))
     elif damage == "exchange":
         full.remember("one more")
-        other = backup.backup(full.library, quick_disk / "later").path
+        other = full.library.maintenance.backup(quick_disk / "later").path
         shutil.copy(other / "default.db", file)
     else:
         manifest.unlink()
@@ -143,12 +142,12 @@ def test_a_damaged_backup_is_named_and_not_restored(
         backup.verify(path)
     assert "default.db" in caught.value.message or "manifest.json" in caught.value.message
     with pytest.raises(StorageCorrupt), Commonplace(quick_disk / "new", embedding="none") as new:
-        restoring.restore(new.library, path)
+        new.library.maintenance.restore(path)
     assert not list((quick_disk / "new" / "spaces").iterdir())
 
 
 def test_a_backup_of_a_newer_release_is_refused(full: Commonplace, quick_disk: Path) -> None:
-    path = backup.backup(full.library, quick_disk / "backup").path
+    path = full.library.maintenance.backup(quick_disk / "backup").path
     said = json.loads((path / "manifest.json").read_text())
     said["version"] = 99
     said["sum"] = backup._manifest_sum(said)
@@ -158,7 +157,7 @@ def test_a_backup_of_a_newer_release_is_refused(full: Commonplace, quick_disk: P
 
 
 def test_a_manifest_cannot_name_a_file_elsewhere(full: Commonplace, quick_disk: Path) -> None:
-    path = backup.backup(full.library, quick_disk / "backup").path
+    path = full.library.maintenance.backup(quick_disk / "backup").path
     said = json.loads((path / "manifest.json").read_text())
     said["spaces"]["default"]["file"] = "../data/spaces/default.db"
     said["sum"] = backup._manifest_sum(said)
@@ -174,7 +173,7 @@ def test_a_space_with_a_damaged_row_is_not_backed_up_as_if_it_were_whole(
     connection.execute("UPDATE memories SET text = 'forged' WHERE ref = 'ref-3'")
     connection.close()
     with pytest.raises(StorageCorrupt, match="memories num 4"):
-        backup.backup(full.library, quick_disk / "backup")
+        full.library.maintenance.backup(quick_disk / "backup")
     assert not (quick_disk / "backup").exists()
 
 
@@ -182,12 +181,12 @@ def test_a_restore_replaces_only_when_told_and_keeps_what_was_there(
     full: Commonplace, quick_disk: Path
 ) -> None:
     before = answers(full)
-    path = backup.backup(full.library, quick_disk / "backup").path
+    path = full.library.maintenance.backup(quick_disk / "backup").path
     full.remember("Later than the backup.", ref="later")
     with pytest.raises(Conflict):
-        restoring.restore(full.library, path)
+        full.library.maintenance.restore(path)
     assert full.get("later").text == "Later than the backup."
-    report = restoring.restore(full.library, path, overwrite=True)
+    report = full.library.maintenance.restore(path, overwrite=True)
     assert answers(full) == before
     assert full.library.spaces() == ["default"]
     kept = Path(report.replaced["default"])
@@ -202,12 +201,12 @@ def test_a_space_that_can_no_longer_be_opened_is_restored_over(
     full: Commonplace, quick_disk: Path
 ) -> None:
     before = answers(full)
-    path = backup.backup(full.library, quick_disk / "backup").path
+    path = full.library.maintenance.backup(quick_disk / "backup").path
     full.library.drop("default")
     file = full.library.file("default")
     file.write_bytes(b"nonsense" * 1000)
     Path(f"{file}-wal").write_bytes(b"the log of another file")
-    restoring.restore(full.library, path, overwrite=True)
+    full.library.maintenance.restore(path, overwrite=True)
     assert answers(full) == before
 
 
@@ -215,7 +214,7 @@ def test_a_restore_waits_for_no_other_process_but_refuses(
     full: Commonplace, quick_disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(swapping, "ALONE_SECONDS", 0.3)
-    path = backup.backup(full.library, quick_disk / "backup").path
+    path = full.library.maintenance.backup(quick_disk / "backup").path
     full.remember("Acknowledged to somebody.", ref="later")
     writer = subprocess.Popen(
         [sys.executable, "-c", WRITER, str(full.library.path), "other"], stdout=subprocess.PIPE
@@ -223,7 +222,7 @@ def test_a_restore_waits_for_no_other_process_but_refuses(
     try:
         assert writer.stdout is not None and writer.stdout.readline()
         with pytest.raises(StorageUnavailable):
-            restoring.restore(full.library, path, overwrite=True)
+            full.library.maintenance.restore(path, overwrite=True)
     finally:
         writer.kill()
         writer.wait()
@@ -234,26 +233,26 @@ def test_a_restore_waits_for_no_other_process_but_refuses(
 def test_a_space_restored_under_another_name_is_whole_there(
     full: Commonplace, quick_disk: Path
 ) -> None:
-    path = backup.backup(full.library, quick_disk / "backup").path
-    report = restoring.restore(full.library, path, into="copy")
+    path = full.library.maintenance.backup(quick_disk / "backup").path
+    report = full.library.maintenance.restore(path, into="copy")
     assert report.digest["copy"] == backup.verify(path).digest["default"]
     copy = full.at("copy")
-    assert doctor.examine(full.library, "copy").findings == []
+    assert full.library.maintenance.check("copy").findings == []
     here, there = dict(questions(full)), dict(questions(copy))
     for name in here:
         assert there[name]() == here[name](), name
     copy.revise("ref-1", text="Changed in the copy alone.")
     copy.undo()
     with pytest.raises(InvalidInput):
-        restoring.restore(full.library, path, into="Not A Name")
+        full.library.maintenance.restore(path, into="Not A Name")
 
 
 def test_several_spaces_are_not_restored_into_one(full: Commonplace, quick_disk: Path) -> None:
     full.at("second").remember("Another space.")
-    path = backup.backup(full.library, quick_disk / "backup").path
+    path = full.library.maintenance.backup(quick_disk / "backup").path
     with pytest.raises(InvalidInput):
-        restoring.restore(full.library, path, into="third")
-    restoring.restore(full.library, path, spaces=["second"], into="third")
+        full.library.maintenance.restore(path, into="third")
+    full.library.maintenance.restore(path, spaces=["second"], into="third")
     assert full.at("third").browse()[1] == 1
     assert full.library.spaces() == ["default", "second", "third"]
 
@@ -330,7 +329,7 @@ def _rounds(
                     connection.close()
                     if acked - found:
                         wrong.append(f"{len(acked - found)} acknowledged writes are missing")
-                    elif not doctor.examine(restored.library, "default").healthy:
+                    elif not restored.library.maintenance.check("default").healthy:
                         wrong.append("the file is damaged")
                 except apsw.Error as error:
                     wrong.append(str(error))
@@ -345,9 +344,9 @@ def test_backups_under_load_hold_every_acknowledged_write(
     quick_disk: Path, publish: Callable[[str], None]
 ) -> None:
     def whole(library: Library, target: Path) -> None:
-        path = backup.backup(library, target / "backup").path
+        path = library.maintenance.backup(target / "backup").path
         other = Library(target, embedder=None)
-        restoring.restore(other, path)
+        other.maintenance.restore(path)
         other.close()
 
     acked, good, wrong = _rounds(quick_disk, 10, whole)
@@ -372,9 +371,9 @@ def test_a_plain_copy_under_load_is_broken(
 @pytest.mark.soak
 def test_many_backups_under_load(quick_disk: Path, publish: Callable[[str], None]) -> None:
     def whole(library: Library, target: Path) -> None:
-        path = backup.backup(library, target / "backup").path
+        path = library.maintenance.backup(target / "backup").path
         other = Library(target, embedder=None)
-        restoring.restore(other, path)
+        other.maintenance.restore(path)
         other.close()
 
     # Ten short lives: in a long one each copy takes longer, and so what is written meanwhile.

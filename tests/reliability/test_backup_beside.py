@@ -18,10 +18,10 @@ from commonplace import Commonplace
 from commonplace.access.credentials import Credentials, Grant
 from commonplace.access.vault import open_vault
 from commonplace.dialects.registry import token_forms
-from commonplace.engine import audit, backup, beside, doctor, restoring
-from commonplace.engine.beside import SYSTEM, WORKFLOWS
+from commonplace.engine import audit
 from commonplace.errors import Conflict, NotFound, StorageCorrupt, StorageUnavailable
-from commonplace.storage import swapping
+from commonplace.storage.sqlite import backup, beside, swapping
+from commonplace.storage.sqlite.beside import SYSTEM, WORKFLOWS
 from commonplace.storage.system import open_system
 
 OPENER = """
@@ -98,7 +98,7 @@ def test_a_whole_backup_runs_on_another_machine(quick_disk: Path) -> None:
         token = known.create(Grant(name="laptop", user="ann", space="team")).token
         known.close()
         store.close()
-        report = backup.backup(memory.library, quick_disk / "copy")
+        report = memory.library.maintenance.backup(quick_disk / "copy")
     assert report.files == (SYSTEM,)
     assert not list((quick_disk / "copy").rglob("master.key")), "it is kept apart"
     there.mkdir()
@@ -106,7 +106,7 @@ def test_a_whole_backup_runs_on_another_machine(quick_disk: Path) -> None:
     with Commonplace(there, embedding="none", space="team") as memory:
         shutil.rmtree(there / "spaces")
         (there / "spaces").mkdir()
-        restored = restoring.restore(memory.library, report.path)
+        restored = memory.library.maintenance.restore(report.path)
         assert restored.files == (SYSTEM,) and restored.replaced == {}
         assert memory.browse()[1] == 1
         store = open_system(there)
@@ -114,35 +114,35 @@ def test_a_whole_backup_runs_on_another_machine(quick_disk: Path) -> None:
         assert known.recognise(token).user == "ann"
         known.close()
         store.close()
-        assert [each.healthy for each in doctor.examine_beside(memory.library)] == [True]
+        assert [each.healthy for each in memory.library.maintenance.check_shared_files()] == [True]
 
 
 def test_chosen_spaces_go_without_what_is_beside_them(place: Commonplace, quick_disk: Path) -> None:
-    report = backup.backup(place.library, quick_disk / "copy", spaces=["default"])
+    report = place.library.maintenance.backup(quick_disk / "copy", spaces=["default"])
     assert report.files == () and not (report.path / "beside").exists()
     with pytest.raises(NotFound):
-        restoring.restore(place.library, report.path, system=True)
+        place.library.maintenance.restore(report.path, system=True)
 
 
 def test_what_is_beside_is_restored_alone_with_some_or_not_at_all(
     place: Commonplace, quick_disk: Path
 ) -> None:
     data = place.library.path
-    path = backup.backup(place.library, quick_disk / "copy").path
+    path = place.library.maintenance.backup(quick_disk / "copy").path
     assert backup.verify(path).files == (SYSTEM,)
     store = open_system(data)
     audit.append(store, entry("later"))
     store.close()
     place.remember("later")
     with pytest.raises(Conflict):
-        restoring.restore(place.library, path, system=True)
-    restoring.restore(place.library, path, system=False, overwrite=True)
+        place.library.maintenance.restore(path, system=True)
+    place.library.maintenance.restore(path, system=False, overwrite=True)
     assert tools(data)[0] == "later" and place.browse()[1] == 1
     place.remember("later")
-    report = restoring.restore(place.library, path, system=True, overwrite=True)
+    report = place.library.maintenance.restore(path, system=True, overwrite=True)
     assert tools(data)[0] == "tool 4" and place.browse()[1] == 2
     assert report.spaces == {} and tools_of_file(Path(report.replaced[SYSTEM]))[-1] == "later"
-    restoring.restore(place.library, path, spaces=["default"], system=True, overwrite=True)
+    place.library.maintenance.restore(path, spaces=["default"], system=True, overwrite=True)
     assert place.browse()[1] == 1
 
 
@@ -159,14 +159,14 @@ def test_a_restore_that_cannot_be_finished_takes_back_what_it_began(
 ) -> None:
     monkeypatch.setattr(swapping, "ALONE_SECONDS", 0.3)
     data = place.library.path
-    path = backup.backup(place.library, quick_disk / "copy").path
+    path = place.library.maintenance.backup(quick_disk / "copy").path
     place.at("second").remember("Stored since.")
     store = open_system(data)
     audit.append(store, entry("later"))
     store.close()
     files = sorted(file.name for file in data.rglob("*"))
     with place.lease(), pytest.raises(StorageUnavailable):  # somebody uses the default space
-        restoring.restore(place.library, path, overwrite=True)
+        place.library.maintenance.restore(path, overwrite=True)
     assert tools(data)[0] == "later"
     assert place.at("second").browse()[1] == 2
     place.library.drop("second")
@@ -179,7 +179,7 @@ def test_a_restore_that_cannot_be_finished_takes_back_what_it_began(
     try:
         assert other.stdout is not None and other.stdout.readline() == "open\n"
         with pytest.raises(StorageUnavailable) as caught:
-            restoring.restore(place.library, path, overwrite=True)
+            place.library.maintenance.restore(path, overwrite=True)
         assert SYSTEM in caught.value.message
     finally:
         other.kill()
@@ -190,7 +190,7 @@ def test_a_restore_that_cannot_be_finished_takes_back_what_it_began(
 
 def test_a_restore_that_was_killed_in_the_middle_is_seen_by_the_doctor(place: Commonplace) -> None:
     (place.library.path / swapping.JOURNAL).write_text("{}")
-    found = doctor.examine_beside(place.library)[-1]
+    found = place.library.maintenance.check_shared_files()[-1]
     assert not found.healthy and "--overwrite" in found.findings[0].hint
 
 
@@ -198,7 +198,7 @@ def test_a_restore_that_was_killed_in_the_middle_is_seen_by_the_doctor(place: Co
 def test_a_damaged_copy_of_it_is_named_and_nothing_is_restored(
     place: Commonplace, quick_disk: Path, how: str
 ) -> None:
-    path = backup.backup(place.library, quick_disk / "copy").path
+    path = place.library.maintenance.backup(quick_disk / "copy").path
     file = path / "beside" / SYSTEM
     content = bytearray(file.read_bytes())
     if how == "flipped":
@@ -219,7 +219,7 @@ def test_a_damaged_copy_of_it_is_named_and_nothing_is_restored(
     with pytest.raises(StorageCorrupt):
         backup.verify(path)
     with pytest.raises(StorageCorrupt):
-        restoring.restore(place.library, path, overwrite=True)
+        place.library.maintenance.restore(path, overwrite=True)
     assert place.browse()[1] == 2
 
 
@@ -238,7 +238,7 @@ def test_it_is_copied_whole_while_calls_are_audited(
     try:
         for number in range(5):
             before = written[0]
-            path = backup.backup(place.library, quick_disk / f"copy{number}").path
+            path = place.library.maintenance.backup(quick_disk / f"copy{number}").path
             manifest = json.loads((path / "manifest.json").read_text())
             assert manifest["files"][SYSTEM]["rows"]["audit"] >= before
             assert backup.verify(path).files == (SYSTEM,)
@@ -252,7 +252,7 @@ def test_it_is_copied_whole_while_calls_are_audited(
 
 def test_the_doctor_finds_what_is_wrong_beside_the_spaces(place: Commonplace) -> None:
     data = place.library.path
-    (healthy,) = doctor.examine_beside(place.library)
+    (healthy,) = place.library.maintenance.check_shared_files()
     assert healthy.space == SYSTEM and healthy.findings == [] and healthy.counts["audit"] == 5
     for damage, check in (
         ("UPDATE audit SET tool = 'other' WHERE num = 3", "audit"),
@@ -262,14 +262,14 @@ def test_the_doctor_finds_what_is_wrong_beside_the_spaces(place: Commonplace) ->
         connection = apsw.Connection(str(data / SYSTEM))
         connection.execute(damage)
         connection.close()
-        (ill,) = doctor.examine_beside(place.library)
+        (ill,) = place.library.maintenance.check_shared_files()
         assert ill.ill(check) and "--system" in ill.findings[-1].hint, damage
     content = bytearray((data / SYSTEM).read_bytes())
     content[4096:8192] = bytes(4096)
     (data / SYSTEM).write_bytes(content)
-    assert not doctor.examine_beside(place.library)[0].healthy
+    assert not place.library.maintenance.check_shared_files()[0].healthy
     (data / SYSTEM).write_bytes(b"")
-    assert doctor.examine_beside(place.library)[0].ill("file")
+    assert place.library.maintenance.check_shared_files()[0].ill("file")
 
 
 def test_workflows_go_on_where_the_backup_is_restored(place: Commonplace, quick_disk: Path) -> None:
@@ -279,13 +279,13 @@ def test_workflows_go_on_where_the_backup_is_restored(place: Commonplace, quick_
     ask(data, "default", "first")
     with worker(data, stop_in=1) as said:
         assert [said() for _ in range(2)] == ["step first 0", "step first 1"]
-        report = backup.backup(place.library, quick_disk / "copy")
+        report = place.library.maintenance.backup(quick_disk / "copy")
     assert report.files == (WORKFLOWS, SYSTEM)
     ask(data, "default", "never begun")
-    path = backup.backup(place.library, quick_disk / "later").path
+    path = place.library.maintenance.backup(quick_disk / "later").path
     with Commonplace(quick_disk / "there", embedding="none") as there:
-        restoring.restore(there.library, path)
-        assert all(each.healthy for each in doctor.examine_beside(there.library))
+        there.library.maintenance.restore(path)
+        assert all(each.healthy for each in there.library.maintenance.check_shared_files())
         lines: list[str] = []
         with worker(there.library.path, stop_in=-1) as said:
             while not {"end first", "end never begun"} <= set(lines):

@@ -15,8 +15,6 @@ import apsw
 import pytest
 
 from commonplace import Commonplace
-from commonplace.engine import doctor, salvaging
-from commonplace.engine.comparing import DERIVED
 from commonplace.engine.conversations import Line
 from commonplace.engine.graph import Neighbour, Walk
 from commonplace.engine.library import Library
@@ -28,6 +26,7 @@ from commonplace.errors import (
     StorageCorrupt,
     StorageUnavailable,
 )
+from commonplace.storage.sqlite.comparing import DERIVED
 from commonplace.storage.tables import HASHED, Row, Table
 from conftest import WordVectors
 from fixtures.full_store import TEXTS, answers, moments, plain, questions
@@ -76,7 +75,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
         memory.settle()
     with Commonplace(path, embedding=WordVectors()) as memory:
         told = answers(memory)
-        assert doctor.examine(memory.library, "default").findings == []
+        assert memory.library.maintenance.check("default").findings == []
     connection = apsw.Connection(str(file))
     for table in HASHED:
         if table.name not in ("answers", "audit", "files", "head"):
@@ -168,7 +167,7 @@ def _run(whole: Whole, place: Path, flips: int, seed: int) -> tuple[Counter[str]
         library = _flipped(whole, place, at, bit)
         where = f"byte {at} bit {bit} in {whole.pages.get(at // 4096 + 1, 'no table')}"
         seen = _ask(Commonplace(library=library), whole.answers)
-        found = [f for f in doctor.examine(library, "default").findings if f.severity == "error"]
+        found = [f for f in library.maintenance.check("default").findings if f.severity == "error"]
         library.close()
         figures["refused"] += bool(seen.refused)
         figures["found by doctor"] += bool(found)
@@ -220,7 +219,7 @@ def test_a_flip_inside_a_stored_text_is_refused_and_its_row_named(
     for at in _places_of(whole, words.encode(), 4):
         library = _flipped(whole, quick_disk / "text", at, 0)
         seen = _ask(Commonplace(library=library), whole.answers)
-        findings = doctor.examine(library, "default").findings
+        findings = library.maintenance.check("default").findings
         library.close()
         assert not seen.silent and not seen.untyped
         assert any(f.severity == "error" and "num " in f.what for f in findings), findings
@@ -302,8 +301,8 @@ def test_a_flip_in_the_write_ahead_log_loses_no_committed_page_silently(
 def test_salvage_saves_all_but_the_damaged_rows(whole: Whole, quick_disk: Path) -> None:
     at = _places_of(whole, b"certificate had expired", 1)[0]
     library = _flipped(whole, quick_disk / "salvage", at, 0)
-    before = doctor.examine(library, "default")
-    saved = salvaging.salvage(library, "default", quick_disk / "saved")
+    before = library.maintenance.check("default")
+    saved = library.maintenance.salvage("default", quick_disk / "saved")
     library.close()
     assert 0 < len(saved.lost) <= 2
     total = sum(before.counts[table] for table in saved.saved)
@@ -311,5 +310,5 @@ def test_salvage_saves_all_but_the_damaged_rows(whole: Whole, quick_disk: Path) 
     (quick_disk / "new" / "spaces").mkdir(parents=True)
     shutil.copy(saved.path, quick_disk / "new" / "spaces" / "default.db")
     with Commonplace(quick_disk / "new", embedding=WordVectors()) as memory:
-        assert not doctor.examine(memory.library, "default").ill("file", "grams", *DERIVED)
+        assert not memory.library.maintenance.check("default").ill("file", "grams", *DERIVED)
         assert memory.recall("Ann prefers tea")

@@ -10,7 +10,7 @@ import pytest
 import time_machine
 
 from commonplace import Commonplace
-from commonplace.engine import doctor, history, upkeep
+from commonplace.engine import history, upkeep
 from commonplace.engine.recall import Weighting
 from commonplace.errors import NotFound
 from conftest import WordVectors
@@ -67,7 +67,7 @@ def test_undo_goes_back_by_order_over_a_jump(
     with pytest.raises(NotFound):
         memory.get("a")
     memory.remember("The place is free.", ref="a")
-    assert doctor.examine(memory.library, "default").healthy
+    assert memory.library.maintenance.check("default").healthy
 
 
 @pytest.mark.parametrize("jump", JUMPS, ids=str)

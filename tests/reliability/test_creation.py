@@ -15,9 +15,9 @@ import pytest
 
 from commonplace import Commonplace
 from commonplace.cli.app import run
-from commonplace.engine import backup, doctor, restoring, salvaging
 from commonplace.errors import StorageCorrupt, StorageUnavailable
 from commonplace.storage import database, schema, sqlite
+from commonplace.storage.sqlite import store as store_module
 from commonplace.storage.system import open_system, system_file
 from reliability.faulty_vfs import Recorder, mounted
 from reliability.test_power_loss import Recording, cut_power, figures
@@ -56,9 +56,9 @@ def test_a_file_without_its_content_is_damage_and_no_new_space(
             with pytest.raises(StorageCorrupt) as caught:
                 call()
             assert "doctor" in caught.value.hint and "restore" in caught.value.hint.lower()
-        assert not doctor.examine(memory.library, "default").healthy
+        assert not memory.library.maintenance.check("default").healthy
         with pytest.raises(StorageCorrupt):
-            doctor.repair(memory.library, "default")
+            memory.library.maintenance.repair("default")
     assert file.read_bytes() == content
     here = ["--data", str(tmp_path), "--embedding", "none"]
     assert run(["remember", "x", *here]) == 5
@@ -83,9 +83,9 @@ def test_the_log_of_an_emptied_file_is_not_touched(tmp_path: Path) -> None:
     with Commonplace(tmp_path, embedding="none") as memory:
         with pytest.raises(StorageCorrupt):
             memory.browse()
-        doctor.examine(memory.library, "default")
+        memory.library.maintenance.check("default")
         with pytest.raises(StorageCorrupt):
-            salvaging.salvage(memory.library, "default", tmp_path / "saved")
+            memory.library.maintenance.salvage("default", tmp_path / "saved")
     assert log.read_bytes() == b"what may be all that is left"
 
 
@@ -102,12 +102,12 @@ def test_a_log_without_its_file_is_damage(tmp_path: Path) -> None:
 def test_an_emptied_file_comes_back_from_a_backup(tmp_path: Path) -> None:
     file = stored(tmp_path / "data")
     with Commonplace(tmp_path / "data", embedding="none") as memory:
-        backup.backup(memory.library, tmp_path / "backup")
+        memory.library.maintenance.backup(tmp_path / "backup")
     file.write_bytes(b"")
     with Commonplace(tmp_path / "data", embedding="none") as memory:
         with pytest.raises(StorageCorrupt):
             memory.browse()
-        restoring.restore(memory.library, tmp_path / "backup", overwrite=True)
+        memory.library.maintenance.restore(tmp_path / "backup", overwrite=True)
         assert memory.find_text("worth keeping")[1] == 1
 
 
@@ -226,7 +226,7 @@ def test_a_space_made_in_its_place_is_detected(
         connection.close()
 
     with monkeypatch.context() as mutant:
-        mutant.setattr(sqlite, "create", in_place)
+        mutant.setattr(store_module, "create", in_place)
         recording = life(quick_disk / "life" / "spaces")
     toll = cut_power(recording, quick_disk / "cuts", cuts=recording.disk.position)
     publish(figures(toll))

@@ -19,7 +19,8 @@ import pytest
 
 from commonplace.engine import importing
 from commonplace.errors import NotFound, StorageFull, StorageUnavailable
-from commonplace.storage import database, sqlite, writing
+from commonplace.storage import database, writing
+from commonplace.storage.sqlite import store as store_module
 from reliability.faulty_vfs import SmallDisk, filling
 from reliability.workers import (
     FullRun,
@@ -111,7 +112,7 @@ def often_checkpointed(monkeypatch: pytest.MonkeyPatch) -> None:
         connection.execute("PRAGMA wal_autocheckpoint = 40")
         return connection
 
-    monkeypatch.setattr(sqlite, "connect", connect)
+    monkeypatch.setattr(store_module, "connect", connect)
 
 
 def test_a_checkpoint_on_a_full_disk_is_refused_and_costs_nothing(quick_disk: Path) -> None:

@@ -16,11 +16,12 @@ import pytest
 
 from commonplace import Commonplace
 from commonplace.cli.app import run
-from commonplace.engine import backup, doctor, memories, rebuilding, restoring, salvaging
-from commonplace.engine.comparing import DERIVED
-from commonplace.engine.diagnosis import Diagnosis
+from commonplace.engine import memories
 from commonplace.engine.model import Origin
 from commonplace.errors import NotFound, StorageCorrupt
+from commonplace.storage.reports import Diagnosis
+from commonplace.storage.sqlite import backup, rebuilding, restoring, salvaging
+from commonplace.storage.sqlite.comparing import DERIVED
 from conftest import WordVectors
 from fixtures.full_store import TEXTS, answers, fill
 
@@ -88,12 +89,12 @@ def _operations(memory: Commonplace) -> int:
 
 def test_a_sound_space_is_healthy_and_left_alone(full: Commonplace) -> None:
     seen: list[tuple[int, int]] = []
-    diagnosis = doctor.examine(full.library, "default", progress=lambda *at: seen.append(at))
+    diagnosis = full.library.maintenance.check("default", progress=lambda *at: seen.append(at))
     assert diagnosis.healthy and diagnosis.findings == []
     assert diagnosis.counts["memories"] == 38 and diagnosis.counts["events"] == 3
     assert seen[-1][0] == seen[-1][1]
     before = full.history.operations(limit=1, upkeep=True)
-    repaired = doctor.repair(full.library, "default")
+    repaired = full.library.maintenance.repair("default")
     assert repaired.rebuilt == [] and repaired.as_dict()["after"]["healthy"]
     assert full.history.operations(limit=1, upkeep=True) == before
 
@@ -103,9 +104,9 @@ def test_what_is_derived_is_rebuilt_to_identical_answers(full: Commonplace, loss
     before, hundred, operations = answers(full), _hundred(full), _operations(full)
     rows = _census(full)
     _damage(full, LOSSES[loss])
-    ill = doctor.examine(full.library, "default")
+    ill = full.library.maintenance.check("default")
     assert not ill.healthy, "the doctor saw nothing"
-    repaired = doctor.repair(full.library, "default")
+    repaired = full.library.maintenance.repair("default")
     assert repaired.rebuilt
     assert repaired.after.healthy, repaired.after.findings
     full.settle()
@@ -115,7 +116,7 @@ def test_what_is_derived_is_rebuilt_to_identical_answers(full: Commonplace, loss
     upkeep = {"operations"}  # embedding anew is an operation of its own
     assert [name for name in before if now[name] != before[name] and name not in upkeep] == []
     assert _census(full) == rows
-    assert doctor.examine(full.library, "default").findings == []
+    assert full.library.maintenance.check("default").findings == []
 
 
 def _census(memory: Commonplace) -> dict[str, int]:
@@ -135,7 +136,7 @@ def test_sound_vectors_are_kept_and_only_the_others_asked_for_again(
     embedder = full.library.embedder
     assert isinstance(embedder, WordVectors)
     before = embedder.texts
-    doctor.repair(full.library, "default")
+    full.library.maintenance.repair("default")
     full.settle()
     assert embedder.texts == before + 1
 
@@ -147,7 +148,7 @@ def test_memories_that_wait_for_vectors_are_not_ill(quick_disk: Path) -> None:
     embedder.gate.clear()
     with Commonplace(quick_disk / "waiting", embedding=embedder) as memory:
         assert memory.backlog()[0] == 1
-        diagnosis = doctor.examine(memory.library, "default")
+        diagnosis = memory.library.maintenance.check("default")
         embedder.gate.set()
         assert diagnosis.healthy and diagnosis.counts["pending"] == 1
         assert [finding.severity for finding in diagnosis.findings] == ["note"]
@@ -155,7 +156,7 @@ def test_memories_that_wait_for_vectors_are_not_ill(quick_disk: Path) -> None:
 
 def test_a_row_that_does_not_match_its_hash_is_named_and_not_touched(full: Commonplace) -> None:
     _damage(full, "UPDATE memories SET text = 'forged' WHERE ref = 'ref-3'; DELETE FROM grams")
-    repaired = doctor.repair(full.library, "default")
+    repaired = full.library.maintenance.repair("default")
     assert "grams" in repaired.rebuilt
     assert not repaired.after.healthy
     assert any("memories num 4" in finding.what for finding in repaired.after.findings)
@@ -183,7 +184,7 @@ def test_a_row_that_does_not_match_its_hash_is_named_and_not_touched(full: Commo
 )
 def test_a_changed_row_of_any_table_is_found(full: Commonplace, table: str, change: str) -> None:
     _damage(full, change)
-    diagnosis = doctor.examine(full.library, "default")
+    diagnosis = full.library.maintenance.check("default")
     assert diagnosis.ill(table), diagnosis.findings
 
 
@@ -193,7 +194,7 @@ def test_a_damaged_access_counter_is_reset_and_the_others_kept(full: Commonplace
     _damage(full, "UPDATE counters SET accesses = 1000 WHERE memory = 2")
     with pytest.raises(StorageCorrupt):
         full.usage("ref-1")
-    repaired = doctor.repair(full.library, "default")
+    repaired = full.library.maintenance.repair("default")
     assert repaired.rebuilt == ["counters"] and repaired.after.healthy
     assert full.usage("ref-1").accesses == 0
     assert full.usage("ref-2").accesses == 1
@@ -204,16 +205,16 @@ def test_a_damaged_change_counter_is_counted_again(full: Commonplace) -> None:
     _damage(full, "UPDATE head SET seq = 3")
     with pytest.raises(StorageCorrupt):
         full.remember("Nothing can be written now.")
-    repaired = doctor.repair(full.library, "default")
+    repaired = full.library.maintenance.repair("default")
     assert repaired.rebuilt == ["head"] and repaired.after.healthy
     assert answers(full) == before
     full.remember("And now it can.")
-    assert doctor.examine(full.library, "default").healthy
+    assert full.library.maintenance.check("default").healthy
 
 
 def test_a_fact_of_no_memory_names_none(memory: Commonplace) -> None:
     memory.facts.add("Ann", "likes", "tea")
-    assert doctor.examine(memory.library, "default").findings == []
+    assert memory.library.maintenance.check("default").findings == []
 
 
 def test_links_to_nothing_are_told_but_are_no_damage(full: Commonplace) -> None:
@@ -222,7 +223,7 @@ def test_links_to_nothing_are_told_but_are_no_damage(full: Commonplace) -> None:
         row = memories.find_row(unit.connection, "default", "ref-3")
         assert row is not None
         memories.remove_row(unit, row)
-    diagnosis = doctor.examine(full.library, "default")
+    diagnosis = full.library.maintenance.check("default")
     assert diagnosis.healthy
     assert {(f.check, f.severity) for f in diagnosis.findings} == {("orphans", "warning")}
 
@@ -233,7 +234,7 @@ def test_the_same_fault_of_many_rows_is_one_finding(
     """As after a time in which nothing was embedded."""
     _damage(full, "UPDATE passages SET model = NULL, vector = NULL; DELETE FROM outbox")
     _damage(full, "DELETE FROM lexemes")
-    diagnosis = doctor.examine(full.library, "default")
+    diagnosis = full.library.maintenance.check("default")
     (lexemes,) = [finding for finding in diagnosis.findings if finding.check == "lexemes"]
     assert (lexemes.count, len(lexemes.rows), len(set(lexemes.rows))) == (38, 38, 38)
     first, second = lexemes.rows[:2]
@@ -264,7 +265,7 @@ def test_different_faults_are_listed_up_to_a_hundred() -> None:
 def test_a_repair_is_not_what_undo_undoes(full: Commonplace) -> None:
     full.revise("ref-1", text="Changed once.")
     _damage(full, "DELETE FROM lexemes")
-    doctor.repair(full.library, "default")
+    full.library.maintenance.repair("default")
     full.undo()
     assert full.get("ref-1").text.startswith("Ann prefers")
 
@@ -274,17 +275,17 @@ def test_an_open_index_sees_the_repair_at_once(full: Commonplace) -> None:
     connection = apsw.Connection(str(full.library.file("default")))
     connection.execute("DELETE FROM lexemes; DELETE FROM grams")
     connection.close()
-    doctor.repair(full.library, "default")
+    full.library.maintenance.repair("default")
     assert "certificate" in full.recall("certificate", count=False)[0].memory.text
     assert full.find_text("certificate")[1] > 0
 
 
 def test_a_space_that_is_not_there_is_not_made(full: Commonplace) -> None:
-    for ask in (doctor.examine, doctor.repair):
+    for ask in (full.library.maintenance.check, full.library.maintenance.repair):
         with pytest.raises(NotFound):
-            ask(full.library, "nobody")
+            ask("nobody")
     with pytest.raises(NotFound):
-        salvaging.salvage(full.library, "nobody", full.library.path / "saved")
+        full.library.maintenance.salvage("nobody", full.library.path / "saved")
     assert full.library.spaces() == ["default"]
 
 
@@ -306,7 +307,7 @@ def test_repair_after_any_flipped_bit_heals_or_refuses_and_never_loses_a_row(
         data[place] ^= 1 << chance.randrange(8) if place != 4087 else 8
         file.write_bytes(data)
         try:
-            repaired = doctor.repair(full.library, "default")
+            repaired = full.library.maintenance.repair("default")
         except StorageCorrupt:
             refused += 1
             continue
@@ -326,11 +327,11 @@ REPAIRER = """
 import sys
 sys.path.insert(0, sys.argv[2])
 from conftest import WordVectors
-from commonplace.engine import doctor
+
 from commonplace.engine.library import Library
 library = Library(sys.argv[1], embedder=WordVectors())
 print("ready", flush=True)
-print(doctor.repair(library, "default").after.healthy, flush=True)
+print(library.maintenance.repair("default").after.healthy, flush=True)
 """
 
 
@@ -353,12 +354,12 @@ def test_a_repair_killed_at_any_moment_leaves_the_old_or_the_new(
         child.wait()
         finished += child.stdout.read() == "True\n"
         child.stdout.close()
-        diagnosis = doctor.examine(full.library, "default")
+        diagnosis = full.library.maintenance.check("default")
         assert diagnosis.healthy or all(diagnosis.ill(table) for table in DERIVED)
         killed += not diagnosis.healthy
         assert {name: diagnosis.counts[name] for name in rows} == rows
     publish(f"10 repairs killed: {killed} left the old, {10 - killed} the new")
-    doctor.repair(full.library, "default")
+    full.library.maintenance.repair("default")
     full.settle()
     assert _hundred(full) == before
 
@@ -373,7 +374,7 @@ def test_repair_in_halves_would_be_seen(full: Commonplace, monkeypatch: pytest.M
 
     _damage(full, "DELETE FROM lexemes")
     monkeypatch.setattr(rebuilding, "_rebuild", careless)
-    monkeypatch.setattr(doctor, "write_anew", lambda *_: None)
-    repaired = doctor.repair(full.library, "default")
+    monkeypatch.setattr(salvaging, "write_anew", lambda *_: None)
+    repaired = full.library.maintenance.repair("default")
     assert not repaired.after.healthy
     assert _census(full) == before

@@ -15,8 +15,7 @@ import pytest
 import time_machine
 
 from commonplace import Commonplace
-from commonplace.engine import answers, audit, doctor, history, restoring
-from commonplace.engine.backup import backup, verify
+from commonplace.engine import answers, audit, history
 from commonplace.engine.importing import import_file
 from commonplace.engine.library import Library
 from commonplace.engine.model import moment
@@ -24,6 +23,7 @@ from commonplace.engine.transfer import digest, export_space
 from commonplace.errors import UnsupportedVersion
 from commonplace.storage import schema
 from commonplace.storage.sqlite import Store
+from commonplace.storage.sqlite.backup import verify
 from commonplace.storage.system import SYSTEM_MIGRATIONS, open_system
 from commonplace.storage.tables import HASHED
 from conftest import WordVectors
@@ -111,7 +111,7 @@ def test_the_migration_rewrites_no_row(golden: Library, archive: Path, space: st
 
 def _sound(library: Library) -> None:
     for space in SPACES:
-        findings = doctor.examine(library, space).findings
+        findings = library.maintenance.check(space).findings
         assert [each for each in findings if each.severity == "error"] == []
         with library.lease(space) as opened:
             verdict = audit.verify(opened.store)
@@ -214,7 +214,7 @@ def test_a_backup_of_an_older_release_is_restored(
     report = verify(archive / "backup")
     assert set(report.spaces) == set(SPACES)
     with contextlib.closing(Library(quick_disk / "other", embedder=WordVectors())) as other:
-        restoring.restore(other, archive / "backup")
+        other.maintenance.restore(archive / "backup")
         assert set(other.spaces()) == set(SPACES)
         for space in SPACES:
             assert told(_at(other, space)) == told(_at(golden, space))
@@ -223,11 +223,11 @@ def test_a_backup_of_an_older_release_is_restored(
 
 def test_a_migrated_store_is_backed_up_and_restored(golden: Library, quick_disk: Path) -> None:
     _at(golden).revise("ref-5", title="Newer")
-    made = backup(golden, quick_disk / "made")
+    made = golden.maintenance.backup(quick_disk / "made")
     verify(quick_disk / "made")
     with contextlib.closing(Library(quick_disk / "other", embedder=WordVectors())) as other:
-        restoring.restore(other, quick_disk / "made")
-        assert backup(other, quick_disk / "again").digest == made.digest
+        other.maintenance.restore(quick_disk / "made")
+        assert other.maintenance.backup(quick_disk / "again").digest == made.digest
         _sound(other)
 
 

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from commonplace import Commonplace
-from commonplace.engine import audit, backup, beside, doctor, restoring
+from commonplace.engine import audit
 from commonplace.engine.library import Library
 from commonplace.errors import StorageUnavailable
-from commonplace.storage import swapping
 from commonplace.storage.locking import try_lock
+from commonplace.storage.sqlite import beside, swapping
 from commonplace.storage.system import open_system
 
 STEPS = ("os.link", "os.rename", "os.remove")
@@ -83,7 +83,7 @@ def said(data: Path) -> dict[str, list[str]]:
             space: sorted(each.text for each in memory.at(space).browse()[0])
             for space in memory.library.spaces()
         }
-        assert all(each.healthy for each in doctor.examine_beside(memory.library))
+        assert all(each.healthy for each in memory.library.maintenance.check_shared_files())
     with contextlib.closing(open_system(data)) as store, store.read() as connection:
         found["system"] = [
             row[0] for row in connection.execute("SELECT tool FROM audit ORDER BY num")
@@ -99,7 +99,7 @@ def names(data: Path) -> set[str]:
 
 def restore(data: Path, source: Path) -> None:
     library = Library(data, embedder=None)
-    restoring.restore(library, source, overwrite=True)
+    library.maintenance.restore(source, overwrite=True)
     library.close()
 
 
@@ -111,7 +111,7 @@ def prepared(quick_disk: Path) -> tuple[Path, Path]:
     (data / "workflows").mkdir()
     shutil.copy(data / "system.db", data / beside.WORKFLOWS)
     library = Library(data, embedder=None)
-    source = backup.backup(library, quick_disk / "copy").path
+    source = library.maintenance.backup(quick_disk / "copy").path
     library.close()
     for path in data.glob("spaces/gone.db*"):
         path.unlink()
@@ -213,6 +213,6 @@ def test_a_journal_that_cannot_be_read_changes_nothing_and_is_told(
     (data / swapping.JOURNAL).write_text(text)
     with Commonplace(data, embedding="none") as memory:
         assert memory.browse()[1] == 2
-        told = doctor.examine_beside(memory.library)[-1]
+        told = memory.library.maintenance.check_shared_files()[-1]
         assert not told.healthy and "--overwrite" in told.findings[0].hint
     assert other.read_bytes() == b"somebody else's"

@@ -15,7 +15,6 @@ import apsw
 import pytest
 
 from commonplace import Commonplace
-from commonplace.engine import doctor
 from commonplace.engine.library import Library
 from commonplace.errors import CommonplaceError, StorageCorrupt, UnsupportedVersion
 from commonplace.storage import schema
@@ -89,7 +88,7 @@ def test_the_first_release_opens_and_says_what_it_said(quick_disk: Path) -> None
     said = (FIXTURES / "v1.db.sha256").read_text().strip()
     with Commonplace(quick_disk, embedding="none") as memory:
         assert content_digest(memory) == said
-        diagnosis = doctor.examine(memory.library, "default")
+        diagnosis = memory.library.maintenance.check("default")
         assert not [f for f in diagnosis.findings if f.check not in ("lexemes", "passages")]
         memory.remember("And it goes on.")
         assert memory.find_text("goes on")[1] == 1
@@ -109,7 +108,7 @@ def test_models_of_an_older_file_become_their_spaces_own(quick_disk: Path) -> No
     before.close()
     with Commonplace(quick_disk, embedding=WordVectors()) as memory:
         assert memory.recall("certificate expired")[0].why.dense_rank is not None
-        assert doctor.examine(memory.library, "default").healthy
+        assert memory.library.maintenance.check("default").healthy
     after = connect(file)
     assert after.execute("SELECT space, num FROM models").fetchall() == [("default", model)]
     assert after.execute("SELECT model, vector FROM passages").fetchall() == vectors
@@ -229,10 +228,10 @@ def test_what_is_newer_or_foreign_is_refused_and_not_touched(
         for call in (
             lambda: memory.remember("Refused."),
             lambda: memory.browse(),
-            lambda: doctor.repair(memory.library, "default"),
+            lambda: memory.library.maintenance.repair("default"),
         ):
             with pytest.raises((error, StorageCorrupt)):
                 call()
-        assert not doctor.examine(memory.library, "default").healthy
+        assert not memory.library.maintenance.check("default").healthy
     assert hashlib.sha256(file.read_bytes()).hexdigest() == before
     assert [path.name for path in file.parent.iterdir()] == ["default.db"]

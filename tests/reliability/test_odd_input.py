@@ -14,10 +14,11 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from commonplace import Commonplace
-from commonplace.engine import backup, checks, doctor
+from commonplace.engine import checks
 from commonplace.engine.conversations import Line
 from commonplace.engine.transfer import export_space
 from commonplace.errors import CommonplaceError, InvalidInput
+from commonplace.storage.sqlite import backup
 
 ODD = [
     "\x00", "a\x00b", "\ud800", "a\udfff", "\ufeffbom", "\ufffe\uffff", "\U0010ffff", "👩‍👩‍👧‍👦",
@@ -155,7 +156,7 @@ def test_known_oddities_survive_every_way_in_and_out(memory: Commonplace, text: 
         assert memory.find_text(text)[1] == 2
     memory.recall(text[:9000])
     assert memory.browse(tags_all=[text[:90]])[1] == 1
-    assert doctor.examine(memory.library, "default").findings == []
+    assert memory.library.maintenance.check("default").findings == []
 
 
 @pytest.mark.parametrize("query", HOSTILE, ids=lambda query: ascii(query)[:24])

@@ -12,11 +12,12 @@ import apsw
 import pytest
 
 from commonplace import Commonplace
-from commonplace.engine import audit, doctor, purge
+from commonplace.engine import audit, purge
 from commonplace.engine.conversations import Line
 from commonplace.engine.model import Origin
 from commonplace.errors import CommonplaceError, NotFound, StorageUnavailable
 from commonplace.storage import database, sqlite
+from commonplace.storage.sqlite import store as store_module
 from conftest import WordVectors
 
 PLACES = (
@@ -113,7 +114,7 @@ def test_no_file_holds_what_was_purged(marked: Commonplace) -> None:
     assert _hits(path) == {}
     with Commonplace(path, embedding=WordVectors()) as again:
         assert again.browse()[1] == 60
-        assert doctor.examine(again.library, "default").findings == []
+        assert again.library.maintenance.check("default").findings == []
     assert _hits(path) == {}
 
 
@@ -196,7 +197,7 @@ def test_without_secure_deletion_the_traces_are_seen(
         connection.pragma("secure_delete", False)
         return connection
 
-    monkeypatch.setattr(sqlite, "connect", careless)
+    monkeypatch.setattr(store_module, "connect", careless)
     monkeypatch.setattr(sqlite.Store, "rewrite", lambda self: None)
     with Commonplace(quick_disk / "mutant", embedding="none") as memory:
         for i in range(20):

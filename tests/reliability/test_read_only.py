@@ -44,7 +44,7 @@ import contextlib, io, json, os, sys
 from pathlib import Path
 from commonplace import Commonplace
 from commonplace.cli.app import run
-from commonplace.engine import doctor
+
 from commonplace.errors import CommonplaceError
 
 def command(*args):
@@ -62,9 +62,9 @@ def use(data, scratch):
         found["find_text"] = memory.find_text("arbou")[1]
         found["browse"] = memory.browse()[1]
         found["usage"] = memory.usage("one").accesses
-        diagnosis = doctor.examine(memory.library, "default")
+        diagnosis = memory.library.maintenance.check("default")
         found["doctor"] = [diagnosis.healthy, [f.severity for f in diagnosis.findings]]
-        found["beside"] = [each.healthy for each in doctor.examine_beside(memory.library)]
+        found["beside"] = [each.healthy for each in memory.library.maintenance.check_shared_files()]
         for name, write in {
             "remember": lambda: memory.remember("x"),
             "revise": lambda: memory.revise("one", text="x"),
@@ -188,8 +188,8 @@ def test_a_file_of_an_older_release_says_what_to_do(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from commonplace.errors import UnsupportedVersion
-    from commonplace.storage import readonly, schema
-    from commonplace.storage.sqlite import Store
+    from commonplace.storage import schema
+    from commonplace.storage.sqlite import Store, readonly
 
     newer = (*schema.MIGRATIONS, "CREATE TABLE later (x)")
     monkeypatch.setattr(readonly, "is_read_only", lambda path: True)

@@ -25,8 +25,8 @@ from commonplace.engine.conversations import Line
 from commonplace.engine.files import File
 from commonplace.engine.parts import Part
 from commonplace.errors import CommonplaceError, Conflict, StorageFull, StorageUnavailable
-from commonplace.storage import database, sqlite
-from commonplace.storage.sqlite import Store
+from commonplace.storage import database
+from commonplace.storage.sqlite import Store, store
 from commonplace.storage.writing import Writer
 from reliability import workers
 from reliability.faulty_vfs import FailingSync, mounted
@@ -37,12 +37,12 @@ SOURCE = Path(commonplace.__file__).parent
 # Who may open a connection, and why.
 OPENERS = {
     "storage/database.py": "the gate itself",
-    "engine/backup.py": "copies that are made and checked aside",
-    "storage/swapping.py": "a file that is to be replaced, to keep everybody else out of it",
-    "engine/examining.py": "an empty database in memory, to compare the tables with",
-    "engine/salvaging.py": "a damaged file, to read what can still be read of it",
-    "storage/readonly.py": "a file that cannot be written, or a copy of it, to read it",
-    "storage/foreign.py": "a temporary copy of another program's database, to read it",
+    "storage/sqlite/backup.py": "copies that are made and checked aside",
+    "storage/sqlite/swapping.py": "a file that is to be replaced, to keep everybody else out of it",
+    "storage/sqlite/examining.py": "an empty database in memory, to compare the tables with",
+    "storage/sqlite/salvaging.py": "a damaged file, to read what can still be read of it",
+    "storage/sqlite/readonly.py": "a file that cannot be written, or a copy of it, to read it",
+    "storage/sqlite/foreign.py": "a temporary copy of another program's database, to read it",
 }
 
 
@@ -106,8 +106,8 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
     monkeypatch.setattr(Writer, "idle", through_block(Writer.idle))
     monkeypatch.setattr(Writer, "close", through_call(Writer.close))
     monkeypatch.setattr(Store, "_prepare", through_call(Store._prepare))
-    monkeypatch.setattr(sqlite, "create", through_call(database.create))
-    monkeypatch.setattr(sqlite, "copy_database", through_call(database.copy_database))
+    monkeypatch.setattr(store, "create", through_call(database.create))
+    monkeypatch.setattr(store, "copy_database", through_call(database.copy_database))
     return watch
 
 

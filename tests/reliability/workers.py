@@ -32,6 +32,7 @@ from commonplace import Commonplace
 from commonplace.engine import memories
 from commonplace.errors import CommonplaceError, Conflict, StorageFull
 from commonplace.storage import database, derived, sqlite, writing
+from commonplace.storage.sqlite import store as store_module
 from commonplace.storage.tables import LINKS, MEMORIES, OPERATIONS, VERSIONED
 
 SPACE = "default"
@@ -287,7 +288,7 @@ def commits_without_sync(patch: Patch) -> None:
         connection.execute("PRAGMA synchronous = NORMAL")
         return connection
 
-    patch(sqlite, "connect", connect)
+    patch(store_module, "connect", connect)
 
 
 class _Deferred(apsw.Connection):

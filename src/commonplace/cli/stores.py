@@ -23,8 +23,8 @@ from commonplace.errors import (
 )
 
 if TYPE_CHECKING:
-    from commonplace.engine.diagnosis import Diagnosis
     from commonplace.engine.library import Library
+    from commonplace.storage.reports import Diagnosis
 
 CONFLICT = 4
 UNHEALTHY = 6
@@ -186,10 +186,9 @@ def backup(
     \b
       commonplace backup ~/backups/today
     """
-    from commonplace.engine import backup
 
     with options.library(options.existing(data)) as library, progress("Backing up") as show:
-        report = backup.backup(library, target, spaces=spaces, progress=show)
+        report = library.maintenance.backup(target, spaces=spaces, progress=show)
     if as_json:
         emit(report.as_dict())
     else:
@@ -231,7 +230,7 @@ def restore(
       commonplace restore ~/backups/today --space default --into yesterday
     """
     from commonplace.cli.access import by_state
-    from commonplace.engine import backup, restoring
+    from commonplace.storage.sqlite import backup
 
     if check:
         with progress("Verifying") as show:
@@ -243,10 +242,9 @@ def restore(
     backup.read_manifest(source)  # before a directory is made for it
     with options.library(data) as library, progress("Restoring") as show:
         revoked, _ = by_state(library.path)
-        report = restoring.restore(
-            library, source, spaces=spaces, into=into, overwrite=overwrite, system=system,
-            progress=show,
-        )  # fmt: skip
+        report = library.maintenance.restore(
+            source, spaces=spaces, into=into, overwrite=overwrite, system=system, progress=show
+        )
         again = sorted(revoked & by_state(library.path)[1])
     told = report.as_dict() | {"valid_again": again}
     _report(told, as_json, f"restored from {visible(str(source))}")
@@ -279,8 +277,8 @@ def doctor(
 
     Exit code 6 means that something is wrong.
     """
-    from commonplace.engine import doctor, salvaging
-    from commonplace.engine.beside import SYSTEM
+
+    from commonplace.storage.sqlite.beside import SYSTEM
 
     healthy = True
     with options.library(options.existing(data), embedding) as library:
@@ -290,13 +288,13 @@ def doctor(
             rebuilt: dict[str, Any] | None = None
             if repair:
                 with progress(f"Repairing {name}") as show:
-                    rebuilt = doctor.repair(library, name, progress=show).as_dict()
+                    rebuilt = library.maintenance.repair(name, progress=show).as_dict()
             saved = None
             if salvage is not None:
                 with progress(f"Salvaging {name}") as show:
-                    saved = salvaging.salvage(library, name, salvage / "spaces", progress=show)
+                    saved = library.maintenance.salvage(name, salvage / "spaces", progress=show)
             with progress(f"Examining {name}") as show:
-                diagnosis = doctor.examine(library, name, progress=show)
+                diagnosis = library.maintenance.check(name, progress=show)
             if diagnosis.healthy:
                 _examine_readers(library, name, diagnosis)
             healthy = healthy and diagnosis.healthy
@@ -315,7 +313,7 @@ def doctor(
                 for row in saved.lost:
                     say(visible(f"  lost: {row}"))
             _tell_findings(diagnosis)
-        for other in doctor.examine_beside(library) if not spaces else ():
+        for other in library.maintenance.check_shared_files() if not spaces else ():
             if other.space == SYSTEM and other.healthy:
                 _examine_access(library.path, other)
             healthy = healthy and other.healthy
@@ -343,7 +341,7 @@ def _examine_readers(library: Library, space: str, diagnosis: Diagnosis) -> None
 def _examine_access(data: Path, diagnosis: Diagnosis) -> None:
     """Whether tokens, accounts and keys are as they were stored, by the master key."""
     from commonplace.cli.access import damaged
-    from commonplace.engine.diagnosis import RESTORE_SYSTEM
+    from commonplace.storage.reports import RESTORE_SYSTEM
 
     try:
         for what in damaged(data):

@@ -9,26 +9,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from commonplace.engine import checks
 from commonplace.engine.model import moment
+from commonplace.storage import audit as stored
+from commonplace.storage.audit import REDACTION, Fault
 from commonplace.storage.database import now
 from commonplace.storage.hashing import digest
 from commonplace.storage.sqlite import Store
-from commonplace.storage.tables import AUDIT
-
-if TYPE_CHECKING:
-    import apsw
 
 PAYLOAD_BYTES = 4096
-REDACTION = "redact"  # the tool of a row that lists rows whose payloads a purge took away
-_START = bytes(32)
 _REDACTIONS_A_ROW = 400
-_SELECT = AUDIT.select_sql
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,14 +72,6 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
-    """Something in the chain that is not as it was written."""
-
-    num: int
-    what: str
-
-
-@dataclass(frozen=True, slots=True)
 class Verdict:
     """What a check of the chain found."""
 
@@ -130,28 +117,14 @@ def append(store: Store, entry: Entry) -> int:
     operation = store.open_unit.seq if store.open_unit and store.open_unit.changed else 0
     arguments, result = capped(entry.arguments), capped(entry.result)
     with store.maintain() as connection:
-        rows, previous = read_head(connection, store.space)
+        rows, previous = stored.read_head(connection, store.space)
         chained = (
             rows + 1, store.space, now(), entry.request, entry.dialect, entry.tool, entry.caller,
             entry.credential, entry.client, entry.session, entry.address, int(entry.success),
             entry.error, entry.milliseconds, operation, digest(arguments), digest(result), previous,
         )  # fmt: skip
-        row = AUDIT.row(chained, arguments, result)
-        connection.execute(AUDIT.insert_sql, row)
-        connection.execute(
-            "INSERT INTO audit_head (space, rows, hash) VALUES (?, ?, ?)"
-            " ON CONFLICT (space) DO UPDATE SET rows = excluded.rows, hash = excluded.hash",
-            (store.space, rows + 1, row[-1]),
-        )
+        stored.insert(connection, chained, arguments, result)
     return rows + 1
-
-
-def read_head(connection: apsw.Connection, space: str) -> tuple[int, bytes]:
-    """(how many rows there are, the last one's hash)."""
-    row: Any = connection.execute(
-        "SELECT rows, hash FROM audit_head WHERE space = ?", (space,)
-    ).fetchone()
-    return (0, _START) if row is None else (row[0], row[1])
 
 
 def listing(
@@ -166,24 +139,19 @@ def listing(
     limit: int = 50,
 ) -> list[Call]:
     """The newest calls first."""
-    clause, values = "", list[object]()
-    for condition, value in (
-        ("tool = ?", None if tool is None else checks.optional(tool, "tool")),
-        ("caller = ?", None if caller is None else checks.optional(caller, "caller")),
-        ("success = ?", None if success is None else int(success)),
-        ("at >= ?", checks.when(since, "since")),
-        ("at < ?", checks.when(until, "until")),
-        ("num < ?", None if before is None else checks.whole(before, "before")),
-    ):
-        if value is not None:
-            clause += f" AND {condition}"
-            values.append(value)
     with store.read() as connection:
-        rows = connection.execute(
-            f"{_SELECT}{clause} ORDER BY num DESC LIMIT ?",
-            (store.space, *values, checks.limit(limit)),
+        rows = stored.newest(
+            connection,
+            store.space,
+            checks.limit(limit),
+            tool=None if tool is None else checks.optional(tool, "tool"),
+            caller=None if caller is None else checks.optional(caller, "caller"),
+            success=None if success is None else int(success),
+            since=checks.when(since, "since"),
+            until=checks.when(until, "until"),
+            before=None if before is None else checks.whole(before, "before"),
         )
-        return [_call(dict(zip(AUDIT.stored, row, strict=True))) for row in rows]
+        return [_call(row) for row in rows]
 
 
 def _call(row: dict[str, Any]) -> Call:
@@ -232,48 +200,9 @@ def _payload(text: str | None) -> Any:
 def verify(store: Store, *, head: str | None = None) -> Verdict:
     """Go through the whole chain; `head` is one that was noted elsewhere before."""
     with store.read() as connection:
-        found = list(faults(connection, store.space, head))
-        count, hashed = read_head(connection, store.space)
-    return Verdict(count, _hex(hashed) if count else "", tuple(found))
-
-
-def _hex(value: Any) -> str:
-    """A hash as text; nothing for what is none."""
-    return value.hex() if isinstance(value, bytes) else ""
-
-
-def faults(connection: apsw.Connection, space: str, noted: str | None = None) -> Iterator[Fault]:
-    """What in the chain is not as it was written; `noted` is a head that must be in it."""
-    expected, previous = 1, _START
-    emptied, redacted = set[int](), set[int]()
-    seen = noted is None
-    for values in connection.execute("SELECT * FROM audit WHERE space != ? LIMIT 1", (space,)):
-        yield Fault(values[0], "a row belongs to another space")
-    select = AUDIT.select_from(connection)  # that of a backup may be of an older release
-    for values in connection.execute(f"{select} ORDER BY num", (space,)):
-        row = dict(zip(AUDIT.stored, values, strict=True))
-        num = row["num"]
-        if num != expected:
-            yield Fault(expected, f"rows are missing before row {num}")
-        if row["previous"] != previous:
-            yield Fault(num, "does not follow the row before it")
-        if not AUDIT.sound(values):
-            yield Fault(num, "was changed")
-        for name in ("arguments", "result"):
-            if row[name] is None:
-                emptied.add(num)
-            elif digest(row[name]) != row[f"{name}_hash"]:
-                yield Fault(num, f"its {name} were changed")
-            elif name == "arguments" and row["dialect"] == "" and row["tool"] == REDACTION:
-                redacted.update(json.loads(row[name])["rows"])  # as we wrote it: the hash says so
-        expected, previous = num + 1, row["hash"]
-        seen = seen or noted == _hex(previous)
-    for num in sorted(emptied - redacted):
-        yield Fault(num, "its payload was taken away, and no purge says so")
-    if read_head(connection, space) != (expected - 1, previous):
-        yield Fault(expected, "rows are missing at the end, or the head was changed")
-    if not seen:
-        yield Fault(expected, "the noted head is not in the chain: rows were cut off or rewritten")
+        found = list(stored.faults(connection, store.space, head))
+        count, hashed = stored.read_head(connection, store.space)
+    return Verdict(count, stored.as_hex(hashed) if count else "", tuple(found))
 
 
 def redact(store: Store, nums: Sequence[int]) -> None:
@@ -281,10 +210,7 @@ def redact(store: Store, nums: Sequence[int]) -> None:
     for start in range(0, len(nums), _REDACTIONS_A_ROW):
         some = list(nums[start : start + _REDACTIONS_A_ROW])
         with store.maintain() as connection:
-            connection.executemany(
-                "UPDATE audit SET arguments = NULL, result = NULL WHERE space = ? AND num = ?",
-                [(store.space, num) for num in some],
-            )
+            stored.clear_payloads(connection, store.space, some)
         append(
             store,
             Entry(

@@ -11,13 +11,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from commonplace.embedding.provider import Embedder
-from commonplace.engine import checks, upkeep
+from commonplace.engine import checks, memories, upkeep
 from commonplace.engine.opened import OpenSpace
 from commonplace.errors import CommonplaceError, InvalidInput, StorageUnavailable
 from commonplace.storage.database import check_runtime, sync_directory
-from commonplace.storage.readonly import writable
+from commonplace.storage.ports import Maintenance
 from commonplace.storage.sqlite import Store
-from commonplace.storage.swapping import recover
+from commonplace.storage.sqlite.readonly import writable
+from commonplace.storage.sqlite.swapping import recover
+from commonplace.storage.tables import Row
 
 OPEN_SPACES = 64
 TEND_SECONDS = 0.5
@@ -108,6 +110,18 @@ class Library:
     def read_only(self) -> bool:
         """Whether the spaces can only be read."""
         return not writable(self.path / "spaces")
+
+    @property
+    def maintenance(self) -> Maintenance:
+        """Backups, checks and repair of what is stored here."""
+        from commonplace.storage.sqlite.maintenance import SqliteMaintenance
+
+        return SqliteMaintenance(self)
+
+    @staticmethod
+    def derive(row: Row, speaker: str) -> memories.Prepared:
+        """What finds a memory, computed from its row."""
+        return memories.analysed(row, speaker)
 
     def file(self, space: str) -> Path:
         """The file of a space."""

@@ -663,7 +663,7 @@ def restore_row(
     prepared = analysed(row, speaker_of(connection, unit.space, row["num"]))
     prepared.vectors = usable_vectors(space, connection, vectors, len(prepared.spans))
     write_derived(space, connection, [row["num"]], [prepared])
-    touch(unit, row["num"])
+    derived.touch(unit, row["num"])
     return row
 
 
@@ -673,15 +673,7 @@ def remove_row(unit: Unit, row: Row) -> None:
     MEMORIES.remove(unit, row, stored_vectors(connection, unit.space, row["num"]))
     derived.drop(connection, unit.space, row["num"])
     outbox.remove(connection, unit.space, row["num"])
-    touch(unit, row["num"])
-
-
-def touch(unit: Unit, num: int) -> None:
-    """Tell every resident index that what finds this memory changed."""
-    unit.connection.execute(
-        "INSERT INTO touches (space, memory, seq) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
-        (unit.space, num, unit.seq),
-    )
+    derived.touch(unit, row["num"])
 
 
 def _identity(value: object) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from commonplace.engine import audit, memories
@@ -20,7 +19,6 @@ from commonplace.storage.tables import (
     MEMBERS,
     MEMORIES,
     MESSAGES,
-    VERSIONED,
     Table,
 )
 from commonplace.storage.writing import Unit
@@ -31,19 +29,6 @@ MOST_WINDOWS = 2_000
 UNPROVED = "The memories are deleted, but bytes of them may still be in the files."
 SWEEP = "Close every program that has the space open: the last one empties its log."
 SAYING = ("text", "title", "ref", "reason", "subject", "object", "subject_key", "object_key")
-
-_HEADER = b"SQLite format 3"  # how every file begins
-# What else may hold the words of a purged text: other rows, and the file's own names and tables.
-# Of an audited call only what its client and the server say of it, never what it carried.
-_REMAINING = (
-    *(f"SELECT * FROM {table} WHERE space = ?1"  # noqa: S608
-      for table in (*(table.name for table in VERSIONED), "versions", "events", "operations",
-                    "labels")),
-    "SELECT request, dialect, tool, caller, credential, client, session, address FROM audit"
-    " WHERE space = ?1",
-    "SELECT id, weights FROM models WHERE space = ?1",
-    "SELECT name, sql FROM sqlite_schema",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +64,12 @@ def purge(space: OpenSpace, identities: Iterable[str], origin: Origin) -> Proof:
         rows += _redact_events(unit, texts)
         rows += _redact_calls(space, unit, texts + beside, names)
     try:
-        space.store.checkpoint()
-        return _prove(space, texts + beside, purged, rows)
+        swept = space.store.sweep(_windows(texts + beside))
     except (StorageFull, StorageUnavailable) as error:
         raise StorageUnavailable(
             UNPROVED, hint=f"Free disk space if it ran out. {SWEEP}"
         ) from error
+    return Proof(purged, rows, swept.files, swept.scanned, swept.traces, swept.copies)
 
 
 def _numbers(unit: Unit, identity: str) -> dict[int, set[str]]:
@@ -139,7 +124,7 @@ def _erase(unit: Unit, num: int, ids: set[str], said: list[str]) -> int:
             rows += _erase_rows(unit, table, clause.replace("?1", "?"), identity, said)
     rows += _erase_rows(unit, MESSAGES, "AND memory = ?", num, [])
     rows += deleted(connection, "outbox", space, "kind = 'embed' AND subject = ?", str(num))
-    memories.touch(unit, num)
+    derived.touch(unit, num)
     return rows
 
 
@@ -216,20 +201,6 @@ def _holds(payload: Any, windows: set[bytes]) -> bool:
     return any(window in data for window in windows)
 
 
-def _prove(space: OpenSpace, texts: Sequence[str], purged: int, rows: int) -> Proof:
-    """Look through every file of the space for stretches of the purged texts."""
-    windows = _windows(texts)
-    files, scanned, found = _scan(space, windows)
-    if found - _still_told(space, found):
-        # Pages that were rearranged may keep stale bytes between their cells.
-        space.store.rewrite()
-        files, scanned, found = _scan(space, windows)
-    traces = len(found - _still_told(space, found))
-    beside = space.store.path.parent.glob(f"{space.name}.before-*.db")
-    names = tuple(path.name for path in files)
-    return Proof(purged, rows, names, scanned, traces, tuple(sorted(p.name for p in beside)))
-
-
 def _windows(texts: Sequence[str]) -> set[bytes]:
     """Stretches to look for, evenly over all texts, as stored plainly and inside JSON."""
     every = [
@@ -248,35 +219,6 @@ def _written(text: str) -> set[bytes]:
     for _ in range(3):
         forms.append(json.dumps(forms[-1], ensure_ascii=False)[1:-1])
     return {form.encode() for form in forms}
-
-
-def _scan(space: OpenSpace, windows: set[bytes]) -> tuple[list[Path], int, set[bytes]]:
-    files = [path for path in (space.store.path, _beside(space, "-wal")) if path.exists()]
-    scanned, found = 0, set[bytes]()
-    for path in files:
-        data = path.read_bytes()
-        scanned += len(data)
-        found |= {window for window in windows if window in data}
-    return files, scanned, found
-
-
-def _beside(space: OpenSpace, suffix: str) -> Path:
-    return space.store.path.with_name(space.store.path.name + suffix)
-
-
-def _still_told(space: OpenSpace, windows: set[bytes]) -> set[bytes]:
-    """Windows that other, remaining rows hold as well: they prove nothing."""
-    if not windows:
-        return set()
-    told = {window for window in windows if window in _HEADER}
-    with space.store.read() as connection:
-        for statement in _REMAINING:
-            for row in connection.execute(statement, (space.name,) if "?1" in statement else ()):
-                for value in row:
-                    if isinstance(value, str | bytes):
-                        data = value if isinstance(value, bytes) else value.encode()
-                        told |= {window for window in windows - told if window in data}
-    return told
 
 
 def check(proof: Proof) -> Proof:

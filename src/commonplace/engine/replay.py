@@ -451,7 +451,7 @@ def _derive_again(space: OpenSpace, unit: Unit, num: int) -> None:
         derived.drop(unit.connection, unit.space, num)
         speaker = memories.speaker_of(unit.connection, unit.space, num)
         memories.write_derived(space, unit.connection, [num], [memories.analysed(row, speaker)])
-        memories.touch(unit, num)
+        derived.touch(unit, num)
 
 
 def _payload(value: Mapping[str, Any]) -> str | None:

@@ -151,7 +151,7 @@ def _embed(space: OpenSpace, nums: list[int], stopping: Callable[[], bool]) -> i
                 for span, vector in zip(item.spans, own, strict=True)
             ]
             derived.replace_passages(connection, space.name, num, passages)
-            memories.touch(unit, num)
+            derived.touch(unit, num)
         _finish(connection, space.name, nums, {num: rows[num]["seq"] for num in rows})
     return len(nums)
 

@@ -20,9 +20,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
-from commonplace.storage import foreign
 from commonplace.storage.database import sync_directory
 from commonplace.storage.locking import open_locked
+from commonplace.storage.sqlite import foreign
 
 LOOK_SECONDS = 0.2
 LOCK_SECONDS = 2.0

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 import apsw
 
+from commonplace.storage.tables import Writing
 from commonplace.text.analysis import (
     ANALYSIS_VERSION,
     DETECTION_WORDS,
@@ -271,6 +272,14 @@ def write_labels(
 def write_grams(connection: apsw.Connection, memory: int, folded: str) -> None:
     """Store a new memory's text for substring search."""
     connection.execute("INSERT INTO grams (rowid, body) VALUES (?, ?)", (memory, folded))
+
+
+def touch(unit: Writing, memory: int) -> None:
+    """Tell every resident index that what finds a memory changed."""
+    unit.connection.execute(
+        "INSERT INTO touches (space, memory, seq) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
+        (unit.space, memory, unit.seq),
+    )
 
 
 def drop(connection: apsw.Connection, space: str, memory: int) -> None:

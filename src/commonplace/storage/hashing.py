@@ -14,6 +14,8 @@ from typing import Any
 
 import apsw
 
+from commonplace.storage.ports import Rows
+
 FORMAT = 2
 """The format in which rows are written."""
 
@@ -128,7 +130,7 @@ class Hashed:
         covered = (*stored[:at], *stored[at + len(self.beside) : -2])
         return bool(self.hash(covered, stored[-2]) == stored[-1])
 
-    def select_from(self, connection: apsw.Connection) -> str:
+    def select_from(self, connection: Rows) -> str:
         """As `select_sql`, for a file that may be older than some columns: they have defaults."""
         there = {row[1] for row in connection.execute(f"PRAGMA table_info({self.name})")}
         absent = {"format": 1, **self.added}

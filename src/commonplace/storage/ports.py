@@ -1,9 +1,24 @@
-"""What the rest of the program may know of a database connection."""
+"""What the rest of the program may know of the storage, whichever engine is behind it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Protocol
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from commonplace.storage.derived import Findable, Model
+    from commonplace.storage.reports import (
+        BackupReport,
+        Diagnosis,
+        Progress,
+        Repair,
+        RestoreReport,
+        Salvage,
+    )
+    from commonplace.storage.sqlite.store import Store
+    from commonplace.storage.tables import Row
 
 
 class Rows(Protocol):
@@ -18,3 +33,88 @@ class Rows(Protocol):
 
     def executemany(self, statements: str, sequenceofbindings: Iterable[Any], /) -> Any:
         """Run a statement once for each set of bindings."""
+
+
+class Swept(NamedTuple):
+    """What a search for deleted bytes found."""
+
+    files: tuple[str, ...]
+    scanned: int
+    traces: int
+    """How many stretches are still in the files, and in no remaining row."""
+    copies: tuple[str, ...]
+    """Copies that a restore or a migration left beside the file, which may hold them still."""
+
+
+class Leased(Protocol):
+    """An open space."""
+
+    @property
+    def store(self) -> Store:
+        """Its store."""
+
+    def write_reads(self) -> None:
+        """Write noted reads."""
+
+    def forget_index(self) -> None:
+        """Load what is held in memory anew."""
+
+
+class Contents(Protocol):
+    """What maintenance must be told by the engine: where spaces are, and what rows stand for."""
+
+    @property
+    def path(self) -> Path:
+        """The data directory."""
+
+    @property
+    def embedder(self) -> Model | None:
+        """The model whose vectors memories must have."""
+
+    def spaces(self) -> list[str]:
+        """The names of all spaces."""
+
+    def file(self, space: str) -> Path:
+        """A space's file; InvalidInput for what cannot be a space's name."""
+
+    def lease(self, space: str) -> AbstractContextManager[Leased]:
+        """The open space; it is not closed while the block runs."""
+
+    def drop(self, space: str) -> None:
+        """Close a space, so that its file can be replaced."""
+
+    def derive(self, row: Row, speaker: str) -> Findable:
+        """What finds a memory, computed from its row."""
+
+
+class Maintenance(Protocol):
+    """Care for what is stored, beside reading and writing it."""
+
+    def backup(
+        self, target: Path, *, spaces: Sequence[str] | None = None, progress: Progress | None = None
+    ) -> BackupReport:
+        """Copy spaces into a new directory, while others write."""
+
+    def restore(
+        self,
+        source: Path,
+        *,
+        spaces: Sequence[str] | None = None,
+        into: str | None = None,
+        overwrite: bool = False,
+        system: bool | None = None,
+        progress: Progress | None = None,
+    ) -> RestoreReport:
+        """Bring back what a backup holds: all of it, or nothing is changed."""
+
+    def check(self, space: str, *, progress: Progress | None = None) -> Diagnosis:
+        """Compare all that a space holds with what it must be; nothing is changed."""
+
+    def check_shared_files(self) -> list[Diagnosis]:
+        """The same for what belongs to no space."""
+
+    def repair(self, space: str, *, progress: Progress | None = None) -> Repair:
+        """Rebuild what is derived from rows, wherever it is not what they give."""
+
+    def salvage(self, space: str, target: Path, *, progress: Progress | None = None) -> Salvage:
+        """Write every sound row of a damaged space into a new file."""

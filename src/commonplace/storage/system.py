@@ -17,7 +17,7 @@ from commonplace.errors import StorageUnavailable
 from commonplace.storage import schema
 from commonplace.storage.database import check_runtime, connect, sync_directory, typed
 from commonplace.storage.sqlite import Store
-from commonplace.storage.swapping import recover
+from commonplace.storage.sqlite.swapping import recover
 
 NAME = "system"
 """The `space` of the rows of the audit in this file."""

@@ -221,7 +221,7 @@ def test_an_older_database_without_later_columns_is_read(wordy: Mama, tmp_path: 
 def test_a_file_that_is_no_database_stops_nothing(
     wordy: Mama, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("commonplace.storage.foreign.PAUSE_SECONDS", 0)
+    monkeypatch.setattr("commonplace.storage.sqlite.foreign.PAUSE_SECONDS", 0)
     start(wordy, tmp_path / "missing.db")
     (tmp_path / "text.db").write_text("This is a letter. " * 100)
     start(wordy, tmp_path / "text.db")

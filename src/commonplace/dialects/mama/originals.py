@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from commonplace.storage import foreign
-from commonplace.storage.foreign import Row, fingerprint
+from commonplace.storage.sqlite import foreign
+from commonplace.storage.sqlite.foreign import Row, fingerprint
 
 SECONDS_BELOW = 1_577_836_800_000  # 2020 in milliseconds: less is told in seconds
 

@@ -24,8 +24,8 @@ from commonplace.engine.memories import Draft
 from commonplace.engine.model import microseconds
 from commonplace.errors import InvalidInput, NotFound
 from commonplace.platform import lookup
-from commonplace.storage import foreign
 from commonplace.storage.database import new_id
+from commonplace.storage.sqlite import foreign
 
 if TYPE_CHECKING:
     from commonplace.engine.commonplace import Commonplace

@@ -23,9 +23,6 @@ from typing import Any
 
 import apsw
 
-from commonplace.engine import beside, checks
-from commonplace.engine.library import Library
-from commonplace.engine.model import iso
 from commonplace.errors import (
     CommonplaceError,
     Conflict,
@@ -38,6 +35,9 @@ from commonplace.errors import (
 from commonplace.storage import schema
 from commonplace.storage.database import copy_database, sync_directory, typed
 from commonplace.storage.hashing import Hashed, digest
+from commonplace.storage.ports import Contents
+from commonplace.storage.reports import BackupReport, Progress
+from commonplace.storage.sqlite import beside
 from commonplace.storage.tables import COUNTERS, EVENTS, HEAD, OPERATIONS, VERSIONED, VERSIONS
 from commonplace.storage.writing import read_head
 
@@ -47,8 +47,6 @@ BESIDE = "beside"  # the folder of what belongs to no space, since a space may b
 MANIFEST = "manifest.json"
 SHARE = 1_000  # a step's progress is told in thousandths
 NAMED = 100  # more damaged rows of one table than this are only counted
-
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,26 +190,6 @@ def _again(
     return tuple(values), kept.hash(space, values) == hashed
 
 
-@dataclass(frozen=True, slots=True)
-class BackupReport:
-    """What a backup holds."""
-
-    path: Path
-    spaces: dict[str, int]
-    """Memories of each space."""
-    digest: dict[str, str]
-    """For each space a SHA-256 over all it says."""
-    files: tuple[str, ...] = ()
-    """What it holds beside spaces."""
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        return {
-            "path": str(self.path), "spaces": self.spaces, "digest": self.digest,
-            "files": list(self.files),
-        }  # fmt: skip
-
-
 class Told:
     """Progress of several steps as one count that only grows."""
 
@@ -230,7 +208,7 @@ class Told:
 
 
 def backup(
-    library: Library,
+    library: Contents,
     target: Path,
     *,
     spaces: Sequence[str] | None = None,
@@ -276,7 +254,7 @@ def backup(
     return BackupReport(target, report.spaces, report.digest, report.files)
 
 
-def _copy_beside(library: Library, name: str, folder: Path, told: Told) -> dict[str, Any]:
+def _copy_beside(library: Contents, name: str, folder: Path, told: Told) -> dict[str, Any]:
     folder.mkdir(mode=0o700, exist_ok=True)
     target = folder / Path(name).name
     entry = beside.copy(library.path, name, target)
@@ -302,7 +280,7 @@ def chosen(there: Sequence[str], wanted: Sequence[str] | None, whose: str) -> li
     return list(dict.fromkeys(wanted))
 
 
-def _copy(library: Library, name: str, target: Path, told: Told) -> dict[str, Any]:
+def _copy(library: Contents, name: str, target: Path, told: Told) -> dict[str, Any]:
     with library.lease(name) as space:
         if space.store.open_unit is not None:
             raise StorageUnavailable("A unit of work is open.", hint="Finish it first.")
@@ -360,7 +338,7 @@ def _write_manifest(
     manifest: dict[str, Any] = {
         "format": FORMAT,
         "version": VERSION,
-        "created": iso(datetime.now(UTC)),
+        "created": datetime.now(UTC).isoformat().replace("+00:00", "Z"),
         "spaces": entries,
         "files": files,
         "due": due,
@@ -458,7 +436,7 @@ def _verify_bytes(source: Path, path: Path, entry: Mapping[str, Any]) -> None:
 
 
 def _verify_file(source: Path, name: str, entry: Mapping[str, Any], told: Told) -> None:
-    if entry["file"] != f"{checks.space(name)}.db":
+    if entry["file"] != f"{name}.db" or Path(entry["file"]).name != entry["file"]:
         raise _broken(source, f"{MANIFEST} names the file {entry['file']!r} for {name}")
     if entry["schema"] > len(schema.MIGRATIONS):
         raise UnsupportedVersion(

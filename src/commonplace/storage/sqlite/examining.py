@@ -10,21 +10,23 @@ from typing import Any
 
 import apsw
 
-from commonplace.embedding.provider import Embedder
-from commonplace.engine import beside
-from commonplace.engine.backup import KEPT, Progress, named, read_rows
-from commonplace.engine.comparing import (
+from commonplace.errors import StorageCorrupt
+from commonplace.storage import schema
+from commonplace.storage.derived import Model
+from commonplace.storage.ports import Contents
+from commonplace.storage.reports import NAMED, REPAIR, RESTORE, RESTORE_SYSTEM, Diagnosis, Progress
+from commonplace.storage.sqlite import beside
+from commonplace.storage.sqlite.backup import KEPT, named, read_rows
+from commonplace.storage.sqlite.comparing import (
     BATCH,
     DERIVED,
     Gram,
     Wrong,
     compare,
     is_readable,
+    noting,
     vector_sizes,
 )
-from commonplace.engine.diagnosis import NAMED, REPAIR, RESTORE, RESTORE_SYSTEM, Diagnosis, noting
-from commonplace.errors import StorageCorrupt
-from commonplace.storage import schema
 from commonplace.storage.system import SYSTEM_MIGRATIONS
 from commonplace.storage.tables import VERSIONED
 from commonplace.storage.writing import read_head
@@ -33,7 +35,7 @@ from commonplace.storage.writing import read_head
 def examine_file(
     connection: apsw.Connection,
     space: str,
-    embedder: Embedder | None,
+    library: Contents,
     diagnosis: Diagnosis,
     progress: Progress | None,
 ) -> None:
@@ -61,13 +63,13 @@ def examine_file(
         else:
             diagnosis.add(table, "It cannot be read.", REPAIR)
     with noting(diagnosis, "memories", RESTORE):
-        for wrong in compare(connection, space, readable, seen):
+        for wrong in compare(connection, space, readable, library.derive, seen):
             done += 1
             if progress is not None and done % BATCH == 0:
                 progress(total + done, 2 * total + 1)
             for check, what in wrong.faults.items():
                 diagnosis.add(check, f"Row {{row}} of memories: {what}.", REPAIR, row=wrong.num)
-            _check_vectors(wrong, sizes, embedder, pending, diagnosis)
+            _check_vectors(wrong, sizes, library.embedder, pending, diagnosis)
     _check_grams(connection, diagnosis, seen)
     if progress is not None:
         progress(2 * total + 1, 2 * total + 1)
@@ -229,7 +231,7 @@ def _pending(connection: apsw.Connection, space: str, diagnosis: Diagnosis) -> s
 def _check_vectors(
     wrong: Wrong,
     sizes: dict[int, tuple[Any, ...]],
-    embedder: Embedder | None,
+    embedder: Model | None,
     pending: set[int],
     diagnosis: Diagnosis,
 ) -> None:

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
 import apsw
 
 from commonplace.errors import CommonplaceError, StorageUnavailable
-from commonplace.storage import readonly, schema
+from commonplace.storage import schema
 from commonplace.storage.database import connect, copy_database, create, damaged, recognised, typed
+from commonplace.storage.ports import Swept
+from commonplace.storage.sqlite import readonly
 from commonplace.storage.writing import Unit, Writer
 
 _READ_ONLY = "PRAGMA query_only = ON"
@@ -234,6 +236,12 @@ class Store:
                 connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
             except apsw.Error as error:
                 raise typed(error) from error
+
+    def sweep(self, windows: Set[bytes]) -> Swept:
+        """As `sweeping.sweep`."""
+        from commonplace.storage.sqlite import sweeping
+
+        return sweeping.sweep(self, windows)
 
     def rewrite(self) -> None:
         """Write the whole file anew, so that no byte of what was deleted stays between rows."""

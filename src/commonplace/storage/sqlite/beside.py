@@ -17,7 +17,7 @@ from typing import Any
 
 import apsw
 
-from commonplace.engine import audit
+from commonplace.storage import audit
 from commonplace.storage.database import connect, copy_database, sync_directory, typed
 from commonplace.storage.system import NAME, open_system
 

@@ -1,17 +1,16 @@
-"""What an examination finds: each fault once, with what to do about it."""
+"""What maintenance of the storage reports: findings, repairs, backups and restores."""
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
-import apsw
-
+Progress = Callable[[int, int], None]
+"""Called with how much is done, and how much there is."""
 Severity = Literal["error", "warning", "note"]
-Unreadable = (apsw.Error, UnicodeDecodeError)  # a broken page, or a text that is none any more
 NAMED = 100
 SHOWN = 4  # of many rows with the same fault, beside the first
 REPAIR = "Run 'commonplace doctor --repair': it is rebuilt from the rows."
@@ -121,10 +120,71 @@ class Diagnosis:
         }
 
 
-@contextlib.contextmanager
-def noting(diagnosis: Diagnosis, check: str, hint: str = REPAIR) -> Iterator[None]:
-    """A check that cannot be finished is a finding itself."""
-    try:
-        yield
-    except Unreadable as error:
-        diagnosis.add(check, f"It cannot be read ({type(error).__name__}: {error}).", hint)
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """What was rebuilt, and the examinations before and after."""
+
+    rebuilt: list[str]
+    before: Diagnosis
+    after: Diagnosis
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {
+            "rebuilt": self.rebuilt,
+            "before": self.before.as_dict(),
+            "after": self.after.as_dict(),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class BackupReport:
+    """What a backup holds."""
+
+    path: Path
+    spaces: dict[str, int]
+    """Memories of each space."""
+    digest: dict[str, str]
+    """For each space a SHA-256 over all it says."""
+    files: tuple[str, ...] = ()
+    """What it holds beside spaces."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {
+            "path": str(self.path), "spaces": self.spaces, "digest": self.digest,
+            "files": list(self.files),
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreReport:
+    """What was restored, and where what it replaced is kept."""
+
+    path: Path
+    spaces: dict[str, int]
+    digest: dict[str, str]
+    replaced: dict[str, str]
+    """Where the former files are, by the space or the file."""
+    files: tuple[str, ...] = ()
+    """What was restored beside spaces."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {
+            "path": str(self.path), "spaces": self.spaces, "digest": self.digest,
+            "replaced": self.replaced, "files": list(self.files),
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Salvage:
+    """What could be saved into a new file, and what could not."""
+
+    path: Path
+    saved: dict[str, int]
+    lost: list[str]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {"path": str(self.path), "saved": self.saved, "lost": self.lost}

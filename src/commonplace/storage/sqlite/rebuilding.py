@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from typing import Any
 
 import apsw
 
-from commonplace.embedding.provider import Embedder
-from commonplace.engine import memories
-from commonplace.engine.backup import KEPT, TABLES, read_rows
-from commonplace.engine.comparing import (
+from commonplace.errors import StorageCorrupt
+from commonplace.storage import derived, outbox
+from commonplace.storage.derived import Findable, Model
+from commonplace.storage.ports import Contents
+from commonplace.storage.reports import Diagnosis
+from commonplace.storage.sqlite import Store
+from commonplace.storage.sqlite.backup import KEPT, TABLES, read_rows
+from commonplace.storage.sqlite.comparing import (
     DERIVED,
     Wrong,
     compare,
@@ -18,20 +23,15 @@ from commonplace.engine.comparing import (
     passage_sound,
     vector_sizes,
 )
-from commonplace.engine.diagnosis import Diagnosis
-from commonplace.engine.examining import empty_reference
-from commonplace.engine.model import Origin
-from commonplace.errors import StorageCorrupt
-from commonplace.storage import derived, outbox
-from commonplace.storage.sqlite import Store
-from commonplace.storage.tables import MEMORIES
+from commonplace.storage.sqlite.examining import empty_reference
+from commonplace.storage.tables import MEMORIES, Row
 from commonplace.storage.writing import Head, write_head
 
-DOCTOR = Origin(client="commonplace", tool="doctor")
+DOCTOR = {"client": "commonplace", "tool": "doctor"}
 OPERATION = "embed"  # the name by which history knows upkeep: it is neither listed nor undone
 
 
-def mend(store: Store, embedder: Embedder | None, ills: Diagnosis) -> list[str]:
+def mend(store: Store, library: Contents, ills: Diagnosis) -> list[str]:
     """Rebuild what an examination found ill; what that was."""
     rebuilt = []
     with store.maintain() as connection:
@@ -49,18 +49,18 @@ def mend(store: Store, embedder: Embedder | None, ills: Diagnosis) -> list[str]:
             rebuilt.append("outbox")
     if not ills.ill("grams", "vectors", "models", *DERIVED):
         return rebuilt
-    with store.write(OPERATION, DOCTOR.as_dict()) as unit:
+    with store.write(OPERATION, DOCTOR) as unit:
         connection = unit.connection
         before = _row_counts(connection, store.space)
         for table in DERIVED:
             if not is_readable(connection, table):
                 _make_empty(connection, table)
-        done = _rebuild(connection, store.space, embedder)
+        done = _rebuild(connection, store.space, library)
         if ills.ill("grams"):
-            fill_grams(connection)
+            fill_grams(connection, library.derive)
             done["grams"] = set()
         for num in done.get("lexemes", set()) | done.get("passages", set()):
-            memories.touch(unit, num)
+            derived.touch(unit, num)
         if _row_counts(connection, store.space) != before:
             raise StorageCorrupt("The rebuild would have lost rows; nothing was changed.")
     return rebuilt + list(done)
@@ -116,13 +116,11 @@ def _make_empty(connection: apsw.Connection, table: str) -> None:
         connection.execute("INSERT INTO grams (grams, rank) VALUES ('secure-delete', 1)")
 
 
-def _rebuild(
-    connection: apsw.Connection, space: str, embedder: Embedder | None
-) -> dict[str, set[int]]:
+def _rebuild(connection: apsw.Connection, space: str, library: Contents) -> dict[str, set[int]]:
     """Write anew what is not what the rows give; table → memories for which it was."""
     sizes = vector_sizes(connection, space, Diagnosis(space))
     done: dict[str, set[int]] = defaultdict(set)
-    for wrong in compare(connection, space, DERIVED):
+    for wrong in compare(connection, space, DERIVED, library.derive):
         tables = set(wrong.faults)
         if wrong.row is not None and not all(_known(p, sizes) for p in wrong.passages):
             tables.add("passages")
@@ -130,7 +128,7 @@ def _rebuild(
             connection.execute(f"DELETE FROM {table} WHERE memory = ?", (wrong.num,))  # noqa: S608
             done[table].add(wrong.num)
         if wrong.prepared is not None:
-            write_derived(connection, space, wrong, tables, sizes, embedder)
+            write_derived(connection, space, wrong, tables, sizes, library.embedder)
     return done
 
 
@@ -148,7 +146,7 @@ def write_derived(
     wrong: Wrong,
     tables: set[str],
     sizes: dict[int, tuple[Any, ...]],
-    embedder: Embedder | None,
+    embedder: Model | None,
 ) -> None:
     """Write what finds a memory, in these tables."""
     prepared = wrong.prepared
@@ -165,7 +163,7 @@ def write_derived(
 
 
 def _with_sound_vectors(
-    wrong: Wrong, prepared: memories.Prepared, sizes: dict[int, tuple[Any, ...]]
+    wrong: Wrong, prepared: Findable, sizes: dict[int, tuple[Any, ...]]
 ) -> list[derived.Passage]:
     """The text's passages, each with the vector it had if that is whole and of the same stretch."""
     kept = {
@@ -179,13 +177,13 @@ def _with_sound_vectors(
     ]
 
 
-def fill_grams(connection: apsw.Connection) -> None:
+def fill_grams(connection: apsw.Connection, derive: Callable[[Row, str], Findable]) -> None:
     """The substring index anew; a row that does not match its hash is indexed as it stands."""
     _make_empty(connection, "grams")
     for _, values, sound in read_rows(connection, TABLES["memories"]):
         row = dict(zip(MEMORIES.fields, values, strict=False))
         try:
-            folded = memories.analysed(row).folded
+            folded = derive(row, "").folded
         except (ValueError, TypeError, AttributeError):
             if sound:
                 raise

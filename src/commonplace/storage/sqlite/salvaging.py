@@ -4,41 +4,32 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import apsw
 
-from commonplace.embedding.provider import Embedder
-from commonplace.engine import restoring
-from commonplace.engine.backup import KEPT, Kept, Progress, named, read_rows
-from commonplace.engine.comparing import DERIVED, compare, stored_rows, vector_sizes
-from commonplace.engine.diagnosis import RESTORE, Diagnosis, Unreadable
-from commonplace.engine.library import Library
-from commonplace.engine.rebuilding import fill_grams, true_head, write_derived
 from commonplace.errors import Conflict, NotFound, StorageCorrupt
 from commonplace.storage import schema
 from commonplace.storage.database import connect, sync_directory, typed
+from commonplace.storage.ports import Contents
+from commonplace.storage.reports import RESTORE, Diagnosis, Progress, Salvage
+from commonplace.storage.sqlite import restoring
+from commonplace.storage.sqlite.backup import KEPT, Kept, named, read_rows
+from commonplace.storage.sqlite.comparing import (
+    DERIVED,
+    Unreadable,
+    compare,
+    stored_rows,
+    vector_sizes,
+)
+from commonplace.storage.sqlite.rebuilding import fill_grams, true_head, write_derived
 from commonplace.storage.tables import VERSIONED
 from commonplace.storage.writing import read_head, write_head
 
 
-@dataclass(frozen=True, slots=True)
-class Salvage:
-    """What could be saved into a new file, and what could not."""
-
-    path: Path
-    saved: dict[str, int]
-    lost: list[str]
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        return {"path": str(self.path), "saved": self.saved, "lost": self.lost}
-
-
 def salvage(
-    library: Library, space: str, target: Path, *, progress: Progress | None = None
+    library: Contents, space: str, target: Path, *, progress: Progress | None = None
 ) -> Salvage:
     """Write every sound row of a damaged space into a new file; what is lost is listed."""
     directory = Path(target).expanduser().absolute()
@@ -57,7 +48,7 @@ def salvage(
 
 
 def _save(
-    library: Library, space: str, aside: Path, progress: Progress | None = None
+    library: Contents, space: str, aside: Path, progress: Progress | None = None
 ) -> tuple[dict[str, int], list[str], int]:
     """(rows saved, rows lost, the change counter they were read at)."""
     path = library.file(space)
@@ -76,7 +67,7 @@ def _save(
         try:
             schema.migrate(new)
             with new:
-                saved, lost = _carry_over(old, new, space, library.embedder, progress)
+                saved, lost = _carry_over(old, new, space, library, progress)
                 seq = read_head(new, space)[0]
             new.pragma("journal_mode", "wal")
         finally:
@@ -92,7 +83,7 @@ def _carry_over(
     old: apsw.Connection,
     new: apsw.Connection,
     space: str,
-    embedder: Embedder | None,
+    library: Contents,
     progress: Progress | None,
 ) -> tuple[dict[str, int], list[str]]:
     saved: dict[str, int] = {}
@@ -135,20 +126,18 @@ def _carry_over(
             new.execute(
                 "INSERT INTO touches (space, memory, seq) VALUES (?, ?, ?)", (space, memory, seq)
             )
-    _derive(old, new, space, embedder)
+    _derive(old, new, space, library)
     return saved, lost
 
 
-def _derive(
-    old: apsw.Connection, new: apsw.Connection, space: str, embedder: Embedder | None
-) -> None:
+def _derive(old: apsw.Connection, new: apsw.Connection, space: str, library: Contents) -> None:
     """What finds the saved memories, with the vectors that are still whole."""
     sizes = vector_sizes(new, space, Diagnosis(space))
-    for wrong in compare(new, space, DERIVED):
+    for wrong in compare(new, space, DERIVED, library.derive):
         with contextlib.suppress(apsw.Error):
             wrong.passages = stored_rows(old, "passages", wrong.num - 1, wrong.num)[wrong.num]
-        write_derived(new, space, wrong, set(DERIVED), sizes, embedder)
-    fill_grams(new)
+        write_derived(new, space, wrong, set(DERIVED), sizes, library.embedder)
+    fill_grams(new, library.derive)
 
 
 def _bound(connection: apsw.Connection, space: str) -> int:
@@ -222,7 +211,7 @@ def _promised(connection: apsw.Connection, kept: Kept, space: str) -> set[tuple[
         return None
 
 
-def write_anew(library: Library, space: str) -> None:
+def write_anew(library: Contents, space: str) -> None:
     """Put a new file with all rows in place of one whose structure is broken, or refuse."""
     aside = library.file(space).with_suffix(".db.repairing")
     try:

@@ -17,19 +17,6 @@ from typing import Any
 
 import apsw
 
-from commonplace.engine import beside, checks
-from commonplace.engine.backup import (
-    TABLES,
-    Progress,
-    Told,
-    chosen,
-    read_manifest,
-    refused,
-    sha256,
-    take_census,
-    verified,
-)
-from commonplace.engine.library import Library
 from commonplace.errors import (
     CommonplaceError,
     Conflict,
@@ -39,34 +26,26 @@ from commonplace.errors import (
     StorageUnavailable,
     UnsupportedVersion,
 )
-from commonplace.storage import schema, swapping
+from commonplace.storage import schema
 from commonplace.storage.database import connect, typed
-from commonplace.storage.sqlite import Store
-from commonplace.storage.swapping import JOURNAL, journal, planned, swap_in
-
-
-@dataclass(frozen=True, slots=True)
-class RestoreReport:
-    """What was restored, and where what it replaced is kept."""
-
-    path: Path
-    spaces: dict[str, int]
-    digest: dict[str, str]
-    replaced: dict[str, str]
-    """Where the former files are, by the space or the file."""
-    files: tuple[str, ...] = ()
-    """What was restored beside spaces."""
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        return {
-            "path": str(self.path), "spaces": self.spaces, "digest": self.digest,
-            "replaced": self.replaced, "files": list(self.files),
-        }  # fmt: skip
+from commonplace.storage.ports import Contents
+from commonplace.storage.reports import Progress, RestoreReport
+from commonplace.storage.sqlite import Store, beside, swapping
+from commonplace.storage.sqlite.backup import (
+    TABLES,
+    Told,
+    chosen,
+    read_manifest,
+    refused,
+    sha256,
+    take_census,
+    verified,
+)
+from commonplace.storage.sqlite.swapping import JOURNAL, journal, planned, swap_in
 
 
 def restore(
-    library: Library,
+    library: Contents,
     source: Path,
     *,
     spaces: Sequence[str] | None = None,
@@ -83,7 +62,7 @@ def restore(
     """
     source = Path(source).expanduser().absolute()
     manifest = read_manifest(source)
-    places, files = _wanted(source, manifest, spaces, into, system)
+    places, files = _wanted(library, source, manifest, spaces, into, system)
     _check_free(library, places, files, into, overwrite)
     told = Told(progress, 3 * len(places) + 2 * len(files))
     verified(source, manifest, list(places), files, told)
@@ -137,6 +116,7 @@ def _let_go_if_it_fails(
 
 
 def _wanted(
+    library: Contents,
     source: Path,
     manifest: Mapping[str, Any],
     spaces: Sequence[str] | None,
@@ -160,11 +140,11 @@ def _wanted(
             hint=f"Choose one of {', '.join(names)}.",
             field="into",
         )
-    return {name: checks.space(into or name) for name in names}, files
+    return {name: library.file(into or name).stem for name in names}, files
 
 
 def _check_free(
-    library: Library,
+    library: Contents,
     places: Mapping[str, str],
     files: Sequence[str],
     into: str | None,
@@ -211,7 +191,7 @@ class _Laid:
 
 
 def _to_lay(
-    library: Library,
+    library: Contents,
     source: Path,
     manifest: Mapping[str, Any],
     places: Mapping[str, str],
@@ -271,7 +251,9 @@ def _rename_space(connection: apsw.Connection, place: str) -> None:
             connection.execute(f"UPDATE {name} SET space = ?1{anew}", (place,))  # noqa: S608
 
 
-def _confirm(library: Library, place: str, entry: Mapping[str, Any], told: Told) -> tuple[int, str]:
+def _confirm(
+    library: Contents, place: str, entry: Mapping[str, Any], told: Told
+) -> tuple[int, str]:
     """Read the restored space as the engine does; (its memories, its digest)."""
     store = Store(library.file(place), place)
     try:
@@ -291,7 +273,7 @@ def _confirm(library: Library, place: str, entry: Mapping[str, Any], told: Told)
 
 
 def put_in_place(
-    library: Library,
+    library: Contents,
     space: str,
     aside: Path,
     why: str,
@@ -310,7 +292,7 @@ def put_in_place(
     )  # fmt: skip
 
 
-def let_go(library: Library, space: str) -> None:
+def let_go(library: Contents, space: str) -> None:
     """Close the space here, waiting a little for who uses it."""
     until = time.monotonic() + swapping.ALONE_SECONDS
     while True:

@@ -5,22 +5,32 @@ from __future__ import annotations
 import contextlib
 import zlib
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import apsw
 
-from commonplace.engine import memories
-from commonplace.engine.backup import TABLES, read_rows
-from commonplace.engine.diagnosis import Diagnosis, noting
 from commonplace.storage import derived
+from commonplace.storage.derived import Findable
+from commonplace.storage.reports import REPAIR, Diagnosis
+from commonplace.storage.sqlite.backup import TABLES, read_rows
 from commonplace.storage.tables import MEMORIES, Row
 from commonplace.text.analysis import ANALYSIS_VERSION
 from commonplace.text.fold import trigrams
 
 BATCH = 500
 DERIVED = ("lexemes", "labels", "passages")
+Unreadable = (apsw.Error, UnicodeDecodeError)  # a broken page, or bytes that are no text
+
+
+@contextlib.contextmanager
+def noting(diagnosis: Diagnosis, check: str, hint: str = REPAIR) -> Iterator[None]:
+    """A check that cannot be finished is a finding itself."""
+    try:
+        yield
+    except Unreadable as error:
+        diagnosis.add(check, f"It cannot be read ({type(error).__name__}: {error}).", hint)
 
 
 def vector_sizes(
@@ -44,7 +54,7 @@ class Wrong:
     num: int
     row: Row | None
     faults: dict[str, str] = field(default_factory=dict)
-    prepared: memories.Prepared | None = None
+    prepared: Findable | None = None
     passages: list[tuple[Any, ...]] = field(default_factory=list)
 
 
@@ -61,6 +71,7 @@ def compare(
     connection: apsw.Connection,
     space: str,
     tables: Sequence[str],
+    derive: Callable[[Row, str], Findable],
     grams: dict[int, Gram | None] | None = None,
 ) -> Iterator[Wrong]:
     """Every memory with what is wrong about its derived rows, and derived rows without a memory."""
@@ -76,7 +87,7 @@ def compare(
                 grams[num] = None
             if row is None:
                 continue  # its hash does not match: nothing can be said of what is derived from it
-            prepared = memories.analysed(row, speakers.get(num, ""))
+            prepared = derive(row, speakers.get(num, ""))
             wrong = Wrong(num, row, {}, prepared, stored.get("passages", {}).get(num, []))
             for table in tables:
                 if not (table == "lexemes" and num in unsure):
@@ -147,9 +158,7 @@ def stored_rows(
     return found
 
 
-def _lexemes_fault(
-    num: int, space: str, prepared: memories.Prepared, rows: list[tuple[Any, ...]]
-) -> str:
+def _lexemes_fault(num: int, space: str, prepared: Findable, rows: list[tuple[Any, ...]]) -> str:
     if not rows:
         return "its terms are missing"
     terms = prepared.terms
@@ -157,16 +166,12 @@ def _lexemes_fault(
     return "" if rows == [expected] else "its terms are not those of its text"
 
 
-def _labels_fault(
-    _: int, space: str, prepared: memories.Prepared, rows: list[tuple[Any, ...]]
-) -> str:
+def _labels_fault(_: int, space: str, prepared: Findable, rows: list[tuple[Any, ...]]) -> str:
     expected = {(space.encode(), label.encode()) for label in prepared.labels}
     return "" if set(rows) == expected else "its labels are not its own"
 
 
-def _passages_fault(
-    num: int, space: str, prepared: memories.Prepared, rows: list[tuple[Any, ...]]
-) -> str:
+def _passages_fault(num: int, space: str, prepared: Findable, rows: list[tuple[Any, ...]]) -> str:
     rows = sorted(rows, key=lambda row: row[1])
     places = [(row[0], *row[1:4]) for row in rows]
     if places != [

@@ -23,7 +23,7 @@ import apsw
 from commonplace.errors import Conflict, StorageUnavailable
 from commonplace.storage.database import sync_directory
 from commonplace.storage.locking import try_lock
-from commonplace.storage.readonly import writable
+from commonplace.storage.sqlite.readonly import writable
 
 ALONE_SECONDS = 3.0
 JOURNAL = "restoring.json"  # in the data directory while files are put in place

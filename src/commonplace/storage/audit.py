@@ -1,0 +1,127 @@
+"""The table `audit`: rows chained by hashes, and its head.
+
+The chain runs over the hashes of arguments and results, so that payloads can be cleared and the
+chain stays whole. `audit_head` holds the number of rows and the last one's hash, so that rows cut
+off at the end are noticed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from commonplace.storage.hashing import digest
+from commonplace.storage.ports import Rows
+from commonplace.storage.tables import AUDIT
+
+START = bytes(32)
+"""What the first row has in place of the hash of a row before it."""
+REDACTION = "redact"
+"""The tool of a row that lists rows whose payloads were cleared."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something in the chain that is not as it was written."""
+
+    num: int
+    what: str
+
+
+def read_head(rows: Rows, space: str) -> tuple[int, bytes]:
+    """(how many rows there are, the last one's hash)."""
+    found = rows.execute("SELECT rows, hash FROM audit_head WHERE space = ?", (space,)).fetchone()
+    return (0, START) if found is None else (found[0], found[1])
+
+
+def insert(rows: Rows, chained: tuple[Any, ...], arguments: str, result: str) -> None:
+    """Append a row, and make it the head; `chained` are its values from number to `previous`."""
+    row = AUDIT.row(chained, arguments, result)
+    rows.execute(AUDIT.insert_sql, row)
+    rows.execute(
+        "INSERT INTO audit_head (space, rows, hash) VALUES (?, ?, ?)"
+        " ON CONFLICT (space) DO UPDATE SET rows = excluded.rows, hash = excluded.hash",
+        (chained[1], chained[0], row[-1]),
+    )
+
+
+def newest(
+    rows: Rows,
+    space: str,
+    limit: int,
+    *,
+    tool: str | None,
+    caller: str | None,
+    success: int | None,
+    since: int | None,
+    until: int | None,
+    before: int | None,
+) -> list[dict[str, Any]]:
+    """The newest rows that meet every condition that is not None, newest first."""
+    conditions = {
+        "tool = ?": tool, "caller = ?": caller, "success = ?": success,
+        "at >= ?": since, "at < ?": until, "num < ?": before,
+    }  # fmt: skip
+    given = {each: value for each, value in conditions.items() if value is not None}
+    clause = "".join(f" AND {each}" for each in given)
+    found = rows.execute(
+        f"{AUDIT.select_sql}{clause} ORDER BY num DESC LIMIT ?", (space, *given.values(), limit)
+    )
+    return [dict(zip(AUDIT.stored, row, strict=True)) for row in found]
+
+
+def payloads(rows: Rows, space: str) -> Iterator[tuple[int, str | None, str | None]]:
+    """(number, arguments, result) of all rows."""
+    found: Iterator[tuple[int, str | None, str | None]] = rows.execute(
+        "SELECT num, arguments, result FROM audit WHERE space = ?", (space,)
+    )
+    return found
+
+
+def clear_payloads(rows: Rows, space: str, nums: Sequence[int]) -> None:
+    """Clear the payloads of rows; their hashes stay."""
+    rows.executemany(
+        "UPDATE audit SET arguments = NULL, result = NULL WHERE space = ? AND num = ?",
+        [(space, num) for num in nums],
+    )
+
+
+def as_hex(value: Any) -> str:
+    """A hash as text; nothing for what is none."""
+    return value.hex() if isinstance(value, bytes) else ""
+
+
+def faults(rows: Rows, space: str, noted: str | None = None) -> Iterator[Fault]:
+    """What in the chain is not as it was written; `noted` is a head that must be in it."""
+    expected, previous = 1, START
+    emptied, redacted = set[int](), set[int]()
+    seen = noted is None
+    for values in rows.execute("SELECT * FROM audit WHERE space != ? LIMIT 1", (space,)):
+        yield Fault(values[0], "a row belongs to another space")
+    select = AUDIT.select_from(rows)  # that of a backup may be of an older release
+    for values in rows.execute(f"{select} ORDER BY num", (space,)):
+        row = dict(zip(AUDIT.stored, values, strict=True))
+        num = row["num"]
+        if num != expected:
+            yield Fault(expected, f"rows are missing before row {num}")
+        if row["previous"] != previous:
+            yield Fault(num, "does not follow the row before it")
+        if not AUDIT.sound(values):
+            yield Fault(num, "was changed")
+        for name in ("arguments", "result"):
+            if row[name] is None:
+                emptied.add(num)
+            elif digest(row[name]) != row[f"{name}_hash"]:
+                yield Fault(num, f"its {name} were changed")
+            elif name == "arguments" and row["dialect"] == "" and row["tool"] == REDACTION:
+                redacted.update(json.loads(row[name])["rows"])  # as we wrote it: the hash says so
+        expected, previous = num + 1, row["hash"]
+        seen = seen or noted == as_hex(previous)
+    for num in sorted(emptied - redacted):
+        yield Fault(num, "its payload was taken away, and no purge says so")
+    if read_head(rows, space) != (expected - 1, previous):
+        yield Fault(expected, "rows are missing at the end, or the head was changed")
+    if not seen:
+        yield Fault(expected, "the noted head is not in the chain: rows were cut off or rewritten")

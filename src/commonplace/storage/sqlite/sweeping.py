@@ -1,0 +1,64 @@
+"""Looking for bytes in the files of a space, to prove that what was deleted is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from pathlib import Path
+
+from commonplace.storage.ports import Swept
+from commonplace.storage.sqlite.store import Store
+from commonplace.storage.tables import VERSIONED
+
+_HEADER = b"SQLite format 3"  # how every file begins
+# What else may hold the words of a purged text: other rows, and the file's own names and tables.
+# Of an audited call only what its client and the server say of it, never what it carried.
+_REMAINING = (
+    *(f"SELECT * FROM {table} WHERE space = ?1"  # noqa: S608
+      for table in (*(table.name for table in VERSIONED), "versions", "events", "operations",
+                    "labels")),
+    "SELECT request, dialect, tool, caller, credential, client, session, address FROM audit"
+    " WHERE space = ?1",
+    "SELECT id, weights FROM models WHERE space = ?1",
+    "SELECT name, sql FROM sqlite_schema",
+)  # fmt: skip
+
+
+def sweep(store: Store, windows: Set[bytes]) -> Swept:
+    """Empty the log, look for these bytes, and write the file anew if some are left in it."""
+    store.checkpoint()
+    files, scanned, found = _scan(store, windows)
+    if found - _remaining(store, found):
+        # Pages that were rearranged may keep stale bytes between their cells.
+        store.rewrite()
+        files, scanned, found = _scan(store, windows)
+    traces = len(found - _remaining(store, found))
+    copies = store.path.parent.glob(f"{store.space}.before-*.db")
+    names = tuple(path.name for path in files)
+    return Swept(names, scanned, traces, tuple(sorted(path.name for path in copies)))
+
+
+def _scan(store: Store, windows: Set[bytes]) -> tuple[list[Path], int, set[bytes]]:
+    log = store.path.with_name(store.path.name + "-wal")
+    files = [path for path in (store.path, log) if path.exists()]
+    scanned, found = 0, set[bytes]()
+    for path in files:
+        data = path.read_bytes()
+        scanned += len(data)
+        found |= {window for window in windows if window in data}
+    return files, scanned, found
+
+
+def _remaining(store: Store, windows: set[bytes]) -> set[bytes]:
+    """Windows that remaining rows hold as well: they prove nothing."""
+    if not windows:
+        return set()
+    held = {window for window in windows if window in _HEADER}
+    with store.read() as connection:
+        for statement in _REMAINING:
+            bindings = (store.space,) if "?1" in statement else ()
+            for row in connection.execute(statement, bindings):
+                for value in row:
+                    if isinstance(value, str | bytes):
+                        data = value if isinstance(value, bytes) else value.encode()
+                        held |= {window for window in windows - held if window in data}
+    return held
