@@ -6,7 +6,7 @@ import os
 import re
 import shlex
 import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -449,7 +449,7 @@ def _check(
     if as_json:
         emit(
             {"client": client.name, "path": str(settings.path), "name": name, "server_at": what}
-            | {"switched_off": off, **found.as_dict()}
+            | {"switched_off": off, **asdict(found)}
         )
     else:
         say(visible(what))

@@ -8,7 +8,7 @@ import logging
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any
 
 from commonplace.cli.clients import Http, Stdio
@@ -37,10 +37,6 @@ class Probe:
     seconds: float = 0.0
     error: str = ""
     stderr: list[str] = field(default_factory=list)
-
-    def as_dict(self) -> dict[str, Any]:
-        """As a script reads it."""
-        return asdict(self)
 
 
 def probe(server: Stdio | Http, seconds: float) -> Probe:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -266,7 +267,7 @@ def import_palace(
             with progress("learning meaning") as tell:
                 memory.settle(tell)
     if as_json:
-        emit(report.as_dict())
+        emit(asdict(report))
         return
     for name, counts in (("drawers", report.drawers), ("triples", report.triples)):
         say(

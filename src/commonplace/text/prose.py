@@ -14,6 +14,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 from unicodedata import category, combining, normalize
 
+from commonplace.text.clusters import splits_cluster
+
 MARK = "¦"
 """Put into what looks like markup. In the text itself it is doubled, so nothing is lost."""
 
@@ -297,28 +299,7 @@ def _belong_together(text: str, at: int) -> bool:
     before, after = text[at - 1], text[at]
     if before.isascii() and after.isascii():
         return before == "\r" and after == "\n"
-    if (
-        category(after) in ("Mn", "Mc", "Me")
-        or after in "\u200c\u200d\u0e33\u0eb3\uff9e\uff9f"
-        or "\U0001f3fb" <= after <= "\U0001f3ff"
-        or "\U000e0020" <= after <= "\U000e007f"
-        or "\udc00" <= after <= "\udfff"
-        or before == "\u200d"
-    ):
+    if before == "\u200d" or after in "\u200c\uff9e\uff9f" or splits_cluster(text, at):
         return True
-    if combining(before) == 9:  # a virama: the next letter is written into this one
-        return category(after) == "Lo"
-    if "\U0001f1e6" <= before <= "\U0001f1ff" and "\U0001f1e6" <= after <= "\U0001f1ff":
-        return _flags_before(text, at) % 2 == 1
-    return _is_hangul_part(before) and "\u1160" <= after <= "\u11ff"
-
-
-def _flags_before(text: str, at: int) -> int:
-    start = at
-    while start and "\U0001f1e6" <= text[start - 1] <= "\U0001f1ff":
-        start -= 1
-    return at - start
-
-
-def _is_hangul_part(character: str) -> bool:
-    return "\u1100" <= character <= "\u11ff" or "\uac00" <= character <= "\ud7a3"
+    # After a virama, the next letter is written into this one.
+    return combining(before) == 9 and category(after) == "Lo"

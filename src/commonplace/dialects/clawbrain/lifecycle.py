@@ -36,15 +36,6 @@ class Report:
     pruned: int = 0
     details: list[str] = field(default_factory=list)
 
-    def as_dict(self) -> dict[str, Any]:
-        """As the contract shows it."""
-        return {
-            "consolidated": self.consolidated,
-            "promoted": self.promoted,
-            "pruned": self.pruned,
-            "details": self.details,
-        }
-
 
 def compact(
     memory: Commonplace, chosen: Strategy, taken: set[str], steps: Collection[str] = tuple(EVERY)

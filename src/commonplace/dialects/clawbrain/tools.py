@@ -299,7 +299,7 @@ def compact(call: Call) -> dict[str, Any]:
     if kept is not None:
         kept.stale = True
         done.details += kept.left_alone()
-    return done.as_dict()
+    return asdict(done)
 
 
 def _own(call: Call, identity: str) -> tuple[Memory, Place]:

@@ -78,15 +78,6 @@ class Counts:
     unchanged: int = 0
     left_out: list[str] = field(default_factory=list)
 
-    def as_dict(self) -> dict[str, Any]:
-        """For a script."""
-        return {
-            "found": self.found,
-            "added": self.added,
-            "unchanged": self.unchanged,
-            "left_out": list(self.left_out),
-        }
-
 
 @dataclass
 class Report:
@@ -95,14 +86,6 @@ class Report:
     drawers: Counts = field(default_factory=Counts)
     triples: Counts = field(default_factory=Counts)
     identity: bool = False
-
-    def as_dict(self) -> dict[str, Any]:
-        """For a script."""
-        return {
-            "drawers": self.drawers.as_dict(),
-            "triples": self.triples.as_dict(),
-            "identity": self.identity,
-        }
 
 
 def bring(memory: Commonplace, source: Path, progress: Progress | None = None) -> Report:
