@@ -1181,6 +1181,45 @@ def test_writing_and_removing_change_one_name_only(
         assert removed == text
 
 
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (r"""{a: 'it\'s', "b": "say \"x\"",}""", {"a": "it's", "b": 'say "x"'}),
+        (r"""{$a_1: '\x41\v\0\q "'}""", {"$a_1": 'A\v\0q "'}),
+        ("{a: 'x\\\ny', b: [+1, .5, 0x1F, 2,]}", {"a": "xy", "b": ["+1", ".5", "0x1F", 2]}),
+        ("{/* '{' */ 'a//b': '/*', // }\n}", {"a//b": "/*"}),
+    ],
+)
+def test_json5_is_read(text: str, value: Any) -> None:
+    assert json_text.read(text, Format.JSON5) == value
+    with pytest.raises(json_text.NotReadable):
+        json_text.read(text, Format.JSONC)
+
+
+@pytest.mark.parametrize(
+    "text", ["{,}", "[,]", "{a: 1,, }", "{a: 1},", "{a 1}", "{'a: 1}", "{a: b}"]
+)
+def test_what_is_not_json5_is_refused(text: str) -> None:
+    with pytest.raises(json_text.NotReadable):
+        json_text.read(text, Format.JSON5)
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("{}", '{\n  "n": {\n    "k": 1\n  }\n}'),
+        ('{"a": 1}', '{"n": {"k": 1}, "a": 1}'),
+        ('{ "a": 1 }', '{ "n": {"k": 1}, "a": 1 }'),
+        ('{\n\t"a": 1\n}', '{\n\t"n": {\n\t\t"k": 1\n\t},\n\t"a": 1\n}'),
+        ('{ // c\n  "a": 1,\n}', '{ // c\n  "n": {\n    "k": 1\n  },\n  "a": 1,\n}'),
+        ('{\n  // of a\n  "a": 1\n}', '{\n  "n": {\n    "k": 1\n  },\n  // of a\n  "a": 1\n}'),
+    ],
+)
+def test_an_entry_comes_first_in_the_layout_of_the_file(text: str, written: str) -> None:
+    assert json_text.write(text, Format.JSONC, ["n"], {"k": 1}) == written
+    assert json_text.remove(written, Format.JSONC, ["n"]) == text
+
+
 @settings(deadline=None)
 @given(st.text(max_size=40), st.sampled_from(list(Format)[:3]))
 def test_any_text_is_read_or_refused(text: str, format: Format) -> None:
