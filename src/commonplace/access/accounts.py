@@ -24,8 +24,7 @@ from commonplace.errors import Conflict, InvalidInput, NotFound, StorageCorrupt
 from commonplace.storage import accounts as stored
 from commonplace.storage.accounts import AccountRow
 from commonplace.storage.database import now
-from commonplace.storage.ports import Rows
-from commonplace.storage.sqlite import Store
+from commonplace.storage.ports import Rows, Store
 
 if TYPE_CHECKING:
     from commonplace.access.vault import Vault

@@ -24,8 +24,7 @@ from commonplace.storage import credentials as stored
 from commonplace.storage.accounts import removed
 from commonplace.storage.credentials import CredentialRow, not_before
 from commonplace.storage.database import new_id, now
-from commonplace.storage.ports import Rows
-from commonplace.storage.sqlite import Store
+from commonplace.storage.ports import Rows, Store
 from commonplace.storage.system import Watch
 
 if TYPE_CHECKING:

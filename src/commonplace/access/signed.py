@@ -45,8 +45,7 @@ from commonplace.storage import secrets as stored
 from commonplace.storage.accounts import removed
 from commonplace.storage.credentials import not_before
 from commonplace.storage.database import now
-from commonplace.storage.ports import Rows
-from commonplace.storage.sqlite import Store
+from commonplace.storage.ports import Rows, Store
 
 if TYPE_CHECKING:
     from commonplace.access.vault import Vault

@@ -25,8 +25,7 @@ from commonplace.errors import InvalidInput, StorageCorrupt, StorageUnavailable
 from commonplace.storage import secrets as stored
 from commonplace.storage.database import sync_directory
 from commonplace.storage.hashing import digest
-from commonplace.storage.ports import Rows
-from commonplace.storage.sqlite import Store
+from commonplace.storage.ports import Rows, Store
 
 VARIABLE = "COMMONPLACE_MASTER_KEY"
 KEY_BYTES = 32

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from commonplace.access.credentials import Credential
     from commonplace.access.signed import Tokens
     from commonplace.access.vault import Vault
-    from commonplace.storage.sqlite import Store
+    from commonplace.storage.ports import Store
 
 _SPAN = re.compile(r"(\d{1,6})([smhdwy])")
 _SPAN_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800, "y": 31_557_600}

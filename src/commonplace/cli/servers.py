@@ -15,7 +15,7 @@ from commonplace.cli.options import DIALECTS, AsJson, Data, Embedding, Space, ex
 from commonplace.cli.terminal import emit, one_line, say
 
 if TYPE_CHECKING:
-    from commonplace.storage.sqlite import Store
+    from commonplace.storage.ports import Store
 
 _PREFIX = re.compile(r"[A-Za-z0-9_-]{0,32}")
 Dialect = Annotated[str, typer.Option("--dialect", help=f"The contract to speak: {DIALECTS}.")]

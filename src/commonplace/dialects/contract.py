@@ -17,7 +17,7 @@ from commonplace.errors import CommonplaceError
 if TYPE_CHECKING:
     from commonplace.engine.commonplace import Commonplace
     from commonplace.engine.library import Library
-    from commonplace.storage.sqlite import Store
+    from commonplace.storage.ports import Store
 
 Schema = Mapping[str, Any]
 Wire = dict[str, Any]

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import apsw
-
 from commonplace.errors import CommonplaceError
 from commonplace.storage.database import now
-from commonplace.storage.sqlite import Store
+from commonplace.storage.ports import Rows, Store
 from commonplace.storage.tables import ANSWERS
 
 KEPT = 86_400_000_000  # microseconds: 24 hours
@@ -38,7 +36,7 @@ def find_newest(store: Store, key: bytes) -> str | None:
         return _find(connection, store.space, key)
 
 
-def _find(connection: apsw.Connection, space: str, key: bytes) -> str | None:
+def _find(connection: Rows, space: str, key: bytes) -> str | None:
     row: Any = connection.execute(_FIND, (space, key)).fetchone()
     if row is None or row[2] < now() - KEPT or not ANSWERS.sound(row):
         return None  # an answer that rotted is not given; acting again is the lesser harm

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from commonplace.engine import checks
 from commonplace.engine.history import rows_as_of, seq_at
@@ -11,17 +11,15 @@ from commonplace.engine.model import Artifact, ArtifactVersion, Origin, Review, 
 from commonplace.engine.opened import OpenSpace
 from commonplace.errors import Conflict, InvalidInput, NotFound
 from commonplace.storage.database import new_id
+from commonplace.storage.ports import Rows
 from commonplace.storage.tables import ARTIFACTS, CONTENTS, REVIEWS, Row, Table
 from commonplace.storage.writing import Unit
-
-if TYPE_CHECKING:
-    import apsw
 
 CONTENT_BYTES = 20 * 1024 * 1024
 PATH_CHARS = 4_096
 
 
-def _need(connection: apsw.Connection, space: str, name: str, seq: int | None = None) -> Row:
+def _need(connection: Rows, space: str, name: str, seq: int | None = None) -> Row:
     """An artifact's row by its id or path: as it is, or as it was after an operation."""
     checks.text(name, "artifact", max_chars=PATH_CHARS)
     if seq is not None:
@@ -147,12 +145,12 @@ def update(
         return Artifact.of(new)
 
 
-def _seq(connection: apsw.Connection, space: str, as_of: int | None) -> int | None:
+def _seq(connection: Rows, space: str, as_of: int | None) -> int | None:
     return None if as_of is None else seq_at(connection, space, as_of)
 
 
 def _rows(
-    connection: apsw.Connection, space: str, table: Table, seq: int | None, **having: object
+    connection: Rows, space: str, table: Table, seq: int | None, **having: object
 ) -> list[Row]:
     """Rows with these values in the order in which they came: as they are, or as they were."""
     if seq is not None:

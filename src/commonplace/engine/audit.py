@@ -20,7 +20,7 @@ from commonplace.storage import audit as stored
 from commonplace.storage.audit import REDACTION, Fault
 from commonplace.storage.database import now
 from commonplace.storage.hashing import digest
-from commonplace.storage.sqlite import Store
+from commonplace.storage.ports import Store
 
 PAYLOAD_BYTES = 4096
 _REDACTIONS_A_ROW = 400

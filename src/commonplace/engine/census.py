@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,12 +13,10 @@ from commonplace.engine import history, past
 from commonplace.engine.filters import Filters
 from commonplace.engine.opened import OpenSpace
 from commonplace.storage.index import STATES, Snapshot
+from commonplace.storage.ports import Rows
 from commonplace.storage.tables import CLUSTERS, MEMORIES, Row
 from commonplace.text.analysis import analyse
 from commonplace.text.scripts import dominant_script
-
-if TYPE_CHECKING:
-    import apsw
 
 Matrix = NDArray[np.float32]
 
@@ -95,9 +92,7 @@ def to_clusters(
     return likeness
 
 
-def _cluster(
-    space: OpenSpace, connection: apsw.Connection, identity: str, as_of: int | None
-) -> Row | None:
+def _cluster(space: OpenSpace, connection: Rows, identity: str, as_of: int | None) -> Row | None:
     if as_of is None:
         return CLUSTERS.by_id(connection, space.name, identity)
     seq = history.seq_at(connection, space.name, as_of)
@@ -107,7 +102,7 @@ def _cluster(
 
 def _stood(
     space: OpenSpace,
-    connection: apsw.Connection,
+    connection: Rows,
     snapshot: Snapshot,
     nums: Sequence[int],
     as_of: int | None,

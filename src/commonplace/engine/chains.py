@@ -14,11 +14,10 @@ from commonplace.engine.memories import Draft, change_row, embed_now, prepare, p
 from commonplace.engine.model import LIVE_STATES, Memory, Origin
 from commonplace.engine.opened import OpenSpace
 from commonplace.storage import memories as stored
+from commonplace.storage.ports import Rows
 from commonplace.storage.tables import MEMORIES
 
 if TYPE_CHECKING:
-    import apsw
-
     from commonplace.storage.tables import Row
 
 SUPERSEDES = "supersedes"
@@ -44,7 +43,7 @@ def extend(
         return Memory.of(new), Memory.of(old)
 
 
-def _end(connection: apsw.Connection, space: str, kind: str, tag: str) -> Row | None:
+def _end(connection: Rows, space: str, kind: str, tag: str) -> Row | None:
     """The newest live memory of the kind and tag that nothing supersedes yet."""
     num = stored.newest_unlinked(connection, space, kind, f"tag:{tag}", LIVE_STATES, SUPERSEDES)
     return None if num is None else MEMORIES.by_nums(connection, space, [num])[num]

@@ -13,11 +13,11 @@ from commonplace.engine.opened import OpenSpace
 from commonplace.errors import Conflict, InvalidInput, NotFound
 from commonplace.storage import members as stored_members
 from commonplace.storage.database import new_id
+from commonplace.storage.ports import Rows
 from commonplace.storage.tables import CLUSTERS, MEMBERS, MEMORIES, Row
 from commonplace.storage.writing import Unit
 
 if TYPE_CHECKING:
-    import apsw
     import numpy as np
     from numpy.typing import NDArray
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 AT_ONCE = 100  # memories that one statement asks for
 
 
-def _need(connection: apsw.Connection, space: str, identity: str) -> Row:
+def _need(connection: Rows, space: str, identity: str) -> Row:
     checks.text(identity, "cluster", max_chars=checks.REF_CHARS)
     row = CLUSTERS.by_id(connection, space, identity)
     if row is None:
@@ -33,7 +33,7 @@ def _need(connection: apsw.Connection, space: str, identity: str) -> Row:
     return row
 
 
-def _need_as_of(connection: apsw.Connection, space: str, identity: str, seq: int) -> Row:
+def _need_as_of(connection: Rows, space: str, identity: str, seq: int) -> Row:
     checks.text(identity, "cluster", max_chars=checks.REF_CHARS)
     for row in rows_as_of(connection, space, CLUSTERS, seq, id=identity):
         return row
@@ -166,9 +166,7 @@ def _recompute(space: OpenSpace, unit: Unit, row: Row) -> None:
         CLUSTERS.replace(unit, row, {"centroid": centroid})
 
 
-def _member_vectors(
-    space: OpenSpace, connection: apsw.Connection, identity: str
-) -> NDArray[np.float32]:
+def _member_vectors(space: OpenSpace, connection: Rows, identity: str) -> NDArray[np.float32]:
     import numpy as np
 
     from commonplace.embedding.quantise import unpack_many
@@ -293,9 +291,7 @@ def members(
         return [Memory.of(row) for row in found if row["state"] in states]
 
 
-def _held(
-    connection: apsw.Connection, space: str, cluster: str, memories: Sequence[str]
-) -> set[str]:
+def _held(connection: Rows, space: str, cluster: str, memories: Sequence[str]) -> set[str]:
     """Those of some memories that verified rows say to be in a cluster."""
     held: set[str] = set()
     for first in range(0, len(memories), AT_ONCE):

@@ -6,18 +6,15 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from commonplace.engine import checks, memories
 from commonplace.engine.history import memories_as_of, need_row_as_of, rows_as_of, seq_at
 from commonplace.engine.model import LIVE_STATES, Memory, Message, Origin
 from commonplace.engine.opened import OpenSpace
 from commonplace.errors import InvalidInput, NotFound, StorageCorrupt
+from commonplace.storage.ports import Rows
 from commonplace.storage.tables import MEMORIES, MESSAGES, Row
 from commonplace.text.fold import fold
-
-if TYPE_CHECKING:
-    import apsw
 
 KIND = "message"
 _LIVE = (
@@ -112,14 +109,12 @@ def of_memory(space: OpenSpace, identity: str, *, as_of: int | None = None) -> M
         return _message(row, message)
 
 
-def _joined(connection: apsw.Connection, space: str, rows: Sequence[Row]) -> list[Message]:
+def _joined(connection: Rows, space: str, rows: Sequence[Row]) -> list[Message]:
     found = MEMORIES.by_nums(connection, space, [row["memory"] for row in rows])
     return [_message(found[row["memory"]], row) for row in rows if row["memory"] in found]
 
 
-def _lines_as_of(
-    connection: apsw.Connection, space: str, as_of: int, **having: object
-) -> list[Message]:
+def _lines_as_of(connection: Rows, space: str, as_of: int, **having: object) -> list[Message]:
     """The lines that were live at a moment, each as it was, in their order."""
     seq = seq_at(connection, space, as_of)
     rows = rows_as_of(connection, space, MESSAGES, seq, **having)

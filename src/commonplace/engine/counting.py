@@ -11,13 +11,11 @@ import threading
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from commonplace.storage.ports import Rows
 from commonplace.storage.tables import FACTS
 from commonplace.storage.writing import read_head
-
-if TYPE_CHECKING:
-    import apsw
 
 
 @dataclass(slots=True)
@@ -40,7 +38,7 @@ class FactCount:
         self._seq = -1
         self._kept = _Tally()
 
-    def catch_up(self, connection: apsw.Connection, space: str) -> None:
+    def catch_up(self, connection: Rows, space: str) -> None:
         """Keep the count as it is in a snapshot of what is committed."""
         with self._lock:
             seq = read_head(connection, space)[0]
@@ -57,9 +55,7 @@ class FactCount:
                         del self._kept.uses[name]
             self._seq = seq
 
-    def with_another(
-        self, connection: apsw.Connection, space: str, *names: str
-    ) -> tuple[int, int, int]:
+    def with_another(self, connection: Rows, space: str, *names: str) -> tuple[int, int, int]:
         """(facts, entities, entities with these names too) as the connection sees them.
 
         It may be one that has written and not committed; nothing of that is kept.
@@ -77,7 +73,7 @@ class FactCount:
             fresh = sum(not kept.uses[name] + since.uses[name] for name in set(names))
             return kept.facts + since.facts, entities, entities + fresh
 
-    def _since(self, connection: apsw.Connection, space: str) -> _Tally | None:
+    def _since(self, connection: Rows, space: str) -> _Tally | None:
         """What differs from what is kept; None where that cannot be told."""
         if self._seq < 0:
             return None
@@ -106,7 +102,7 @@ class FactCount:
         return tally
 
 
-def _whole(connection: apsw.Connection, space: str) -> _Tally:
+def _whole(connection: Rows, space: str) -> _Tally:
     tally = _Tally()
     rows: Any = connection.execute(
         "SELECT subject_key, count(*), count(*) FROM facts WHERE space = ?1 GROUP BY subject_key"

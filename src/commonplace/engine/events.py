@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from commonplace.engine import checks
 from commonplace.engine.history import seq_at
@@ -12,11 +12,9 @@ from commonplace.engine.model import Event, Origin, moment
 from commonplace.engine.opened import OpenSpace
 from commonplace.errors import StorageCorrupt
 from commonplace.storage.hashing import digest
+from commonplace.storage.ports import Rows
 from commonplace.storage.tables import EVENTS
 from commonplace.storage.writing import Unit
-
-if TYPE_CHECKING:
-    import apsw
 
 
 def put(unit: Unit, kind: str, subject: str, payload: str) -> int:
@@ -86,7 +84,7 @@ def _chosen(kind: str | None, subject: str | None) -> tuple[str, list[object]]:
     return clause, values
 
 
-def read(connection: apsw.Connection, space: str, clause: str, *params: object) -> list[Event]:
+def read(connection: Rows, space: str, clause: str, *params: object) -> list[Event]:
     """Verified events; `clause` continues the WHERE."""
     rows = connection.execute(f"{EVENTS.select_sql} {clause}", (space, *params))
     found = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from commonplace.engine import checks
 from commonplace.engine.history import rows_as_of, seq_at
@@ -14,11 +14,9 @@ from commonplace.engine.model import Fact, Origin
 from commonplace.engine.opened import OpenSpace
 from commonplace.errors import InvalidInput, NotFound
 from commonplace.storage.database import new_id
+from commonplace.storage.ports import Rows
 from commonplace.storage.tables import FACTS, Row
 from commonplace.text.fold import fold
-
-if TYPE_CHECKING:
-    import apsw
 
 Role = Literal["subject", "object", "any"]
 ROLES = ("subject", "object", "any")
@@ -118,9 +116,7 @@ def add(
         return Fact.of(row), True
 
 
-def _check_room(
-    space: OpenSpace, connection: apsw.Connection, room: Room, subject: str, object: str
-) -> None:
+def _check_room(space: OpenSpace, connection: Rows, room: Room, subject: str, object: str) -> None:
     """Refuse one too many; nobody else can write while the unit is open."""
     counted, entities, wanted = space.fact_count.with_another(
         connection, space.name, subject, object
@@ -200,7 +196,7 @@ def query(
 
 
 def _rows(
-    connection: apsw.Connection, space: str, name: str | None, role: Role, known_at: int | None
+    connection: Rows, space: str, name: str | None, role: Role, known_at: int | None
 ) -> list[Row]:
     if known_at is not None:
         return rows_as_of(connection, space, FACTS, seq_at(connection, space, known_at))

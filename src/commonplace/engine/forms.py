@@ -6,15 +6,13 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from commonplace.engine import portable
 from commonplace.engine.portable import Key
 from commonplace.storage import versions
+from commonplace.storage.ports import Rows
 from commonplace.storage.tables import VERSIONED, Row, Table
-
-if TYPE_CHECKING:
-    import apsw
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +28,7 @@ class Form:
 class Past:
     """All forms of any thing of a space, also of things that are gone."""
 
-    def __init__(self, connection: apsw.Connection, space: str) -> None:
+    def __init__(self, connection: Rows, space: str) -> None:
         self._space = space
         self._gone: dict[tuple[Table, Key], list[int]] = {}
         for table in VERSIONED:
@@ -50,9 +48,7 @@ class Past:
         if num not in nums:
             nums.append(num)
 
-    def forms(
-        self, connection: apsw.Connection, table: Table, key: Key, current: list[Row]
-    ) -> list[Form]:
+    def forms(self, connection: Rows, table: Table, key: Key, current: list[Row]) -> list[Form]:
         """What a thing was and is, oldest first; `current` are its present rows."""
         nums = dict.fromkeys([*self.gone(table, key), *(row["num"] for row in current)])
         found = []
@@ -62,13 +58,13 @@ class Past:
         found += [self._form(connection, table, row, None) for row in current]
         return sorted(found, key=lambda form: (form.since, form.num))
 
-    def _form(self, connection: apsw.Connection, table: Table, row: Row, until: int | None) -> Form:
+    def _form(self, connection: Rows, table: Table, row: Row, until: int | None) -> Form:
         value = portable.leave(connection, self._space, table, row)
         return Form(row["num"], row["seq"], until, portable.mark(table, value))
 
 
 def current_rows(
-    connection: apsw.Connection, space: str, table: Table, values: Mapping[str, Any]
+    connection: Rows, space: str, table: Table, values: Mapping[str, Any]
 ) -> list[Row]:
     """The present rows of the thing that these column values belong to."""
     columns = portable.key_columns(table)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from commonplace.engine import checks
 from commonplace.engine.history import need_row_as_of, rows_as_of, seq_at
@@ -15,11 +15,9 @@ from commonplace.engine.opened import OpenSpace
 from commonplace.errors import Conflict, InvalidInput, NotFound
 from commonplace.storage import links as stored_links
 from commonplace.storage.database import new_id
+from commonplace.storage.ports import Rows
 from commonplace.storage.tables import LINKS, MEMORIES, Row
 from commonplace.storage.writing import Unit
-
-if TYPE_CHECKING:
-    import apsw
 
 Direction = Literal["out", "in", "any"]
 DIRECTIONS = ("out", "in", "any")
@@ -125,7 +123,7 @@ def link(
         return Link.of(row)
 
 
-def _need_link(connection: apsw.Connection, space: str, identity: str) -> Row:
+def _need_link(connection: Rows, space: str, identity: str) -> Row:
     checks.text(identity, "id", max_chars=checks.REF_CHARS)
     row = LINKS.by_id(connection, space, identity)
     if row is None:
@@ -207,7 +205,7 @@ def links_around(
         return _Edges(connection, space.name, kinds, as_of).around_any(identities, direction)
 
 
-def _identity(connection: apsw.Connection, space: str, identity: str, as_of: int | None) -> str:
+def _identity(connection: Rows, space: str, identity: str, as_of: int | None) -> str:
     """The id of a memory that is there, or was then."""
     if as_of is None:
         return str(need_row(connection, space, identity)["id"])
@@ -220,7 +218,7 @@ class _Edges:
 
     def __init__(
         self,
-        connection: apsw.Connection,
+        connection: Rows,
         space: str,
         kinds: Collection[str] | None,
         as_of: int | None,
@@ -300,9 +298,7 @@ def neighbours(
         ]
 
 
-def _live(
-    connection: apsw.Connection, space: str, ids: Iterable[str], as_of: int | None
-) -> dict[str, Memory]:
+def _live(connection: Rows, space: str, ids: Iterable[str], as_of: int | None) -> dict[str, Memory]:
     wanted = list(dict.fromkeys(ids))
     if as_of is not None:
         seq = seq_at(connection, space, as_of)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from commonplace.engine import checks, memories
 from commonplace.engine.model import Memory, Operation, Origin, Version, moment
 from commonplace.engine.opened import OpenSpace
 from commonplace.errors import Conflict, NotFound, StorageCorrupt
 from commonplace.storage.database import json_field
+from commonplace.storage.ports import Rows
 from commonplace.storage.tables import (
     ARTIFACTS,
     CLUSTERS,
@@ -25,9 +26,6 @@ from commonplace.storage.tables import (
     Table,
 )
 from commonplace.storage.writing import Unit
-
-if TYPE_CHECKING:
-    import apsw
 
 UPKEEP = ("embed",)  # operations that change no content, and so are not for undoing
 IMPORT = "import"
@@ -47,9 +45,7 @@ _OPERATIONS = (
 )
 
 
-def _operations(
-    connection: apsw.Connection, space: str, clause: str, *params: Any
-) -> Iterator[Operation]:
+def _operations(connection: Rows, space: str, clause: str, *params: Any) -> Iterator[Operation]:
     for *stored, undoes in connection.execute(_OPERATIONS + clause, (space, *params)):
         num, _, identity, at, name, origin, *_ = stored
         if not OPERATIONS.sound(stored):
@@ -69,13 +65,13 @@ def operations(space: OpenSpace, *, limit: int, upkeep: bool = False) -> list[Op
         )
 
 
-def _at(connection: apsw.Connection, space: str, seq: int) -> Operation:
+def _at(connection: Rows, space: str, seq: int) -> Operation:
     for operation in _operations(connection, space, "AND o.num = ?", seq):
         return operation
     raise StorageCorrupt(f"Operation {seq} is missing.", hint="Run 'commonplace doctor'.")
 
 
-def seq_at(connection: apsw.Connection, space: str, at: int) -> int:
+def seq_at(connection: Rows, space: str, at: int) -> int:
     """The newest operation recorded at or before a moment; 0 if there was none.
 
     An index says which, and the rows of that one and of the next whether it is so.
@@ -95,9 +91,7 @@ def seq_at(connection: apsw.Connection, space: str, at: int) -> int:
     return seq
 
 
-def rows_as_of(
-    connection: apsw.Connection, space: str, table: Table, seq: int, **having: object
-) -> list[Row]:
+def rows_as_of(connection: Rows, space: str, table: Table, seq: int, **having: object) -> list[Row]:
     """A table as it was after an operation; of its rows, those that had these values."""
     clause = "".join(f"AND {column} = ? " for column in having) + "AND seq <= ?"
     rows = table.fetch(connection, space, clause, *having.values(), seq)
@@ -108,9 +102,7 @@ def rows_as_of(
     return sorted(rows, key=lambda row: int(row["num"]))
 
 
-def memories_as_of(
-    connection: apsw.Connection, space: str, nums: Iterable[int], seq: int
-) -> dict[int, Row]:
+def memories_as_of(connection: Rows, space: str, nums: Iterable[int], seq: int) -> dict[int, Row]:
     """Memories by their numbers, as they were after an operation, if they were there."""
     wanted = list(nums)
     current = MEMORIES.by_nums(connection, space, wanted)
@@ -123,9 +115,7 @@ def memories_as_of(
     return found
 
 
-def replaced_since(
-    connection: apsw.Connection, space: str, seq: int
-) -> list[tuple[Row, bytes | None]]:
+def replaced_since(connection: Rows, space: str, seq: int) -> list[tuple[Row, bytes | None]]:
     """Memories that were current after an operation and have been replaced since."""
     kept = MEMORIES.versions(connection, space, "AND since <= ? AND until > ?", seq, seq)
     return [
@@ -134,7 +124,7 @@ def replaced_since(
     ]
 
 
-def _vectors_after(connection: apsw.Connection, space: str, row: Row) -> bytes | None:
+def _vectors_after(connection: Rows, space: str, row: Row) -> bytes | None:
     """A version's vectors where it kept none, since the next form had the same text."""
     clause = "AND num = ? AND since > ? ORDER BY since"
     for later, _, vectors in MEMORIES.versions(connection, space, clause, row["num"], row["seq"]):
@@ -152,9 +142,7 @@ def _reads_alike(one: Row, other: Row) -> bool:
     return bool(one["text"] == other["text"] and one["title"] == other["title"])
 
 
-def speakers_as_of(
-    connection: apsw.Connection, space: str, nums: Iterable[int], seq: int
-) -> dict[int, str]:
+def speakers_as_of(connection: Rows, space: str, nums: Iterable[int], seq: int) -> dict[int, str]:
     """Who had said these memories after an operation; those that were no lines are left out."""
     former = MESSAGES.versions(connection, space, "AND since <= ? AND until > ?", seq, seq)
     found = {row["memory"]: str(row["speaker"]) for row, _, _ in former}
@@ -172,7 +160,7 @@ def memory_as_of(space: OpenSpace, identity: str, at: int) -> Memory:
         return Memory.of(need_row_as_of(connection, space.name, identity, seq))
 
 
-def need_row_as_of(connection: apsw.Connection, space: str, identity: str, seq: int) -> Row:
+def need_row_as_of(connection: Rows, space: str, identity: str, seq: int) -> Row:
     """A memory's row after an operation, by its id, by the ref it had then, or by that of now."""
     row = memories.find_row(connection, space, identity)
     if row is not None and row["seq"] <= seq:
@@ -215,7 +203,7 @@ def label(operation: Operation) -> str | None:
     return url if name in GROUPED and url.startswith(f"{name}:") else None
 
 
-def together(connection: apsw.Connection, space: str, operation: Operation) -> list[int]:
+def together(connection: Rows, space: str, operation: Operation) -> list[int]:
     """The operations that are taken back with this one, oldest first: those of its import."""
     shared = label(operation)
     if shared is None:
@@ -253,7 +241,7 @@ def undo(space: OpenSpace, operation: str | None, origin: Origin) -> Operation:
         return _at(unit.connection, space.name, unit.seq)
 
 
-def _chosen(space: OpenSpace, connection: apsw.Connection, operation: str | None) -> Operation:
+def _chosen(space: OpenSpace, connection: Rows, operation: str | None) -> Operation:
     opened = space.store.open_unit
     own = opened.seq if opened is not None and opened.changed else 0
     if operation is not None:
@@ -303,7 +291,7 @@ def _chosen(space: OpenSpace, connection: apsw.Connection, operation: str | None
     )
 
 
-def _done_last(connection: apsw.Connection, space: str, target: Operation) -> Operation:
+def _done_last(connection: Rows, space: str, target: Operation) -> Operation:
     """The operation itself, or the redo that did it again; a Conflict if it stands undone."""
     undone_by = "AND o.undoes = ? ORDER BY o.num DESC LIMIT 1"
     for undone in _operations(connection, space, undone_by, target.seq):
@@ -316,7 +304,7 @@ def _done_last(connection: apsw.Connection, space: str, target: Operation) -> Op
     return target
 
 
-def _touched(connection: apsw.Connection, space: str, table: Table, seqs: Sequence[int]) -> Before:
+def _touched(connection: Rows, space: str, table: Table, seqs: Sequence[int]) -> Before:
     """What operations changed in a table, each row as it was before the first that did."""
     before: Before = {}
     for seq in seqs:

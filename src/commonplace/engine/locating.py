@@ -22,12 +22,11 @@ from commonplace.engine.model import Memory
 from commonplace.engine.opened import OpenSpace
 from commonplace.errors import InvalidInput
 from commonplace.storage import derived
+from commonplace.storage.ports import Rows
 from commonplace.storage.tables import MEMORIES
 from commonplace.text.fold import fold, trigrams
 
 if TYPE_CHECKING:
-    import apsw
-
     from commonplace.storage.index import Ints, Snapshot
 
 Place = Literal["title", "tag", "text"]
@@ -110,7 +109,7 @@ def _best(scores: Doubles, nums: Ints, limit: int) -> NDArray[np.intp]:
 
 
 def _candidates(
-    connection: apsw.Connection,
+    connection: Rows,
     space: str,
     kept: Kept,
     nums: Ints,
@@ -139,7 +138,7 @@ def _candidates(
 
 def _compare(
     space: OpenSpace,
-    connection: apsw.Connection,
+    connection: Rows,
     snapshot: Snapshot,
     positions: NDArray[np.intp],
     needles: Sequence[str],
@@ -193,7 +192,7 @@ def _keep(space: OpenSpace, read: Sequence[Folded], snapshot: Snapshot) -> Kept:
     return held.now
 
 
-def _read(space: OpenSpace, connection: apsw.Connection, nums: Sequence[int]) -> list[Folded]:
+def _read(space: OpenSpace, connection: Rows, nums: Sequence[int]) -> list[Folded]:
     rows = (MEMORIES.fetch_one(connection, space.name, "AND num = ?", num) for num in nums)
     return [_folded(row) for row in rows if row is not None]
 

@@ -19,13 +19,13 @@ from commonplace.engine.opened import OpenSpace, used
 from commonplace.errors import Conflict, InvalidInput, NotFound
 from commonplace.storage import derived, outbox
 from commonplace.storage.database import json_field, new_id, new_ids, now
+from commonplace.storage.ports import Rows
 from commonplace.storage.tables import MEMORIES, MESSAGES, Row
 from commonplace.storage.writing import Unit
 from commonplace.text.fold import fold, trigrams
 from commonplace.text.passages import Span, split
 
 if TYPE_CHECKING:
-    import apsw
     from numpy.typing import NDArray
 
 INLINE_PASSAGES = 64  # more than this is embedded in the background
@@ -266,7 +266,7 @@ def _check_unambiguous(unit: Unit, identity: str, ref: str | None) -> None:
 
 
 def write_derived(
-    space: OpenSpace, connection: apsw.Connection, nums: Sequence[int], prepared: Sequence[Prepared]
+    space: OpenSpace, connection: Rows, nums: Sequence[int], prepared: Sequence[Prepared]
 ) -> None:
     """Store what finds memories; passages without a vector are put into the outbox."""
     embedder, model = space.embedder, None
@@ -299,7 +299,7 @@ def remember(space: OpenSpace, drafts: Sequence[Draft], origin: Origin) -> list[
         return list(map(Memory.of, put(space, unit, prepared)))
 
 
-def find_row(connection: apsw.Connection, space: str, identity: str) -> Row | None:
+def find_row(connection: Rows, space: str, identity: str) -> Row | None:
     """A memory's row by its id, or by the id its dialect gave it."""
     checks.text(identity, "id", max_chars=checks.REF_CHARS)
     row = MEMORIES.by_id(connection, space, identity.lower())
@@ -310,7 +310,7 @@ def find_row(connection: apsw.Connection, space: str, identity: str) -> Row | No
     return row
 
 
-def need_row(connection: apsw.Connection, space: str, identity: str) -> Row:
+def need_row(connection: Rows, space: str, identity: str) -> Row:
     """As find_row, or NotFound."""
     row = find_row(connection, space, identity)
     if row is None:
@@ -454,13 +454,13 @@ def change_row(
     return new
 
 
-def speaker_of(connection: apsw.Connection, space: str, num: int) -> str:
+def speaker_of(connection: Rows, space: str, num: int) -> str:
     """Who said it, if the memory is a line of a conversation."""
     message = MESSAGES.fetch_one(connection, space, "AND memory = ?", num)
     return str(message["speaker"]) if message else ""
 
 
-def stored_vectors(connection: apsw.Connection, space: str, num: int) -> bytes | None:
+def stored_vectors(connection: Rows, space: str, num: int) -> bytes | None:
     """A memory's vectors as a version keeps them, if they are complete and of one model."""
     passages = derived.read_passages(connection, space, num)
     models = {passage.model for passage in passages}
@@ -478,7 +478,7 @@ def unpack_vectors(kept: bytes) -> tuple[int, list[bytes]]:
 
 
 def usable_vectors(
-    space: OpenSpace, connection: apsw.Connection, kept: bytes | None, passages: int
+    space: OpenSpace, connection: Rows, kept: bytes | None, passages: int
 ) -> list[bytes] | None:
     """A version's vectors, if the present model made them."""
     if kept is None:
@@ -632,12 +632,12 @@ def tags(space: OpenSpace) -> list[tuple[str, int, int]]:
         return [(str(tag), int(count), int(first)) for tag, count, first in rows]
 
 
-def _admits(connection: apsw.Connection, space: str, filters: Filters, memory: Memory) -> bool:
+def _admits(connection: Rows, space: str, filters: Filters, memory: Memory) -> bool:
     speaker = "" if filters.speakers is None else speaker_of(connection, space, memory.num)
     return filters.admits(memory, speaker)
 
 
-def candidates(connection: apsw.Connection, space: str, folded: str) -> list[int]:
+def candidates(connection: Rows, space: str, folded: str) -> list[int]:
     """Numbers of the memories that may contain the text, newest first."""
     grams = trigrams(folded)
     if grams:

@@ -13,13 +13,11 @@ from commonplace.engine import checks
 from commonplace.engine.model import Usage, moment
 from commonplace.errors import EmbeddingUnavailable, StorageCorrupt
 from commonplace.storage import derived
-from commonplace.storage.sqlite import Store
+from commonplace.storage.ports import Rows, Store
 from commonplace.storage.tables import COUNTERS
 from commonplace.storage.writing import Unit, read_head
 
 if TYPE_CHECKING:
-    import apsw
-
     from commonplace.engine.counting import FactCount
     from commonplace.engine.haystacks import Haystacks
     from commonplace.engine.model import Origin
@@ -111,7 +109,7 @@ class OpenSpace:
         return self._model
 
     @contextlib.contextmanager
-    def view(self) -> Iterator[tuple[apsw.Connection, Snapshot]]:
+    def view(self) -> Iterator[tuple[Rows, Snapshot]]:
         """A read snapshot together with the index at exactly the same operation."""
         while True:
             with self.store.read() as connection:
@@ -130,7 +128,7 @@ class OpenSpace:
         with self._lock:
             self._index = None
 
-    def current_model(self, connection: apsw.Connection) -> int | None:
+    def current_model(self, connection: Rows) -> int | None:
         """The number of the embedder's model in this file, if any vector is by it."""
         if self.model is None:
             return None
@@ -199,7 +197,7 @@ class OpenSpace:
             self.store.close()
 
 
-def used(connection: apsw.Connection, space: str, num: int, noted: Sequence[Noted]) -> Usage:
+def used(connection: Rows, space: str, num: int, noted: Sequence[Noted]) -> Usage:
     """How often a memory was read: what its counter says, and what was noted beside it."""
     accesses, last = read_counter(connection, space, num)
     # A counter that has come as far as noted reads take it holds them already.
@@ -212,7 +210,7 @@ _READ_COUNTER = COUNTERS.select_sql + " AND memory = ?"
 _WRITE_COUNTER = COUNTERS.upsert("memory")
 
 
-def read_counter(connection: apsw.Connection, space: str, num: int) -> tuple[int, int]:
+def read_counter(connection: Rows, space: str, num: int) -> tuple[int, int]:
     """(accesses, last access) of a memory."""
     row: Any = connection.execute(_READ_COUNTER, (space, num)).fetchone()
     if row is None:
@@ -225,9 +223,7 @@ def read_counter(connection: apsw.Connection, space: str, num: int) -> tuple[int
     return row[2], row[3]
 
 
-def write_counter(
-    connection: apsw.Connection, space: str, num: int, accesses: int, last: int
-) -> None:
+def write_counter(connection: Rows, space: str, num: int, accesses: int, last: int) -> None:
     """Set a memory's counter, if the memory still exists."""
     known = connection.execute(
         "SELECT 1 FROM memories WHERE space = ? AND num = ?", (space, num)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,12 +20,10 @@ from commonplace.engine.model import LIVE_STATES, Memory
 from commonplace.engine.opened import OpenSpace
 from commonplace.storage.database import json_field
 from commonplace.storage.index import NEVER, Snapshot
+from commonplace.storage.ports import Rows
 from commonplace.storage.tables import MEMORIES, Row
 from commonplace.text.fold import fold
 from commonplace.text.passages import split
-
-if TYPE_CHECKING:
-    import apsw
 
 # The columns of the index that a listing goes by, as a row calls them.
 _COLUMNS = {"created": "created_at", "row_seq": "seq", "num": "num", "credit": "credit",
@@ -53,7 +51,7 @@ class Then:
 
 def look(
     space: OpenSpace,
-    connection: apsw.Connection,
+    connection: Rows,
     snapshot: Snapshot,
     filters: Filters,
     as_of: int,
@@ -75,7 +73,7 @@ def look(
 
 
 def vectors_then(
-    space: OpenSpace, connection: apsw.Connection, seq: int
+    space: OpenSpace, connection: Rows, seq: int
 ) -> dict[int, tuple[NDArray[np.int8], NDArray[np.float32]] | None]:
     """For what has changed since an operation its vectors and scales then, one a passage.
 
@@ -110,9 +108,7 @@ def browse(
         return [Memory.of(rows[each]) for each in chosen], len(num)
 
 
-def _rows(
-    space: OpenSpace, connection: apsw.Connection, then: Then, nums: Sequence[int]
-) -> dict[int, Row]:
+def _rows(space: OpenSpace, connection: Rows, then: Then, nums: Sequence[int]) -> dict[int, Row]:
     former = {row["num"]: row for row, _ in then.former}
     return former | MEMORIES.by_nums(
         connection, space.name, [num for num in nums if num not in former]

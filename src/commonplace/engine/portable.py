@@ -14,13 +14,14 @@ import struct
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from commonplace.engine import artifacts, checks, facts
 from commonplace.engine.memories import STATES
 from commonplace.engine.model import TRUSTS, Origin, iso, moment
 from commonplace.errors import CommonplaceError, InvalidInput, StorageCorrupt
 from commonplace.storage.hashing import digest
+from commonplace.storage.ports import Rows
 from commonplace.storage.tables import (
     ARTIFACTS,
     CLUSTERS,
@@ -34,9 +35,6 @@ from commonplace.storage.tables import (
     Row,
     Table,
 )
-
-if TYPE_CHECKING:
-    import apsw
 
 Key = tuple[str, ...]
 
@@ -318,7 +316,7 @@ def mark(table: Table, value: Mapping[str, Any]) -> str:
     return digest(NAMES[table], json.dumps(parts, sort_keys=True)).hex()[:32]
 
 
-def leave(connection: apsw.Connection, space: str, table: Table, row: Row) -> dict[str, Any]:
+def leave(connection: Rows, space: str, table: Table, row: Row) -> dict[str, Any]:
     """A row's public form."""
     if table is MESSAGES:
         row = {**row, "memory": memory_id(connection, space, row["memory"])}
@@ -331,7 +329,7 @@ def public(table: Table, values: Mapping[str, Any]) -> dict[str, Any]:
     return {column: fields[column].leave(values[column]) for column in fields if column in values}
 
 
-def memory_id(connection: apsw.Connection, space: str, num: int) -> str:
+def memory_id(connection: Rows, space: str, num: int) -> str:
     """The id of a memory by its number, also of one that is gone."""
     row = MEMORIES.fetch_one(connection, space, "AND num = ?", num)
     if row is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,12 +33,10 @@ from commonplace.errors import StorageCorrupt
 from commonplace.storage import messages
 from commonplace.storage.database import now
 from commonplace.storage.index import STATES, Snapshot
+from commonplace.storage.ports import Rows
 from commonplace.storage.tables import MEMORIES, MESSAGES, Row
 from commonplace.text.analysis import analyse, analyse_query
 from commonplace.text.scripts import dominant_script
-
-if TYPE_CHECKING:
-    import apsw
 
 __all__ = [
     "DEFAULT",
@@ -161,7 +159,7 @@ def recall(
 
 def _hits(
     space: OpenSpace,
-    connection: apsw.Connection,
+    connection: Rows,
     asked: Question,
     search: Search,
     score: Floats,
@@ -294,7 +292,7 @@ def recall_sessions(
 
 
 def _sessions(
-    connection: apsw.Connection, space: str, search: Search
+    connection: Rows, space: str, search: Search
 ) -> tuple[NDArray[np.int32], dict[int, Row]]:
     """The code of each position's session, and the lines that former versions were."""
     codes = search.snapshot.session
@@ -317,7 +315,7 @@ def _sessions(
 
 
 def _session_code(
-    connection: apsw.Connection, space: str, snapshot: Snapshot, conversation: str, session: str
+    connection: Rows, space: str, snapshot: Snapshot, conversation: str, session: str
 ) -> int | None:
     """By which the index knows a session, if any of its lines is there now."""
     num = messages.any_memory(connection, space, conversation, session)

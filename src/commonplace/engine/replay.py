@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from commonplace.engine import checks, memories, portable
 from commonplace.engine.forms import Past, current_rows, event_mark
@@ -30,6 +30,7 @@ from commonplace.engine.portable import Key
 from commonplace.errors import CommonplaceError, InvalidInput, UnsupportedVersion
 from commonplace.storage import derived
 from commonplace.storage.hashing import digest
+from commonplace.storage.ports import Rows
 from commonplace.storage.tables import (
     ARTIFACTS,
     CLUSTERS,
@@ -45,9 +46,6 @@ from commonplace.storage.tables import (
     Table,
 )
 from commonplace.storage.writing import Unit
-
-if TYPE_CHECKING:
-    import apsw
 
 FORMAT = "commonplace-export"
 VERSION = 1
@@ -323,7 +321,7 @@ class Replay:
                 _derive_again(self._space, unit, values["memory"])
         return True
 
-    def _memory_number(self, connection: apsw.Connection, identity: str) -> int:
+    def _memory_number(self, connection: Rows, identity: str) -> int:
         row = connection.execute(
             "SELECT num FROM memories WHERE space = ? AND id = ?", (self._space.name, identity)
         ).fetchone()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,13 +26,11 @@ from commonplace.errors import EmbeddingUnavailable, InvalidInput, StorageCorrup
 from commonplace.storage import derived, links
 from commonplace.storage.database import now
 from commonplace.storage.index import NEVER, POSTING, Snapshot
+from commonplace.storage.ports import Rows
 from commonplace.storage.tables import LINKS, MEMORIES, Row
 from commonplace.text.analysis import analyse_query
 from commonplace.text.passages import split
 from commonplace.text.scripts import dominant_script
-
-if TYPE_CHECKING:
-    import apsw
 
 DAY = 86_400_000_000
 _WEIGHTS = (
@@ -139,7 +137,7 @@ class Question:
 
 def search_legs(
     space: OpenSpace,
-    connection: apsw.Connection,
+    connection: Rows,
     snapshot: Snapshot,
     asked: Question,
     filters: Filters,
@@ -214,7 +212,7 @@ def _lexical(
 
 def _append_extra(
     space: OpenSpace,
-    connection: apsw.Connection,
+    connection: Rows,
     search: Search,
     rarities: Sequence[float],
     mean: float,
@@ -290,7 +288,7 @@ def fuse(search: Search, weighting: Weighting) -> Floats:
 
 
 def score_all(
-    space: OpenSpace, connection: apsw.Connection, search: Search, weighting: Weighting
+    space: OpenSpace, connection: Rows, search: Search, weighting: Weighting
 ) -> tuple[Floats, Floats, Floats]:
     """(final score, what the conversation added, what links added) for every position."""
     fused = fuse(search, weighting)
@@ -361,7 +359,7 @@ def _with_properties(search: Search, weighting: Weighting, score: Floats) -> Flo
 
 def _along_links(
     space: OpenSpace,
-    connection: apsw.Connection,
+    connection: Rows,
     search: Search,
     weighting: Weighting,
     score: Floats,
@@ -417,7 +415,7 @@ class _Places:
 
 
 def _edges(
-    space: OpenSpace, connection: apsw.Connection, search: Search, nums: Sequence[int]
+    space: OpenSpace, connection: Rows, search: Search, nums: Sequence[int]
 ) -> list[tuple[int, int, float]]:
     """(seed, other end, weight) of the links that touch a seed, now or as of then."""
     if search.seq is None:

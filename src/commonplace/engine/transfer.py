@@ -15,7 +15,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from commonplace.engine import portable
 from commonplace.engine.events import read as read_events
@@ -29,10 +29,8 @@ from commonplace.engine.portable import Key
 from commonplace.engine.replay import FORMAT, VERSION
 from commonplace.storage import versions
 from commonplace.storage.database import now
+from commonplace.storage.ports import Rows
 from commonplace.storage.tables import CONTENTS, VERSIONED, Row, Table
-
-if TYPE_CHECKING:
-    import apsw
 
 __all__ = ["ExportReport", "ImportReport", "digest", "export_space", "import_file"]
 
@@ -135,7 +133,7 @@ def iso_now() -> str:
 _Place = tuple[int, int, int]  # operation; 0 itself, 1 a removal, 2 a form; row number
 
 
-def _story(connection: apsw.Connection, space: str) -> Iterator[Record]:
+def _story(connection: Rows, space: str) -> Iterator[Record]:
     """Every record in the order in which it came to be, without holding more than a few."""
     teller = _Teller(connection, space)
     sources: list[Iterator[tuple[_Place, Record]]] = [_told(connection, space)]
@@ -146,7 +144,7 @@ def _story(connection: apsw.Connection, space: str) -> Iterator[Record]:
         yield record
 
 
-def _told(connection: apsw.Connection, space: str) -> Iterator[tuple[_Place, Record]]:
+def _told(connection: Rows, space: str) -> Iterator[tuple[_Place, Record]]:
     for operation in _operations(connection, space, "ORDER BY o.num"):
         if operation.name not in UPKEEP:
             yield (operation.seq, 0, 0), Record("operation", operation.seq, _public(operation))
@@ -158,7 +156,7 @@ def _public(operation: Operation) -> dict[str, Any]:
     return value
 
 
-def _happened(connection: apsw.Connection, space: str) -> Iterator[tuple[_Place, Record]]:
+def _happened(connection: Rows, space: str) -> Iterator[tuple[_Place, Record]]:
     equal: Counter[str] = Counter()
     moment_of_equal = None
     cursor = connection.execute(
@@ -179,7 +177,7 @@ def _happened(connection: apsw.Connection, space: str) -> Iterator[tuple[_Place,
 class _Teller:
     """Reads one table's rows, present and past, in the order of the operations."""
 
-    def __init__(self, connection: apsw.Connection, space: str) -> None:
+    def __init__(self, connection: Rows, space: str) -> None:
         self._connection = connection
         self._space = space
         self._past = Past(connection, space)

@@ -13,8 +13,7 @@ from commonplace.errors import CommonplaceError, InvalidInput
 from commonplace.platform.llm import PROVIDERS, Access
 from commonplace.storage import secrets
 from commonplace.storage.database import now
-from commonplace.storage.ports import Rows
-from commonplace.storage.sqlite import Store
+from commonplace.storage.ports import Rows, Store
 
 KEY_CHARS = 1_000
 MODEL_CHARS = 200

@@ -26,7 +26,7 @@ from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.library import Library
 from commonplace.engine.model import Origin
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound
-from commonplace.storage.sqlite import Store
+from commonplace.storage.ports import Store
 
 RESPONSE_BYTES = 1_048_576
 

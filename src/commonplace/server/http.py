@@ -50,7 +50,7 @@ from commonplace.server.quotas import quota_of
 from commonplace.server.refusals import Refusals
 from commonplace.server.rest import routes_of
 from commonplace.server.settings import Settings
-from commonplace.storage.sqlite import Store
+from commonplace.storage.ports import Store
 
 STREAMS = 256  # event streams open at the same time
 NOTE_SECONDS = 60.0

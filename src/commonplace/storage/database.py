@@ -22,6 +22,7 @@ from commonplace.errors import (
     StorageUnavailable,
 )
 from commonplace.storage import schema
+from commonplace.storage.ports import Rows
 
 BUSY_SECONDS = 30.0
 WAL_BYTES = 64 * 1024 * 1024
@@ -43,9 +44,7 @@ def json_field(column: str, name: str) -> str:
     return f"json_extract({column}, '$.{name}')"
 
 
-def deleted(
-    connection: apsw.Connection, table: str, space: str, where: str, *params: object
-) -> int:
+def deleted(connection: Rows, table: str, space: str, where: str, *params: object) -> int:
     """Delete rows of a space; how many that were."""
     statement = f"DELETE FROM {table} WHERE space = ? AND {where} RETURNING 1"  # noqa: S608
     return len(connection.execute(statement, (space, *params)).fetchall())

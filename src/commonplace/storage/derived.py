@@ -12,8 +12,7 @@ from functools import cache
 from hashlib import blake2b
 from typing import Any, NamedTuple, Protocol
 
-import apsw
-
+from commonplace.storage.ports import Rows
 from commonplace.storage.tables import Writing
 from commonplace.text.analysis import (
     ANALYSIS_VERSION,
@@ -154,7 +153,7 @@ class Findable(Protocol):
 
 
 def write_entries(
-    connection: apsw.Connection,
+    connection: Rows,
     space: str,
     nums: Sequence[int],
     entries: Sequence[Findable],
@@ -220,7 +219,7 @@ def _passage_rows(space: str, memory: int, passages: Sequence[Passage]) -> list[
     ]  # fmt: skip
 
 
-def write_terms(connection: apsw.Connection, space: str, memory: int, packed: bytes) -> None:
+def write_terms(connection: Rows, space: str, memory: int, packed: bytes) -> None:
     """Store the terms of a memory that has none."""
     connection.execute(
         "INSERT INTO lexemes (memory, space, analysis, terms, sum) VALUES (?, ?, ?, ?, ?)",
@@ -229,16 +228,14 @@ def write_terms(connection: apsw.Connection, space: str, memory: int, packed: by
 
 
 def replace_passages(
-    connection: apsw.Connection, space: str, memory: int, passages: Sequence[Passage]
+    connection: Rows, space: str, memory: int, passages: Sequence[Passage]
 ) -> None:
     """Store a memory's passages in place of those that it has."""
     connection.execute("DELETE FROM passages WHERE space = ? AND memory = ?", (space, memory))
     write_passages(connection, space, memory, passages)
 
 
-def write_passages(
-    connection: apsw.Connection, space: str, memory: int, passages: Sequence[Passage]
-) -> None:
+def write_passages(connection: Rows, space: str, memory: int, passages: Sequence[Passage]) -> None:
     """Store a new memory's passages."""
     connection.executemany(
         "INSERT INTO passages (memory, ordinal, space, start, stop, model, vector, sum)"
@@ -247,7 +244,7 @@ def write_passages(
     )
 
 
-def read_passages(connection: apsw.Connection, space: str, memory: int) -> list[Passage]:
+def read_passages(connection: Rows, space: str, memory: int) -> list[Passage]:
     """A memory's passages in order."""
     return [
         Passage(Span(start, stop), model, vector)
@@ -259,9 +256,7 @@ def read_passages(connection: apsw.Connection, space: str, memory: int) -> list[
     ]
 
 
-def write_labels(
-    connection: apsw.Connection, space: str, memory: int, labels: Iterable[str]
-) -> None:
+def write_labels(connection: Rows, space: str, memory: int, labels: Iterable[str]) -> None:
     """Store what a new memory can be filtered by."""
     connection.executemany(
         "INSERT INTO labels (space, label, memory) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
@@ -269,7 +264,7 @@ def write_labels(
     )
 
 
-def write_grams(connection: apsw.Connection, memory: int, folded: str) -> None:
+def write_grams(connection: Rows, memory: int, folded: str) -> None:
     """Store a new memory's text for substring search."""
     connection.execute("INSERT INTO grams (rowid, body) VALUES (?, ?)", (memory, folded))
 
@@ -282,7 +277,7 @@ def touch(unit: Writing, memory: int) -> None:
     )
 
 
-def drop(connection: apsw.Connection, space: str, memory: int) -> None:
+def drop(connection: Rows, space: str, memory: int) -> None:
     """Remove all that is derived from a memory."""
     for statement in (
         "DELETE FROM lexemes WHERE space = ? AND memory = ?",
@@ -294,7 +289,7 @@ def drop(connection: apsw.Connection, space: str, memory: int) -> None:
 
 
 def holding(
-    connection: apsw.Connection,
+    connection: Rows,
     space: str,  # noqa: ARG001  a file holds one space: its index has no column for it
     grams: Iterable[str],
     most: int | None = None,
@@ -317,7 +312,7 @@ class Model(Protocol):
     def dimensions(self) -> int: ...
 
 
-def model_number(connection: apsw.Connection, space: str, model: Model) -> int:
+def model_number(connection: Rows, space: str, model: Model) -> int:
     """The number under which vectors of this model are stored, given out on first use."""
     known = known_model(connection, space, model.id, model.weights)
     if known is not None:
@@ -330,7 +325,7 @@ def model_number(connection: apsw.Connection, space: str, model: Model) -> int:
     return int(row[0])
 
 
-def known_model(connection: apsw.Connection, space: str, model: str, weights: str) -> int | None:
+def known_model(connection: Rows, space: str, model: str, weights: str) -> int | None:
     """The number of a model that has vectors here, or None."""
     row = connection.execute(
         "SELECT num FROM models WHERE space = ? AND id = ? AND weights = ?",

@@ -15,13 +15,13 @@ from functools import cached_property
 from itertools import islice
 from typing import Any
 
-import apsw
 import numpy as np
 from numpy.typing import NDArray
 
 from commonplace.errors import StorageCorrupt
 from commonplace.storage import derived
 from commonplace.storage.growing import Growing as _Growing
+from commonplace.storage.ports import Rows
 from commonplace.storage.writing import read_head
 
 POSTING = np.dtype([("term", "<u8"), ("times", "u1")])  # as derived.pack_terms writes them
@@ -190,7 +190,7 @@ class SpaceIndex:
         self._vectored = 0
         self._snapshot: Snapshot | None = None
 
-    def snapshot(self, connection: apsw.Connection) -> Snapshot:
+    def snapshot(self, connection: Rows) -> Snapshot:
         """The index as of the connection's snapshot, or of a newer one that another reader saw."""
         seq = read_head(connection, self.space)[0]
         current = self._snapshot
@@ -212,7 +212,7 @@ class SpaceIndex:
             assert self._snapshot is not None
             return self._snapshot
 
-    def private_snapshot(self, connection: apsw.Connection) -> Snapshot:
+    def private_snapshot(self, connection: Rows) -> Snapshot:
         """For reading inside an open unit: sees its uncommitted rows, and nobody else does."""
         if (
             self._snapshot is not None
@@ -235,14 +235,14 @@ class SpaceIndex:
             fork._owner = self._owner.fork()
             return fork
 
-    def _follow(self, connection: apsw.Connection, seq: int) -> None:
+    def _follow(self, connection: Rows, seq: int) -> None:
         nums = self._changed(connection) if self._snapshot is not None else None
         if nums is None or nums:
             self._append(connection, nums)
         self._seq = seq
         self._snapshot = self._freeze()
 
-    def _changed(self, connection: apsw.Connection) -> list[int]:
+    def _changed(self, connection: Rows) -> list[int]:
         rows = connection.execute(
             "SELECT num FROM memories WHERE space = ?1 AND seq > ?2"
             " UNION SELECT memory FROM touches WHERE space = ?1 AND seq > ?2",
@@ -252,7 +252,7 @@ class SpaceIndex:
 
     def _select(
         self,
-        connection: apsw.Connection,
+        connection: Rows,
         statement: str,
         key: str,
         nums: list[int] | None,
@@ -272,7 +272,7 @@ class SpaceIndex:
         while some := list(islice(rows, READ_ROWS)):
             yield some
 
-    def _append(self, connection: apsw.Connection, nums: list[int] | None) -> None:
+    def _append(self, connection: Rows, nums: list[int] | None) -> None:
         first = self._columns["num"].size
         columns = self._read_columns(connection, nums)
         where = columns["num"]
@@ -298,9 +298,7 @@ class SpaceIndex:
             self._at = {num: i for i, num in enumerate(self._columns["num"].view.tolist())}
         return self._at
 
-    def _read_columns(
-        self, connection: apsw.Connection, nums: list[int] | None
-    ) -> dict[str, NDArray[Any]]:
+    def _read_columns(self, connection: Rows, nums: list[int] | None) -> dict[str, NDArray[Any]]:
         """What the rows themselves say, in the order of the memories' numbers."""
         names = (
             "num", "row_seq", "kind", "state", "importance", "credit", "pinned", "occurred",
@@ -343,7 +341,7 @@ class SpaceIndex:
         return columns
 
     def _append_terms(
-        self, connection: apsw.Connection, nums: list[int] | None, where: Ints, first: int
+        self, connection: Rows, nums: list[int] | None, where: Ints, first: int
     ) -> None:
         parts: tuple[list[NDArray[Any]], ...] = ([], [], [])
         lengths = self._columns["length"].view[first:]
@@ -398,7 +396,7 @@ class SpaceIndex:
         self._tail = (_Growing(np.uint64), _Growing(np.int32), _Growing(np.uint8))
 
     def _append_messages(
-        self, connection: apsw.Connection, nums: list[int] | None, where: Ints, first: int
+        self, connection: Rows, nums: list[int] | None, where: Ints, first: int
     ) -> None:
         sessions, speakers = self._sessions, self._speakers
         for rows in self._select(
@@ -418,7 +416,7 @@ class SpaceIndex:
             ]
 
     def _append_vectors(
-        self, connection: apsw.Connection, nums: list[int] | None, where: Ints, first: int
+        self, connection: Rows, nums: list[int] | None, where: Ints, first: int
     ) -> None:
         if self.model is None:
             return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
         RestoreReport,
         Salvage,
     )
-    from commonplace.storage.sqlite.store import Store
     from commonplace.storage.tables import Row
+    from commonplace.storage.writing import Unit
 
 
 class Rows(Protocol):
@@ -44,6 +44,46 @@ class Swept(NamedTuple):
     """How many stretches are still in the files, and in no remaining row."""
     copies: tuple[str, ...]
     """Copies that a restore or a migration left beside the file, which may hold them still."""
+
+
+class Store(Protocol):
+    """The rows of one space, or of the system above the spaces. Threads may share it."""
+
+    @property
+    def path(self) -> Path:
+        """The file; what belongs to it and is no row lies beside it."""
+
+    @property
+    def space(self) -> str:
+        """The space whose rows these are."""
+
+    @property
+    def read_only(self) -> bool:
+        """Whether it can only be read."""
+
+    @property
+    def open_unit(self) -> Unit | None:
+        """The unit in which this thread has begun to write, if it is still open."""
+
+    def read(self) -> AbstractContextManager[Rows]:
+        """A consistent snapshot; inside an open unit, that unit's own view."""
+
+    def unit(self, name: str, origin: Mapping[str, Any]) -> AbstractContextManager[None]:
+        """Make all writes of the block one unit of work; a block inside another joins it."""
+
+    def write(
+        self, name: str, origin: Mapping[str, Any], undoes: int | None = None
+    ) -> AbstractContextManager[Unit]:
+        """The unit to write with: a new one, or a part of the one that is open."""
+
+    def maintain(self) -> AbstractContextManager[Rows]:
+        """A durable write of what is outside history: counters, the outbox, indexes."""
+
+    def sweep(self, windows: Set[bytes]) -> Swept:
+        """Look for bytes that must not be stored any more."""
+
+    def close(self) -> None:
+        """Finish what runs, and close it."""
 
 
 class Leased(Protocol):

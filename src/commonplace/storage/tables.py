@@ -12,10 +12,9 @@ from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Any, Protocol
 
-import apsw
-
 from commonplace.errors import StorageCorrupt
 from commonplace.storage.hashing import FORMAT, Hashed, plain
+from commonplace.storage.ports import Rows
 
 Row = dict[str, Any]
 
@@ -36,7 +35,7 @@ class Writing(Protocol):
     """What a versioned write needs of the open unit of work."""
 
     @property
-    def connection(self) -> apsw.Connection: ...
+    def connection(self) -> Rows: ...
     @property
     def space(self) -> str: ...
     @property
@@ -69,9 +68,7 @@ class Table(Hashed):
             )
         return dict(zip(self.fields, values, strict=True))
 
-    def fetch(
-        self, connection: apsw.Connection, space: str, clause: str = "", *params: Any
-    ) -> list[Row]:
+    def fetch(self, connection: Rows, space: str, clause: str = "", *params: Any) -> list[Row]:
         """Verified rows of the space; `clause` continues the WHERE."""
         fields, hashed = self.fields, self.hash
         found = []
@@ -83,23 +80,19 @@ class Table(Hashed):
             found.append(dict(zip(fields, values)))  # noqa: B905
         return found
 
-    def fetch_one(
-        self, connection: apsw.Connection, space: str, clause: str, *params: Any
-    ) -> Row | None:
+    def fetch_one(self, connection: Rows, space: str, clause: str, *params: Any) -> Row | None:
         """The first verified row, or None."""
         rows = self.fetch(connection, space, clause + " LIMIT 1", *params)
         return rows[0] if rows else None
 
-    def by_id(self, connection: apsw.Connection, space: str, identity: str) -> Row | None:
+    def by_id(self, connection: Rows, space: str, identity: str) -> Row | None:
         """The verified row of an id, or None; never the row that a rotten index leads to."""
         row = self.fetch_one(connection, space, "AND id = ?", identity)
         if row is not None and row["id"] != identity:
             raise self._damaged_by_id()
         return row
 
-    def by_ids(
-        self, connection: apsw.Connection, space: str, identities: Sequence[str]
-    ) -> dict[str, Row]:
+    def by_ids(self, connection: Rows, space: str, identities: Sequence[str]) -> dict[str, Row]:
         """Verified rows by their id, in few statements; as `by_id` for each."""
         found: dict[str, Row] = {}
         for first in range(0, len(identities), _AT_ONCE):
@@ -117,9 +110,7 @@ class Table(Hashed):
             hint="Run 'commonplace doctor --repair' to rebuild it from the rows.",
         )
 
-    def by_nums(
-        self, connection: apsw.Connection, space: str, nums: Sequence[int]
-    ) -> dict[int, Row]:
+    def by_nums(self, connection: Rows, space: str, nums: Sequence[int]) -> dict[int, Row]:
         """Verified rows by their number."""
         # One look-up each: for a list, SQLite would rather walk an index of the whole space.
         found = [self.fetch(connection, space, "AND num = ?", num) for num in nums]
@@ -202,7 +193,7 @@ class Table(Hashed):
         return {name: _from_json(value) for name, value in row.items()}
 
     def versions(
-        self, connection: apsw.Connection, space: str, clause: str = "", *params: Any
+        self, connection: Rows, space: str, clause: str = "", *params: Any
     ) -> list[tuple[Row, int, bytes | None]]:
         """Former rows as (row, replaced by operation, vectors), each verified."""
         found = []

@@ -14,6 +14,7 @@ import apsw
 
 from commonplace.errors import CommonplaceError, StorageCorrupt, StorageUnavailable
 from commonplace.storage.database import new_id, now, typed
+from commonplace.storage.ports import Rows
 from commonplace.storage.tables import HEAD, OPERATIONS
 
 BATCH_UNITS = 512
@@ -297,12 +298,12 @@ class Unit:
 _WRITE_HEAD = HEAD.upsert()
 
 
-def write_head(connection: apsw.Connection, space: str, head: Head) -> None:
+def write_head(connection: Rows, space: str, head: Head) -> None:
     """Set the space's counters."""
     connection.execute(_WRITE_HEAD, HEAD.row((space, *head)))
 
 
-def read_head(connection: apsw.Connection, space: str) -> Head:
+def read_head(connection: Rows, space: str) -> Head:
     """The space's counters."""
     row = connection.execute(HEAD.select_sql, (space,)).fetchone()
     if row is None:

@@ -34,8 +34,7 @@ from commonplace.access.oauth.rows import VouchedRows
 from commonplace.platform.fetching import Fetched, Fetcher, FetchRefused, parse_target
 from commonplace.storage import oauth as stored
 from commonplace.storage.database import now
-from commonplace.storage.ports import Rows
-from commonplace.storage.sqlite import Store
+from commonplace.storage.ports import Rows, Store
 
 MOST_CLIENTS = 1_000
 MOST_REDIRECTS = 10

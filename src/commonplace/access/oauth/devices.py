@@ -28,8 +28,7 @@ from commonplace.access.oauth.families import (
 from commonplace.access.oauth.rows import Row, VouchedRows
 from commonplace.storage import oauth as stored
 from commonplace.storage.database import now
-from commonplace.storage.ports import Rows
-from commonplace.storage.sqlite import Store
+from commonplace.storage.ports import Rows, Store
 
 DEVICE_SECONDS = 900
 POLL_SECONDS = 5

@@ -36,8 +36,7 @@ from commonplace.storage import credentials as stored_credentials
 from commonplace.storage import oauth as stored
 from commonplace.storage.credentials import not_before
 from commonplace.storage.database import now
-from commonplace.storage.ports import Rows
-from commonplace.storage.sqlite import Store
+from commonplace.storage.ports import Rows, Store
 
 CODE_SECONDS = 60
 ACCESS_SECONDS = 3_600

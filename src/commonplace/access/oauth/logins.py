@@ -14,7 +14,7 @@ from commonplace.storage import oauth as stored
 from commonplace.storage.accounts import removed
 from commonplace.storage.credentials import not_before
 from commonplace.storage.database import now
-from commonplace.storage.sqlite import Store
+from commonplace.storage.ports import Store
 
 LOGIN_SECONDS = 600
 LOCK_SECONDS = 30.0

@@ -53,7 +53,7 @@ from commonplace.access.rates import Rates, block_of
 from commonplace.engine import audit
 from commonplace.errors import NotFound
 from commonplace.platform.fetching import Fetcher
-from commonplace.storage.sqlite import Store
+from commonplace.storage.ports import Store
 
 if TYPE_CHECKING:
     from commonplace.access.vault import Vault

@@ -287,6 +287,7 @@ def _copy(library: Contents, name: str, target: Path, told: Told) -> dict[str, A
         with contextlib.suppress(StorageFull):  # the counts of reads alone must not prevent it
             space.write_reads()
         with space.store.read() as connection:
+            assert isinstance(connection, apsw.Connection)
             copy_database(connection, target, told.part)
             # Counted in the space itself, so that reading the copy compares the two.
             census = take_census(connection, name)
