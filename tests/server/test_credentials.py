@@ -14,7 +14,6 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import apsw
 import pytest
 import time_machine
 
@@ -25,6 +24,7 @@ from commonplace.access.credentials import (
     Issued,
     Unauthenticated,
     penfield_scopes,
+    token_digest,
 )
 from commonplace.access.vault import Vault, open_vault
 from commonplace.dialects.registry import token_forms
@@ -34,9 +34,10 @@ from commonplace.errors import (
     NotFound,
     StorageUnavailable,
 )
+from commonplace.storage.credentials import by_digest
 from commonplace.storage.database import copy_database
 from commonplace.storage.sqlite import Store
-from commonplace.storage.system import Watch, open_system
+from commonplace.storage.system import NAME, SYSTEM_MIGRATIONS, Watch, open_system
 
 START = datetime(2026, 6, 1, 12, tzinfo=UTC)
 FORMS = token_forms()
@@ -610,17 +611,20 @@ def test_a_new_master_key_leaves_every_token_good(tmp_path: Path) -> None:
             each.close()
 
 
-def test_a_file_with_the_older_column_names_is_migrated(store: Store) -> None:
-    with closing(Credentials(store, VAULT, token_forms())) as credentials:
-        issued = credentials.create(Grant(user="anna", space="anna"))
-    store.close()
-    with closing(apsw.Connection(str(store.path))) as connection:
-        for table in ("credentials", "oauth_families", "oauth_logins"):
-            connection.execute(f"ALTER TABLE {table} RENAME COLUMN owner TO user")
-        connection.pragma("user_version", 2)
-    with (
-        closing(open_system(store.path.parent)) as migrated,
-        closing(Credentials(migrated, VAULT, token_forms())) as found,
-    ):
+def test_a_file_with_the_older_column_names_is_migrated(
+    store: Store, credentials: Credentials, tmp_path: Path
+) -> None:
+    issued = credentials.create(Grant(user="anna", space="anna"))
+    with store.read() as rows:
+        row = by_digest(rows, token_digest(issued.token))
+    assert row is not None
+    older = tmp_path / "older"
+    older.mkdir()
+    columns = ", ".join(row._fields).replace("owner", "user")
+    marks = ", ".join("?" * len(row))
+    before = Store(older / store.path.name, NAME, steps=SYSTEM_MIGRATIONS[:2])
+    with closing(before), before.maintain() as connection:
+        connection.execute(f"INSERT INTO credentials ({columns}) VALUES ({marks})", row)
+    with closing(open_system(older)) as after, closing(Credentials(after, VAULT, FORMS)) as found:
         assert found.recognise(issued.token).user == "anna"
         assert [one.id for one in found.listing(user="anna")] == [issued.credential.id]

@@ -95,7 +95,7 @@ def test_an_older_key_opens_and_the_newest_seals() -> None:
     sealed = Vault([ONE]).seal(b"secret", *AAD)
     both = Vault([TWO, ONE])
     assert both.open(sealed, *AAD) == b"secret"
-    again = both.reseal(sealed, *AAD)
+    again = both.seal(both.open(sealed, *AAD), *AAD)
     assert Vault([TWO]).open(again, *AAD) == b"secret"
 
 
@@ -227,7 +227,7 @@ def test_rotation_seals_anew_and_a_running_vault_follows(store: Store) -> None:
     resealed = list[bytes]()
 
     def reseal(connection: apsw.Connection) -> None:
-        resealed.append(here.reseal(sealed, *AAD))
+        resealed.append(here.seal(here.open(sealed, *AAD), *AAD))
 
     here.rotate(store, [reseal])
     assert there.open(resealed[0], *AAD) == b"secret"  # by a key that it had not seen

@@ -1,4 +1,4 @@
-"""People who can log in: a name, a password, and the spaces that are theirs.
+"""Accounts: a name, a password, and the spaces that the account may use.
 
 An account that is removed leaves its name behind, so that no token of that name is accepted until
 somebody adds the account again, and none from before then.
@@ -33,20 +33,20 @@ LEAST_CHARS = 8
 MOST_CHARS = 1_024
 SALT_BYTES = 16
 HASH_BYTES = 32
-AT_ONCE = 2  # each takes 32 MB, and people who log in can wait
+AT_ONCE = 2  # concurrent hashes; each takes 32 MB
 SPACES = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """How dear a guess is: scrypt's parameters, kept with every hash."""
+    """scrypt's parameters, stored with every hash."""
 
     n: int = 2**15
     r: int = 8
     p: int = 3
 
     def hash(self, password: str, salt: bytes) -> bytes:
-        """What is stored of a password."""
+        """The hash of a password."""
         return hashlib.scrypt(
             unicodedata.normalize("NFC", password).encode(),
             salt=salt,
@@ -60,17 +60,17 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Somebody who can log in; times are UTC microseconds."""
+    """An account; times are UTC microseconds."""
 
     name: str
     spaces: tuple[str, ...]
-    """The first is the one that a new token is for, if nobody says otherwise."""
+    """The first is the default."""
     created_at: int
     changed_at: int
     """When the password was set."""
 
     def as_dict(self) -> dict[str, Any]:
-        """The account as a script reads it."""
+        """The account as JSON output."""
         return {
             "name": self.name,
             "spaces": list(self.spaces),
@@ -93,7 +93,7 @@ class Accounts:
         self._nobody = os.urandom(SALT_BYTES)
 
     def add(self, name: str, password: str, spaces: Iterable[str]) -> Account:
-        """Let somebody log in, with these spaces as theirs."""
+        """Add an account with these spaces."""
         name, owned = _name(name), _spaces(spaces)
         salt, hashed, cost = self._hashed(_password(password))
         with self._store.maintain() as rows:
@@ -110,11 +110,11 @@ class Accounts:
         return _account(row)
 
     def verify(self, name: str, password: str) -> Account | None:
-        """The account, if the password is right. It takes as long when there is none."""
+        """The account, if the password is right. An unknown name takes the same time."""
         try:
             name, password = _name(name), _password(password)
         except InvalidInput:
-            name = ""  # nobody is called that
+            name = ""  # matches no account
             password = password[:MOST_CHARS].encode("utf-8", "replace").decode()
         with self._store.read() as rows:
             row = self._find(rows, name)
@@ -132,10 +132,10 @@ class Accounts:
         return _account(row)
 
     def _renew(self, row: AccountRow, password: str) -> None:
-        """Hash a password at today's cost, now that it is known."""
+        """Hash a password again with the current parameters."""
         salt, hashed, cost = self._hashed(password)
         with self._store.maintain() as rows:
-            if self._find(rows, row.name) == row:  # nobody has changed it meanwhile
+            if self._find(rows, row.name) == row:  # unchanged since it was read
                 self._write(rows, row._replace(salt=salt, hash=hashed, cost=cost))
 
     def get(self, name: str) -> Account:
@@ -144,7 +144,7 @@ class Accounts:
             return _account(self._there(rows, name))
 
     def listing(self) -> list[Account]:
-        """Everybody who can log in, by name."""
+        """All accounts by name, without removed ones."""
         with self._store.read() as rows:
             found = [row for row in stored.listing(rows) if row.removed_at is None]
             return [_account(self._checked(row)) for row in found]
@@ -163,7 +163,7 @@ class Accounts:
         return _account(row)
 
     def remove(self, name: str) -> int:
-        """Let somebody in no longer; how many of their tokens that ended. Memories stay."""
+        """Remove an account and revoke its tokens; how many. Its memories stay."""
         with self._store.maintain() as rows:
             row = self._there(rows, name)
             gone = row._replace(salt=b"", hash=b"", spaces="[]", removed_at=now())
@@ -175,12 +175,12 @@ class Accounts:
         return self._credentials.revoke_all_in(rows, owner=name)
 
     def reseal_in(self, rows: Rows) -> None:
-        """Vouch for every account by the newest master key."""
+        """Make every account's MAC with the newest master key."""
         for row in stored.listing(rows):
             self._write(rows, self._checked(row))
 
     def damaged_in(self, rows: Rows) -> Iterator[str]:
-        """Accounts that are not as they were stored: nobody can log in by them."""
+        """Accounts whose MAC does not match: nobody can log in with them."""
         for row in stored.listing(rows):
             with contextlib.suppress(StorageCorrupt):
                 self._checked(row)
@@ -222,7 +222,7 @@ def _account(row: AccountRow) -> Account:
 
 
 def _name(value: str) -> str:
-    """One form for every way to type a name; what would steer a page or a token is refused."""
+    """The name in normal form NFC; InvalidInput for colons, control characters and outer blanks."""
     name = unicodedata.normalize("NFC", checks.text(value, "name", max_chars=USER_CHARS))
     if not name.isprintable() or name != name.strip() or ":" in name:
         raise InvalidInput(
@@ -234,7 +234,7 @@ def _name(value: str) -> str:
 
 
 def _password(value: str) -> str:
-    """A password that can be hashed; only its length is asked about."""
+    """The password, if its length is allowed."""
     password = checks.text(value, "password", max_chars=MOST_CHARS)
     if len(password) < LEAST_CHARS:
         raise InvalidInput(

@@ -281,7 +281,7 @@ def _answered(endpoint: Endpoint) -> Endpoint:
             status, code, message = 403, error.code, str(error)
         except CommonplaceError as error:
             log.error("the request failed", exc_info=error)
-            status, code, message = 503, error.code, "This cannot be done right now; try again."
+            status, code, message = 503, error.code, "Temporarily unavailable; try again."
         return JSONResponse({"error": {"code": code, "message": message}}, status, headers)
 
     return answer

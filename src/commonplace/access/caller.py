@@ -26,7 +26,7 @@ class NotPermitted(CommonplaceError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """Who calls: what a credential says, and nothing that a caller could choose."""
+    """Who calls, as the credential says; nothing in it comes from the request itself."""
 
     space: str = "default"
     user: str = "local"
@@ -34,17 +34,17 @@ class Caller:
     credential: str = ""
     """The credential's id; empty for the person at this machine."""
     family: str = ""
-    """What stays the same when a credential is renewed; empty for one that is not."""
+    """The OAuth consent that the credential was issued for; empty for others."""
     dialects: frozenset[str] | None = None
     """The dialects that the credential is for; None for any."""
     being: str = ""
     expires_at: int | None = None
-    """When the credential ends by itself, in UTC microseconds; None for never."""
+    """When the credential expires, in UTC microseconds; None for never."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """Tokens that end, for a key that does not."""
+    """An access token and a refresh token, issued for an API key."""
 
     access_token: str = field(repr=False)
     refresh_token: str = field(repr=False)
@@ -53,7 +53,7 @@ class Session:
 
 
 class TokenExpired(CommonplaceError):
-    """The token was good, and nothing but its time has ended it; nothing was done."""
+    """The token has expired; nothing was done."""
 
     code = "TOKEN_EXPIRED"
 

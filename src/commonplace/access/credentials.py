@@ -1,4 +1,4 @@
-"""Opaque tokens: made, listed, ended, and known again on every request.
+"""Opaque tokens: created, listed, revoked, and recognised on every request.
 
 A token is 256 random bits and is shown once; what is stored is its SHA-256. Whether it is unknown
 or revoked makes no difference to who sends it; the log is told. That one has expired is told where
@@ -46,7 +46,7 @@ SCOPE_NAMES: dict[str, frozenset[Scope]] = {
     "admin": EVERYTHING,
 }
 
-# What a Penfield permission allows; its other scopes (profile, offline_access, …) allow nothing.
+# The scopes of Penfield's permissions; its others (profile, offline_access, …) allow nothing.
 _PENFIELD: dict[str, frozenset[Scope]] = {
     "read": READ_ONLY,
     "write": frozenset({"write"}),
@@ -71,7 +71,7 @@ class Unauthenticated(CommonplaceError):
 
 
 class Expired(Unauthenticated):
-    """The credential was good, and nothing but its time has ended it; it looks like any other."""
+    """The credential has expired; to the client this looks like any other refusal."""
 
     def __init__(self) -> None:
         super().__init__("expired")
@@ -79,7 +79,7 @@ class Expired(Unauthenticated):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """What a new credential is to say."""
+    """The properties of a credential to be created."""
 
     user: str = "local"
     space: str = "default"
@@ -89,12 +89,12 @@ class Grant:
     name: str = ""
     being: str = ""
     resource: str = ""
-    """The address that it is for; empty for any of this server."""
+    """The URL that it is for; empty for any of this server."""
     client: str = ""
     family: str = ""
-    """OAuth: whom it was given to, and the sign-in that it comes from."""
+    """OAuth: the client, and the consent that it was issued for."""
     lifetime: float | None = None
-    """Seconds; None for no end."""
+    """Seconds; None for no expiry."""
     oauth: bool = False
 
 
@@ -121,7 +121,7 @@ class Credential:
 
     @property
     def caller(self) -> Caller:
-        """Who calls with it."""
+        """The caller that it stands for."""
         return Caller(
             space=self.space,
             user=self.user,
@@ -134,7 +134,7 @@ class Credential:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """The credential as a script reads it; it holds no secret."""
+        """The credential as JSON output, without a secret."""
         return {
             "id": self.id,
             "sort": self.sort,
@@ -163,17 +163,17 @@ class Issued:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """A credential as it was at a version of the file."""
+    """A credential, cached with the version of system.db at which it was read."""
 
     version: tuple[int, int]
     credential: Credential
     caller: Caller
     refusal: str
-    """Why it is refused at any hour; empty if it is not."""
+    """Why it is refused, expiry apart; empty if it is not."""
 
 
 class Credentials:
-    """Every credential of a data directory. Threads may share it, and processes the file."""
+    """The credentials of a data directory. Threads may share it; processes may share the file."""
 
     def __init__(self, store: Store, vault: Vault, forms: Forms) -> None:
         self._store = store
@@ -185,10 +185,10 @@ class Credentials:
         self._used: dict[str, int] = {}
         self._flushing = threading.Lock()
 
-    # Making
+    # Creation
 
     def create(self, grant: Grant) -> Issued:
-        """A new token, durable on return. It cannot be shown again."""
+        """Create a credential; it is durable on return, and its token cannot be shown again."""
         with self._store.maintain() as rows:
             return self.create_in(rows, grant)
 
@@ -209,7 +209,7 @@ class Credentials:
             )
 
     def record_in(self, rows: Rows, grant: Grant, token: str) -> Credential:
-        """Note a signed token, so that it can be listed and ended by itself."""
+        """Store a signed token, so that it can be listed and revoked."""
         self._check(grant)
         row = stored.by_digest(rows, token_digest(token))
         if row is None:
@@ -235,7 +235,7 @@ class Credentials:
                 hint="Add the user again first: 'commonplace user add'.",
                 field="user",
             )
-        # Not before the moment that ends older ones, also when the clock was set back.
+        # Not earlier than `not_before`, even if the clock was set back.
         created = max(now(), not_before(rows, owner=grant.user, space=grant.space))
         expires = None if grant.lifetime is None else created + int(grant.lifetime * SECOND)
         dialects = None if grant.dialects is None else json.dumps(sorted(grant.dialects))
@@ -261,28 +261,28 @@ class Credentials:
         stored.insert(rows, row._replace(mac=self._mac(row)))
         return _credential(row)
 
-    # Looking
+    # Listing
 
     def listing(self, *, user: str | None = None, space: str | None = None) -> list[Credential]:
-        """All of them, the newest first; those that have ended are there until they are pruned."""
+        """All credentials, the newest first, with ended ones until they are pruned."""
         with self._store.read() as rows:
             return [_credential(row) for row in stored.select(rows, owner=user, space=space)]
 
     def get(self, identity: str) -> Credential:
-        """The one of that id, or of an id that begins so."""
+        """The credential of an id or of a unique prefix of it."""
         with self._store.read() as rows:
             return _credential(_row(rows, identity))
 
-    # Ending
+    # Revocation
 
     def revoke(self, identity: str) -> Credential:
-        """End one: nobody is let in with it from here on, in any process."""
+        """Revoke a credential, in every process at once."""
         with self._store.maintain() as rows:
             row = _row(rows, identity)
             return _credential(self._revoke(rows, row))
 
     def replace(self, identity: str, grant: Grant) -> Issued:
-        """End one and create its successor in one transaction; Unauthenticated if it has ended."""
+        """Revoke one and create its successor in one transaction; Unauthenticated if revoked."""
         with self._store.maintain() as rows:
             row = _row(rows, identity)
             if row.revoked_at is not None:
@@ -313,21 +313,21 @@ class Credentials:
         return row
 
     def end_before(self, space: str, at: int | None = None) -> int:
-        """End every token of a space from before a moment (now); the moment that holds."""
+        """Invalidate every token of a space created before a moment (now); the moment in force."""
         checks.space(space)
         with self._store.maintain() as rows:
             return end_before_in(rows, "space", space, now() if at is None else at)
 
     def prune(self, days: float = ENDED_DAYS) -> int:
-        """Forget opaque tokens that ended so long ago; how many there were."""
+        """Delete opaque tokens that ended more than so many days ago; how many."""
         before = now() - int(days * 86_400 * SECOND)
         with self._store.maintain() as rows:
             return stored.delete_ended(rows, before)
 
-    # Knowing again
+    # Recognition
 
     def recognise(self, token: str, *, resource: str | None = None) -> Caller:
-        """Who calls with this token; Unauthenticated if it is not one of ours, or has ended.
+        """The caller of a token; Unauthenticated if it is unknown, revoked or expired.
 
         With `resource`, a token that is for another address is refused too.
         """
@@ -338,7 +338,7 @@ class Credentials:
         return known.caller
 
     def find(self, token: str) -> Credential:
-        """The live credential of this token; Unauthenticated as in `recognise`."""
+        """The valid credential of a token; Unauthenticated as in `recognise`."""
         return self._find(token).credential
 
     def _find(self, token: str) -> _Known:
@@ -354,7 +354,7 @@ class Credentials:
         return known
 
     def find_session(self, cookie: str) -> Credential:
-        """The live browser session of a cookie; Unauthenticated as in `recognise`."""
+        """The valid browser session of a cookie; Unauthenticated as in `recognise`."""
         known = self._at(token_digest(cookie)) if cookie else None
         if known is None or known.credential.sort != SESSION:
             raise Unauthenticated("unknown")
@@ -362,14 +362,14 @@ class Credentials:
         return known.credential
 
     def ended(self, token: str) -> Credential | None:
-        """The credential of a token that may have ended; None if there never was one."""
+        """The credential of a token, even a revoked or expired one; None if it is unknown."""
         known = self._at(token_digest(token)) if self.forms.well_formed(token) else None
         return None if known is None else known.credential
 
     def alive(self, identity: str, version: tuple[int, int] | None = None) -> Credential:
-        """The credential of an id, if it would be let in; otherwise Unauthenticated.
+        """The valid credential of an id; otherwise Unauthenticated.
 
-        `version` is what `watch` has just said, if somebody asked it already.
+        `version` is the current result of `watch.version()`, if the caller has it.
         """
         digest = self._ids.get(identity)
         if digest is None:
@@ -388,7 +388,7 @@ class Credentials:
         return known.credential
 
     def stands(self, identity: str) -> bool:
-        """Whether a credential that was let in would be let in again."""
+        """Whether a credential is still valid."""
         try:
             self.alive(identity)
         except Unauthenticated:
@@ -403,7 +403,7 @@ class Credentials:
         return any(self._vouched(row) for row in live)
 
     def known_signed(self, token: str) -> Credential | None:
-        """What is noted of a signed token, if anything is; Unauthenticated if it has ended."""
+        """The stored credential of a signed token, or None; Unauthenticated if it has ended."""
         known = self._at(token_digest(token))
         if known is None:
             return None
@@ -411,7 +411,7 @@ class Credentials:
         return known.credential
 
     def _admit(self, known: _Known) -> None:
-        """Let a credential pass, and note that it was used."""
+        """Accept a credential and record its use; Unauthenticated if it is refused or expired."""
         if known.refusal:
             raise Unauthenticated(known.refusal)
         credential, at = known.credential, now()
@@ -421,8 +421,8 @@ class Credentials:
             self._used.setdefault(credential.id, at)
 
     def _at(self, digest: bytes, version: tuple[int, int] | None = None) -> _Known | None:
-        """What the file says now of a token; it is read again only if the file has changed."""
-        # The version is asked for before the row is read: a row can only be newer than its mark.
+        """The credential of a digest; it is read again only if system.db has changed."""
+        # Read the version before the row, so that a cached row is never older than its version.
         version = version or self.watch.version()
         known = self._known.get(digest)
         if known is not None and known.version == version:
@@ -451,7 +451,7 @@ class Credentials:
         return known
 
     def flush(self) -> int:
-        """Write down which credentials were used since the last time; how many."""
+        """Store when credentials were last used; how many."""
         with self._flushing:
             used, self._used = self._used, {}
             if not used:
@@ -465,7 +465,7 @@ class Credentials:
             return len(used)
 
     def close(self) -> None:
-        """Write down what was used, and let go of the file."""
+        """Store when credentials were last used, and close the connection."""
         try:
             self.flush()
         finally:
@@ -474,13 +474,13 @@ class Credentials:
     # Rows
 
     def reseal_in(self, rows: Rows) -> None:
-        """Vouch for every row by the newest master key; one that is damaged stays so."""
+        """Make every row's MAC with the newest master key; damaged rows are left as they are."""
         for row in stored.select(rows):
             if self._vouched(row):
                 stored.set_mac(rows, row.id, self._mac(row))
 
     def damaged_in(self, rows: Rows) -> Iterator[str]:
-        """Tokens that are not as they were stored: they let nobody in."""
+        """Tokens whose MAC does not match: they are refused."""
         for row in stored.select(rows):
             if not self._vouched(row):
                 yield f"The token {row.id}"
@@ -513,7 +513,7 @@ def _credential(row: CredentialRow) -> Credential:
 
 
 def token_digest(token: str) -> bytes:
-    """What is stored of a token: enough to know it again, nothing to make it from."""
+    """The SHA-256 of a token, which is what is stored of it."""
     return hashlib.sha256(token.encode()).digest()
 
 
@@ -526,7 +526,7 @@ def scope_name(scopes: frozenset[Scope]) -> str:
 
 
 def penfield_scopes(permissions: Iterable[str]) -> frozenset[Scope]:
-    """What Penfield's permissions allow here; those that it does not know allow nothing."""
+    """The scopes of Penfield's permissions; unknown permissions give none."""
     allowed: frozenset[Scope] = frozenset()
     for permission in permissions:
         allowed |= _PENFIELD.get(permission.lower(), frozenset())
@@ -534,11 +534,9 @@ def penfield_scopes(permissions: Iterable[str]) -> frozenset[Scope]:
 
 
 def end_before_in(rows: Rows, subject: str, name: str, at: int) -> int:
-    """End every token of a user or a space from before a moment; it never moves back."""
+    """Invalidate every token of a user or a space created before a moment; it never moves back."""
     if at > now() + SECOND:
-        raise InvalidInput(
-            "The moment lies in the future.", hint="Give 'now', or a moment in the past."
-        )
+        raise InvalidInput("The time is in the future.", hint="Give 'now', or a time in the past.")
     return stored.set_not_before(rows, subject, name, at)
 
 
@@ -557,17 +555,17 @@ def _check_grant(grant: Grant) -> None:
         )
     if grant.lifetime is not None and not 0 < grant.lifetime <= LIFETIME_SECONDS:
         raise InvalidInput(
-            "A credential lives for more than nothing and at most 100 years.",
-            hint="Give another time, or none for no end.",
+            "The lifetime must be more than 0 and at most 100 years.",
+            hint="Give another lifetime, or none for no expiry.",
             field="expires",
         )
 
 
 def _row(rows: Rows, identity: str) -> CredentialRow:
-    """The row of an id, or of the only id that begins so."""
+    """The row of an id or of a unique prefix of it."""
     if len(identity) < 4 or not all(sign in "0123456789abcdef-" for sign in identity):
         raise InvalidInput(
-            "That is no id: it has 0-9, a-f and '-', and at least its first 4 characters.",
+            "Invalid id: give at least the first 4 of its characters 0-9, a-f and '-'.",
             hint="See 'commonplace token list'.",
         )
     found = stored.by_prefix(rows, identity)

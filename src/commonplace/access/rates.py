@@ -24,14 +24,14 @@ class Rates:
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def take(self, who: str, cost: float = 1.0) -> int:
-        """0 and one request less in the bucket; or the seconds to wait, and nothing taken."""
+        """Take from the bucket and return 0; or return the seconds to wait."""
         level, at = self._level(who)
         if level < cost:
             return max(1, math.ceil((cost - level) / self._rate))
         self._buckets[who] = (level - cost, at)
         self._buckets.move_to_end(who)
         if len(self._buckets) > MOST_BUCKETS:
-            self._buckets.popitem(last=False)  # the one that was quiet longest is the fullest
+            self._buckets.popitem(last=False)  # the least recently used
         return 0
 
     def wait(self, who: str) -> int:
@@ -47,7 +47,7 @@ class Rates:
 
 @lru_cache(maxsize=1_000)
 def block_of(address: str) -> str:
-    """What counts as one sender: an IPv4 address, or the network that an IPv6 host is given."""
+    """The unit of rate limits: an IPv4 address, or the /64 network of an IPv6 address."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:

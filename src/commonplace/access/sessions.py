@@ -1,4 +1,4 @@
-"""A lasting key for tokens that end: Penfield's way to sign in, and to stay signed in."""
+"""Penfield's sessions: an API key is exchanged for access and refresh tokens."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from commonplace.access.credentials import Credential, Expired, Grant, Issued, U
 from commonplace.access.signed import JWT_SECONDS, PENFIELD, Tokens, tenant_of
 from commonplace.storage.database import new_id
 
-REFRESH = "urn:commonplace:refresh"  # no address of ours: a refresh token opens no other door
+REFRESH = "urn:commonplace:refresh"  # not a served URL: accepted for renewal only
 REFRESH_SECONDS = 30 * 86_400
 
 
@@ -23,7 +23,7 @@ class Sessions:
         self._credentials = tokens.credentials
 
     def open(self, key: str) -> Session:
-        """A session for an API key; a token that ends itself cannot be made to last."""
+        """Begin a session with an API key; access tokens and refresh tokens are refused."""
         credential = self._credentials.find(key)
         for_penfield = credential.dialects is None or PENFIELD in credential.dialects
         if credential.sort != "token" or credential.resource or not for_penfield:
@@ -32,7 +32,7 @@ class Sessions:
         return self._session(credential, refresh)
 
     def renew(self, token: str) -> tuple[Caller, Session]:
-        """Who renews, and the next session; a refresh token seen twice ends all of its family."""
+        """The caller and the next session; a refresh token used twice ends its whole family."""
         try:
             used = self._credentials.find(token)
             if used.resource != REFRESH:

@@ -61,7 +61,7 @@ MOST_KEY_BYTES = 1_024
 LIVE_KEYS = 16
 AUDIENCE = "penfield"
 _ALGORITHM = "HS256"
-_STANDARD = str.maketrans("-_+/", "+/  ")  # the other alphabet's own signs are not accepted
+_STANDARD = str.maketrans("-_+/", "+/  ")  # only base64url is accepted
 _CLAIMS = ("iss", "aud", "sub", "tenant_id", "scopes", "iat", "exp", "jti", "key")
 
 
@@ -76,7 +76,7 @@ class SigningKey:
     retires_at: int | None
 
     def live(self, at: int) -> bool:
-        """Whether what it signed is accepted."""
+        """Whether tokens signed by it are accepted."""
         return self.retires_at is None or at < self.retires_at
 
 
@@ -103,14 +103,14 @@ class SigningKeys:
         return kept[1]
 
     def newest(self, purpose: str) -> SigningKey:
-        """The key that signs; one is made if there is none."""
+        """The key that signs new tokens; created if there is none."""
         found = self.live(purpose)
         return found[0] if found else self._add(purpose, None, 0.0, only_if_none=True)
 
     def rotate(
         self, purpose: str, *, secret: bytes | None = None, overlap: float = 0.0
     ) -> SigningKey:
-        """Sign with a new key; what the older ones signed is accepted for `overlap` seconds more.
+        """Add a new key; tokens signed by older ones are accepted for `overlap` more seconds.
 
         With `secret`, the key is one that another system shares.
         """
@@ -120,7 +120,7 @@ class SigningKeys:
         self, purpose: str, secret: bytes | None, overlap: float, *, only_if_none: bool
     ) -> SigningKey:
         checks.one_of(purpose, "purpose", PURPOSES)
-        # As text, so that it can be handed to a system which takes its key from a text.
+        # Hexadecimal text, since other systems are configured with their key as text.
         secret = secrets.token_hex(KEY_BYTES).encode() if secret is None else secret
         if not LEAST_KEY_BYTES <= len(secret) <= MOST_KEY_BYTES:
             raise InvalidInput(
@@ -138,14 +138,14 @@ class SigningKeys:
                 return found[0]
             if len(found) >= LIVE_KEYS:
                 raise Conflict(
-                    f"There are {len(found)} live keys already.", hint="Let some of them end first."
+                    f"There are {len(found)} live keys already.", hint="Let some retire first."
                 )
             if any(hmac.compare_digest(key.secret, secret) for key in known):
                 raise Conflict("This key was used before.", hint="Give a new one.")
             for key in found:
                 end = at + int(overlap * SECOND)
                 self._write(rows, key, end if key.retires_at is None else min(end, key.retires_at))
-            # Newer than all before it, also when the clock was set back.
+            # Later than all earlier keys, even if the clock was set back.
             created = max([at, *(key.created_at + 1 for key in known)])
             new = SigningKey(secrets.token_hex(8), purpose, secret, created, None)
             self._write(rows, new, None)
@@ -171,7 +171,7 @@ class SigningKeys:
             self._write(rows, key, key.retires_at)
 
     def damaged_in(self, rows: Rows) -> Iterator[str]:
-        """Keys that cannot be opened: no token of theirs is recognised."""
+        """Keys that cannot be opened: tokens signed by them are refused."""
         for row in stored.signing_keys(rows):
             with contextlib.suppress(StorageCorrupt):
                 self._opened(row)
@@ -180,35 +180,35 @@ class SigningKeys:
 
 
 def _bound(purpose: str, identity: str, created_at: int, retires_at: int | None) -> tuple[str, ...]:
-    """What a sealed key is bound to: also its times, so that a retired one stays so."""
+    """The associated data of a sealed key: also its times, so that they cannot be changed."""
     return ("signing key", purpose, identity, str(created_at), str(retires_at))
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
-    """A token whose signature was checked at a version of the file."""
+class _CheckedToken:
+    """A token whose signature was checked, cached with the version of system.db."""
 
     version: tuple[int, int]
     caller: Caller
     key: SigningKey
     made: int | None
-    """The second of its making, if it says so; of its end, if it has one of its own."""
+    """The second of issue, if the token has one; `ends` is the second of expiry."""
     ends: int | None
     noted: str
-    """The id of its credential, if there is one."""
+    """The id of its stored credential, if there is one."""
 
 
-class _Remembered:
-    """Signatures that need not be checked again while the file is the same."""
+class _SignatureCache:
+    """A cache of checked signatures, valid while system.db does not change."""
 
     def __init__(self) -> None:
-        self._seen: dict[bytes, _Seen] = {}
+        self._seen: dict[bytes, _CheckedToken] = {}
 
-    def get(self, digest: bytes, version: tuple[int, int]) -> _Seen | None:
+    def get(self, digest: bytes, version: tuple[int, int]) -> _CheckedToken | None:
         seen = self._seen.get(digest)
         return seen if seen is not None and seen.version == version else None
 
-    def put(self, digest: bytes, seen: _Seen) -> _Seen:
+    def put(self, digest: bytes, seen: _CheckedToken) -> _CheckedToken:
         if len(self._seen) >= CACHED:
             self._seen = {}
         self._seen[digest] = seen
@@ -230,10 +230,10 @@ class OrchestratorTokens:
         self._keys = keys
         self._credentials = credentials
         self._max_age = max_age
-        self._remembered = _Remembered()
+        self._cache = _SignatureCache()
 
     def issue(self, user: str, workspace: str, *, dated: bool = False, name: str = "") -> Issued:
-        """A token for a user in a workspace, noted so that it can be revoked."""
+        """Issue a token for a user in a workspace, stored so that it can be revoked."""
         for part, field_name in ((user, "user"), (workspace, "workspace")):
             if ":" in checks.text(part, field_name, max_chars=200):
                 raise InvalidInput(
@@ -248,7 +248,7 @@ class OrchestratorTokens:
             ended = not_before(rows, owner=user, space=space)
             if not dated and key.created_at < ended:
                 raise Conflict(
-                    "Tokens without a time have ended for this user or space.",
+                    "Tokens without a timestamp have ended for this user or space.",
                     hint="Make a newer key first: 'commonplace token rotate-key'.",
                 )
             payload = f"{user}:{workspace}"
@@ -258,13 +258,13 @@ class OrchestratorTokens:
             return Issued(token, self._credentials.record_in(rows, grant, token))
 
     def recognise(self, token: str) -> Caller:
-        """Who calls with this token; Unauthenticated if it is not one of ours, or has ended."""
+        """The caller of a token; Unauthenticated if it is unknown, revoked or expired."""
         payload, signature = _halves(token)
         digest = token_digest(f"{payload}.{signature}")
         version = self._credentials.watch.version()
-        seen = self._remembered.get(digest, version)
+        seen = self._cache.get(digest, version)
         if seen is None:
-            seen = self._remembered.put(digest, self._check(payload, signature, version))
+            seen = self._cache.put(digest, self._check(payload, signature, version))
         at = now()
         if not seen.key.live(at):
             raise Unauthenticated("key retired")
@@ -288,10 +288,12 @@ class OrchestratorTokens:
         elif -age > LEEWAY_SECONDS * SECOND:
             raise Unauthenticated("not yet valid")
 
-    def _check(self, payload: str, signature: str, version: tuple[int, int]) -> _Seen:
+    def _check(self, payload: str, signature: str, version: tuple[int, int]) -> _CheckedToken:
         given = signature.encode()
         signer: SigningKey | None = None
-        for key in self._keys.live(ORCHESTRATOR):  # all of them: time tells nothing of which
+        for key in self._keys.live(
+            ORCHESTRATOR
+        ):  # try all keys, so that timing does not show which one matched
             made = hmac.new(key.secret, payload.encode(), hashlib.sha256).hexdigest().encode()
             if hmac.compare_digest(made, given) and signer is None:
                 signer = key
@@ -315,7 +317,7 @@ class OrchestratorTokens:
             dialects=frozenset({ORCHESTRATOR}),
             expires_at=self._end(dated),
         )
-        return _Seen(version, caller, signer, dated, None, noted.id if noted else "")
+        return _CheckedToken(version, caller, signer, dated, None, noted.id if noted else "")
 
 
 class PenfieldTokens:
@@ -331,7 +333,7 @@ class PenfieldTokens:
         self._keys = keys
         self._credentials = credentials
         self._issuer = issuer
-        self._remembered = _Remembered()
+        self._cache = _SignatureCache()
 
     def issue(
         self, credential: Credential, *, family: str = "", lifetime: int = JWT_SECONDS
@@ -357,14 +359,14 @@ class PenfieldTokens:
         return jwt.encode(claims, key.secret, algorithm=_ALGORITHM, headers={"kid": key.id})
 
     def recognise(self, token: str) -> Caller:
-        """Who calls with this token; Unauthenticated if it is not one of ours, or has ended."""
+        """The caller of a token; Unauthenticated if it is unknown, revoked or expired."""
         if len(token) > TOKEN_CHARS or not token.isascii():
             raise Unauthenticated("malformed")
         digest = token_digest(token)
         version = self._credentials.watch.version()
-        seen = self._remembered.get(digest, version)
+        seen = self._cache.get(digest, version)
         if seen is None:
-            seen = self._remembered.put(digest, self._check(token, version))
+            seen = self._cache.put(digest, self._check(token, version))
         at = now()
         if not seen.key.live(at):
             raise Unauthenticated("key retired")
@@ -376,7 +378,7 @@ class PenfieldTokens:
             raise Unauthenticated("not yet valid")
         return seen.caller
 
-    def _check(self, token: str, version: tuple[int, int]) -> _Seen:
+    def _check(self, token: str, version: tuple[int, int]) -> _CheckedToken:
         try:
             identity = jwt.get_unverified_header(token).get("kid")
             live = self._keys.live(PENFIELD)
@@ -390,7 +392,7 @@ class PenfieldTokens:
                 audience=AUDIENCE,
                 issuer=self._issuer,
                 leeway=LEEWAY_SECONDS,
-                # Its end is looked at last, since one that is wrong otherwise has not just expired.
+                # Expiry is checked last: only an otherwise valid token is reported as expired.
                 options={"require": list(_CLAIMS), "strict_aud": True, "verify_exp": False},
             )
         except jwt.ImmatureSignatureError:
@@ -404,7 +406,7 @@ class PenfieldTokens:
         credential = self._credentials.alive(str(claims["key"]))
         if claims["tenant_id"] != tenant_of(credential.space) or claims["sub"] != credential.user:
             raise Unauthenticated("claims of another tenant")
-        # Ending a family changes the file's version, so the answer is as good as the signature's.
+        # Revoking a family changes the file's version, so the result may be cached.
         if "family" in claims and not self._credentials.family_alive(str(claims["family"])):
             raise Unauthenticated("family ended")
         with self._store.read() as rows:
@@ -412,7 +414,7 @@ class PenfieldTokens:
         try:
             made, ends = int(claims["iat"]), int(claims["exp"])
         except (TypeError, ValueError, OverflowError):
-            raise Unauthenticated("not a valid JWT: its times are none") from None
+            raise Unauthenticated("not a valid JWT: bad times") from None
         if made * SECOND < ended:
             raise Unauthenticated("not before")
         caller = Caller(
@@ -423,7 +425,7 @@ class PenfieldTokens:
             dialects=frozenset({PENFIELD}),
             expires_at=min(ends * SECOND, credential.expires_at or ends * SECOND),
         )
-        return _Seen(version, caller, key, made, ends, credential.id)
+        return _CheckedToken(version, caller, key, made, ends, credential.id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -451,12 +453,12 @@ def configured(environ: Mapping[str, str], forms: Forms) -> list[_Configured]:
 
 
 def _sha256(token: str) -> bytes:
-    """Of equal length for every token, so that comparing tells nothing of the length."""
+    """The digest of a token, so that comparing takes the same time for every length."""
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
 
 
 class Tokens:
-    """Every form of token there is: one look, and who calls, or a refusal."""
+    """All forms of tokens: finds the caller of any of them."""
 
     def __init__(
         self,
@@ -476,7 +478,7 @@ class Tokens:
         self._configured = configured(os.environ if environ is None else environ, forms)
 
     def recognise(self, token: str, *, resource: str | None = None) -> Caller:
-        """Who calls with this token, whatever its form; otherwise Unauthenticated."""
+        """The caller of a token of any form; otherwise Unauthenticated."""
         if not token:
             raise Unauthenticated("missing")
         if self._configured and (caller := self._as_configured(token)) is not None:
@@ -488,7 +490,7 @@ class Tokens:
         return self.orchestrator.recognise(token)
 
     def stands(self, identity: str) -> bool:
-        """Whether a caller's credential, which was let in, would be let in again."""
+        """Whether a caller's credential is still valid."""
         sort, _, rest = identity.partition(":")
         if sort in ("", "environment"):
             return True
@@ -509,7 +511,7 @@ class Tokens:
         return found
 
     def close(self) -> None:
-        """Write down what was used, and let go of the file."""
+        """Store when credentials were last used, and close the connection."""
         self.credentials.close()
 
 
@@ -528,12 +530,12 @@ def space_of(workspace: str) -> str:
 
 
 def tenant_of(space: str) -> str:
-    """A space as Penfield's clients see it."""
+    """Penfield's tenant id of a space."""
     return f"pf_{space}"
 
 
 def _halves(token: str) -> tuple[str, str]:
-    """What is signed, and the signature in small letters."""
+    """The signed payload, and the signature in lower case."""
     payload, dot, signature = token.partition(".")
     if len(token) > TOKEN_CHARS or not token.isascii() or not dot or len(signature) != 64:
         raise Unauthenticated("malformed")
@@ -541,7 +543,7 @@ def _halves(token: str) -> tuple[str, str]:
 
 
 def _parts(payload: str) -> tuple[str, str, int | None]:
-    """User, workspace, and the second of its making if it says so."""
+    """User, workspace, and the time of issue in seconds, if the token has one."""
     try:
         padded = payload.translate(_STANDARD) + "=" * (-len(payload) % 4)
         text = base64.b64decode(padded, validate=True).decode()
@@ -558,5 +560,5 @@ def _parts(payload: str) -> tuple[str, str, int | None]:
 
 
 def _second(ended: int) -> int:
-    """The present second, or the first whole one after a moment that ends older tokens."""
+    """The current second, or the first whole one after a `not_before` moment."""
     return max(now() // SECOND, math.ceil(ended / SECOND))

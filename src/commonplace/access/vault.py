@@ -31,7 +31,7 @@ VARIABLE = "COMMONPLACE_MASTER_KEY"
 KEY_BYTES = 32
 _FILE = "master.key"
 _FILE_BYTES = 10_000
-_FORM = b"\x01"  # of what is sealed: form, key's id, nonce, ciphertext with its tag
+_FORM = b"\x01"  # format of sealed data: format, key id, nonce, ciphertext with tag
 _ID_BYTES = 8
 _NONCE_BYTES = 12
 _HEAD_BYTES = len(_FORM) + _ID_BYTES
@@ -51,7 +51,7 @@ class SecretUnreadable(StorageCorrupt):
 
 
 class MasterKeyRefused(StorageUnavailable):
-    """There is no master key that may be used; no secret was read or written."""
+    """There is no usable master key; no secret was read or written."""
 
     code = "MASTER_KEY_REFUSED"
 
@@ -71,7 +71,7 @@ def _derive(secret: bytes, purpose: str) -> bytes:
 
 
 class Vault:
-    """Seals and opens secrets, and vouches for rows. Safe to share between threads."""
+    """Seals and opens secrets, and makes MACs of rows. Threads may share it."""
 
     def __init__(self, secrets: Sequence[bytes], *, file: Path | None = None) -> None:
         if not secrets or any(len(secret) != KEY_BYTES for secret in secrets):
@@ -88,13 +88,13 @@ class Vault:
         return f"Vault({len(self._keys)} keys)"
 
     def seal(self, value: bytes, *aad: str) -> bytes:
-        """The value, readable only by this master key and only as what `aad` says it is."""
+        """Encrypt a value with the master key, bound to the associated data."""
         key = self._keys[0]
         nonce = os.urandom(_NONCE_BYTES)
         return _FORM + key.id + nonce + key.cipher.encrypt(nonce, value, _bound(aad))
 
     def open(self, sealed: bytes, *aad: str) -> bytes:
-        """What was sealed as that; anything else is a SecretUnreadable."""
+        """Open what was sealed with the same associated data; otherwise SecretUnreadable."""
         key = self._key(sealed[len(_FORM) : _HEAD_BYTES]) if sealed[:1] == _FORM else None
         if key is None:
             raise _unreadable("it was sealed by another master key, or is not whole")
@@ -106,17 +106,13 @@ class Vault:
         except InvalidTag:
             raise _unreadable("it was changed, or belongs elsewhere") from None
 
-    def reseal(self, sealed: bytes, *aad: str) -> bytes:
-        """The same secret under the newest key."""
-        return self.seal(self.open(sealed, *aad), *aad)
-
     def mac(self, *values: Any) -> bytes:
-        """A code over values, which nobody without the master key can make."""
+        """A MAC over values, made with the master key."""
         key = self._keys[0]
         return key.id + hmac.digest(key.signing, digest(*values), "sha256")
 
     def vouches(self, mac: bytes, *values: Any) -> bool:
-        """Whether the code was made here, over these values."""
+        """Whether the MAC matches the values."""
         key = self._key(mac[:_ID_BYTES])
         if key is None:
             return False
@@ -124,7 +120,7 @@ class Vault:
         return hmac.compare_digest(mac[_ID_BYTES:], made)
 
     def _key(self, identity: bytes) -> _Key | None:
-        """The key of that id; the file is read again for one that another process has added."""
+        """The key of an id; the file is read again for an unknown one."""
         for key in self._keys:
             if key.id == identity:
                 return key
@@ -134,7 +130,7 @@ class Vault:
         return next((key for key in self._keys if key.id == identity), None)
 
     def rotate(self, store: Store, reseal: Iterable[Callable[[Rows], None]]) -> None:
-        """Seal by a new key what each of `reseal` answers for; the older keys stay readable.
+        """Add a new key and call each of `reseal` to seal with it; older keys stay readable.
 
         With a key file a new key is put first in it. With the environment, the operator has put
         it first there, and what the older ones sealed is sealed anew.
@@ -144,7 +140,7 @@ class Vault:
                 f"{VARIABLE} holds one key.",
                 hint="Set it to the new key, a comma, and the old one, and try again.",
             )
-        with store.maintain() as rows:  # also keeps other processes from rotating now
+        with store.maintain() as rows:  # this lock also excludes other processes
             if self.file is not None:
                 secrets = [os.urandom(KEY_BYTES), *_read(self.file)]
                 _replace(self.file, secrets)  # durable before anything is sealed by it
@@ -201,14 +197,14 @@ def in_use(store: Store) -> bool:
 
 
 def _keep_check(rows: Rows, vault: Vault) -> bytes:
-    """Note something sealed, so that a wrong key is noticed at the next start."""
+    """Store a sealed check value, so that a wrong key is detected at the next start."""
     sealed = vault.seal(b"", *_CHECK)
     stored.put_setting(rows, _CHECK_NAME, sealed)
     return sealed
 
 
 def _create(file: Path) -> None:
-    """A new key file, which appears whole or not at all; one that is there stays."""
+    """Create a key file atomically, unless there is one."""
     part = _write_part(file, [os.urandom(KEY_BYTES)])
     try:
         os.link(part, file)  # fails when another process was first
@@ -241,7 +237,7 @@ def _write_part(file: Path, secrets: Sequence[bytes]) -> Path:
 
 
 def _read(file: Path) -> list[bytes]:
-    """The keys in a file that nobody else can read or write."""
+    """The keys in a file; MasterKeyRefused if others can read or write it."""
     try:
         with file.open("rb") as stream:
             found = os.fstat(stream.fileno())

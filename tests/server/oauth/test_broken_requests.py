@@ -126,7 +126,7 @@ async def test_a_bad_client_or_redirect_is_shown_and_never_followed(
         response = await client.get(f"/oauth/authorize?{urlencode(parameters)}")
     assert response.status_code == 400
     assert "location" not in response.headers
-    assert "This cannot go on" in response.text
+    assert "Authorization failed" in response.text
     assert "<form" not in response.text
     assert_plain(response.text)
 

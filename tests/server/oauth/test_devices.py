@@ -337,7 +337,7 @@ async def test_each_client_keeps_to_what_it_registered_for(world: World) -> None
         browser = world.browser(client)
         query = httpx.QueryParams(world.request(device))
         await browser.open(f"/oauth/authorize?{query}")
-        assert "in a way that it does not use" in browser.page.text
+        assert "is not registered for redirects" in browser.page.text
         both = await on_device(
             world, client, redirect_uris=[CALLBACK],
             grant_types=["authorization_code", "refresh_token", DEVICE_CODE],

@@ -266,7 +266,8 @@ async def test_a_connection_can_be_seen_and_ended(world: World) -> None:
         families = world.oauth.families.listing("anna")
         assert [(f.client_name, f.space) for f in families] == [("Test client", "anna")]
         assert world.oauth.families.listing("bert") == []
-        world.oauth.families.end(families[0].id)
+        with world.store.maintain() as rows:
+            world.oauth.families.end_in(rows, families[0].id)
         assert world.oauth.families.listing() == []
         assert not world.alive(tokens["access_token"])
         refresh = {

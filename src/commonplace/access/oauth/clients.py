@@ -1,4 +1,4 @@
-"""Who asks: clients that registered themselves (RFC 7591), and those that are a web address.
+"""OAuth clients: registered ones (RFC 7591), and those whose id is the URL of a document.
 
 Anybody may register, so registrations are capped, and one that no person ever allowed is forgotten
 after a day. A client whose id is an https URL is what the document there says, fetched under the
@@ -60,11 +60,11 @@ _JSON = re.compile(r"application/(?:[a-z0-9.+-]+\+)?json")
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """A program that asks for access, as far as it is known."""
+    """A program that asks for access."""
 
     id: str
     name: str
-    """What it calls itself; nobody has checked that."""
+    """The name that it gave itself, unchecked."""
     redirect_uris: tuple[str, ...]
     auth_method: str = "none"
     grant_types: tuple[str, ...] = USUAL_GRANT_TYPES
@@ -73,7 +73,7 @@ class Client:
 
     @property
     def host(self) -> str:
-        """The host that vouches for it; empty for one that registered itself."""
+        """The host of its document; empty for a registered client."""
         return urlsplit(self.id).netloc if is_document(self.id) else ""
 
     @property
@@ -83,22 +83,22 @@ class Client:
 
     @property
     def redirects(self) -> bool:
-        """Whether it is answered at an address of its own."""
+        """Whether it uses redirects."""
         return "authorization_code" in self.grant_types
 
     @property
     def on_devices(self) -> bool:
-        """Whether it shows a code for the person to type in."""
+        """Whether it may use the device grant."""
         return DEVICE_CODE in self.grant_types
 
     def proves(self, secret: str) -> bool:
-        """Whether the secret is its own."""
+        """Whether the secret is right."""
         return self.secret is not None and hmac.compare_digest(self.secret, token_digest(secret))
 
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """A new client, with its secret if it asked for one; it is not stored anywhere."""
+    """A new client with its secret, if it has one; only the secret's digest is stored."""
 
     client: Client
     secret: str | None
@@ -122,11 +122,11 @@ class Registered:
 
 
 def is_document(client_id: str) -> bool:
-    """Whether a client's id is the address of a document about it."""
+    """Whether a client id is the URL of a client metadata document."""
     return client_id.startswith("https://")
 
 
-# What a client says of itself
+# Client metadata
 
 
 def check_registration(body: Mapping[str, Any]) -> Client:
@@ -156,7 +156,7 @@ def check_document(url: str, document: object) -> Client:
         raise _bad_metadata("The document must not hold a secret.")
     offered = _texts(document.get("token_endpoint_auth_methods_supported")) or []
     if "none" not in (*offered, document.get("token_endpoint_auth_method", "none")):
-        # Some prefer to sign, and say that they can do without.
+        # Some prefer private_key_jwt but also support none.
         raise _bad_metadata("The document must offer token_endpoint_auth_method none.")
     grants = _grant_types(document)
     uris = _redirect_uris(document.get("redirect_uris"), grants)
@@ -183,7 +183,7 @@ def check_document_url(url: str) -> None:
 
 def _redirect_uris(value: object, grants: tuple[str, ...]) -> tuple[str, ...]:
     if value is None and "authorization_code" not in grants:
-        return ()  # a device is sent nowhere
+        return ()  # a device has no redirect
     uris = _texts(value)
     if uris is None or not 1 <= len(uris) <= MOST_REDIRECTS:
         raise OAuthError(
@@ -217,7 +217,7 @@ def _name(value: object, uris: tuple[str, ...]) -> str:
 
 
 def clean_name(name: str) -> str:
-    """A name that cannot pass for more: one line, no invisible or turning characters."""
+    """A name on one line, without invisible or bidirectional control characters."""
     visible = (
         " " if unicodedata.category(sign)[0] in "CZ" else sign
         for sign in unicodedata.normalize("NFC", name[: 4 * NAME_CHARS])
@@ -235,7 +235,7 @@ def _bad_metadata(message: str) -> OAuthError:
     return OAuthError("invalid_client_metadata", message)
 
 
-# Those that registered themselves
+# Registered clients
 
 
 class Clients:
@@ -286,15 +286,10 @@ class Clients:
         if stored.count_clients(rows) >= self._most:
             raise OAuthError(
                 "temporarily_unavailable",
-                "There is no room for another client at present.",
+                "Too many clients are registered.",
                 status=503,
                 retry_after=PRESSED_SECONDS,
             )
-
-    def count(self) -> int:
-        """How many are registered."""
-        with self._store.read() as rows:
-            return stored.count_clients(rows)
 
     def find(self, client_id: str) -> Client | None:
         """The client of that id."""
@@ -313,17 +308,17 @@ class Clients:
         )
 
     def note_use(self, rows: Rows, client_id: str) -> None:
-        """A person allowed it something: it is not forgotten with those that nobody used."""
+        """Record that a person allowed the client something; unused clients are deleted."""
         row = self._vouched.get(rows, "oauth_clients", client_id)
         if row is not None:
             self._vouched.put(rows, "oauth_clients", {**row, "used_at": now()})
 
 
-# Those that are a web address
+# Clients with a metadata document
 
 
 class Documents:
-    """Clients by the address of their document. Used from one thread, the event loop."""
+    """Clients by the URL of their document, cached. Used by the event loop's thread only."""
 
     def __init__(self, fetcher: Fetcher, clock: Callable[[], float] = time.monotonic) -> None:
         self._fetcher = fetcher
@@ -332,12 +327,12 @@ class Documents:
         self._under_way: dict[str, asyncio.Task[Client | OAuthError]] = {}
 
     def knows(self, url: str) -> bool:
-        """Whether the answer is at hand, so that nothing would be fetched."""
+        """Whether the document is cached, so that nothing would be fetched."""
         kept = self._kept.get(url)
         return (kept is not None and kept[0] > self._clock()) or url in self._under_way
 
     async def find(self, url: str) -> Client:
-        """The client whose document is there."""
+        """The client whose document is at a URL."""
         check_document_url(url)
         kept = self._kept.get(url)
         if kept is not None and kept[0] > self._clock():
@@ -392,7 +387,7 @@ def _document(answer: Fetched) -> object:
 
 
 def freshness(headers: Mapping[str, str]) -> float:
-    """For how many seconds a document may be kept, by its headers and within our bounds."""
+    """How many seconds a document may be cached, by its headers and within our bounds."""
     control = headers.get("cache-control", "").lower()
     if "no-store" in control or "no-cache" in control:
         return FRESH_LEAST

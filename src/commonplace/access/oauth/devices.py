@@ -1,4 +1,4 @@
-"""Devices without a browser (RFC 8628): one shows a short code, which a person types in elsewhere.
+"""The device grant (RFC 8628): a device shows a short code, which a person enters in a browser.
 
 The device asks again and again with a long code of its own. How often is kept in memory: whoever
 only waits writes nothing.
@@ -44,12 +44,12 @@ _REFUSED = "The device code is not valid, or has been used."
 
 
 class Waiting(OAuthError):
-    """Nothing has been decided: the device is to ask again."""
+    """The person has not decided; the device polls again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A device that waits; its codes are not stored anywhere."""
+    """A new device request with its codes, of which only digests are stored."""
 
     device_code: str = field(repr=False)
     user_code: str
@@ -76,14 +76,14 @@ class Device:
 
 
 def as_shown(typed: str) -> str:
-    """A code as the device shows it, however it was typed; empty for what cannot be one."""
+    """A user code in the form XXXX-XXXX, however it was typed; empty if it cannot be one."""
     letters = "".join(sign for sign in typed.upper() if sign in LETTERS)
     others = {sign for sign in typed.upper() if sign not in LETTERS} - {" ", "-"}
     return f"{letters[:4]}-{letters[4:]}" if len(letters) == CODE_LETTERS and not others else ""
 
 
 class Devices:
-    """The devices of a data directory that wait. Its calls block; threads may share it."""
+    """Pending device requests of a data directory. Its calls block; threads may share it."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class Devices:
         self._pace = _Pace(most, clock)
 
     def begin(self, device: Device) -> Started:
-        """A device that waits for a person."""
+        """Begin a device request."""
         at = now()
         with self._store.maintain() as rows:
             old = at - ENDED_SECONDS * SECOND
@@ -140,16 +140,16 @@ class Devices:
             if stored.device_of_code(rows, token_digest(code)) is None:
                 return code
 
-    # What the person decides
+    # The person's decision
 
     def find(self, user_code: str) -> Device | None:
-        """The device that shows this code and still waits."""
+        """The pending device request of a user code."""
         with self._store.read() as rows:
             row = self._waiting(rows, user_code)
         return None if row is None else _device(row)
 
     def allow(self, user_code: str, allowed: Allowed) -> bool:
-        """Give the device what the person allowed; False if it waits no longer."""
+        """Allow a device request; False if it is no longer pending."""
         with self._store.maintain() as rows:
             row = self._waiting(rows, user_code)
             if row is None:
@@ -159,7 +159,7 @@ class Devices:
         return True
 
     def deny(self, user_code: str) -> bool:
-        """Tell the device no; False if it waits no longer."""
+        """Deny a device request; False if it is no longer pending."""
         with self._store.maintain() as rows:
             row = self._waiting(rows, user_code)
             if row is not None:
@@ -171,7 +171,7 @@ class Devices:
         row = None if key is None else self._vouched.get(rows, "oauth_devices", key)
         return row if row and not row["answer"] and now() < row["expires_at"] else None
 
-    # What the device is told
+    # Polling
 
     def redeem(self, device_code: str, *, client: str, resource: str | None) -> Tokens:
         """The tokens, once a person has allowed it; Waiting until then."""
@@ -186,7 +186,7 @@ class Devices:
         if row["answer"] == "denied":
             raise OAuthError("access_denied", "The person did not allow it.")
         if ended and row["answer"] != "used":
-            raise OAuthError("expired_token", "Nobody allowed it in time: start again.")
+            raise OAuthError("expired_token", "The request has expired: start again.")
         if not row["answer"]:
             wait = self._pace.take(digest)
             if wait:
@@ -201,7 +201,7 @@ class Devices:
         row = self._vouched.get(rows, "oauth_devices", digest)
         if row is None:
             return invalid_grant(_REFUSED)
-        if row["answer"] == "used":  # somebody has a copy of the code
+        if row["answer"] == "used":  # the code was copied
             self._families.end_in(rows, row["family"])
             return invalid_grant(_REFUSED)
         self._vouched.put(rows, "oauth_devices", {**row, "answer": "used"})
@@ -213,7 +213,7 @@ def _device(row: Row) -> Device:
 
 
 class _Pace:
-    """When each device asked last, and how long it has to wait between."""
+    """When each device last polled, and its polling interval."""
 
     def __init__(self, most: int, clock: Callable[[], float]) -> None:
         self._most = most
@@ -222,7 +222,7 @@ class _Pace:
         self._lock = threading.Lock()
 
     def take(self, digest: bytes) -> int:
-        """0 for a device that waited long enough; otherwise how long it has to from here on."""
+        """0 if the device kept its interval; otherwise its new interval in seconds."""
         with self._lock:
             at = self._clock()
             last, pause = self._asked.get(digest, (None, POLL_SECONDS))
@@ -235,6 +235,6 @@ class _Pace:
             return pause if early else 0
 
     def forget(self, digest: bytes) -> None:
-        """It does not ask again."""
+        """Forget the polling state of a device."""
         with self._lock:
             self._asked.pop(digest, None)

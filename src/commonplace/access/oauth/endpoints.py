@@ -54,7 +54,7 @@ def peer(request: HttpRequest) -> str:
 
 
 def routes(oauth: OAuth, address: Address = peer) -> list[Route]:
-    """Everything that the application has to serve, all of it open to anybody.
+    """The routes of the authorization server; none of them needs a token.
 
     Guesses and registrations are counted by `address`: behind a proxy, it must tell the address
     that the proxy saw, since otherwise all the world counts as one.
@@ -79,7 +79,7 @@ def routes(oauth: OAuth, address: Address = peer) -> list[Route]:
     ]
 
 
-# For programs
+# JSON endpoints
 
 
 class _Machine:
@@ -160,16 +160,16 @@ def _authorization(request: HttpRequest) -> str | None:
 
 
 def _fault(error: Exception) -> OAuthError:
-    """A fault of ours, or of the disk; the log has it, the client learns that there was one."""
+    """Log an unexpected failure; the client gets no details."""
     log.error("the request failed", exc_info=error)
     if isinstance(error, CommonplaceError):
         return OAuthError(
-            "temporarily_unavailable", "This cannot be done right now; try again.", status=503
+            "temporarily_unavailable", "Temporarily unavailable; try again.", status=503
         )
     return OAuthError("server_error", "Something went wrong here.", status=500)
 
 
-# For people
+# Pages
 
 
 class _People:
@@ -179,7 +179,7 @@ class _People:
         self._cookie = f"__Host-{COOKIE}" if oauth.secure else COOKIE
 
     async def visit(self, http: HttpRequest) -> Response:
-        """Show who asks: to somebody who is logged in, what for; to others, where to log in."""
+        """Show the consent page to a person who is logged in, the login page to others."""
         self._oauth.take_asking(self._address(http), http.url.path)
         query = http.scope["query_string"].decode("latin-1")
         request = await self._oauth.check(query, self._address(http))
@@ -190,7 +190,7 @@ class _People:
         return self._consent_page(request, cookie, account)
 
     async def answer(self, http: HttpRequest) -> Response:
-        """Do what a button on one of the pages says."""
+        """Handle a form posted by one of the pages."""
         self._oauth.take_asking(self._address(http), http.url.path)
         try:
             form = await forms.read_form(http)
@@ -224,7 +224,7 @@ class _People:
         }
 
     def _from_our_page(self, http: HttpRequest) -> bool:
-        """What a browser says of where the form was sent from; programs may say nothing."""
+        """Whether the Origin and Sec-Fetch-Site headers, if present, name this server."""
         origins = http.headers.getlist("origin")
         sites = http.headers.getlist("sec-fetch-site")
         return origins in ([], [self._oauth.issuer]) and sites in ([], ["same-origin"])
@@ -289,7 +289,7 @@ class _People:
         return self._login_page(request, "")
 
     async def _leave(self, cookie: str, response: Response) -> Response:
-        """Log out: the answer is the last that this login is for."""
+        """Log out with this response."""
         await self._oauth.in_thread(self._oauth.logins.end, cookie)
         response.delete_cookie(
             self._cookie, path="/", secure=self._oauth.secure, httponly=True, samesite="strict"
@@ -299,8 +299,6 @@ class _People:
     async def style(self, _: HttpRequest) -> Response:
         headers = {"cache-control": "max-age=3600", "x-content-type-options": "nosniff"}
         return Response(pages.STYLE, media_type="text/css", headers=headers)
-
-    # Pages
 
     def _login_page(
         self,
@@ -350,10 +348,10 @@ class _People:
 
 
 class _Typing(_People):
-    """The pages on which a person types in the code that a device shows, and decides."""
+    """The pages on which a person enters a device's code and decides."""
 
     async def visit(self, http: HttpRequest) -> Response:
-        """Ask for the code; to somebody who is logged in, show at once what the device asks for."""
+        """Ask for the code; with a code in the query, show a logged-in person the consent page."""
         self._oauth.take_asking(self._address(http), http.url.path)
         try:
             parameters = forms.parse(http.scope["query_string"].decode("latin-1"))
@@ -366,7 +364,7 @@ class _Typing(_People):
         return self._consent_page(await self._device(as_shown(typed), http), cookie, account)
 
     async def _device(self, code: str, http: HttpRequest) -> Request:
-        """Each look counts: what a form carries can be made up by who made up the cookie."""
+        """Look up a code, within a rate limit: a script can make its own cookie and form token."""
         self._oauth.take_typing(self._address(http))
         return await self._oauth.check_device(code, self._address(http))
 
@@ -443,7 +441,7 @@ def _page(
 
 
 def _sent_to(target: str) -> Response:
-    # Not RedirectResponse, which would escape the address anew: it is sent as it was registered.
+    # Not RedirectResponse, which would escape the URL again.
     return Response(status_code=303, headers={**_PAGE_HEADERS, "location": target})
 
 

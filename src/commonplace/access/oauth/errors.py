@@ -6,7 +6,7 @@ from commonplace.errors import CommonplaceError
 
 
 class OAuthError(CommonplaceError):
-    """A request that is refused: `error` is for programs, the message for people."""
+    """A refused request: `error` is the code of the RFC, the message is for people."""
 
     code = "OAUTH"
 
@@ -24,31 +24,31 @@ class OAuthError(CommonplaceError):
 
 
 class PageError(OAuthError):
-    """A refusal that is shown to the person and never sent to an address that was asked for."""
+    """A refusal shown as a page, since the redirect URI cannot be trusted."""
 
     @classmethod
     def of(cls, error: OAuthError) -> PageError:
-        """Another refusal, to be shown."""
+        """Another refusal as a page."""
         return cls(error.error, error.message, status=error.status, retry_after=error.retry_after)
 
 
 def invalid_request(message: str) -> OAuthError:
-    """Something is missing, malformed or there twice."""
+    """A parameter is missing, malformed or repeated."""
     return OAuthError("invalid_request", message)
 
 
 def invalid_grant(message: str) -> OAuthError:
-    """The code or refresh token is not good, or no longer, or not for this."""
+    """The code or refresh token is invalid, expired, or issued for something else."""
     return OAuthError("invalid_grant", message)
 
 
 def invalid_client(message: str) -> OAuthError:
-    """The client is not known, or did not prove to be the one it says."""
+    """The client is unknown, or its authentication failed."""
     return OAuthError("invalid_client", message, status=401)
 
 
 def slow_down(wait: int) -> OAuthError:
-    """Too many requests from one place, or from everywhere."""
+    """A rate limit is exceeded."""
     return OAuthError(
         "temporarily_unavailable",
         f"Too many requests; try again in {wait} seconds.",

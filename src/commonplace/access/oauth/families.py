@@ -1,4 +1,4 @@
-"""What a person allowed once: a family of one code, its refresh tokens and its access tokens.
+"""OAuth connections: one consent with its code, refresh tokens and access tokens, a family.
 
 A code and a refresh token are good for one use. Whoever uses one a second time shows that it was
 copied, and nobody can tell who the thief is, so the whole family ends. Access tokens are
@@ -71,10 +71,10 @@ class Allowed:
     being: str
     audience: Audience
     scopes: tuple[str, ...]
-    """By their outside names, `offline_access` among them if it was asked for."""
+    """OAuth scope names, with `offline_access` if it was requested."""
     redirect: str = ""
     challenge: str = ""
-    """Where a code is sent, and what it is bound to; a device has neither."""
+    """The redirect URI and the PKCE challenge; empty for a device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ class Families:
     # The code
 
     def begin(self, allowed: Allowed) -> str:
-        """A new family with its code, which is durable on return."""
+        """Begin a family; its code, durable on return."""
         at, code = now(), f"cpc_{secrets.token_urlsafe(32)}"
         with self._store.maintain() as rows:
             family = self.begin_in(rows, allowed, at + CODE_SECONDS * SECOND)
@@ -157,7 +157,7 @@ class Families:
         return code
 
     def begin_in(self, rows: Rows, allowed: Allowed, until: int) -> str:
-        """The id of a new family without tokens, which is forgotten unless it gets some."""
+        """Begin a family without tokens; its id. It expires unless tokens are issued."""
         at, family = now(), str(uuid.uuid4())
         self._prune(rows, at)
         self._vouched.put(
@@ -188,10 +188,10 @@ class Families:
     def redeem(
         self, code: str, *, client: str, redirect: str, verifier: str, resource: str | None
     ) -> Tokens:
-        """The tokens for a code. Whatever else is wrong with the request, the code is then used."""
+        """Exchange a code for tokens. The code counts as used even if this is refused."""
         if not _VERIFIER.fullmatch(verifier):
             raise invalid_request("code_verifier must be 43 to 128 unreserved characters.")
-        # A refusal is returned and not raised inside, since what it ends must be stored.
+        # A refusal is returned, not raised, since the transaction must commit what it revokes.
         with self.issuing() as rows:
             outcome = self._redeem(rows, code, client, redirect, verifier, resource)
         return given(outcome)
@@ -211,7 +211,7 @@ class Families:
             return invalid_grant(_REFUSED)
         family = self._family(rows, row["family"])
         if row["used_at"] is not None or family is None:
-            self._end(rows, row["family"], at)
+            self.end_in(rows, row["family"])
             return invalid_grant(_REFUSED)
         self._vouched.put(rows, "oauth_codes", {**row, "used_at": at})
         if at >= row["expires_at"] or not self._stands(rows, family):
@@ -231,7 +231,7 @@ class Families:
     def refresh(
         self, token: str, *, client: str, scopes: Sequence[str] | None, resource: str | None
     ) -> Tokens:
-        """New tokens for a refresh token, which is then used; so is the access token before."""
+        """Exchange a refresh token for new tokens; it and the access token before it end."""
         with self.issuing() as rows:
             outcome = self._refresh(rows, token, client, scopes, resource)
         return given(outcome)
@@ -250,12 +250,12 @@ class Families:
             return invalid_grant(_NOT_REFRESHED)
         family = self._family(rows, row["family"])
         if row["used_at"] is not None or family is None:
-            self._end(rows, row["family"], at)
+            self.end_in(rows, row["family"])
             return invalid_grant(_NOT_REFRESHED)
         if family.client != client:
             return invalid_grant("The refresh token was given to another client.")
         if at >= row["expires_at"] or not self._stands(rows, family):
-            self._end(rows, family.id, at)
+            self.end_in(rows, family.id)
             return invalid_grant(_NOT_REFRESHED)
         if resource is not None and resource != family.resource:
             return other_resource()
@@ -269,10 +269,10 @@ class Families:
         return self._issue(rows, family, narrowed, at)
 
     def first_in(self, rows: Rows, identity: str) -> Tokens | OAuthError:
-        """The first tokens of a family, if nothing has ended it."""
+        """Issue the first tokens of a family, if it is still valid."""
         family = self._family(rows, identity)
         if family is None or not self._stands(rows, family):
-            return invalid_grant("What was allowed has ended meanwhile.")
+            return invalid_grant("The authorization has been revoked.")
         return self._issue(rows, family, family.scopes, now())
 
     def _issue(
@@ -282,7 +282,7 @@ class Families:
         known = audience.resource.permissions if audience else {}
         inside = frozenset(s for name in scopes if name in known for s in known[name].scopes)
         if audience is None or not inside:
-            return invalid_grant("What was allowed is no longer served here.")
+            return invalid_grant("The authorized resource is no longer served.")
         issued = self._credentials.create_in(
             rows,
             Grant(
@@ -320,7 +320,7 @@ class Families:
         return Tokens(issued.token, refresh, scopes)
 
     def _stands(self, rows: Rows, family: Family) -> bool:
-        """Whether nothing ended the connection: its user, its space, or whoever revoked a token."""
+        """Whether neither the family nor its access token, user or space was revoked."""
         if family.revoked_at is not None:
             return False
         if family.created_at < not_before(rows, owner=family.user, space=family.space):
@@ -328,16 +328,16 @@ class Families:
         row = stored_credentials.by_id(rows, family.credential)
         return row is None or row.revoked_at is None
 
-    # Ending
+    # Revocation
 
     def revoke(self, token: str, *, client: str) -> None:
-        """End a token that the client holds: a refresh token with all its family (RFC 7009)."""
+        """Revoke a token of the client; a refresh token ends its whole family (RFC 7009)."""
         with self._store.maintain() as rows:
             row = self._vouched.get(rows, "oauth_refreshes", token_digest(token))
             family = self._family(rows, row["family"]) if row else None
             if family is not None:
                 if family.client == client:
-                    self._end(rows, family.id, now())
+                    self.end_in(rows, family.id)
                 return
         try:
             credential = self._credentials.find(token)
@@ -346,43 +346,35 @@ class Families:
         if credential.family and credential.client == client:
             self._credentials.revoke(credential.id)
 
-    def end(self, family: str) -> None:
-        """End a connection with all its tokens."""
-        with self._store.maintain() as rows:
-            self.end_in(rows, family)
-
     def end_in(self, rows: Rows, family: str) -> None:
-        """As `end`, as a part of the caller's own transaction."""
-        self._end(rows, family, now())
+        """Revoke a connection with all its tokens, in the caller's transaction."""
+        row = self._vouched.get(rows, "oauth_families", family)
+        if row is not None and row["revoked_at"] is None:
+            self._vouched.put(rows, "oauth_families", {**row, "revoked_at": now()})
+        self._credentials.revoke_all_in(rows, family=family)
 
     def listing(self, user: str | None = None) -> list[Family]:
-        """The connections that stand, the newest first."""
+        """The valid connections, the newest first."""
         at = now()
         with self._store.read() as rows:
             keys = stored.live_families(rows, at, user)
             found = [self._vouched.get(rows, "oauth_families", key) for key in keys]
         return [_family(row) for row in found if row is not None]
 
-    def _end(self, rows: Rows, family: str, at: int) -> None:
-        row = self._vouched.get(rows, "oauth_families", family)
-        if row is not None and row["revoked_at"] is None:
-            self._vouched.put(rows, "oauth_families", {**row, "revoked_at": at})
-        self._credentials.revoke_all_in(rows, family=family)
-
     def _prune(self, rows: Rows, at: int) -> None:
-        """Forget what can neither be used nor give a second use away."""
+        """Delete expired rows that are no longer needed to detect a second use."""
         old = at - ENDED_SECONDS * SECOND
         stored.delete_expired(rows, "oauth_refreshes", old)
         stored.delete_ended_families(rows, old)
 
     @contextlib.contextmanager
     def issuing(self) -> Iterator[Rows]:
-        """A transaction in which tokens are given."""
+        """A transaction that issues tokens; invalid_grant if the user no longer exists."""
         try:
             with self._store.maintain() as rows:
                 yield rows
-        except (NotFound, InvalidInput):  # no credential can be made for that person
-            raise invalid_grant("The person who allowed this is no longer here.") from None
+        except (NotFound, InvalidInput):  # the user was removed
+            raise invalid_grant("The user who allowed this was removed.") from None
 
     def _family(self, rows: Rows, identity: str) -> Family | None:
         row = self._vouched.get(rows, "oauth_families", identity)
@@ -390,14 +382,14 @@ class Families:
 
 
 def given(outcome: Tokens | OAuthError) -> Tokens:
-    """The tokens, or the refusal raised."""
+    """Return the tokens, or raise the refusal."""
     if isinstance(outcome, OAuthError):
         raise outcome
     return outcome
 
 
 def other_resource() -> OAuthError:
-    """A token was asked for something else than what the person allowed."""
+    """The requested resource is not the allowed one."""
     return OAuthError("invalid_target", "The resource is not the one that was allowed.")
 
 

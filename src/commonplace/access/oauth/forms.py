@@ -1,4 +1,4 @@
-"""Reading requests: one encoding, a small limit, and every parameter once."""
+"""Reads form and JSON bodies: limited in size, every parameter at most once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_PARAMETERS = 64
 
 
 class Repeated(OAuthError):
-    """A parameter is there twice, so that nobody can say which one counts."""
+    """A parameter is given more than once."""
 
     def __init__(self, names: set[str], parameters: Mapping[str, str]) -> None:
         super().__init__("invalid_request", "A parameter is given more than once.")
@@ -51,7 +51,7 @@ def parse(text: str) -> dict[str, str]:
 
 
 async def read_form(request: Request) -> dict[str, str]:
-    """The parameters of a form body, and of nothing else."""
+    """The parameters of a form body."""
     if _kind(request) != "application/x-www-form-urlencoded":
         raise invalid_request("The body must be application/x-www-form-urlencoded.")
     body = await _body(request)

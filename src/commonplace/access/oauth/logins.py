@@ -1,4 +1,4 @@
-"""Logging in on the consent pages: a short login for one browser, and what slows guessing down."""
+"""Logging in on the consent pages: a short session, and the limit on failed attempts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MOST_KEYS = 50_000
 
 
 class Logins:
-    """Who is logged in, by the digest of a cookie. Its calls block; threads may share it."""
+    """Login sessions by the digest of their cookie. Its calls block; threads may share it."""
 
     def __init__(self, store: Store, vouched: VouchedRows) -> None:
         self._store = store
@@ -49,7 +49,7 @@ class Logins:
         return cookie
 
     def user(self, cookie: str) -> str | None:
-        """Who is logged in with that cookie, if anybody is."""
+        """The user of a login cookie, or None."""
         with self._store.read() as rows:
             row = self._vouched.get(rows, "oauth_logins", token_digest(cookie))
             if row is None or now() >= row["expires_at"]:
@@ -72,7 +72,7 @@ class _Count:
 
 
 class Lockout:
-    """Counts tries that failed, by account, by address and by both, and locks for ever longer.
+    """Counts failed attempts by account, by address and by both, and locks for increasing times.
 
     A try counts before its password is looked at, so that many at once gain nothing. Locks by
     account alone come late: otherwise anybody could lock anybody out. Used from the event loop.
@@ -85,7 +85,7 @@ class Lockout:
         self._counts: OrderedDict[tuple[str, str], _Count] = OrderedDict()
 
     def take(self, account: str, address: str) -> int:
-        """0, and the try is counted; or the seconds to wait."""
+        """Count an attempt and return 0; or return the seconds to wait."""
         at = self._clock()
         counts = [(self._count(key, at), free) for key, free in self._keys(account, address)]
         wait = max(count.until - at for count, _ in counts)
@@ -100,7 +100,7 @@ class Lockout:
         return 0
 
     def succeeded(self, account: str, address: str) -> None:
-        """Forget the tries that came before the right password, but not other people's."""
+        """Reset the attempts of this account from this address after a right password."""
         for (kind, name), _ in self._keys(account, address):
             if kind == "both":
                 self._counts.pop((kind, name), None)

@@ -1,4 +1,4 @@
-"""What a client reads before anything else: RFC 8414 and RFC 9728, and where a 401 points."""
+"""Metadata documents (RFC 8414, RFC 9728) and the WWW-Authenticate challenge."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def protected_resource(issuer: str, audience: Audience) -> dict[str, Any]:
     return {
         "resource": audience.url,
         "authorization_servers": [issuer],
-        # Named where it decides something: who asks for what is named here gets a refresh token.
+        # Listed only where it matters: clients request the scopes that are listed.
         "scopes_supported": [
             *audience.resource.permissions,
             *([OFFLINE] if audience.resource.offline else ()),
@@ -60,7 +60,7 @@ def challenge(
     description: str = "",
     scope: str = "",
 ) -> str:
-    """The value of WWW-Authenticate that leads a client here."""
+    """The value of WWW-Authenticate with the URL of the resource's metadata."""
     path = audience.path if audience else ""
     parameters = {
         "error": error,

@@ -1,4 +1,4 @@
-"""The pages that a person sees: log in, allow or not, and what went wrong.
+"""The HTML pages of OAuth: login, consent, device code and errors.
 
 Nothing runs in them and nothing is loaded from elsewhere. Whatever a client says of itself is text
 between its own quotation marks, and where it comes from is said beside it.
@@ -21,21 +21,21 @@ DEVICE_PATH = "/oauth/device"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asking:
-    """What every page tells of the request."""
+    """The request that a page is about."""
 
     client: Client
     redirect: Redirect | None
-    """Where the person is sent afterwards; None for a device, which shows a code."""
+    """The redirect URI; None for a device."""
     audience: Audience
     scopes: tuple[str, ...]
     request: str
-    """The request itself, which comes back with the form."""
+    """The request, posted back with the form."""
     token: str
-    """Proves that the form is ours."""
+    """The form's CSRF token."""
 
 
 def login(asking: Asking, *, name: str = "", message: str = "") -> str:
-    """Who are you?"""
+    """The login page."""
     return _page(
         "Log in",
         f"""
@@ -61,7 +61,7 @@ def login(asking: Asking, *, name: str = "", message: str = "") -> str:
 def consent(
     asking: Asking, *, user: str, spaces: Sequence[str], being: str = "", message: str = ""
 ) -> str:
-    """May it?"""
+    """The consent page."""
     return _page(
         "Allow access?",
         f"""
@@ -87,7 +87,7 @@ It keeps access until you take it back, or until it is not used for 30 days.</p>
 
 
 def code(token: str, *, typed: str = "", message: str = "") -> str:
-    """Which device?"""
+    """The page that asks for a device's code."""
     return _page(
         "Connect a device",
         f"""
@@ -110,7 +110,7 @@ use your memory.</p>
 
 
 def decided(*, allowed: bool) -> str:
-    """The device has its answer."""
+    """The page after a device was allowed or denied."""
     if allowed:
         words = "The device is connected. You can close this page and go back to it."
     else:
@@ -119,9 +119,9 @@ def decided(*, allowed: bool) -> str:
 
 
 def refusal(message: str) -> str:
-    """It does not go on from here."""
+    """The error page."""
     return _page(
-        "This cannot go on",
+        "Authorization failed",
         f"""
 <p>{escape(message)}</p>
 <p class="note">Nothing was allowed. Go back to the program that sent you here and start again. If

@@ -1,4 +1,4 @@
-"""Where an authorization may be sent back to: which addresses may be registered, and which match.
+"""Redirect URIs: which may be registered, and which match a registered one.
 
 An address must equal a registered one, character by character. The one exception is RFC 8252's: a
 program on the person's own machine may choose its port anew each time. So that browsers, proxies
@@ -36,12 +36,12 @@ _DOTS = frozenset({".", ".."})
 
 
 class BadRedirect(ValueError):
-    """The address may not be redirected to; the text says why."""
+    """The redirect URI is not allowed; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Redirect:
-    """An acceptable address, in its parts."""
+    """An allowed redirect URI, parsed."""
 
     uri: str
     scheme: str
@@ -57,7 +57,7 @@ class Redirect:
 
     @property
     def shown(self) -> str:
-        """Where the person is sent, in words that cannot be forged."""
+        """How the redirect's target is shown to the person."""
         if self.loopback:
             return "a program on this computer"
         if self.scheme == "https":
@@ -71,7 +71,7 @@ class Redirect:
         Browsers apply it to every redirect that follows a form, also to those that the client
         makes after us, so for https the scheme stands for all of them.
         """
-        if self.loopback and self.host != "[::1]":  # which such a list cannot name
+        if self.loopback and self.host != "[::1]":  # CSP cannot name an IPv6 host
             return "http://localhost:* http://127.0.0.1:*"
         return f"{self.scheme}:"
 
@@ -82,7 +82,7 @@ class Redirect:
 
 
 def parse_redirect(uri: str) -> Redirect:
-    """The parts of an address that may be redirected to; BadRedirect for any other."""
+    """Parse a redirect URI; BadRedirect if it is not allowed."""
     if not uri or len(uri) > MOST_CHARACTERS:
         raise BadRedirect("it must have 1 to 2048 characters")
     if not _CHARACTERS.fullmatch(uri):
@@ -150,7 +150,7 @@ def _private_host(scheme: str, authority: str | None, path: str) -> str:
 
 
 def find_match(registered: list[str], asked: str) -> Redirect | None:
-    """The address asked for, if it is one of those registered."""
+    """The requested redirect URI, if it matches a registered one."""
     try:
         wanted = parse_redirect(asked)
     except BadRedirect:

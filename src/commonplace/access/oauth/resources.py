@@ -13,7 +13,7 @@ _BEING = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 
 @dataclass(frozen=True, slots=True)
 class Audience:
-    """A resource that a client asked for: its address, exactly, and what is there."""
+    """A resource that a client asked for, with its exact URL."""
 
     url: str
     path: str
@@ -38,7 +38,7 @@ class Resources:
 
     @property
     def default(self) -> Audience:
-        """What is meant where no path is named."""
+        """The resource that is used when no path is named."""
         path, resource = next(iter(self._fixed.items()))
         return Audience(self._issuer + path, path, resource)
 
@@ -63,7 +63,7 @@ class Resources:
         return Audience(self._issuer + path, path, self._fixed[path])
 
     def of(self, url: str) -> Audience | None:
-        """The resource of an address, which must be ours to the letter."""
+        """The resource of exactly this URL."""
         if not url.startswith(self._issuer + "/"):
             return None
         audience = self.at(url[len(self._issuer) :])

@@ -1,4 +1,4 @@
-"""The rows of OAuth's tables: none is believed that this program did not write."""
+"""Rows of OAuth's tables, each with a MAC: a row that this program did not write is ignored."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ Row = dict[str, Any]
 
 
 class VouchedRows:
-    """Reads and writes whole rows, each with a code made with the master key."""
+    """Reads and writes rows with a MAC made with the master key."""
 
     def __init__(self, vault: Vault) -> None:
         self._vault = vault
 
     def get(self, rows: Rows, table: str, key: str | bytes) -> Row | None:
-        """The row of a key, if it is as it was written."""
+        """The row of a key, if its MAC matches."""
         found = stored.get(rows, table, key)
         if found is None or not self._vault.vouches(found[-1], table, *found[:-1]):
             return None
         return dict(zip(stored.COLUMNS[table], found[:-1], strict=True))
 
     def put(self, rows: Rows, table: str, row: Row) -> None:
-        """Write a row, over the one of the same key."""
+        """Insert a row, or replace the one of the same key."""
         values = tuple(row[name] for name in stored.COLUMNS[table])
         stored.put(rows, table, (*values, self._vault.mac(table, *values)))
 
     def damaged_in(self, rows: Rows) -> Iterator[str]:
-        """Rows that are not as they were stored: they are not believed."""
+        """Rows whose MAC does not match: they are ignored."""
         for table in stored.COLUMNS:
             for key, *rest, mac in stored.listing(rows, table):
                 if not self._vault.vouches(mac, table, key, *rest):
@@ -41,7 +41,7 @@ class VouchedRows:
                     yield f"The row {shown} of {table}"
 
     def reseal_in(self, rows: Rows) -> None:
-        """Vouch for every row by the newest master key; one that is damaged stays so."""
+        """Make every row's MAC with the newest master key; damaged rows are left as they are."""
         for table in stored.COLUMNS:
             for *values, mac in stored.listing(rows, table):
                 if self._vault.vouches(mac, table, *values):

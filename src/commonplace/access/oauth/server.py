@@ -1,4 +1,4 @@
-"""The authorization server: what may be asked, who decides, and what is given."""
+"""The authorization server: checks requests, logs people in, issues and revokes tokens."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ log = logging.getLogger(__name__)
 
 
 class SentBack(OAuthError):
-    """A refusal that the client is told at its own address, which was checked before."""
+    """A refusal that is sent to the client's checked redirect URI."""
 
     def __init__(self, error: str, message: str, asked: Asked) -> None:
         super().__init__(error, message)
@@ -76,18 +76,18 @@ class SentBack(OAuthError):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request for authorization whose client and redirect are known to be good."""
+    """An authorization request whose client and redirect URI were checked."""
 
     query: str
     client: Client
     redirect: Redirect | None
-    """None for a device, which asks by itself what came of it."""
+    """None for a device, which polls for the result."""
     state: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request for authorization that only a person's answer is missing from."""
+    """A valid authorization request that waits for the person's decision."""
 
     asked: Asked
     audience: Audience
@@ -120,8 +120,6 @@ class OAuth:
         self._store = store
         self.resources = Resources(issuer, resources)
         vouched = VouchedRows(vault)
-        self.reseal_in = vouched.reseal_in
-        """To be given to `Vault.rotate` with those of credentials and accounts."""
         self.clients = Clients(store, vouched)
         self.documents = Documents(fetcher or Fetcher())
         self.families = Families(store, vouched, credentials, self.clients, self.resources)
@@ -142,7 +140,7 @@ class OAuth:
         self._looking_up = Rates(rate=0.1, burst=10)
         self._looking_up_all = Rates(rate=0.5, burst=60)
 
-    # What clients read
+    # Metadata
 
     def authorization_server(self) -> dict[str, Any]:
         """The document at /.well-known/oauth-authorization-server."""
@@ -193,14 +191,14 @@ class OAuth:
         _take(self._exchanging, block_of(address))
 
     def take_typing(self, address: str) -> None:
-        """Count a code that somebody typed in, so that nobody finds one by trying."""
+        """Count an entered device code, so that codes cannot be guessed."""
         _take(self._typing, block_of(address))
         _take(self._typing_all, "all")
 
-    # Asking
+    # Authorization requests
 
     async def check(self, query: str, address: str) -> Request:
-        """The request in a query. PageError until the redirect is known good, then SentBack."""
+        """Check a query. PageError until the redirect URI is checked, then SentBack."""
         try:
             parameters = forms.parse(query) if len(query) <= forms.MOST_QUERY else {}
             repeated: set[str] = set()
@@ -209,12 +207,10 @@ class OAuth:
         except OAuthError as error:
             raise PageError.of(error) from None
         if repeated - {"resource"}:
-            raise PageError("invalid_request", "A part of the request is there more than once.")
+            raise PageError("invalid_request", "A parameter is given more than once.")
         client = await self._asking_client(parameters.get("client_id", ""), address)
         if not client.redirects:
-            raise PageError(
-                "unauthorized_client", "The program asked in a way that it does not use."
-            )
+            raise PageError("unauthorized_client", "The program is not registered for redirects.")
         redirect = find_match(list(client.redirect_uris), parameters.get("redirect_uri", ""))
         if redirect is None:
             raise PageError(
@@ -274,15 +270,15 @@ class OAuth:
         return Request(asked, audience, _scopes(audience, parameters.get("scope", "")), challenge)
 
     async def check_device(self, user_code: str, address: str) -> Request:
-        """What the device asks for that shows a code; PageError if none does."""
+        """The request of the device that shows a code; PageError if there is none."""
         device = await self.in_thread(self.devices.find, user_code)
         audience = None if device is None else self.resources.of(device.resource)
         if device is None or audience is None:
-            raise PageError("invalid_grant", "No device shows that code, or it waited too long.")
+            raise PageError("invalid_grant", "No device shows that code, or it has expired.")
         client = await self._asking_client(device.client, address)
         return Request(Asked(user_code, client, None), audience, device.scopes)
 
-    # Answering
+    # Login and consent
 
     async def log_in(self, name: str, password: str, address: str) -> str | None:
         """The cookie of a new login, or None; OAuthError while there were too many tries."""
@@ -355,7 +351,7 @@ class OAuth:
         ):  # fmt: skip
             if request.asked.redirect is None:
                 if not await self.in_thread(self.devices.allow, request.asked.query, consent):
-                    raise PageError("expired_token", "The device waits no longer.")
+                    raise PageError("expired_token", "The device's request has ended.")
                 return ""
             code = await self.in_thread(self.families.begin, consent)
         return self.sent_back(request.asked, {"code": code})
@@ -369,19 +365,19 @@ class OAuth:
             await self.in_thread(self.devices.deny, request.asked.query)
 
     def sent_back(self, asked: Asked, answer: Mapping[str, str]) -> str:
-        """The client's address with an answer, the state that it gave, and who answers."""
+        """The redirect URI with the answer, the client's state and our issuer."""
         assert asked.redirect is not None
         parameters = dict(answer)
         if asked.state is not None:
             parameters["state"] = asked.state
         return asked.redirect.with_parameters({**parameters, "iss": self.issuer})
 
-    # Giving
+    # Devices, tokens and clients
 
     async def start_device(
         self, parameters: Mapping[str, str], authorization: str | None, address: str
     ) -> Started:
-        """The codes for a device whose person will decide elsewhere."""
+        """Begin a device request."""
         client_id = await self.authenticate(parameters, authorization)
         client = await self._client(client_id, address)
         if client is None or not client.on_devices:
@@ -415,7 +411,7 @@ class OAuth:
     async def exchange(
         self, parameters: Mapping[str, str], authorization: str | None, address: str = ""
     ) -> Tokens:
-        """The tokens that a request at the token endpoint gets."""
+        """Handle a request at the token endpoint."""
         asked = {name: parameters.get(name, "") for name in ("grant_type", "resource", "scope")}
         client = parameters.get("client_id", "")
         async with self.audited("token", client=client, address=address, **asked):
@@ -459,19 +455,19 @@ class OAuth:
         )
 
     async def revoke(self, parameters: Mapping[str, str], authorization: str | None) -> None:
-        """End a token of the client that asks; one that is not its own is left alone."""
+        """Revoke a token of the client; other clients' tokens are left alone."""
         async with self.audited("revoke", client=parameters.get("client_id", "")):
             client = await self.authenticate(parameters, authorization)
             token = _needed(parameters, "token")
             await self.in_thread(partial(self.families.revoke, token, client=client))
 
     async def authenticate(self, parameters: Mapping[str, str], authorization: str | None) -> str:
-        """The id of the client that asks, once it has proved what it has to."""
+        """Authenticate the client; its id."""
         basic = _basic(authorization) if authorization is not None else None
         if basic is not None:
             client_id, secret = basic
             if "client_secret" in parameters or parameters.get("client_id", client_id) != client_id:
-                raise invalid_request("The client must authenticate in one way only.")
+                raise invalid_request("The client must use one authentication method only.")
             method = "client_secret_basic"
         else:
             client_id, secret = (
@@ -480,7 +476,7 @@ class OAuth:
             )
             method = "client_secret_post" if secret else "none"
         if is_document(client_id):
-            # Its document was read when the person allowed it; it has no secret to prove.
+            # Its document was checked when the person allowed it; such a client has no secret.
             if method != "none" or len(client_id) > CLIENT_ID_CHARS:
                 raise invalid_client("The client has no secret.")
             return client_id
@@ -490,7 +486,7 @@ class OAuth:
         if client.auth_method == "none":
             if method != "none":
                 raise invalid_client("The client has no secret.")
-        elif method == "none" or not client.proves(secret):  # post and basic are equally good
+        elif method == "none" or not client.proves(secret):  # post and basic are both accepted
             raise invalid_client("The client's secret is not right.")
         return client.id
 
@@ -508,9 +504,9 @@ class OAuth:
     async def audited(
         self, what: str, *, user: str = "", client: str = "", address: str = "", **details: Any
     ) -> AsyncIterator[Callable[[str], None]]:
-        """Write down what the block did, or why it was refused; never a secret of it.
+        """Write an audit entry for the block: what was done, or why it was refused; never a secret.
 
-        The block may also say by itself that it failed. A device that waits is not written down.
+        The block may also report a failure itself. Polling by a pending device is not audited.
         """
         begun, wrong, decided = time.monotonic(), list[str](), True
         try:
@@ -534,12 +530,12 @@ class OAuth:
                     await self.in_thread(audit.append, self._store, entry)
 
     async def in_thread(self, call: Callable[..., T], *arguments: Any) -> T:
-        """Run what blocks outside the event loop."""
+        """Run a blocking call in a worker thread."""
         return await to_thread.run_sync(call, *arguments, limiter=self._workers)
 
     @property
     def secure(self) -> bool:
-        """Whether cookies can be kept to https."""
+        """Whether cookies can be limited to https."""
         return self.issuer.startswith("https://")
 
 
@@ -549,12 +545,12 @@ def _plain(text: str) -> str:
 
 
 def new_cookie() -> str:
-    """The value of a cookie for a browser that nobody has logged in with."""
+    """The value of a new cookie, before a login."""
     return secrets.token_urlsafe(32)
 
 
 def form_token(cookie: str, step: str, query: str) -> str:
-    """What a form of ours carries: only who knows the cookie can make it, and for one request."""
+    """The CSRF token of a form, bound to the cookie, the page and the request."""
     return hmac.digest(cookie.encode(), f"{step}\n{query}".encode(), "sha256").hex()
 
 
