@@ -462,7 +462,7 @@ def test_what_the_tools_accept_leaves_a_space_sound(seed: int) -> None:
             dialect = asking.chance.choice(list(table))
             tool = asking.chance.choice(table[dialect])
             arguments = asking.arguments(tool.input, asking.chance.choice([0, 0.2, 0.5]))
-            caller = Caller(being=asking.being if dialect == "being" else "")
+            caller = Caller(subject=asking.being if dialect == "being" else "")
             outcome = gate.perform(caller, info, dialect, tool.name, arguments)
             code = outcome.error.code if outcome.error else "ok"
             told = f"{dialect}.{tool.name} {arguments!a}: {outcome.error}"

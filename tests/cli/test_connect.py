@@ -243,7 +243,7 @@ def test_the_address_of_each_dialect_is_where_it_is_served(
     with running(tmp_path / "data", embedding="none") as server:
         space = server.parts.library
         being = beings.create(Commonplace(library=space), "Mika").id if dialect == "being" else ""
-        client = server.client(server.token(being=being, dialects=frozenset({dialect})), path)
+        client = server.client(server.token(subject=being, dialects=frozenset({dialect})), path)
         listed = {tool["name"] for tool in client.listed()}
     assert listed <= {tool.name for tool in registry.load(dialect).tools} and listed
 

@@ -35,5 +35,5 @@ def server(shared_data: Path) -> Iterator[Reachable]:
             one.settings.base_url,
             one.token(dialects=frozenset({"commonplace"})),
             being := beings.create(owned, "Aria").id,
-            one.token("owner", dialects=frozenset({"being"}), being=being),
+            one.token("owner", dialects=frozenset({"being"}), subject=being),
         )

@@ -93,6 +93,8 @@ def _declared(dialect: Dialect) -> dict[str, Any]:
                 )
                 row["methods"].append(route.method)
                 row["public"] = route.public
+    if dialect.rest is not None and dialect.rest.openapi is not None:
+        found[dialect.rest.openapi.path] = {"public": True}
     return found
 
 

@@ -89,12 +89,12 @@ def test_a_token_looks_as_its_contract_says_and_tells_who_calls(
     credentials: Credentials, dialects: frozenset[str] | None, oauth: bool, form: str
 ) -> None:
     grant = Grant(
-        user="ana", space="team.a", scopes=READ_ONLY, dialects=dialects, being="b1", oauth=oauth
+        user="ana", space="team.a", scopes=READ_ONLY, dialects=dialects, subject="b1", oauth=oauth
     )
     issued = credentials.create(grant)
     assert re.fullmatch(form, issued.token)
     caller = credentials.recognise(issued.token)
-    assert (caller.user, caller.space, caller.being) == ("ana", "team.a", "b1")
+    assert (caller.user, caller.space, caller.subject) == ("ana", "team.a", "b1")
     assert caller.scopes == READ_ONLY and caller.dialects == dialects
     assert caller.credential == issued.credential.id
     assert credentials.find(issued.token) == issued.credential
@@ -283,7 +283,7 @@ def test_a_token_for_another_address_is_refused(credentials: Credentials) -> Non
         Grant(user="x" * 201),
         Grant(name="x" * 201),
         Grant(name="a\0b"),
-        Grant(being="x" * 201),
+        Grant(subject="x" * 201),
         Grant(resource="x" * 2001),
         Grant(scopes=frozenset()),
         Grant(scopes=frozenset({"root"})),  # type: ignore[arg-type]
@@ -372,7 +372,7 @@ CHANGES = [
 def test_a_row_that_somebody_changed_is_not_believed(
     store: Store, credentials: Credentials, change: str
 ) -> None:
-    grant = Grant(scopes=READ_ONLY, dialects=only("being"), being="b", lifetime=3600)
+    grant = Grant(scopes=READ_ONLY, dialects=only("being"), subject="b", lifetime=3600)
     issued = credentials.create(grant)
     if "revoked" in change:
         credentials.revoke(issued.credential.id)

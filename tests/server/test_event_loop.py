@@ -69,7 +69,7 @@ def meanwhile(held: Held, server: Running, request: Callable[[], Answer]) -> Ans
 def being(server: Running) -> tuple[str, str]:
     """A token for a Being, and its id."""
     made = beings.create(Commonplace(space="alive", library=server.parts.library), "Aria").id
-    return server.token("alive", dialects=frozenset({"being"}), being=made), made
+    return server.token("alive", dialects=frozenset({"being"}), subject=made), made
 
 
 @pytest.mark.parametrize("asked", ["tools/list", "tools/call"])

@@ -251,7 +251,7 @@ def test_a_retry_after_a_reconnect_is_one_in_every_dialect(server: Running, path
     space = "again" + path.replace("/", "-")
     memory = Commonplace(library=server.parts.library, space=space)
     being = beings.create(memory, "Aria").id if path == "/mcp" else ""
-    client = server.client(server.token(space, being=being), path)
+    client = server.client(server.token(space, subject=being), path)
     tool, arguments = WRITES[path]
 
     def send(session: str, key: str) -> Any:

@@ -470,7 +470,7 @@ def test_nothing_of_an_owners_other_being_is_seen_changed_or_guessed(
     hers = live(memory, CANARY)
     hers.pop("being's name")  # one owner's beings write to each other
     mine = beings.create(memory, "Mine").id
-    owner = trier(server, server.token(space, FULL, being=mine, dialects=frozenset({"being"})))
+    owner = trier(server, server.token(space, FULL, subject=mine, dialects=frozenset({"being"})))
     row = ROWS["being"][tool]
     before = rows_of(memory, hers["being"])
     for parameter in row["ids"]:

@@ -52,7 +52,7 @@ class House:
         self.ids.append(memory.get(beings.soul_ref(self.being)).id)
 
     def perform(self, dialect: str, tool: str, /, being: str = "", **arguments: Any) -> Outcome:
-        caller = Caller(space=self.memory.name, being=being)
+        caller = Caller(space=self.memory.name, subject=being)
         return self._gate.perform(caller, RequestInfo(), dialect, tool, arguments)
 
     def refused(self, dialect: str, tool: str, /, **arguments: Any) -> str:

@@ -420,7 +420,7 @@ def test_a_path_that_names_another_being_than_the_token_is_not_there(
     memory = Commonplace(library=server.parts.library, space="beings")
     if not memory.browse(kinds=["being"])[0]:
         memory.remember("Aria", kind="being", title="Aria", id=BEING)
-    client = server.client(server.token("beings", being=BEING))
+    client = server.client(server.token("beings", subject=BEING))
     for method, body in (("POST", message("recall", {"user_message": "x"})), ("DELETE", None)):
         answer = client.request(method, address, body)
         assert answer.status == (200 if found else 401), answer.body

@@ -65,7 +65,7 @@ def test_rows_with_odd_attrs_disable_no_operation(server: Running, dialect: str)
     memory = Commonplace(library=server.parts.library, space=f"odd-{dialect}")
     being = filled(memory)
     own = memory.remember("own").id
-    caller = Caller(space=memory.name, being=being if dialect == "being" else "")
+    caller = Caller(space=memory.name, subject=being if dialect == "being" else "")
 
     def put(told: Any) -> Any:
         if isinstance(told, list):
@@ -93,7 +93,7 @@ def test_a_capability_without_attrs_disables_no_being(server: Running) -> None:
     memory = Commonplace(library=server.parts.library, space="one-row")
     being = beings.create(memory, "Aria").id
     memory.remember("x", kind=sight.CAPABILITY, tags=[sight.tag(being)])
-    client = server.client(server.token("one-row", being=being), "/mcp")
+    client = server.client(server.token("one-row", subject=being), "/mcp")
     assert "get_context" in {tool["name"] for tool in client.listed()}
     assert not client.call("get_context").json["result"]["isError"]
     told = {"type": "act", "name": "Lamp"}

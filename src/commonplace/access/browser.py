@@ -83,7 +83,7 @@ class BrowserSessions:
             scopes=credential.scopes,
             dialects=credential.dialects,
             name="browser session",
-            being=credential.being,
+            subject=credential.subject,
             client=credential.id,
             lifetime=rest,
         )

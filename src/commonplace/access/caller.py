@@ -37,7 +37,8 @@ class Caller:
     """The OAuth consent that the credential was issued for; empty for others."""
     dialects: frozenset[str] | None = None
     """The dialects that the credential is for; None for any."""
-    being: str = ""
+    subject: str = ""
+    """What the caller acts as, in a dialect with subjects, such as a being; empty for nothing."""
     expires_at: int | None = None
     """When the credential expires, in UTC microseconds; None for never."""
 

@@ -87,7 +87,8 @@ class Grant:
     dialects: frozenset[str] | None = None
     """None for any."""
     name: str = ""
-    being: str = ""
+    subject: str = ""
+    """The one subject of its dialect that it is for, such as a being; empty for any."""
     resource: str = ""
     """The URL that it is for; empty for any of this server."""
     client: str = ""
@@ -110,7 +111,7 @@ class Credential:
     space: str
     scopes: frozenset[Scope]
     dialects: frozenset[str] | None
-    being: str
+    subject: str
     resource: str
     client: str
     family: str
@@ -129,7 +130,7 @@ class Credential:
             credential=self.id,
             family=self.family,
             dialects=self.dialects,
-            being=self.being,
+            subject=self.subject,
             expires_at=self.expires_at,
         )
 
@@ -143,7 +144,7 @@ class Credential:
             "space": self.space,
             "scope": scope_name(self.scopes),
             "dialects": None if self.dialects is None else sorted(self.dialects),
-            "being": self.being,
+            "being": self.subject,
             "resource": self.resource,
             "client": self.client,
             "created_at": iso(moment(self.created_at)),
@@ -248,7 +249,7 @@ class Credentials:
             space=grant.space,
             scopes=json.dumps([scope for scope in SCOPES if scope in grant.scopes]),
             dialects=dialects,
-            being=grant.being,
+            being=grant.subject,
             resource=grant.resource,
             client=grant.client,
             family=grant.family,
@@ -501,7 +502,7 @@ def _credential(row: CredentialRow) -> Credential:
         space=row.space,
         scopes=frozenset(json.loads(row.scopes)),
         dialects=None if row.dialects is None else frozenset(json.loads(row.dialects)),
-        being=row.being,
+        subject=row.being,
         resource=row.resource,
         client=row.client,
         family=row.family,
@@ -547,7 +548,7 @@ def _sort(grant: Grant) -> str:
 def _check_grant(grant: Grant) -> None:
     checks.space(grant.space)
     checks.text(grant.user, "user", max_chars=USER_CHARS)
-    for name, most in (("name", 200), ("being", 200), ("resource", 2_000), ("client", 500)):
+    for name, most in (("name", 200), ("subject", 200), ("resource", 2_000), ("client", 500)):
         checks.optional(getattr(grant, name), name, max_chars=most)
     if not grant.scopes or not grant.scopes <= EVERYTHING:
         raise InvalidInput(

@@ -87,8 +87,9 @@ class Resource:
     """Set when the dialects are collected."""
     title: str = ""
     permissions: Mapping[str, Permission] = field(default_factory=lambda: dict(MEMORY))
-    of_subject: bool = False
-    """Whether a token is for one subject, named by the path or chosen by the person."""
+    subject: str = ""
+    """The noun for what a token is for, such as `being`, where the path or the person names one;
+    `commonplace NOUN list` lists them."""
     below: bool = False
     """Whether every path below it is a part of it."""
     ignored: frozenset[str] = frozenset()

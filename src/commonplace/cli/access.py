@@ -111,7 +111,12 @@ def create_token(
     scope: Annotated[
         str, typer.Option("--scope", metavar="full|read-only|admin", help="What it allows.")
     ] = "full",
-    being: Annotated[str, typer.Option("--being", metavar="ID", help="Only for this being.")] = "",
+    subject: Annotated[
+        str,
+        typer.Option(
+            "--subject", "--being", metavar="ID", help="Only for this subject, such as a being."
+        ),
+    ] = "",
     name: Annotated[str, typer.Option("--name", metavar="TEXT", help="To know it by.")] = "",
     expires: Annotated[
         str | None, typer.Option("--expires", metavar="90d", help="When it ends: 12h, 90d, 1y.")
@@ -142,12 +147,12 @@ def create_token(
             field="scope",
         )
     lifetime = None if expires is None else span(expires, "expires")
-    if being:
-        _check_being(data, space, being)
+    if subject:
+        _check_subject(data, space, dialect, subject)
     with _access(data, create=True) as access:
         forms = [access.tokens.credentials.forms.dialects[name] for name in set(dialect)]
         signed = len(forms) == 1 and forms[0].signed
-        if signed and scope == "full" and lifetime is None and not being:
+        if signed and scope == "full" and lifetime is None and not subject:
             issued = access.tokens.orchestrator.issue(user, space, name=name)
         else:
             issued = access.tokens.credentials.create(
@@ -157,7 +162,7 @@ def create_token(
                     scopes=SCOPE_NAMES[scope],
                     dialects=frozenset(dialect),
                     name=name,
-                    being=being,
+                    subject=subject,
                     lifetime=lifetime,
                 )
             )
@@ -173,20 +178,28 @@ def _revoking(credential: Credential) -> str:
     return f"commonplace token revoke {credential.id[:8]}"
 
 
-def _check_being(data: Path | None, space: str, being: str) -> None:
-    """Refuse a being that the space does not have, since its token could do nothing."""
-    from commonplace.dialects.being import sight
+def _check_subject(data: Path | None, space: str, dialects: list[str], subject: str) -> None:
+    """Refuse a subject that the space does not have, since its token could do nothing."""
+    from commonplace.access.caller import Caller
+    from commonplace.dialects import registry
 
-    try:
-        with options.memory(data, space) as memory:
-            sight.find(memory, being)
-    except NotFound:
-        raise NotFound(
-            f"There is no being {being[:80]!r} in the space {space}.",
-            hint=f"See 'commonplace being list --space {space}', or make one:"
-            f" 'commonplace being create NAME --space {space}'.",
-            field="being",
-        ) from None
+    for name in dialects:
+        declared = registry.load(name).subject
+        if declared is None:
+            raise InvalidInput(
+                f"The dialect {name} has no subjects.", hint="Leave out --subject.", field="subject"
+            )
+        noun = declared.title.lower()
+        try:
+            with options.memory(data, space) as memory:
+                declared.identify(memory, Caller(space=space), [subject])
+        except NotFound:
+            raise NotFound(
+                f"There is no {noun} {subject[:80]!r} in the space {space}.",
+                hint=f"See 'commonplace {noun} list --space {space}', or make one:"
+                f" 'commonplace {noun} create NAME --space {space}'.",
+                field=noun,
+            ) from None
 
 
 @token.command("list")

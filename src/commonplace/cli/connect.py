@@ -246,14 +246,15 @@ def _server(
         raise InvalidInput("The URL says which dialect.", hint="Leave out --dialect or --url.")
     if url is not None:
         return Http(_valid_url(url))
-    paths = registry.load(dialect).paths
-    if any("{" in path for path in paths) and not with_token:
+    chosen = registry.load(dialect)
+    if chosen.subject is not None and not with_token:
+        noun = chosen.subject.title.lower()
         raise InvalidInput(
-            "Over HTTP a being is known by its address or by its token.",
+            f"Over HTTP a {noun} is known by its address or by its token.",
             hint=f"Give --url {SERVER}/mcp/ID, or its token with --token-env.",
             field="dialect",
         )
-    return Http(SERVER + paths[0])
+    return Http(SERVER + chosen.paths[0])
 
 
 def _valid_url(url: str) -> str:

@@ -105,8 +105,14 @@ def mcp(
     embedding: Embedding = "builtin",
     read_only: Annotated[bool, typer.Option("--read-only", help="Only tools that read.")] = False,
     prefix: Annotated[str, typer.Option(help="What tools' names begin with, such as mama_.")] = "",
-    being: Annotated[
-        str, typer.Option("--being", metavar="ID", help="Which being; needed if there are several.")
+    subject: Annotated[
+        str,
+        typer.Option(
+            "--subject",
+            "--being",
+            metavar="ID",
+            help="For which subject of the dialect, such as a being; needed if there are several.",
+        ),
     ] = "",
 ) -> None:
     """Serve one dialect over standard input and output, for a client that starts it."""
@@ -121,7 +127,7 @@ def mcp(
         )
     run(
         dialect, data=data, space=space, embedding=embedding, read_only=read_only, prefix=prefix,
-        being=being,
+        subject=subject,
     )  # fmt: skip
 
 

@@ -189,8 +189,23 @@ Refuse = Callable[[int, str, str, str], "dict[str, Any] | str"]
 """(status, code, message, request id) to the body of an answer that the door gives itself."""
 
 Identify = Callable[["Commonplace", Caller, Sequence[str]], Caller]
-"""(the caller's space, the caller, the names in the address) to who acts. NotFound for a name that
-is not the caller's; InvalidInput when one is needed and was not given."""
+"""(the caller's space, the caller, the names in the address) to the caller with its subject.
+NotFound for a name that is not the caller's; InvalidInput when one is needed and was not given."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """One of several things in a space that a call is for, such as a being.
+
+    The address names it, by the parameter in a path of MCP or in the query; or the token, which can
+    be for one subject. At `/mcp` those who come as a subject, by address or token, are answered in
+    this dialect, and all others in the server's default one.
+    """
+
+    title: str
+    parameter: str
+    identify: Identify
+
 
 Forbid = Callable[[Caller, Sequence[Mapping[str, Any]]], "str | None"]
 """(caller, JSON-RPC messages) to why none of them may pass, or None."""
@@ -232,8 +247,8 @@ class Dialect:
     call_wrapper: Callable[[Call, Mapping[str, Any]], AbstractContextManager[None]] | None = None
     """A context manager around each call, outside its unit of work. It is entered with the
     arguments before the unit begins, and left after the commit and before the answer."""
-    identify: Identify | None = None
-    """As whom a caller acts, where the address can say so."""
+    subject: Subject | None = None
+    """What a call is for, where the contract has more than one such thing in a space."""
     forbid: Forbid | None = None
     """What a caller's scope does not reach, where the contract has an answer of its own to it."""
     dynamic_tools: Callable[[Commonplace, Caller], tuple[Tool, ...]] | None = None

@@ -25,6 +25,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from commonplace.access.browser import SAFE_METHODS, BrowserSessions, CsrfRefused
 from commonplace.access.caller import Caller, NotPermitted, TokenExpired, request_id
 from commonplace.access.credentials import Expired, Unauthenticated
+from commonplace.access.declarations import OURS
 from commonplace.access.oauth import OAuth
 from commonplace.access.rates import Rates, block_of
 from commonplace.access.signed import Tokens
@@ -200,7 +201,7 @@ class Door:
         wait = self._rates.take(f"address {visit.sender}")
         if wait:
             visit.caller = None if visit.entrance.public else await self._known(visit)
-            if visit.caller is None or _is_being(visit.caller):
+            if visit.caller is None or visit.as_subject(visit.caller):
                 visit.as_documented()
             # What somebody known calls is written down, each by its name.
             if visit.caller is None or await self._body(visit, receive, send) is not None:
@@ -255,23 +256,23 @@ class Door:
     ) -> Caller | None:
         """As whom the caller acts here; None when that was refused, which is then answered."""
         came_to = entrance = visit.entrance
-        named = visit.beings()
-        if entrance.beings is not None and (named or _is_being(caller)):
-            if caller.dialects is not None and not _is_being(caller):
+        named, as_subject = visit.named(), visit.as_subject(caller)
+        if entrance.of_subjects is not None and (named or as_subject):
+            if caller.dialects is not None and not as_subject:
                 await self._not_there(visit, receive, send)
                 return None
-            visit.entrance = entrance = replace(entrance, dialect=entrance.beings)
+            visit.entrance = entrance = replace(entrance, dialect=entrance.of_subjects)
         dialect = entrance.dialect
-        if not entrance.mcp or dialect is None or dialect.identify is None:
+        if not entrance.mcp or dialect is None or dialect.subject is None:
             return caller
         try:
             found: Caller = await self._workers.run(self._gate.identify, dialect, caller, named)
         except NotFound as error:
-            if not _is_being(caller):  # who may speak any dialect, and names no Being of theirs
+            if not as_subject:  # the credential is for any dialect, and the name is nobody's
                 visit.entrance = came_to
                 await self._not_there(visit, receive, send)
                 return None
-            # A Being of another owner is as if it did not exist, and neither lets anybody in.
+            # A subject of another owner is as if it did not exist: neither lets anybody in.
             log.warning("not recognised", extra={"why": error.message, "address": visit.address})
             unknown = Unauthenticated(error.message)
             visit.caller = None
@@ -283,8 +284,10 @@ class Door:
         return found
 
     async def _not_there(self, visit: _Visit, receive: Receive, send: Send) -> None:
-        """No Being of the caller has the name in the address."""
-        told = f"No Being of yours has that id. {self._paths.told()}"
+        """No subject of the caller has the name in the address."""
+        other = visit.entrance.of_subjects
+        title = other.subject.title if other is not None and other.subject is not None else "one"
+        told = f"No {title} of yours has that id. {self._paths.told()}"
         await self._turn_away(visit, receive, send, 404, "NOT_FOUND", told)
 
     async def _open(self, visit: _Visit, receive: Receive, send: Send) -> None:
@@ -621,14 +624,15 @@ class _Visit:
         found = [value for key, value in self.scope["headers"] if key == b"authorization"]
         if not found and self.scope["type"] == "websocket":
             token = self.query("token")
-            if token.startswith("brt_"):  # the one form that the contract allows there
+            forms = self.entrance.dialect.tokens if self.entrance.dialect is not None else OURS
+            if forms.in_websocket_query and token.startswith(forms.personal.prefix):
                 found = [b"Bearer " + token.encode("latin-1", "replace")]
         return found
 
     def as_documented(self) -> None:
         """To somebody who is not known, speak the contract that the path is documented by."""
-        if self.entrance.beings is not None:
-            self.entrance = replace(self.entrance, dialect=self.entrance.beings)
+        if self.entrance.of_subjects is not None:
+            self.entrance = replace(self.entrance, dialect=self.entrance.of_subjects)
 
     @property
     def known_method(self) -> str:
@@ -666,17 +670,25 @@ class _Visit:
     def _query(self) -> list[tuple[str, str]]:
         return parse_qsl(self.scope["query_string"].decode("latin-1"), keep_blank_values=True)
 
-    def beings(self) -> list[str]:
-        """Every Being that the address names."""
-        if not self.entrance.mcp:
+    def named(self) -> list[str]:
+        """Every subject that the address names."""
+        entrance = self.entrance
+        spoken = entrance.of_subjects or entrance.dialect
+        if not entrance.mcp or spoken is None or spoken.subject is None:
             return []
-        asked = [value for name, value in self._query() if name == "being_id"]
-        return [self.entrance.being, *asked] if self.entrance.being else asked
+        parameter = spoken.subject.parameter
+        asked = [value for name, value in self._query() if name == parameter]
+        return [entrance.named, *asked] if entrance.named else asked
 
-
-def _is_being(caller: Caller) -> bool:
-    """Whether a credential is a Being's: for one, or for the dialect."""
-    return bool(caller.being) or (caller.dialects is not None and "being" in caller.dialects)
+    def as_subject(self, caller: Caller) -> bool:
+        """Whether a credential is for a subject, or for the dialect that has them."""
+        spoken = self.entrance.of_subjects or self.entrance.dialect
+        return bool(caller.subject) or (
+            spoken is not None
+            and spoken.subject is not None
+            and caller.dialects is not None
+            and spoken.name in caller.dialects
+        )
 
 
 def _named(call: dict[str, Any]) -> Called:

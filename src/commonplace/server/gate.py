@@ -227,10 +227,10 @@ class Gate:
         return None if tool is None else _operation(whole, tool)
 
     def identify(self, dialect: Dialect, caller: Caller, named: Sequence[str]) -> Caller:
-        """As whom the caller acts at this address; as the dialect's own `identify`."""
-        if dialect.identify is None:
+        """The caller with the subject that the address or the token names."""
+        if dialect.subject is None:
             return caller
-        return dialect.identify(self._whole.at(caller.space), caller, named)
+        return dialect.subject.identify(self._whole.at(caller.space), caller, named)
 
     def visible(self, caller: Caller, dialect: Dialect) -> list[Tool]:
         """The tools that the caller may use, in their fixed order. Dynamic ones need a read."""
@@ -461,8 +461,8 @@ def _entry(
 def _retry_key(opened: _Open, call: Call) -> bytes:
     """A digest of the idempotency key and of everything that decides what a call writes, and where.
 
-    - The credential's family (or the credential), the user and the Being. The path of a request
-      only chooses the dialect, the tool, the Being and arguments, which are all in the digest.
+    - The credential's family (or the credential), the user and the subject. The path of a request
+      only chooses the dialect, the tool, the subject and arguments, which are all in the digest.
     - The tool and its arguments. Objects are compared without the order of their names, which some
       clients do not keep.
     - The headers that contracts read, such as `X-Conversation-Id`.
@@ -474,7 +474,7 @@ def _retry_key(opened: _Open, call: Call) -> bytes:
     request, caller, tool = opened.request_info, opened.caller, opened.operation.tool
     arguments = json.dumps(json.loads(opened.arguments), sort_keys=True)
     parts = (
-        caller.family or caller.credential, caller.user, caller.being,
+        caller.family or caller.credential, caller.user, caller.subject,
         opened.operation.dialect.name, tool.name, arguments,
         sorted(request.headers.items()), tool.session(call) if tool.session else "",
         request.idempotency_key,

@@ -138,13 +138,15 @@ class Endpoint:
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     def _announcing(self, scope: Scope, send: Send) -> Send:
-        """The first event says where to post: where the client came to, with the Being it named.
+        """The first event says where to post: where the client came to, with the subject it named.
 
-        The transport knows one path only, and its messages would reach another Being, or none.
+        The transport knows one path only, and its messages would reach another subject, or none.
         """
+        subject = self._dialects[scope[DIALECT]].subject
+        parameter = subject.parameter if subject is not None else ""
         query = parse_qsl(scope["query_string"].decode("latin-1"))
-        beings = urlencode([(name, value) for name, value in query if name == "being_id"])
-        there = f"data: {quote(scope['path'])}?{beings}{'&' if beings else ''}"
+        named = urlencode([(name, value) for name, value in query if name == parameter])
+        there = f"data: {quote(scope['path'])}?{named}{'&' if named else ''}"
         announced = False
 
         async def telling(message: Message) -> None:
@@ -390,19 +392,21 @@ def _oauth(parts: Parts, dialects: Mapping[str, Dialect]) -> OAuth | None:
             parts.system, parts.tokens.credentials, parts.accounts,
             vault=parts.vault, issuer=settings.base_url,
             resources=registry.resources(dialects.values(), settings.dialect),
-            has_being=lambda space, being: _has_being(parts.library, space, being),
+            has_subject=lambda dialect, space, subject: _has_subject(
+                parts.library, dialects[dialect], space, subject
+            ),
         )  # fmt: skip
     except ValueError as error:
         log.warning("serving without OAuth", extra={"why": str(error)})
         return None
 
 
-def _has_being(library: Library, space: str, being: str) -> bool:
-    """Whether a token for that being would let anybody in."""
-    identify = registry.load("being").identify
+def _has_subject(library: Library, dialect: Dialect, space: str, subject: str) -> bool:
+    """Whether a token for that subject would let anybody in."""
+    memory, caller = Commonplace(space=space, library=library), Caller(space=space)
     try:
-        return identify is not None and bool(
-            identify(Commonplace(space=space, library=library), Caller(space=space), [being])
+        return dialect.subject is not None and bool(
+            dialect.subject.identify(memory, caller, [subject])
         )
     except (NotFound, InvalidInput):
         return False

@@ -25,10 +25,10 @@ class Entrance:
     mcp: bool = False
     uploads: int = 0
     body: int = 0
-    being: str = ""
-    """The Being that the path names."""
-    beings: Dialect | None = None
-    """What is spoken instead to a caller who comes as a Being, or names one."""
+    named: str = ""
+    """The subject that the path names."""
+    of_subjects: Dialect | None = None
+    """The dialect that answers instead to a caller who comes as one of its subjects."""
     websocket: bool = False
     forms: bool = False
     """Whether a page of ours may post a form there."""
@@ -51,7 +51,7 @@ class Paths:
         """The fixed paths of MCP, and the dialect that each speaks by default."""
         self.of_subject = ""
         """The path of MCP that names a subject."""
-        self._beings: Dialect | None = None
+        self._of_subjects: Dialect | None = None
         self._exact: dict[str, Entrance] = {path: Entrance(path, public=True) for path in public}
         self._exact |= {path: Entrance(path, dialect) for path, dialect in own.items()}
         self._exact |= {path: Entrance(path, forms=True) for path in forms}
@@ -61,9 +61,9 @@ class Paths:
         ]
         for dialect in dialects.values():
             if OPEN in dialect.paths:
-                self._beings = dialect
+                self._of_subjects = dialect
         for path in (OPEN, f"{OPEN}/"):
-            self._mcp(path, self._default, self._beings)
+            self._mcp(path, self._default, self._of_subjects)
         for dialect in dialects.values():
             for path in dialect.paths:
                 if "{" in path:
@@ -74,9 +74,9 @@ class Paths:
             if dialect.rest is not None:
                 self._rest(dialect, dialect.rest)
 
-    def _mcp(self, path: str, dialect: Dialect, beings: Dialect | None = None) -> None:
+    def _mcp(self, path: str, dialect: Dialect, of_subjects: Dialect | None = None) -> None:
         self.mcp[path] = dialect.name
-        self._add(Entrance(path, dialect, mcp=True, beings=beings))
+        self._add(Entrance(path, dialect, mcp=True, of_subjects=of_subjects))
 
     def _add(self, entrance: Entrance) -> None:
         if self._exact.setdefault(entrance.route, entrance) is not entrance:
@@ -107,7 +107,7 @@ class Paths:
 
     def spoken_at(self, path: str) -> set[str]:
         """The dialects that may have to answer at a path of MCP."""
-        also = self._exact[path].beings
+        also = self._exact[path].of_subjects
         return {self.mcp[path]} | ({also.name} if also is not None else set())
 
     def entrance(self, path: str) -> Entrance:
@@ -115,11 +115,12 @@ class Paths:
         found = self._exact.get(path)
         if found is not None:
             return found
-        if self.of_subject and path.startswith("/mcp/") and path.count("/") == 2:
-            being = path.removeprefix("/mcp/")
+        above, _, named = path.rpartition("/")
+        if self.of_subject and above == OPEN:
             return Entrance(
-                self.of_subject, self._default, mcp=True, being=being, beings=self._beings
-            )
+                self.of_subject, self._default, mcp=True, named=named,
+                of_subjects=self._of_subjects,
+            )  # fmt: skip
         for pattern, entrance in self._patterns:
             if pattern.match(path):
                 return entrance
@@ -131,5 +132,7 @@ class Paths:
     def told(self) -> str:
         """Where MCP is served, for whoever came to another path."""
         named = ", ".join(path for path in self.mcp if not path.endswith("/"))
-        of_subject = f", and at {self.of_subject} for a Being of yours" if self.of_subject else ""
-        return f"MCP is served at {named}{of_subject}."
+        if self._of_subjects is not None and self._of_subjects.subject is not None:
+            title = self._of_subjects.subject.title
+            named += f", and at {self.of_subject} for a {title} of yours"
+        return f"MCP is served at {named}."

@@ -36,7 +36,7 @@ class Settings:
     require_token: bool = False
     embedding: str = "builtin"
     dialect: str = "commonplace"
-    """What is served at /mcp to a caller without a Being credential."""
+    """What is served at /mcp to a caller who does not come as a subject of another dialect."""
     rate: float = 100.0
     """Requests a second for each credential and each address, in the long run."""
     burst: int = 2_000

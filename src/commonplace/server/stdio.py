@@ -33,7 +33,7 @@ def run(
     embedding: str = "builtin",
     read_only: bool = False,
     prefix: str = "",
-    being: str = "",
+    subject: str = "",
 ) -> None:
     """Serve until the client closes its end, or an interrupt."""
     chosen = registry.load(dialect).prefixed(prefix)
@@ -42,7 +42,7 @@ def run(
     library = Library(data, embedder=open_embedder(embedding))
     with contextlib.closing(library), contextlib.closing(open_system(library.path)) as system:
         gate = Gate(library, system, [chosen])
-        caller = gate.identify(chosen, caller, [being] if being else [])
+        caller = gate.identify(chosen, caller, [subject] if subject else [])
         setting = Setting(
             library=library, system=system, space=space, environ=os.environ,
             perform=gate.perform, prefix=prefix, vault=functools.cache(lambda: open_vault(system)),

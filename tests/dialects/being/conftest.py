@@ -98,7 +98,7 @@ def open_desk(
             vault=lambda: open_vault(system, {}),
         )
         with running.running(setting):
-            yield Desk(library, gate, memory, being, Caller(being=being))
+            yield Desk(library, gate, memory, being, Caller(subject=being))
 
 
 @pytest.fixture
@@ -136,7 +136,7 @@ class Served:
     def token(self, being: str = "", space: str = "default", read_only: bool = False) -> str:
         grant = Grant(
             space=space,
-            being=being,
+            subject=being,
             dialects=frozenset({"being"}),
             **({"scopes": READ_ONLY} if read_only else {}),
         )
@@ -144,7 +144,7 @@ class Served:
 
     def bto(self, being: str) -> str:
         grant = Grant(
-            being=being, dialects=frozenset({"being"}), oauth=True, resource=f"{self.base}/mcp"
+            subject=being, dialects=frozenset({"being"}), oauth=True, resource=f"{self.base}/mcp"
         )
         return self.made.parts.tokens.credentials.create(grant).token
 

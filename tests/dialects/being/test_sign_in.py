@@ -100,7 +100,7 @@ async def test_a_token_by_sign_in_is_the_being_that_the_person_chose(
     person = Person(served, web)
     one, two = person.beings
     browser, wanted = await person.arrived()
-    await browser.press("allow", being=two)
+    await browser.press("allow", subject=two)
     tokens = await person.exchanged(browser, wanted)
     access, refresh = tokens["access_token"], tokens["refresh_token"]
     assert access.startswith("bto_") and refresh.startswith("btr_")
@@ -133,8 +133,8 @@ async def test_a_being_that_is_not_the_persons_cannot_be_chosen(
     person, somebody = Person(served, web), Person(served, web)
     browser, wanted = await person.arrived()
     for being in (somebody.beings[0], str(uuid.uuid4()), "no-being"):
-        await browser.press("allow", being=being)
+        await browser.press("allow", subject=being)
         assert browser.sent_to == "" and "no such being" in browser.page.text
-    await browser.press("allow", being=person.beings[0])
+    await browser.press("allow", subject=person.beings[0])
     tokens = await person.exchanged(browser, wanted)
     assert being_that_answers(served, "/mcp", tokens["access_token"]) == person.beings[0]

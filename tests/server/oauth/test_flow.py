@@ -164,15 +164,15 @@ async def test_a_token_for_a_being_is_bound_to_it(world: World) -> None:
         resource = f"{world.issuer}/mcp"
         parameters = world.request(client_id, resource=resource, scope="being:full")
         browser = await world.log_in(client, parameters)
-        await browser.press("allow", being="../x")
+        await browser.press("allow", subject="../x")
         assert "Say which being" in browser.page.text
-        await browser.press("allow", being="aria-1")
+        await browser.press("allow", subject="aria-1")
         data = world.exchange(client_id, browser.answer["code"], resource=resource)
         tokens = (await client.post("/oauth/token", data=data)).json()
         assert tokens["access_token"].startswith("bto_")
         assert tokens["refresh_token"].startswith("btr_")
         credential = world.credentials.find(tokens["access_token"])
-        assert (credential.being, credential.dialects) == ("aria-1", frozenset({"being"}))
+        assert (credential.subject, credential.dialects) == ("aria-1", frozenset({"being"}))
 
 
 async def test_a_being_in_the_resource_is_the_one(world: World) -> None:
@@ -182,10 +182,10 @@ async def test_a_being_in_the_resource_is_the_one(world: World) -> None:
         parameters = world.request(client_id, resource=resource, scope=None)
         browser = await world.log_in(client, parameters)
         assert "As the being aria-2" in browser.page.text
-        await browser.press("allow", being="another")
+        await browser.press("allow", subject="another")
         data = world.exchange(client_id, browser.answer["code"], resource=resource)
         tokens = (await client.post("/oauth/token", data=data)).json()
-    assert world.credentials.find(tokens["access_token"]).being == "aria-2"
+    assert world.credentials.find(tokens["access_token"]).subject == "aria-2"
 
 
 async def test_who_says_no_is_taken_at_their_word(world: World) -> None:

@@ -258,17 +258,22 @@ class _People:
         if account is None:
             return self._login_page(request, cookie, message="Log in again: that took too long.")
         scopes = {name[len("scope ") :] for name in form if name.startswith("scope ")}
-        being = form.get("being", "")
+        subject = form.get("subject", "")
         try:
             target = await self._oauth.allow(
-                request, account, scopes=scopes, space=form.get("space", ""), being=being
+                request, account, scopes=scopes, space=form.get("space", ""), subject=subject
             )
         except PageError:
             raise
         except OAuthError as error:
             return self._consent_page(
-                request, cookie, account, being=being, message=error.message, status=error.status
-            )
+                request,
+                cookie,
+                account,
+                subject=subject,
+                message=error.message,
+                status=error.status,
+            )  # fmt: skip
         return await self._leave(cookie, self._allowed(target))
 
     def _allowed(self, target: str) -> Response:
@@ -320,13 +325,13 @@ class _People:
         cookie: str,
         account: Account,
         *,
-        being: str = "",
+        subject: str = "",
         message: str = "",
         status: int = 200,
     ) -> Response:
         asking = _asking(request, form_token(cookie, "consent", request.asked.query))
         body = pages.consent(
-            asking, user=account.name, spaces=account.spaces, being=being[:128], message=message
+            asking, user=account.name, spaces=account.spaces, subject=subject[:128], message=message
         )
         return _page(body, status, request.asked)
 

@@ -68,7 +68,7 @@ class Allowed:
     client: Client
     user: str
     space: str
-    being: str
+    subject: str
     audience: Audience
     scopes: tuple[str, ...]
     """OAuth scope names, with `offline_access` if it was requested."""
@@ -169,7 +169,7 @@ class Families:
                 "client_name": allowed.client.name,
                 "owner": allowed.user,
                 "space": allowed.space,
-                "being": allowed.being,
+                "being": allowed.subject,
                 "resource": allowed.audience.url,
                 "scopes": json.dumps(allowed.scopes),
                 "refreshable": int(
@@ -291,7 +291,7 @@ class Families:
                 scopes=inside,
                 dialects=frozenset({audience.resource.dialect}),
                 name=family.client_name,
-                being=family.being,
+                subject=family.being,
                 resource=family.resource,
                 client=family.client,
                 family=family.id,

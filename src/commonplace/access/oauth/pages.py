@@ -59,7 +59,7 @@ def login(asking: Asking, *, name: str = "", message: str = "") -> str:
 
 
 def consent(
-    asking: Asking, *, user: str, spaces: Sequence[str], being: str = "", message: str = ""
+    asking: Asking, *, user: str, spaces: Sequence[str], subject: str = "", message: str = ""
 ) -> str:
     """The consent page."""
     return _page(
@@ -72,7 +72,7 @@ def consent(
 {_hidden(asking)}
 {_scopes(asking)}
 {_spaces(spaces)}
-{_being(asking, being)}
+{_subject(asking, subject)}
 <p class="note">{_afterwards(asking)}
 It keeps access until you take it back, or until it is not used for 30 days.</p>
 <div class="buttons">
@@ -195,16 +195,17 @@ def _spaces(spaces: Sequence[str]) -> str:
     return f"<fieldset><legend>In this space only</legend>\n{choices}\n</fieldset>"
 
 
-def _being(asking: Asking, being: str) -> str:
-    if not asking.audience.resource.of_subject:
+def _subject(asking: Asking, subject: str) -> str:
+    noun = escape(asking.audience.resource.subject)
+    if not noun:
         return ""
-    if asking.audience.being:
-        return f"<p>As the being <strong>{escape(asking.audience.being)}</strong>.</p>"
-    return f"""<label for="being">As which being</label>
-<input id="being" name="being" value="{escape(being)}" required maxlength="128"
+    if asking.audience.subject:
+        return f"<p>As the {noun} <strong>{escape(asking.audience.subject)}</strong>.</p>"
+    return f"""<label for="subject">As which {noun}</label>
+<input id="subject" name="subject" value="{escape(subject)}" required maxlength="128"
   pattern="[A-Za-z0-9][A-Za-z0-9._:\\-]*" autocapitalize="none" spellcheck="false"
-  aria-describedby="being-note">
-<p class="note below" id="being-note">The being's id, as <code>commonplace being list</code>
+  aria-describedby="subject-note">
+<p class="note below" id="subject-note">The {noun}'s id, as <code>commonplace {noun} list</code>
 shows it.</p>"""
 
 

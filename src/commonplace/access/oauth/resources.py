@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from commonplace.access.declarations import Resource
 
-_BEING = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
+_SUBJECT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +18,8 @@ class Audience:
     url: str
     path: str
     resource: Resource
-    being: str = ""
-    """The Being in the path, if there is one."""
+    subject: str = ""
+    """The subject that the path names, if it names one."""
 
 
 class Resources:
@@ -48,7 +48,7 @@ class Resources:
             return Audience(self._issuer + path, path, self._fixed[path])
         for prefix, resource in self._open:
             name = path.removeprefix(prefix)
-            if path.startswith(prefix) and _BEING.fullmatch(name):
+            if path.startswith(prefix) and _SUBJECT.fullmatch(name):
                 return Audience(self._issuer + path, path, resource, name)
         for above, resource in self._fixed.items():
             if resource.below and path.startswith(f"{above}/"):
@@ -79,6 +79,6 @@ class Resources:
         return list(dict.fromkeys(name for what in every for name in what.permissions))
 
 
-def is_being(name: str) -> bool:
-    """Whether a text can be a Being's id."""
-    return _BEING.fullmatch(name) is not None
+def is_subject(name: str) -> bool:
+    """Whether a text can be the id of a subject."""
+    return _SUBJECT.fullmatch(name) is not None

@@ -46,7 +46,7 @@ from commonplace.access.oauth.redirects import LOOPBACK_HOSTS, Redirect, find_ma
 from commonplace.access.oauth.resources import (
     Audience,
     Resources,
-    is_being,
+    is_subject,
 )
 from commonplace.access.oauth.rows import VouchedRows
 from commonplace.access.rates import Rates, block_of
@@ -99,8 +99,8 @@ class OAuth:
     """One authorization server for all dialects: the resource asked for decides the rest.
 
     `issuer` is the address that clients know this server by, without a path: https, or http on
-    this machine. `resources` are the paths that a token can be for; `has_being` says whether a
-    space has a being of that id.
+    this machine. `resources` are the paths that a token can be for; `has_subject` says
+    whether a space has a subject of that id, for the dialect of the resource.
     """
 
     def __init__(
@@ -113,9 +113,9 @@ class OAuth:
         issuer: str,
         resources: Mapping[str, Resource],
         fetcher: Fetcher | None = None,
-        has_being: Callable[[str, str], bool] | None = None,
+        has_subject: Callable[[str, str, str], bool] | None = None,
     ) -> None:
-        self._has_being = has_being
+        self._has_subject = has_subject
         self.issuer = _checked_issuer(issuer)
         self._store = store
         self.resources = Resources(issuer, resources)
@@ -315,7 +315,7 @@ class OAuth:
             return None
 
     async def allow(
-        self, request: Request, account: Account, *, scopes: set[str], space: str, being: str
+        self, request: Request, account: Account, *, scopes: set[str], space: str, subject: str
     ) -> str:
         """Where the person is sent, with the code, after allowing some of what was asked.
 
@@ -326,27 +326,32 @@ class OAuth:
             raise invalid_request("Choose at least one thing that it may do.")
         if space not in account.spaces:
             raise invalid_request("Choose one of your spaces.")
-        being = request.audience.being or being.strip()
-        if not request.audience.resource.of_subject:
-            being = ""
-        elif not is_being(being):
-            raise invalid_request("Say which being: its id, as 'commonplace being list' shows it.")
-        elif self._has_being and not await self.in_thread(self._has_being, space, being):
+        resource = request.audience.resource
+        subject = request.audience.subject or subject.strip()
+        if not resource.subject:
+            subject = ""
+        elif not is_subject(subject):
+            shown = f"its id, as 'commonplace {resource.subject} list' shows it."
+            raise invalid_request(f"Say which {resource.subject}: {shown}")
+        elif self._has_subject and not await self.in_thread(
+            self._has_subject, resource.dialect, space, subject
+        ):
             raise invalid_request(
-                "There is no such being in that space. Give its id, as your list shows it."
+                f"There is no such {resource.subject} in that space."
+                " Give its id, as your list shows it."
             )
         consent = Allowed(
             client=request.asked.client,
             user=account.name,
             space=space,
-            being=being,
+            subject=subject,
             audience=request.audience,
             scopes=allowed,
             redirect=request.asked.redirect.uri if request.asked.redirect else "",
             challenge=request.challenge,
         )
         async with self.audited(
-            "allow", user=account.name, client=consent.client.id, space=space, being=being,
+            "allow", user=account.name, client=consent.client.id, space=space, being=subject,
             resource=request.audience.url, scopes=list(allowed),
         ):  # fmt: skip
             if request.asked.redirect is None:

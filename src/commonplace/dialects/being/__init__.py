@@ -14,7 +14,7 @@ from commonplace.dialects.being import answering, bridges, running, sight
 from commonplace.dialects.being.operations import OPERATIONS
 from commonplace.dialects.being.routes import REST
 from commonplace.dialects.being.tools import TOOLS
-from commonplace.dialects.contract import Dialect
+from commonplace.dialects.contract import Dialect, Subject
 
 _RESOURCE = Resource(
     permissions={
@@ -24,7 +24,7 @@ _RESOURCE = Resource(
             FULL,
         )
     },
-    of_subject=True,
+    subject="being",
 )
 
 DIALECT = Dialect(
@@ -57,7 +57,7 @@ DIALECT = Dialect(
     refuse=answering.refuse,
     kinds={"*": "scene"},
     running=running.running,
-    identify=sight.identify,
+    subject=Subject(title="Being", parameter="being_id", identify=sight.identify),
     forbid=answering.forbid,
     dynamic_tools=bridges.dynamic_tools,
 )

@@ -162,11 +162,11 @@ def _described(each: Capability) -> str:
 
 def dynamic_tools(memory: Commonplace, caller: Caller) -> tuple[Tool, ...]:
     """The acts of a caller's being as tools; those whose bridge is away are not listed."""
-    if not caller.being:
+    if not caller.subject:
         return ()
-    there = capabilities(caller.space, caller.being, "act")
+    there = capabilities(caller.space, caller.subject, "act")
     names = {each.tool for _, each in there}
-    away = [each for each in _registered(memory, caller.being) if each.type == "act"]
+    away = [each for each in _registered(memory, caller.subject) if each.type == "act"]
     return (
         *(_tool(each, _acting(bridge, each)) for bridge, each in there),
         *(_tool(each, _waiting(each), hidden=True) for each in away if each.tool not in names),
@@ -207,7 +207,7 @@ def _acting(bridge: Bridge, what: Capability) -> Callable[..., dict[str, Any]]:
         finally:
             bridge.pending.pop(act_id, None)
         told = {"act_id": act_id, "capability": what.name, "action": action, **outcome}
-        call.memory.events.record(ACTED, call.caller.being, told)
+        call.memory.events.record(ACTED, call.caller.subject, told)
         return {"act_id": act_id, **outcome}
 
     return act
@@ -275,7 +275,7 @@ def _waiting(what: Capability) -> Callable[..., dict[str, Any]]:
         call: Call, *, action: str, parameters: Mapping[str, Any], timeout_ms: float
     ) -> dict[str, Any]:
         del timeout_ms
-        being = call.caller.being
+        being = call.caller.subject
         with exclusive(call.memory, "queue act"):
             _, there = call.memory.browse(filters=sight.own(being, sight.ACT), limit=1)
             if there >= WAITING_ACTS:

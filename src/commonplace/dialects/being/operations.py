@@ -30,17 +30,17 @@ from commonplace.platform.exclusive import exclusive
 
 def _as(call: Call, being_id: str) -> Call:
     """The call made as the being that the path names; another's is as if it did not exist."""
-    bound = call.caller.being
+    bound = call.caller.subject
     if bound and bound != being_id:
         raise NotFound("There is no such being.")
     found = sight.find(call.memory, being_id)
-    return replace(call, caller=replace(call.caller, being=found.id))
+    return replace(call, caller=replace(call.caller, subject=found.id))
 
 
 def _for_a_being(handler: Callable[..., Any]) -> Callable[..., Any]:
     def acted(call: Call, *, being_id: str, **arguments: Any) -> Any:
         made = _as(call, being_id)
-        return handler(made, made.caller.being, **arguments)
+        return handler(made, made.caller.subject, **arguments)
 
     return acted
 
@@ -48,12 +48,12 @@ def _for_a_being(handler: Callable[..., Any]) -> Callable[..., Any]:
 def list_beings(call: Call) -> Any:
     """The owner's beings; of a token for one being, that one."""
     found = [beings.shown(each) for each in sight.beings(call.memory)]
-    return [each for each in found if call.caller.being in ("", each["id"])]
+    return [each for each in found if call.caller.subject in ("", each["id"])]
 
 
 def create_being(call: Call, *, name: str) -> Any:
     """A new being."""
-    if call.caller.being:
+    if call.caller.subject:
         raise NotFound("There is no such being.")
     return beings.shown(beings.create(call.memory, name))
 
@@ -302,7 +302,7 @@ def delete_key(call: Call) -> Any:
 
 def _no_being(call: Call) -> None:
     """A token for one being does not reach what is its owner's alone."""
-    if call.caller.being:
+    if call.caller.subject:
         raise NotFound("There is nothing here.")
 
 

@@ -117,14 +117,14 @@ def identify(memory: Commonplace, caller: Caller, named: Sequence[str]) -> Calle
     """As which being somebody comes: what the address or the token says, or the only one."""
     from dataclasses import replace
 
-    wanted = {each for each in (*named, caller.being) if each}
+    wanted = {each for each in (*named, caller.subject) if each}
     if len(wanted) > 1 or "" in named:
         raise NotFound("There is no such being.")
     if wanted:
-        return replace(caller, being=find(memory, wanted.pop()).id)
+        return replace(caller, subject=find(memory, wanted.pop()).id)
     there = beings(memory)
     if len(there) == 1:
-        return replace(caller, being=there[0].id)
+        return replace(caller, subject=there[0].id)
     if not there:
         raise InvalidInput(
             "There is no being yet.", hint="Make one: 'commonplace being create NAME'."
@@ -137,6 +137,6 @@ def identify(memory: Commonplace, caller: Caller, named: Sequence[str]) -> Calle
 
 def being_of(call: Call) -> str:
     """The being that a call is made as."""
-    if not call.caller.being:
-        return identify(call.memory, call.caller, []).being
-    return call.caller.being
+    if not call.caller.subject:
+        return identify(call.memory, call.caller, []).subject
+    return call.caller.subject
