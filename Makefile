@@ -21,8 +21,16 @@ OPTIONS_OF_server := $(OPTIONS_OF_matrices)
 TESTS_OF_three := $(addprefix --ignore=,$(TESTS_OF_being) $(TESTS_OF_orchestrator)) tests/dialects
 TESTS_OF_engine := $(addprefix --ignore=,tests/dialects tests/cli tests/clients tests/server) tests
 UNITS := $(addprefix unit-,$(PARTS))
+# For `make quick`: the tests that tell most for their time, from every room and dialect.
+QUICK := $(wildcard tests/test_text_*.py) \
+  $(addprefix tests/test_,docs.py lock.py storage_sql.py) \
+  $(addprefix tests/test_engine_,artifacts.py chains.py clusters.py conversations.py counters.py \
+    events.py facts.py filters.py graph.py history.py input.py memories.py recall.py units.py) \
+  tests/server/test_gate.py tests/server/test_dialect_commonplace.py \
+  tests/dialects/clawbrain/test_tools.py tests/dialects/orchestrator/test_palace.py \
+  tests/dialects/penfield/test_tools.py
 
-.PHONY: serve test lint unit $(UNITS) soak bench docs lock cowork clean
+.PHONY: serve test quick lint unit unit-quick $(UNITS) soak bench docs lock cowork clean
 
 serve: $(VENV)/.installed
 	$(BIN)/commonplace serve
@@ -51,6 +59,13 @@ $(CLIENTS): tests/clients/package.json tests/clients/package-lock.json
 	touch $@
 
 test: lint unit cowork
+
+# While working: lint, types and the tests that tell most, in under a minute. Needs no npm.
+quick: $(VENV)/.test
+	$(MAKE) --jobs=2 --output-sync=target lint unit-quick
+
+unit-quick: $(VENV)/.test
+	$(BIN)/pytest -q -p no:cacheprovider -p no:schemathesis $(QUICK)
 
 lint: $(VENV)/.test
 	$(BIN)/ruff format --check .

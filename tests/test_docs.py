@@ -6,6 +6,7 @@ import ast
 import dataclasses
 import importlib.util
 import re
+import subprocess
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -177,6 +178,20 @@ def test_every_promise_names_its_tests_and_every_identifier_is_explained() -> No
     assert {each: file for each, file in used.items() if each not in explained} == {}
     for line in re.findall(r"^\| [RT]\d+ \|.*$", page, re.MULTILINE):
         assert "`tests/" in line, line
+
+
+def test_the_makefile_names_tests_that_there_are() -> None:
+    command = [
+        "make",
+        "--no-print-directory",
+        "--dry-run",
+        "--assume-old=.venv/.test",
+        "unit-quick",
+    ]
+    told = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    named = re.findall(r"tests/\S+\.py", told)
+    assert len(named) > 25
+    assert [name for name in named if not (ROOT / name).is_file()] == []
 
 
 @cache
