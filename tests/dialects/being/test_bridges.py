@@ -341,6 +341,16 @@ def test_a_message_out_of_place_is_an_error_and_the_line_stays_open(
         assert hear(socket)["type"] == "registered"
 
 
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 20_000, "[1,", "\u0000"])
+def test_a_text_that_is_no_json_is_an_error_and_the_line_stays_open(home: Home, text: str) -> None:
+    with home.socket() as socket:
+        hear(socket)
+        socket.send(text)
+        assert hear(socket)["type"] == "error"
+        say(socket, type="register", capabilities=[])
+        assert hear(socket)["type"] == "registered"
+
+
 def test_disconnect_ends_it(home: Home) -> None:
     with home.bridge() as socket:
         say(socket, type="disconnect")

@@ -52,7 +52,7 @@ class _Conversation:
             while True:
                 try:
                     message = json.loads(await self._socket.receive_text())
-                except (ValueError, KeyError):
+                except (ValueError, KeyError, RecursionError):
                     await self._complain("A message must be a JSON object as text.")
                     continue
                 if not isinstance(message, dict):
