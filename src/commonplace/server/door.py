@@ -10,13 +10,10 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 import time
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
-from urllib.parse import parse_qsl
 
 from mcp_types import INVALID_REQUEST
 from starlette.responses import Response
@@ -25,17 +22,16 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from commonplace.access.browser import SAFE_METHODS, BrowserSessions, CsrfRefused
 from commonplace.access.caller import Caller, NotPermitted, TokenExpired, request_id
 from commonplace.access.credentials import Expired, Unauthenticated
-from commonplace.access.declarations import OURS
 from commonplace.access.oauth import OAuth
-from commonplace.access.rates import Rates, block_of
+from commonplace.access.rates import Rates
 from commonplace.access.signed import Tokens
-from commonplace.dialects.contract import RequestInfo, TooManyCalls
+from commonplace.dialects.contract import TooManyCalls
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound
 from commonplace.server import bodies
 from commonplace.server.addresses import Addresses, peer
 from commonplace.server.gate import Decision, Gate
 from commonplace.server.observing import Metrics
-from commonplace.server.paths import Entrance, Paths
+from commonplace.server.paths import Paths
 from commonplace.server.protocol import (
     ADMITTED,
     DIALECT,
@@ -48,20 +44,17 @@ from commonplace.server.protocol import (
     calls_in,
     identity_of,
     messages_of,
-    named,
     wrong_with,
 )
-from commonplace.server.refusals import Called, Refusals, Refused
+from commonplace.server.refusals import Refusals, Refused
 from commonplace.server.settings import Settings, is_loopback
+from commonplace.server.visits import Visit, refusal
 
 # Where a person arrives from a client's own site, or by a link that a device shows.
 VISITED = ("/oauth/authorize", "/oauth/device")
 RECHECK = "commonplace.recheck"  # scope key: recognises the credential again
 FAILURES_A_MINUTE = 30
-HANDED_ON = ("x-conversation-id", "x-llm-api-key")  # headers that contracts go by
 BODILESS = ("GET", "HEAD", "DELETE", "OPTIONS")  # methods whose body is not looked at
-METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
-_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _BESIDE = "Not carried out: another call of this message is beyond the credential's scope."
 _CODES = {
     401: "UNAUTHORIZED", 403: "FORBIDDEN", 404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED",
@@ -126,10 +119,10 @@ class Door:
         address = peer(scope, self._settings.proxies)
         if scope["type"] == "websocket":
             await self._open(
-                _Visit(scope, self._paths.entrance(scope["path"]), address), receive, send
+                Visit(scope, self._paths.entrance(scope["path"]), address), receive, send
             )
             return
-        visit = _Visit(scope, self._paths.entrance(scope["path"]), address)
+        visit = Visit(scope, self._paths.entrance(scope["path"]), address)
         token = request_id.set(visit.id)
         begun = time.perf_counter()
 
@@ -146,7 +139,7 @@ class Door:
         except Exception:
             log.exception("the request failed")
             if visit.status == 0:
-                await _refusal(500, "INTERNAL_ERROR", "Something went wrong.", visit)(
+                await refusal(500, "INTERNAL_ERROR", "Something went wrong.", visit)(
                     scope, receive, sending
                 )
         finally:
@@ -154,7 +147,7 @@ class Door:
             self._buffers.give_back(visit.sender, visit.buffered)
             self._observe(visit, time.perf_counter() - begun)
 
-    def _dressed(self, headers: Any, visit: _Visit) -> list[tuple[bytes, bytes]]:
+    def _dressed(self, headers: Any, visit: Visit) -> list[tuple[bytes, bytes]]:
         dressed = list(headers)
         there = {name.lower() for name, _ in dressed}
         dressed += [header for header in _HEADERS if header[0] not in there]
@@ -163,7 +156,7 @@ class Door:
         dressed.append((b"x-request-id", visit.id.encode()))
         return dressed
 
-    def _observe(self, visit: _Visit, seconds: float) -> None:
+    def _observe(self, visit: Visit, seconds: float) -> None:
         route, method = visit.entrance.route, visit.known_method
         self._metrics.requests.labels(route, method, str(visit.status)).inc()
         self._metrics.seconds.labels(route).observe(seconds)
@@ -175,7 +168,7 @@ class Door:
             },
         )  # fmt: skip
 
-    async def _note(self, visit: _Visit) -> None:
+    async def _note(self, visit: Visit) -> None:
         """Write down what is refused here, or by a route before it came to the gate."""
         dialect = visit.entrance.dialect
         if dialect is None:  # a page, or nothing at all: no call
@@ -190,7 +183,7 @@ class Door:
         elif calls:
             await self._refusals.note_nobody(request_info, dialect.name, visit.request, error)
 
-    async def _admit(self, visit: _Visit, receive: Receive, send: Send) -> None:
+    async def _admit(self, visit: Visit, receive: Receive, send: Send) -> None:
         """Decide in order; the first refusal is the answer."""
         visited = visit.method in ("GET", "HEAD") and visit.scope["path"] in VISITED
         refused = self._addresses.refusal(visit.scope["headers"], visited=visited)
@@ -252,7 +245,7 @@ class Door:
         await app(visit.scope, bodies.replayed(body, receive), send)
 
     async def _as_whom(
-        self, visit: _Visit, caller: Caller, receive: Receive, send: Send
+        self, visit: Visit, caller: Caller, receive: Receive, send: Send
     ) -> Caller | None:
         """As whom the caller acts here; None when that was refused, which is then answered."""
         came_to = entrance = visit.entrance
@@ -283,14 +276,14 @@ class Door:
             return None
         return found
 
-    async def _not_there(self, visit: _Visit, receive: Receive, send: Send) -> None:
+    async def _not_there(self, visit: Visit, receive: Receive, send: Send) -> None:
         """No subject of the caller has the name in the address."""
         other = visit.entrance.of_subjects
         title = other.subject.title if other is not None and other.subject is not None else "one"
         told = f"No {title} of yours has that id. {self._paths.told()}"
         await self._turn_away(visit, receive, send, 404, "NOT_FOUND", told)
 
-    async def _open(self, visit: _Visit, receive: Receive, send: Send) -> None:
+    async def _open(self, visit: Visit, receive: Receive, send: Send) -> None:
         """Let a WebSocket through to a path that has one, by the same rules as a request."""
 
         async def close(message: str) -> None:
@@ -331,7 +324,7 @@ class Door:
         visit.scope[ADMITTED] = Admitted(caller, visit.request_info())
         await self._app(visit.scope, receive, send)
 
-    async def _known(self, visit: _Visit) -> Caller | None:
+    async def _known(self, visit: Visit) -> Caller | None:
         """Who sent a request that is refused before anybody was let in; for the audit."""
         given = visit.given()
         try:
@@ -343,12 +336,12 @@ class Door:
         except CommonplaceError:  # the refusal stands, though the lookup failed
             return None
 
-    def _open_to(self, visit: _Visit) -> bool:
+    def _open_to(self, visit: Visit) -> bool:
         """Whether somebody without a token is the person at this machine."""
         local = self._settings.local and not self._settings.require_token
         return local and is_loopback(visit.address)
 
-    async def _body(self, visit: _Visit, receive: Receive, send: Send) -> bytes | None:
+    async def _body(self, visit: Visit, receive: Receive, send: Send) -> bytes | None:
         """The whole body within its limits; None when it was refused, or the client has gone.
 
         What a message of MCP calls is then known, and JSON for a route is parsed.
@@ -371,13 +364,13 @@ class Door:
             return None
         return body
 
-    def _limit(self, visit: _Visit) -> int:
+    def _limit(self, visit: Visit) -> int:
         """How large the body may be; BodyRefused if its headers alone rule it out."""
         if visit.method in BODILESS:
             return 0
         return bodies.limit_of(visit.header, visit.entrance, self._settings.body_bytes)
 
-    async def _parse(self, visit: _Visit, body: bytes) -> None:
+    async def _parse(self, visit: Visit, body: bytes) -> None:
         small = len(body) <= bodies.INLINE_BYTES
         parsed = bodies.parse(body) if small else await self._workers.run(bodies.parse, body)
         if not visit.entrance.mcp:
@@ -389,7 +382,7 @@ class Door:
             raise bodies.BodyRefused(413, "TOO_LARGE", f"A batch may have {MOST_CALLS} calls.")
         visit.calls = None if parsed is UNREADABLE else calls
 
-    async def _caller(self, visit: _Visit, receive: Receive, send: Send) -> Caller | None:
+    async def _caller(self, visit: Visit, receive: Receive, send: Send) -> Caller | None:
         """Who calls; None when nobody was recognised, which has then been answered."""
         given = visit.given()
         if not given and (caller := await self._signed_in(visit)) is not None:
@@ -410,7 +403,7 @@ class Door:
             return None
         return caller
 
-    async def _signed_in(self, visit: _Visit) -> Caller | None:
+    async def _signed_in(self, visit: Visit) -> Caller | None:
         """Who has signed in with the browser that asks; None if nobody has.
 
         Cookies are for pages and REST: a client of MCP has a token. A request that must not change
@@ -436,7 +429,7 @@ class Door:
         visit.cookie, visit.scope[RECHECK] = cookie, recognise
         return caller
 
-    async def _recognised(self, given: list[bytes], visit: _Visit) -> Caller:
+    async def _recognised(self, given: list[bytes], visit: Visit) -> Caller:
         if len(given) != 1:
             raise Unauthenticated("no token" if not given else "several tokens")
         scheme, blank, token = given[0].decode("latin-1").strip().partition(" ")
@@ -458,7 +451,7 @@ class Door:
 
     async def _not_recognised(
         self,
-        visit: _Visit,
+        visit: Visit,
         error: Unauthenticated,
         receive: Receive,
         send: Send,
@@ -470,7 +463,7 @@ class Door:
         told = spoken is not None and spoken.tokens.tells_expiry
         expired = TokenExpired() if told and isinstance(error, Expired) else None
         shown = expired or error
-        response = _refusal(401, shown.code, str(shown), visit)
+        response = refusal(401, shown.code, str(shown), visit)
         path, wrong = visit.scope["path"], "invalid_token" if expired else ""
         challenge = self._oauth.challenge(path, error=wrong) if self._oauth else "Bearer"
         if spoken is not None and spoken.tokens.realm and not visit.entrance.mcp:
@@ -481,7 +474,7 @@ class Door:
         await response(visit.scope, receive, send)
 
     async def _decided(
-        self, visit: _Visit, caller: Caller, body: bytes, receive: Receive, send: Send
+        self, visit: Visit, caller: Caller, body: bytes, receive: Receive, send: Send
     ) -> Admitted | None:
         """The caller with the gate's decision on what they call; None when it was refused.
 
@@ -503,9 +496,7 @@ class Door:
         await self._out_of_scope(visit, admitted, decisions, receive, send)
         return None
 
-    async def _decisions(
-        self, visit: _Visit, caller: Caller, dialect: str
-    ) -> list[Decision | None]:
+    async def _decisions(self, visit: Visit, caller: Caller, dialect: str) -> list[Decision | None]:
         """What the gate decides on each call; None for a call of a batch that is no declared tool.
 
         A batch is refused in any case, so that its dynamic tools need not be looked up.
@@ -521,7 +512,7 @@ class Door:
 
     async def _out_of_scope(
         self,
-        visit: _Visit,
+        visit: Visit,
         admitted: Admitted,
         decisions: Sequence[Decision | None],
         receive: Receive,
@@ -566,133 +557,22 @@ class Door:
         response.headers["www-authenticate"] = challenge
         await response(visit.scope, receive, send)
 
-    async def _slow_down(self, visit: _Visit, receive: Receive, send: Send, wait: int) -> None:
+    async def _slow_down(self, visit: Visit, receive: Receive, send: Send, wait: int) -> None:
         self._metrics.refused.labels("rate").inc()
         visit.refused = error = TooManyCalls(f"Too many requests; wait {wait} s.")
-        response = _refusal(429, error.code, error.message, visit)
+        response = refusal(429, error.code, error.message, visit)
         response.headers["retry-after"] = str(wait)
         await response(visit.scope, receive, send)
 
     async def _turn_away(
-        self, visit: _Visit, receive: Receive, send: Send, status: int, code: str, message: str
+        self, visit: Visit, receive: Receive, send: Send, status: int, code: str, message: str
     ) -> None:
         self._metrics.refused.labels(code.lower()).inc()
         visit.refused = Refused(code, message)
-        response = _refusal(status, code, message, visit)
+        response = refusal(status, code, message, visit)
         if status == 503:
             response.headers["retry-after"] = "1"
         await response(visit.scope, receive, send)
-
-
-class _Visit:
-    """One request on its way through the door."""
-
-    def __init__(self, scope: Scope, entrance: Entrance, address: str) -> None:
-        self.scope = scope
-        self.entrance = entrance
-        self.method: str = scope.get("method", "GET")
-        self.status = 0
-        self.ours = False
-        """Whether it was sent to us, and from no other site: by its Host and Origin."""
-        self.message: Any = None
-        self.calls: list[dict[str, Any]] | None = None
-        """The calls of an MCP message; None as long as it was not read, or cannot be."""
-        self.buffered = 0
-        """Bytes of its body that are held in memory."""
-        self.caller: Caller | None = None
-        self.cookie = ""
-        """The session cookie that the caller was known by."""
-        self.refused: CommonplaceError | None = None
-        self.audited: list[str] = []
-        """Audit entries already written for this request, by the door or by what is behind it."""
-        self.address = address
-        self.sender = block_of(address)
-        given = self.header("x-request-id")
-        self.id = given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
-
-    def header(self, name: str) -> str:
-        """The header's value; empty when it is missing."""
-        wanted = name.encode()
-        for key, value in self.scope["headers"]:
-            if key == wanted:
-                found: str = value.decode("latin-1")
-                return found
-        return ""
-
-    def given(self) -> list[bytes]:
-        """What it says of who calls, as far as that is looked at."""
-        found = [value for key, value in self.scope["headers"] if key == b"authorization"]
-        if not found and self.scope["type"] == "websocket":
-            token = self.query("token")
-            forms = self.entrance.dialect.tokens if self.entrance.dialect is not None else OURS
-            if forms.in_websocket_query and token.startswith(forms.personal.prefix):
-                found = [b"Bearer " + token.encode("latin-1", "replace")]
-        return found
-
-    def as_documented(self) -> None:
-        """To somebody who is not known, speak the contract that the path is documented by."""
-        if self.entrance.of_subjects is not None:
-            self.entrance = replace(self.entrance, dialect=self.entrance.of_subjects)
-
-    @property
-    def known_method(self) -> str:
-        """The method, of those there are: anybody can invent one."""
-        return self.method if self.method in METHODS else "other"
-
-    @property
-    def request(self) -> str:
-        """What was asked for, by the route that it came to."""
-        return f"{self.known_method} {self.entrance.route}"
-
-    def called(self) -> list[Called]:
-        """What is called, as far as it is known; nothing by a message that calls no tool."""
-        if not self.entrance.mcp:
-            return [(self.request, {})]
-        if self.calls is None:
-            return [(self.request, {})] if self.method == "POST" else []
-        return [_named(call) for call in self.calls]
-
-    def request_info(self) -> RequestInfo:
-        """What the origin and the audit say of it."""
-        return RequestInfo(
-            request=self.id,
-            client=self.header("user-agent")[:200],
-            session=self.header("mcp-session-id")[:200],
-            address=self.address,
-            idempotency_key=self.header("idempotency-key"),
-            headers={name: value for name in HANDED_ON if (value := self.header(name))},
-        )
-
-    def query(self, name: str) -> str:
-        """A parameter of the address; empty when it is missing."""
-        return next((value for key, value in self._query() if key == name), "")
-
-    def _query(self) -> list[tuple[str, str]]:
-        return parse_qsl(self.scope["query_string"].decode("latin-1"), keep_blank_values=True)
-
-    def named(self) -> list[str]:
-        """Every subject that the address names."""
-        entrance = self.entrance
-        spoken = entrance.of_subjects or entrance.dialect
-        if not entrance.mcp or spoken is None or spoken.subject is None:
-            return []
-        parameter = spoken.subject.parameter
-        asked = [value for name, value in self._query() if name == parameter]
-        return [entrance.named, *asked] if entrance.named else asked
-
-    def as_subject(self, caller: Caller) -> bool:
-        """Whether a credential is for a subject, or for the dialect that has them."""
-        spoken = self.entrance.of_subjects or self.entrance.dialect
-        return bool(caller.subject) or (
-            spoken is not None
-            and spoken.subject is not None
-            and caller.dialects is not None
-            and spoken.name in caller.dialects
-        )
-
-
-def _named(call: dict[str, Any]) -> Called:
-    return named(call.get("params"))
 
 
 def _meaning(status: int) -> tuple[str, str]:
@@ -703,20 +583,7 @@ def _meaning(status: int) -> tuple[str, str]:
     return _CODES.get(status, "INVALID_INPUT"), told
 
 
-def _no_message(visit: _Visit, wrong: str) -> Response:
+def _no_message(visit: Visit, wrong: str) -> Response:
     error = {"code": INVALID_REQUEST, "message": wrong}
     told = {"jsonrpc": "2.0", "id": identity_of(visit.message), "error": error}
     return Response(json.dumps(told), 400, media_type="application/json")
-
-
-def _refusal(status: int, code: str, message: str, visit: _Visit) -> Response:
-    """One error shape for everything that the door answers itself, or the dialect's own."""
-    body: dict[str, Any] | str
-    dialect = visit.entrance.dialect
-    if dialect is not None and dialect.refuse is not None:
-        body = dialect.refuse(status, code, message, visit.id)
-    else:
-        body = {"error": {"code": code, "message": message, "request": visit.id}}
-    if isinstance(body, str):
-        return Response(body, status, media_type="text/plain")
-    return Response(json.dumps(body), status, media_type="application/json")
