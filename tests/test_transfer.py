@@ -623,7 +623,7 @@ def test_a_cluster_within_itself_is_left_out(other: Commonplace, tmp_path: Path)
 
 def test_a_newer_format_is_refused(other: Commonplace, tmp_path: Path) -> None:
     path = tmp_path / "new.jsonl"
-    path.write_text(sealed([json.dumps({"format": "commonplace-export", "version": 2})]))
+    path.write_text(sealed([json.dumps({"format": "commonplace-export", "version": 3})]))
     with pytest.raises(UnsupportedVersion):
         bring(other, path)
     with pytest.raises(NotFound):

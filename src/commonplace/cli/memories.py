@@ -19,38 +19,17 @@ if TYPE_CHECKING:
 
 NOTHING_FOUND = 1
 
-Kind = Annotated[
-    str | None, typer.Option("--kind", metavar="KIND", help="note, decision, preference, …")
-]
-Title = Annotated[str | None, typer.Option("--title", metavar="TEXT", help="A short name.")]
-Tags = Annotated[list[str] | None, typer.Option("--tag", metavar="TAG", help="Repeat for more.")]
-Importance = Annotated[
-    float | None, typer.Option("--importance", metavar="0..1", help="How much it matters.")
-]
-Pinned = Annotated[bool | None, typer.Option("--pinned/--unpinned", help="Keep it at hand.")]
-At = Annotated[str | None, typer.Option("--at", metavar="WHEN", help="When it happened.")]
-Ref = Annotated[
-    str | None, typer.Option("--ref", metavar="REF", help="An id of yours, unique in the space.")
-]
 AsOf = Annotated[
     str | None, typer.Option("--as-of", metavar="WHEN", help="As it was known at that moment.")
-]
-Trust = Annotated[
-    str | None,
-    typer.Option("--trust", metavar="stated|inferred|external", help="Whose word it is."),
 ]
 
 
 def remember(
     text: Annotated[str, typer.Argument(metavar="TEXT|-", help="What to remember; - reads stdin.")],
-    kind: Kind = None,
-    title: Title = None,
-    tag: Tags = None,
-    importance: Importance = None,
-    pinned: Pinned = None,
-    at: At = None,
-    ref: Ref = None,
-    trust: Trust = None,
+    details: dict[str, Any],
+    tag: Annotated[
+        list[str] | None, typer.Option("--tag", metavar="TAG", help="Repeat for more.")
+    ] = None,
     data: Data = None,
     space: Space = "default",
     as_json: AsJson = False,
@@ -61,13 +40,10 @@ def remember(
     \b
       commonplace remember "We ship on Thursdays" --kind decision --tag release
       git log -5 | commonplace remember - --title "What changed this week"
+      commonplace remember "Retries are capped at 5" --source https://example.org/design#retries
     """
-    details = _given(
-        kind=kind, title=title, tags=tag, importance=importance, pinned=pinned, ref=ref,
-        trust=trust, occurred_at=options.moment(at, "at"),
-    )  # fmt: skip
     with options.memory(data, space, embedding, create=True) as memory:
-        stored = memory.remember(_text(text), **details)
+        stored = memory.remember(_text(text), tags=tag or (), **details)
     if as_json:
         emit(stored.as_dict())
     else:
@@ -76,6 +52,7 @@ def remember(
 
 def search(
     query: Annotated[str, typer.Argument(metavar="QUERY", help="A question, words, or a text.")],
+    details: dict[str, Any],
     limit: Annotated[
         int, typer.Option("--limit", "-n", metavar="N", help="How many at most.")
     ] = 10,
@@ -106,7 +83,7 @@ def search(
     """
     conditions = _given(
         kinds=kind, tags_all=tag, since=options.moment(since, "since"),
-        until=options.moment(until, "until"),
+        until=options.moment(until, "until"), **details,
     )  # fmt: skip
     moment = options.moment(as_of, "as_of")
     with options.memory(data, space, "none" if text else embedding) as memory:
@@ -172,22 +149,16 @@ def show(
 
 def revise(
     id: Id,
+    details: dict[str, Any],
     text: Annotated[
         str | None, typer.Option("--text", metavar="TEXT|-", help="A new text; - reads stdin.")
     ] = None,
-    kind: Kind = None,
-    title: Title = None,
     tag: Annotated[
         list[str] | None, typer.Option("--tag", metavar="TAG", help="Add a tag.")
     ] = None,
     untag: Annotated[
         list[str] | None, typer.Option("--untag", metavar="TAG", help="Remove a tag.")
     ] = None,
-    importance: Importance = None,
-    pinned: Pinned = None,
-    at: At = None,
-    ref: Ref = None,
-    trust: Trust = None,
     data: Data = None,
     space: Space = "default",
     as_json: AsJson = False,
@@ -198,10 +169,7 @@ def revise(
     \b
       commonplace revise 3f2a --text "We ship on Tuesdays" --tag release
     """
-    changes = _given(
-        text=None if text is None else _text(text), kind=kind, title=title, importance=importance,
-        pinned=pinned, ref=ref, trust=trust, occurred_at=options.moment(at, "at"),
-    )  # fmt: skip
+    changes = _given(text=None if text is None else _text(text), **details)
     if not changes and not tag and not untag:
         raise InvalidInput("There is nothing to change.", hint="Give --text, --tag, …")
     with options.memory(data, space, embedding) as memory:
@@ -361,7 +329,10 @@ def log(
         say(f"{bold(each.id[:8])}  {when}  {name:<20}  {dim(visible(by))}".rstrip())
 
 
-COMMANDS = (remember, search, show, revise, promote, forget, recover, purge, undo, log)
+COMMANDS = (
+    options.with_fields(remember), options.with_fields(search, to_find=True), show,
+    options.with_fields(revise), promote, forget, recover, purge, undo, log,
+)  # fmt: skip
 
 
 def _given(**details: Any) -> dict[str, Any]:
@@ -437,6 +408,7 @@ def _show(memory: Memory, links: list[Link]) -> None:
         "importance": f"{memory.importance:g}",
         "trust": memory.trust,
         "ref": memory.ref or "",
+        "source": memory.source,
         "origin": origin,
     }
     for name, value in rows.items():

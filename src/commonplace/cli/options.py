@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from commonplace.cli.terminal import note, visible
 from commonplace.dialects import registry
 from commonplace.errors import InvalidInput, NotFound
+from commonplace.storage.fields import FIELDS, FILTERABLE
 
 if TYPE_CHECKING:
     from commonplace.engine.commonplace import Commonplace
@@ -60,6 +63,50 @@ Id = Annotated[str, typer.Argument(metavar="ID", help="The ID, or its first char
 
 # What --dialect takes, as help shows it. Dialects of other distributions are not looked up here.
 DIALECTS = ", ".join(registry.built_in())
+
+
+_TYPES: dict[str, Any] = {"share": float, "flag": bool}
+
+
+def with_fields(command: Callable[..., None], *, to_find: bool = False) -> Callable[..., None]:
+    """Give a command an option for each field of a memory that has one.
+
+    It gets what was given as `details`; with `to_find`, the fields that can be filtered by.
+    """
+    chosen = {
+        name: known
+        for name, known in FIELDS.items()
+        if known.option and (name in FILTERABLE or not to_find)
+    }
+
+    @functools.wraps(command)
+    def wrapped(**given: Any) -> None:
+        details = {name: given.pop(name) for name in chosen}
+        for name, known in chosen.items():
+            if known.type == "time":
+                details[name] = moment(details[name], known.option.removeprefix("--"))
+        details = {name: value for name, value in details.items() if value is not None}
+        command(details=details, **given)
+
+    parameters = inspect.signature(command, eval_str=True).parameters
+    added = [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=None,
+            annotation=Annotated[
+                _TYPES.get(known.type, str) | None,
+                typer.Option(known.option, metavar=known.metavar or None, help=known.help),
+            ],
+        )
+        for name, known in chosen.items()
+    ]
+    kept = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters.values()]
+    at = [each.name for each in kept].index("details")
+    signature = inspect.Signature([*kept[:at], *added, *kept[at + 1 :]])
+    wrapped.__signature__ = signature  # type: ignore[attr-defined]
+    wrapped.__annotations__ = {name: each.annotation for name, each in signature.parameters.items()}
+    return wrapped
 
 
 def existing(data: Path | None) -> Path:

@@ -9,9 +9,10 @@ from typing import Any
 
 from commonplace.engine import checks
 from commonplace.engine.filters import Filters
-from commonplace.engine.memories import Draft
+from commonplace.engine.memories import DRAFT_FIELDS, Draft
 from commonplace.engine.model import Origin
 from commonplace.errors import InvalidInput
+from commonplace.storage.fields import FILTERABLE
 
 _ALL = Filters()
 
@@ -35,11 +36,11 @@ def sound_drafts(drafts: Iterable[Draft]) -> list[Draft]:
 
 def draft_of(**details: Any) -> Draft:
     """A draft of named details."""
-    unknown = details.keys() - set(Draft.__slots__)
+    unknown = details.keys() - set(DRAFT_FIELDS)
     if unknown:
         name = sorted(unknown)[0]
         raise InvalidInput(
-            f"A memory has no {name}.", hint=f"It has {', '.join(Draft.__slots__)}.", field=name
+            f"A memory has no {name}.", hint=f"It has {', '.join(DRAFT_FIELDS)}.", field=name
         )
     return Draft(**details)
 
@@ -50,15 +51,21 @@ def filters_of(filters: Filters | None, conditions: Mapping[str, Any]) -> Filter
         raise InvalidInput(
             "filters must be Filters.", hint="Or name them one by one.", field="filters"
         )
+    chosen = filters or _ALL
+    named = {name: value for name, value in conditions.items() if name in FILTERABLE}
+    if named:
+        having = {name: value for name, value in named.items() if value is not None}
+        others = {name: value for name, value in conditions.items() if name not in named}
+        conditions = {**others, "fields": {**chosen.fields, **having}}
     unknown = conditions.keys() - set(Filters.__slots__)
     if unknown:
         name = sorted(unknown)[0]
         raise InvalidInput(
             f"There is no filter {name}.",
-            hint=f"There are {', '.join(Filters.__slots__)}.",
+            hint=f"There are {', '.join((*Filters.__slots__, *FILTERABLE))}.",
             field=name,
         )
-    return replace(filters or _ALL, **conditions)
+    return replace(chosen, **conditions)
 
 
 def moment_of(value: datetime | str) -> int:

@@ -6,19 +6,22 @@ import json
 import math
 import re
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from commonplace.engine.model import NOBODY, ORIGIN_PARTS, Origin, microseconds, moment
+from commonplace.engine.model import microseconds, moment
 from commonplace.errors import InvalidInput
+from commonplace.storage.fields import FIELDS, Field
+from commonplace.storage.origin import NOBODY, ORIGIN_PARTS, Origin
 from commonplace.text.checks import check_text
 
-TEXT_CHARS = 1_000_000
-TITLE_CHARS = 1_000
+TEXT_CHARS = FIELDS["text"].chars
+TITLE_CHARS = FIELDS["title"].chars
 TAGS = 100
 TAG_CHARS = 100
-REF_CHARS = 500
+REF_CHARS = FIELDS["ref"].chars
 ATTRS_CHARS = 1_000_000
 NAME_CHARS = 500
 REASON_CHARS = 10_000
@@ -42,6 +45,22 @@ def text(value: object, field: str = "text", *, max_chars: int = TEXT_CHARS) -> 
 def optional(value: object, field: str, *, max_chars: int = NAME_CHARS) -> str:
     """A text that may be empty."""
     return check_text(value, field, max_chars=max_chars, allow_empty=True)
+
+
+def address(value: object, field: str, *, max_chars: int) -> str:
+    """A URL, a path, a commit: one line without spaces around it; empty where there is none."""
+    checked = optional(value, field, max_chars=max_chars)
+    if checked != checked.strip() or not all(map(_in_a_line, checked)):
+        raise InvalidInput(
+            f"{field} must be an address in one line, without spaces around it.",
+            hint=_got(value),
+            field=field,
+        )
+    return checked
+
+
+def _in_a_line(character: str) -> bool:
+    return unicodedata.category(character) not in ("Cc", "Zl", "Zp")
 
 
 def kind(value: object, field: str = "kind") -> str:
@@ -287,6 +306,25 @@ def one_of(value: object, field: str, choices: Sequence[str]) -> str:
             field=field,
         )
     return str.__str__(value)
+
+
+def of_field(name: str, known: Field) -> Callable[[Any], Any]:
+    """The check of a memory's field: it gives the form in which a value is stored."""
+    by_type: dict[str, Callable[[Any], Any]] = {
+        "kind": lambda value: kind(value, name),
+        "text": lambda value: check_text(
+            value, name, max_chars=known.chars, allow_empty=known.empty
+        ),
+        "address": lambda value: address(value, name, max_chars=known.chars),
+        "tags": lambda value: json.dumps(tags(value), ensure_ascii=False, separators=(",", ":")),
+        "share": lambda value: share(value, name),
+        "choice": lambda value: one_of(value, name, known.choices),
+        "flag": lambda value: int(flag(value, name)),
+        "time": lambda value: when(value, name),
+        "attrs": lambda value: attrs(value, name),
+    }
+    check = by_type[known.type]
+    return (lambda value: None if value is None else check(value)) if known.optional else check
 
 
 def _got(value: object) -> str:

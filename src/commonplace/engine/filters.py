@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
 import operator
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -20,13 +22,13 @@ from commonplace.engine.model import (
 from commonplace.errors import InvalidInput
 from commonplace.storage import labels as stored_labels
 from commonplace.storage import memories
+from commonplace.storage.fields import DEFAULTS, FIELDS, FILTERABLE, STATES
 from commonplace.storage.ports import Rows
 
 if TYPE_CHECKING:
     from commonplace.storage.index import Flags, Snapshot
 
 _OR_NONE = ("kinds", "trust", "speakers", "ids")
-_STATES = ("active", "dying", "archived", "superseded", "dead")
 FEW = 64
 """Memories that are asked one by one whether they carry a label."""
 
@@ -54,19 +56,21 @@ class Filters:
     trust: Collection[str] | None = None
     speakers: Collection[str] | None = None
     ids: Collection[str] | None = None
+    fields: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Fields that can be filtered by, such as `source`, with the value that each must have."""
 
     def __post_init__(self) -> None:
-        for field in ("kinds", "without_kinds", "tags_any", "tags_all", "tags_none",
-                      "states", "trust", "speakers", "ids"):  # fmt: skip
-            value = getattr(self, field)
-            if value is None and field in _OR_NONE:
+        for name in ("kinds", "without_kinds", "tags_any", "tags_all", "tags_none",
+                     "states", "trust", "speakers", "ids"):  # fmt: skip
+            value = getattr(self, name)
+            if value is None and name in _OR_NONE:
                 continue
             if not isinstance(value, Collection):  # it is gone through more than once
-                raise InvalidInput(f"{field} must be a list of texts.", field=field)
-            for item in checks.listed(value, field):
-                checks.optional(item, field)
+                raise InvalidInput(f"{name} must be a list of texts.", field=name)
+            for item in checks.listed(value, name):
+                checks.optional(item, name)
         for state in self.states:
-            checks.one_of(state, "states", _STATES)
+            checks.one_of(state, "states", STATES)
         for trust in self.trust or ():
             checks.one_of(trust, "trust", TRUSTS)
         checks.share(self.importance, "importance")
@@ -75,8 +79,16 @@ class Filters:
             checks.flag(self.pinned, "pinned")
         if self.origin is not None:
             checks.origin(self.origin)
-        for field in ("since", "until", "created_since", "created_until"):
-            checks.when(getattr(self, field), field)
+        for name in ("since", "until", "created_since", "created_until"):
+            checks.when(getattr(self, name), name)
+        if not isinstance(self.fields, Mapping) or not set(FILTERABLE).issuperset(self.fields):
+            raise InvalidInput(
+                "There is no such field to filter by.",
+                hint=f"There are: {', '.join(FILTERABLE)}.",
+                field="fields",
+            )
+        for name, value in self.fields.items():
+            checks.text(checks.of_field(name, FIELDS[name])(value), name)
 
     def _conditions(self) -> Iterator[tuple[str, str, Any]]:
         """Yield (field, comparison, value) for all that is asked of fields beside the state."""
@@ -109,6 +121,7 @@ class Filters:
         yield from (([f"tag:{tag}"], True) for tag in self.tags_all)
         if self.origin is not None:
             yield from (([label], True) for label in origin_labels(self.origin))
+        yield from (([label], True) for label in field_labels(self.fields))
         if self.tags_any:
             yield [f"tag:{tag}" for tag in self.tags_any], True
         if self.tags_none:
@@ -170,6 +183,7 @@ class Filters:
                 return False
         carried = {f"tag:{tag}" for tag in memory.tags}
         carried.update(origin_labels(memory.origin), trust_labels(memory.trust))
+        carried.update(field_labels({name: getattr(memory, name) for name in FILTERABLE}))
         return all(carried.isdisjoint(labels) != wanted for labels, wanted in self._labels())
 
 
@@ -183,6 +197,18 @@ def origin_labels(origin: Origin) -> list[str]:
     if origin is NOBODY:
         return []
     return [f"{part}:{value}" for part, value in origin.as_dict().items()]
+
+
+def field_labels(values: Mapping[str, Any]) -> list[str]:
+    """A label for each field that can be filtered by and has another value than usually.
+
+    It holds a digest of the value, which may be longer than an index takes.
+    """
+    return [
+        f"{name}:{hashlib.sha256(values[name].encode()).hexdigest()[:32]}"
+        for name in FILTERABLE
+        if name in values and values[name] != DEFAULTS[name]
+    ]
 
 
 def trust_labels(trust: str) -> list[str]:

@@ -32,7 +32,7 @@ IMPORT = "import"
 PATROL = "patrol"
 # Operations of these names that share a label are undone together.
 GROUPED = (IMPORT, PATROL)
-LABEL = "import:"  # how the `url` in the origin of such an operation begins: with its name
+LABEL = "import:"  # how the label in the origin of such an operation begins: with its name
 
 # Row number → (the row before an operation, or None if there was none; its vectors).
 Before = dict[int, tuple[Row | None, bytes | None]]
@@ -199,8 +199,9 @@ def versions(space: OpenSpace, identity: str) -> list[Version]:
 
 def label(operation: Operation) -> str | None:
     """What the operations of one import or patrol have in common; None for any other."""
-    url, name = operation.origin.url, operation.name
-    return url if name in GROUPED and url.startswith(f"{name}:") else None
+    origin, name = operation.origin, operation.name
+    shared = origin.label or origin.url  # older releases wrote it as `url`
+    return shared if name in GROUPED and shared.startswith(f"{name}:") else None
 
 
 def together(connection: Rows, space: str, operation: Operation) -> list[int]:
@@ -210,7 +211,8 @@ def together(connection: Rows, space: str, operation: Operation) -> list[int]:
         return [operation.seq]
     rows = connection.execute(
         "SELECT num FROM operations WHERE space = ? AND name = ?"
-        f" AND {json_field('origin', 'url')} = ? ORDER BY num",
+        f" AND (coalesce({json_field('origin', 'label')}, {json_field('origin', 'url')}) = ?)"
+        " ORDER BY num",
         (space, operation.name, shared),
     )
     return [row[0] for row in rows]

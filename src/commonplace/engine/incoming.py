@@ -62,7 +62,7 @@ class ImportReport:
 
     def label(self, origin: Origin) -> Origin:
         """Who imports, with what the units of work of this import have in common."""
-        return replace(origin, url=self._label)
+        return replace(origin, label=self._label)
 
     def left_out(self, problem: Problem) -> None:
         """Note a line that was not imported."""

@@ -6,19 +6,18 @@ import json
 import struct
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
-from functools import partial
+from dataclasses import dataclass, field, fields
 from operator import attrgetter, is_
 from typing import TYPE_CHECKING, Any
 
 from commonplace.engine import checks, reserved
-from commonplace.engine.filters import Filters, origin_labels, trust_labels
+from commonplace.engine.filters import Filters, field_labels, origin_labels, trust_labels
 from commonplace.engine.model import LIVE_STATES, NOBODY, TRUSTS, Memory, Origin, Usage, moment
 from commonplace.engine.opened import OpenSpace, used
 from commonplace.errors import Conflict, InvalidInput, NotFound
 from commonplace.storage import derived, outbox
 from commonplace.storage.database import json_field, new_id, new_ids, now
+from commonplace.storage.fields import DEFAULTS, FIELDS, FILTERABLE, STATES, MemoryFields
 from commonplace.storage.ports import Rows
 from commonplace.storage.tables import MEMORIES, MESSAGES, Row
 from commonplace.storage.writing import Unit
@@ -29,11 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 INLINE_PASSAGES = 64  # more than this is embedded in the background
-STATES = ("active", "dying", "archived", "superseded", "dead")
-CHANGEABLE = {
-    "kind", "title", "text", "tags", "importance", "confidence", "credit", "state", "pinned",
-    "occurred_at", "ref", "attrs", "trust",
-}  # fmt: skip
+CHANGEABLE = {name for name, known in FIELDS.items() if known.changeable}
 # The column of the index that a listing goes by: its highest values first, but for the oldest.
 ORDERS = {"newest": "created", "oldest": "created", "importance": "importance",
           "credit": "credit", "updated": "row_seq", "latest": "occurred"}  # fmt: skip
@@ -42,27 +37,16 @@ _VECTORS = struct.Struct("<iii")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Draft:
-    """A memory before it is stored."""
+class Draft(MemoryFields):
+    """A memory before it is stored: the fields of `MemoryFields`, of which it needs its text."""
 
     text: str
-    kind: str = "note"
-    title: str = ""
-    tags: Sequence[str] = ()
-    importance: float = 0.5
-    confidence: float = 1.0
-    credit: float = 0.5
-    state: str = "active"
-    pinned: bool = False
-    occurred_at: datetime | str | None = None
-    created_at: datetime | str | None = None
-    ref: str | None = None
-    attrs: Mapping[str, Any] | None = None
-    trust: str = "stated"
-    origin: Origin | None = None
-    id: str | None = None
+    updated_at: None = field(default=None, init=False, repr=False)
     vectors: Sequence[bytes] | None = None
     """Ready-made vectors of the current model, one for each passage, as `pack` makes them."""
+
+
+DRAFT_FIELDS: tuple[str, ...] = tuple(each.name for each in fields(Draft) if each.init)
 
 
 @dataclass(slots=True)
@@ -106,9 +90,9 @@ def _checked(draft: Draft, origin: Origin) -> dict[str, Any]:
     values["origin"] = whence.dump()
     given = _values(draft)
     if not all(map(is_, given, _USUAL_VALUES)):  # many say nothing but their text
-        for value, (name, usual, check) in zip(given, _FIELDS, strict=True):
+        for name, value, usual in zip(_SAID, given, _USUAL_VALUES, strict=True):
             if value is not usual:
-                values[name] = check(value)
+                values[name] = _CHECKS[name](value)
     reserved.check(values)
     return values
 
@@ -130,58 +114,26 @@ def _of_checked(draft: Draft, values: dict[str, Any], fresh: str, speaker: str =
     return prepared
 
 
-def _dump_tags(tags: Sequence[str]) -> str:
-    return json.dumps(tags, ensure_ascii=False, separators=(",", ":"))
-
-
-def _flag(value: object, name: str) -> bool:
-    if not isinstance(value, bool):
-        raise InvalidInput(f"{name} must be true or false.", field=name)
-    return value
-
-
-def _field(name: str, check: Callable[[Any], Any]) -> tuple[str, Any, Callable[[Any], Any]]:
-    """(name, its usual value, the check that gives the stored form of any other)."""
-    return name, getattr(Draft(text="-"), name), check
-
-
-_FIELDS = (
-    _field("kind", checks.kind),
-    _field("title", partial(checks.optional, field="title", max_chars=checks.TITLE_CHARS)),
-    _field("tags", lambda tags: _dump_tags(checks.tags(tags))),
-    _field("importance", partial(checks.share, field="importance")),
-    _field("confidence", partial(checks.share, field="confidence")),
-    _field("credit", partial(checks.share, field="credit")),
-    _field("state", partial(checks.one_of, field="state", choices=STATES)),
-    _field("pinned", lambda pinned: int(_flag(pinned, "pinned"))),
-    _field("occurred_at", partial(checks.when, field="occurred_at")),
-    _field("created_at", partial(checks.when, field="created_at")),
-    _field("ref", lambda ref: None if ref is None else checks.text(
-        ref, "ref", max_chars=checks.REF_CHARS)),
-    _field("attrs", checks.attrs),
-    _field("trust", partial(checks.one_of, field="trust", choices=TRUSTS)),
-)  # fmt: skip
-
-
-_values = attrgetter(*[name for name, *_ in _FIELDS])
 _CHECKS: dict[str, Callable[[Any], Any]] = {
-    "text": checks.text, **{name: check for name, _, check in _FIELDS},
-}  # fmt: skip
+    name: checks.of_field(name, known)
+    for name, known in FIELDS.items()
+    if known.type not in ("identity", "origin")
+}
+# What a draft may say beside its text, id and origin, and what it usually says.
+_SAID = tuple(name for name in _CHECKS if name not in ("text", "updated_at"))
+_USUAL_VALUES = tuple(DEFAULTS[name] for name in _SAID)
 _USUAL: dict[str, Any] = {
     **dict.fromkeys(("id", "text", "origin")),
-    **MEMORIES.added,
-    **{name: check(usual) for name, usual, check in _FIELDS},
+    **{name: _CHECKS[name](DEFAULTS[name]) for name in _SAID},
 }
-
-
-_USUAL_VALUES = tuple(usual for _, usual, _ in _FIELDS)
+_values = attrgetter(*_SAID)
 
 
 def analysed(values: dict[str, Any], speaker: str = "") -> Prepared:
     """What finds a memory, computed from its values."""
     title, whole = values["title"], values["text"]
     spans = split(whole)
-    labels = trust_labels(values["trust"])
+    labels = trust_labels(values["trust"]) + field_labels(values)
     if title:
         whole = f"{title}\n{whole}" if whole else title
     if values["tags"] != "[]":
@@ -419,7 +371,7 @@ def _prepare_change(
     space: OpenSpace, row: Row, values: Mapping[str, Any], speaker: str
 ) -> Prepared | None:
     """New terms, passages and labels, or None when none of them can change."""
-    finding = ("title", "text", "tags", "trust", "occurred_at")
+    finding = ("title", "text", "tags", "trust", "occurred_at", *FILTERABLE)
     if not any(row[name] != values[name] for name in finding if name in values):
         return None
     prepared = analysed({**row, **values}, speaker)

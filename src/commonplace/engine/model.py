@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from operator import itemgetter
 from typing import Any, Literal
 
+from commonplace.storage.fields import FIELDS, MemoryFields
+from commonplace.storage.origin import NOBODY as NOBODY
+from commonplace.storage.origin import Origin as Origin
 from commonplace.storage.tables import Row
 
 State = Literal["active", "dying", "archived", "superseded", "dead"]
 Trust = Literal["stated", "inferred", "external"]
 
 TRUSTS: tuple[Trust, ...] = ("stated", "inferred", "external")
-ORIGIN_PARTS = ("user", "client", "tool", "session", "url")
 LIVE_STATES: tuple[State, ...] = ("active", "dying")
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -39,71 +40,40 @@ def iso(at: datetime | None) -> str | None:
     return None if at is None else at.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """Who stored something, with which client and tool, in which session. Never changes."""
-
-    user: str = ""
-    client: str = ""
-    tool: str = ""
-    session: str = ""
-    url: str = ""
-
-    def as_dict(self) -> dict[str, str]:
-        """Only what is known."""
-        return {name: value for name in ORIGIN_PARTS if (value := getattr(self, name))}
-
-    def dump(self) -> str:
-        """The stored form."""
-        if self is NOBODY or self == NOBODY:
-            return "{}"
-        return json.dumps(self.as_dict(), ensure_ascii=False, separators=(",", ":"))
-
-    @staticmethod
-    def load(text: str) -> Origin:
-        """From the stored form; unknown keys of newer releases are left out."""
-        return NOBODY if text == "{}" else _origin(text)
-
-
-NOBODY = Origin()
-
-
-# Few origins and few sets of tags are on very many memories.
-@lru_cache(maxsize=1024)
-def _origin(text: str) -> Origin:
-    known = json.loads(text)
-    return Origin(**{name: known[name] for name in ORIGIN_PARTS if name in known})
-
-
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=1024)  # few sets of tags are on very many memories
 def _tags(text: str) -> tuple[str, ...]:
     return tuple(json.loads(text))
 
 
-_MEMORY = itemgetter(
-    "id", "kind", "title", "text", "tags", "importance", "confidence", "credit", "state", "pinned",
-    "occurred_at", "created_at", "updated_at", "ref", "attrs", "origin", "trust", "seq", "num",
-)  # fmt: skip
+def _moment_or_none(at: int | None) -> datetime | None:
+    return None if at is None else moment(at)
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """One thing remembered."""
+# How stored values of a type are read, and how they are shown as JSON; others stay as they are.
+_READ: Mapping[str, Callable[[Any], Any]] = {
+    "tags": lambda text: () if text == "[]" else _tags(text),
+    "flag": bool,
+    "time": _moment_or_none,
+    "attrs": lambda text: {} if text == "{}" else json.loads(text),
+    "origin": Origin.load,
+}
+_SHOWN: Mapping[str, Callable[[Any], Any]] = {
+    "tags": list, "time": iso, "attrs": dict, "origin": Origin.as_dict,
+}  # fmt: skip
+_READERS = tuple((name, _READ[each.type]) for name, each in FIELDS.items() if each.type in _READ)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory(MemoryFields):
+    """One thing remembered: the fields of `MemoryFields`, some of narrower types."""
 
     id: str
-    kind: str
-    title: str
     text: str
     tags: tuple[str, ...]
-    importance: float
-    confidence: float
-    credit: float
     state: State
-    pinned: bool
     occurred_at: datetime | None
     created_at: datetime
     updated_at: datetime
-    ref: str | None
     attrs: Mapping[str, Any]
     origin: Origin
     trust: Trust
@@ -114,55 +84,20 @@ class Memory:
     @classmethod
     def of(cls, row: Row) -> Memory:
         """From a verified row."""
-        (
-            identity, kind, title, text, tags, importance, confidence, credit, state, pinned,
-            occurred, created, updated, ref, attrs, origin, trust, version, num,
-        ) = _MEMORY(row)  # fmt: skip
-        created_at = moment(created)
-        return cls(
-            identity,
-            kind,
-            title,
-            text,
-            () if tags == "[]" else _tags(tags),
-            importance,
-            confidence,
-            credit,
-            state,
-            bool(pinned),
-            None if occurred is None else moment(occurred),
-            created_at,
-            created_at if updated == created else moment(updated),
-            ref,
-            {} if attrs == "{}" else json.loads(attrs),
-            NOBODY if origin == "{}" else Origin.load(origin),
-            trust,
-            version,
-            num,
-        )
+        values = {**row, "version": row["seq"]}
+        del values["seq"]
+        for name, read in _READERS:
+            values[name] = read(values[name])
+        return cls(**values)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        return {
-            "id": self.id,
-            "kind": self.kind,
-            "title": self.title,
-            "text": self.text,
-            "tags": list(self.tags),
-            "importance": self.importance,
-            "confidence": self.confidence,
-            "credit": self.credit,
-            "state": self.state,
-            "pinned": self.pinned,
-            "occurred_at": iso(self.occurred_at),
-            "created_at": iso(self.created_at),
-            "updated_at": iso(self.updated_at),
-            "ref": self.ref,
-            "attrs": dict(self.attrs),
-            "origin": self.origin.as_dict(),
-            "trust": self.trust,
-            "version": self.version,
-        }
+        shown = {
+            name: _SHOWN[each.type](getattr(self, name)) if each.type in _SHOWN
+            else getattr(self, name)
+            for name, each in FIELDS.items()
+        }  # fmt: skip
+        return {**shown, "version": self.version}
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from commonplace.engine.incoming import (
     open_file,
     read_lines,
 )
-from commonplace.engine.memories import Draft, Prepared
+from commonplace.engine.memories import DRAFT_FIELDS, Draft, Prepared
 from commonplace.engine.model import Origin, moment
 from commonplace.engine.opened import OpenSpace
 from commonplace.errors import CommonplaceError, Conflict, InvalidInput
@@ -31,7 +31,7 @@ from commonplace.storage.tables import MEMORIES
 from commonplace.storage.writing import Unit
 
 _PLAIN = uuid.UUID("6d1f2f55-4d0c-5c7e-9d37-0b5ad2f1c0de")  # names of memories without an id
-_DRAFT = tuple(name for name in Draft.__slots__ if name != "vectors")
+_DRAFT = tuple(name for name in DRAFT_FIELDS if name != "vectors")
 
 
 def is_note(file: Path) -> bool:

@@ -21,7 +21,6 @@ from commonplace.engine import (
 from commonplace.engine.arguments import by, draft_of, moment_or_none, sound_drafts
 from commonplace.engine.conversations import Line
 from commonplace.engine.files import Behind, File
-from commonplace.engine.memories import STATES
 from commonplace.engine.model import (
     LIVE_STATES,
     Artifact,
@@ -38,6 +37,7 @@ from commonplace.engine.model import (
     Version,
 )
 from commonplace.errors import InvalidInput
+from commonplace.storage.fields import STATES
 
 if TYPE_CHECKING:
     from commonplace.engine.commonplace import Commonplace

@@ -19,6 +19,7 @@ from commonplace.engine.filters import Filters
 from commonplace.engine.model import LIVE_STATES, Memory
 from commonplace.engine.opened import OpenSpace
 from commonplace.storage.database import json_field
+from commonplace.storage.fields import STATES
 from commonplace.storage.index import NEVER, Snapshot
 from commonplace.storage.ports import Rows
 from commonplace.storage.tables import MEMORIES, Row
@@ -155,7 +156,7 @@ def tally(
         checks.kind(name, "names")
     wanted = {checks.kind(kind, "kinds") for kind in checks.listed(kinds, "kinds")}
     listed = checks.listed(states, "states")
-    standing = {checks.one_of(state, "states", memories.STATES) for state in listed}
+    standing = {checks.one_of(state, "states", STATES) for state in listed}
     columns = ", ".join(f"coalesce({json_field('?1', name)}, '')" for name in names)
     found: dict[tuple[str, ...], int] = {} if names else {(): 0}
     with space.store.read() as connection:

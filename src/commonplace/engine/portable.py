@@ -14,12 +14,13 @@ import struct
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from commonplace.engine import artifacts, checks, facts
-from commonplace.engine.memories import STATES
-from commonplace.engine.model import TRUSTS, Origin, iso, moment
+from commonplace.engine.model import Origin, iso, moment
 from commonplace.errors import CommonplaceError, InvalidInput, StorageCorrupt
+from commonplace.storage import fields
 from commonplace.storage.hashing import digest
 from commonplace.storage.ports import Rows
 from commonplace.storage.tables import (
@@ -181,26 +182,34 @@ _ATTRS = Field(json.loads, checks.attrs)
 _ORIGIN = Field(json.loads, enter_origin)
 _NAME = _text(checks.NAME_CHARS)
 
+_TYPES: Mapping[str, Field] = {
+    "identity": _IDENTITY,
+    "kind": _KIND,
+    "tags": Field(json.loads, _enter_tags),
+    "share": _SHARE,
+    "flag": _FLAG,
+    "time": _TIME,
+    "attrs": _ATTRS,
+    "origin": _ORIGIN,
+}
+
+
+def _of_memory(known: fields.Field) -> Field:
+    """How a memory's field travels."""
+    if known.type == "address":
+        check = partial(checks.address, max_chars=known.chars)
+        travelling = Field(_same, lambda value, name: check(value, name))
+    elif known.type == "text":
+        travelling = (_optional_text if known.empty else _text)(known.chars)
+    elif known.type == "choice":
+        travelling = _one_of(*known.choices)
+    else:
+        travelling = _TYPES[known.type]
+    return _or_none(travelling) if known.optional else travelling
+
+
 FIELDS: Mapping[Table, Mapping[str, Field]] = {
-    MEMORIES: {
-        "id": _IDENTITY,
-        "kind": _KIND,
-        "title": _optional_text(checks.TITLE_CHARS),
-        "text": _text(checks.TEXT_CHARS),
-        "tags": Field(json.loads, _enter_tags),
-        "importance": _SHARE,
-        "confidence": _SHARE,
-        "credit": _SHARE,
-        "state": _one_of(*STATES),
-        "pinned": _FLAG,
-        "occurred_at": _or_none(_TIME),
-        "created_at": _TIME,
-        "updated_at": _TIME,
-        "ref": _or_none(_text(checks.REF_CHARS)),
-        "attrs": _ATTRS,
-        "origin": _ORIGIN,
-        "trust": _one_of(*TRUSTS),
-    },
+    MEMORIES: {name: _of_memory(known) for name, known in fields.FIELDS.items()},
     MESSAGES: {
         "memory": _IDENTITY,
         "conversation": _NAME,
@@ -312,8 +321,19 @@ def key_of(table: Table, value: Mapping[str, Any]) -> Key:
 def mark(table: Table, value: Mapping[str, Any]) -> str:
     """Equal for equal forms of a thing, in whichever store they are."""
     own = _OWN.get(table, ())
-    parts = {column: part for column, part in value.items() if column not in own}
+    parts = {
+        column: part
+        for column, part in value.items()
+        if column not in own and not _is_default(table, column, part)
+    }
     return digest(NAMES[table], json.dumps(parts, sort_keys=True)).hex()[:32]
+
+
+def _is_default(table: Table, column: str, part: Any) -> bool:
+    """Whether an added column has its default: exports of older releases do not name it."""
+    if column not in table.added:
+        return False
+    return bool(part == FIELDS[table][column].leave(table.added[column]))
 
 
 def leave(connection: Rows, space: str, table: Table, row: Row) -> dict[str, Any]:
@@ -325,8 +345,8 @@ def leave(connection: Rows, space: str, table: Table, row: Row) -> dict[str, Any
 
 def public(table: Table, values: Mapping[str, Any]) -> dict[str, Any]:
     """Column values, or some of them, as they travel; a message's memory is an id."""
-    fields = FIELDS[table]
-    return {column: fields[column].leave(values[column]) for column in fields if column in values}
+    known = FIELDS[table]
+    return {column: known[column].leave(values[column]) for column in known if column in values}
 
 
 def memory_id(connection: Rows, space: str, num: int) -> str:
@@ -345,17 +365,21 @@ def memory_id(connection: Rows, space: str, num: int) -> str:
 
 def enter(table: Table, value: object) -> dict[str, Any]:
     """A public form's checked column values; a message's memory is still an id."""
-    name, fields = NAMES[table], FIELDS[table]
+    name, known = NAMES[table], FIELDS[table]
     if not isinstance(value, dict):
         raise InvalidInput(f"A {name} must be an object.", field="value")
-    for column in (*fields.keys() - value.keys(), *value.keys() - fields.keys()):
-        word = "lacks" if column in fields else "has no"
+    needed = known.keys() - table.added.keys()
+    for column in (*needed - value.keys(), *value.keys() - known.keys()):
+        word = "lacks" if column in known else "has no"
         raise InvalidInput(
             f"The {name} {word} {ascii(column)[:60]}.",
-            hint=f"It has {', '.join(fields)}.",
+            hint=f"It has {', '.join(known)}.",
             field="value",
         )
-    values = {column: field.enter(value[column], column) for column, field in fields.items()}
+    values = {
+        column: field.enter(value[column], column) if column in value else table.added[column]
+        for column, field in known.items()
+    }
     if table is FACTS:
         for part in ("subject", "predicate", "object"):
             values[f"{part}_key"] = facts.key(values[part])

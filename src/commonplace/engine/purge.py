@@ -88,7 +88,8 @@ def _texts(unit: Unit, table: Table, num: int) -> list[str]:
     """All that a row says and said."""
     rows = table.fetch(unit.connection, unit.space, "AND num = ?", num)
     rows += [row for row, _, _ in table.versions(unit.connection, unit.space, "AND num = ?", num)]
-    said = [row[name] for row in rows for name in SAYING if row.get(name)]
+    names = (*SAYING, "source") if table is MEMORIES else SAYING  # that of a link is an id
+    said = [row[name] for row in rows for name in names if row.get(name)]
     for row in rows:
         for name in ("attrs", "tags"):
             said += _strings(json.loads(row.get(name) or "[]"))

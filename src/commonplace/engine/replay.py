@@ -48,7 +48,8 @@ from commonplace.storage.tables import (
 from commonplace.storage.writing import Unit
 
 FORMAT = "commonplace-export"
-VERSION = 1
+VERSION = 2
+READABLE = (1, 2)  # the first had no source of a memory, and no label of an origin
 MOST_BATCH = 5_000  # an operation is kept in one unit of work up to here
 
 # Rows that must be there when a thing comes to be.
@@ -83,9 +84,9 @@ def check_export(file: Path, partial: bool, meter: Meter) -> bool:
         for number, line in read_lines(stream, file.name):
             if number == 1:
                 version = json_object(line).get("version")
-                if version != VERSION:
+                if version not in READABLE:
                     raise UnsupportedVersion(
-                        f"The export has version {ascii(version)[:20]}, this release reads"
+                        f"The export has version {ascii(version)[:20]}, this release reads up to"
                         f" {VERSION}.",
                         hint="Import it with the release that wrote it, or a newer one.",
                     )

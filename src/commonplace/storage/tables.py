@@ -13,6 +13,7 @@ from operator import itemgetter
 from typing import Any, Protocol
 
 from commonplace.errors import StorageCorrupt
+from commonplace.storage.fields import DEFAULTS, FIELDS
 from commonplace.storage.hashing import FORMAT, Hashed, plain
 from commonplace.storage.ports import Rows
 
@@ -210,10 +211,10 @@ class Table(Hashed):
 
 
 MEMORIES = Table(
-    "memories", "id", "kind", "title", "text", "tags", "importance", "confidence", "credit",
-    "state", "pinned", "occurred_at", "created_at", "updated_at", "ref", "attrs", "origin", "trust",
-    added={"source": ""},
-)  # fmt: skip
+    "memories",
+    *(name for name, field in FIELDS.items() if not field.added),
+    added={name: DEFAULTS[name] for name, field in FIELDS.items() if field.added},
+)
 MESSAGES = Table("messages", "memory", "conversation", "session", "position", "speaker")
 LINKS = Table(
     "links", "id", "source", "target", "kind", "weight", "reason", "attrs", "origin", "created_at"

@@ -12,8 +12,8 @@ from commonplace.dialects.being import beings, patrol, records, running, sight
 from commonplace.dialects.being.recalling import mine
 from commonplace.dialects.being.scenes import scene_of
 from commonplace.engine.filters import Filters
-from commonplace.engine.memories import STATES
 from commonplace.platform import llm
+from commonplace.storage.fields import STATES
 
 from .conftest import Desk, scene
 from .lives import nodes, scripted

@@ -81,7 +81,7 @@ def run(
 ) -> Report:
     """One patrol; whoever calls sees to it that there is one at a time."""
     marker = str(uuid.uuid4())
-    origin = replace(memory.origin, tool="patrol", url=f"{PATROL}:{marker}")
+    origin = replace(memory.origin, tool="patrol", label=f"{PATROL}:{marker}")
     one = _Patrol(memory, being, marker, origin, thinking)
     if thinking is not None:
         thinking.spent = one.tell_spending

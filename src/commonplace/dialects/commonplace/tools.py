@@ -261,6 +261,8 @@ def presented(memory: Memory, query: str | None = None, width: int = WHOLE_CHARS
         shown["occurred_at"] = iso(memory.occurred_at)
     shown["created_at"] = iso(memory.created_at)
     shown["updated_at"] = iso(memory.updated_at)
+    if memory.source:
+        shown["source"] = memory.source
     shown["trust"] = memory.trust
     shown["origin"] = memory.origin.as_dict()
     shown["version"] = memory.version
@@ -309,6 +311,7 @@ _MEMORY: dict[str, Schema] = {
     "importance": SHARE,
     "pinned": FLAG,
     "occurred_at": TEXT,
+    "source": TEXT,
 }
 
 TOOLS = (

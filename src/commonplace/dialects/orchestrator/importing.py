@@ -209,7 +209,7 @@ class _Importing:
         self._tell = progress or (lambda _done, _total: None)
         self._total = total
         self._done = 0
-        self._origin = replace(memory.origin, url=LABEL + new_id())
+        self._origin = replace(memory.origin, label=LABEL + new_id())
 
     def _unit(self) -> contextlib.AbstractContextManager[None]:
         return self._memory.unit(IMPORT, self._origin)

@@ -1,0 +1,110 @@
+"""The fields of a memory, each declared once.
+
+`MemoryFields` feeds the table `memories`, the `Draft` that is stored and the `Memory` that is read,
+export and import, filters and the command line. Each dialect decides which of them it shows. A new
+field is a line at the end of `MemoryFields` with `added=True`, and a migration step that adds its
+column with the same default.
+"""
+
+# ruff: noqa: RUF009  (`_declared` is `dataclasses.field`)
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from commonplace.storage.origin import Origin
+
+Type = Literal[
+    "identity",
+    "kind",
+    "text",
+    "address",
+    "tags",
+    "share",
+    "choice",
+    "flag",
+    "time",
+    "attrs",
+    "origin",
+]
+STATES = ("active", "dying", "archived", "superseded", "dead")
+TRUSTS = ("stated", "inferred", "external")
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """What is known of a field beside its name, its Python type and its default."""
+
+    type: Type
+    chars: int = 0
+    """The longest text."""
+    empty: bool = False
+    """Whether a text may be empty."""
+    optional: bool = False
+    """Whether it may be None."""
+    choices: tuple[str, ...] = ()
+    changeable: bool = True
+    """Whether a revision may change it."""
+    added: bool = False
+    """Whether its column was added to the table later, with its default."""
+    filterable: bool = False
+    """Whether a search can ask for memories with one value of it."""
+    option: str = ""
+    """How the command line calls it when a memory is stored or revised."""
+    metavar: str = ""
+    help: str = ""
+
+
+def _declared(type: Type, default: Any = None, **known: Any) -> Any:
+    return dataclasses.field(default=default, metadata={"field": Field(type, **known)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryFields:
+    """The fields of a memory, in the order of the table's columns."""
+
+    id: str | None = _declared("identity", changeable=False)
+    kind: str = _declared(
+        "kind", "note", option="--kind", metavar="KIND", help="note, decision, preference, …"
+    )
+    title: str = _declared(
+        "text", "", chars=1_000, empty=True, option="--title", metavar="TEXT", help="A short name."
+    )
+    text: str = _declared("text", chars=1_000_000)
+    tags: Sequence[str] = _declared("tags", ())
+    importance: float = _declared(
+        "share", 0.5, option="--importance", metavar="0..1", help="How much it matters."
+    )
+    confidence: float = _declared("share", 1.0)
+    credit: float = _declared("share", 0.5)
+    state: str = _declared("choice", "active", choices=STATES)
+    pinned: bool = _declared("flag", False, option="--pinned/--unpinned", help="Keep it at hand.")
+    occurred_at: datetime | str | None = _declared(
+        "time", optional=True, option="--at", metavar="WHEN", help="When it happened."
+    )
+    created_at: datetime | str | None = _declared("time", changeable=False)
+    updated_at: datetime | str | None = _declared("time", changeable=False)
+    ref: str | None = _declared(
+        "text", chars=500, optional=True, option="--ref", metavar="REF",
+        help="An id of yours, unique in the space.",
+    )  # fmt: skip
+    attrs: Mapping[str, Any] | None = _declared("attrs")
+    origin: Origin | None = _declared("origin", changeable=False)
+    trust: str = _declared(
+        "choice", "stated", choices=TRUSTS, option="--trust", metavar="stated|inferred|external",
+        help="Whose word it is.",
+    )  # fmt: skip
+    source: str = _declared(
+        "address", "", chars=2_000, added=True, filterable=True, option="--source",
+        metavar="ADDRESS", help="Where it came from: a URL, a file path, a commit.",
+    )  # fmt: skip
+
+
+FIELDS: Mapping[str, Field] = {
+    each.name: each.metadata["field"] for each in dataclasses.fields(MemoryFields)
+}
+DEFAULTS: Mapping[str, Any] = {each.name: each.default for each in dataclasses.fields(MemoryFields)}
+FILTERABLE: tuple[str, ...] = tuple(name for name, field in FIELDS.items() if field.filterable)
