@@ -15,15 +15,15 @@ from typer.testing import CliRunner
 from commonplace import Commonplace
 from commonplace.access.caller import Caller
 from commonplace.cli.app import app
+from commonplace.dialects import registry
 from commonplace.dialects.contract import RequestInfo
-from commonplace.engine import doctor, portable
+from commonplace.engine import portable
 from commonplace.engine.filters import Filters
 from commonplace.engine.importing import import_file
 from commonplace.engine.memories import CHANGEABLE, DRAFT_FIELDS, Draft
 from commonplace.engine.model import Memory
 from commonplace.engine.transfer import digest, export_space
 from commonplace.errors import InvalidInput
-from commonplace.server import served
 from commonplace.server.gate import Gate
 from commonplace.storage import schema
 from commonplace.storage.fields import FIELDS
@@ -122,7 +122,7 @@ def test_memories_are_found_by_their_source(memory: Commonplace) -> None:
     for wrong in ({"source": ""}, {"text": "x"}, {"source": 3}, ["source"]):
         with pytest.raises(InvalidInput):
             Filters(fields=wrong)  # type: ignore[arg-type]
-    assert doctor.examine(memory.library, "default").findings == []
+    assert memory.library.maintenance.check("default").findings == []
 
 
 def test_a_source_travels_and_is_purged(memory: Commonplace, tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_the_command_line_takes_shows_and_filters_a_source(tmp_path: Path) -> No
 
 def test_the_tools_take_a_source_and_show_it_when_there_is_one(memory: Commonplace) -> None:
     with contextlib.closing(open_system(memory.library.path)) as system:
-        gate = Gate(memory.library, system, [served.load("commonplace")])
+        gate = Gate(memory.library, system, [registry.load("commonplace")])
 
         def call(tool: str, **arguments: Any) -> dict[str, Any]:
             outcome = gate.perform(Caller(), RequestInfo(), "commonplace", tool, arguments)

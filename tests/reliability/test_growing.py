@@ -15,7 +15,6 @@ import pytest
 
 import commonplace
 from commonplace import Commonplace
-from commonplace.engine import doctor
 from commonplace.engine.transfer import export_space
 from commonplace.errors import StorageCorrupt, UnsupportedVersion
 from commonplace.storage import schema
@@ -121,7 +120,7 @@ def test_an_added_column_of_an_old_row_cannot_change_unnoticed(store: Path) -> N
     with Commonplace(store / "data", embedding=WordVectors()) as memory:
         with pytest.raises(StorageCorrupt):
             memory.get(ref)
-        findings = doctor.examine(memory.library, "default").findings
+        findings = memory.library.maintenance.check("default").findings
         assert any(f"num {num}" in each.what for each in findings if each.severity == "error")
 
 
