@@ -15,10 +15,17 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from commonplace.access.browser import COOKIE, SESSION_SECONDS, BrowserSessions, csrf_token
+from commonplace.access.browser import (
+    COOKIE,
+    FORM_FIELDS,
+    SESSION_SECONDS,
+    BrowserSessions,
+    csrf_token,
+)
 from commonplace.access.caller import FULL
 from commonplace.access.credentials import Grant, Unauthenticated
 from commonplace.engine.commonplace import Commonplace
+from commonplace.server.bodies import INLINE_BYTES
 from commonplace.server.protocol import ADMITTED
 from server.harness import MCP, Answer, Client, Running, message, running
 
@@ -161,6 +168,23 @@ def test_a_form_carries_the_csrf_token_in_a_field(anna: Client) -> None:
         good = urlencode({"csrf_token": csrf}).encode()
         assert anna.request("POST", BEINGS, good, form).status == 415  # REST takes JSON only
         assert anna.request("POST", "/sign-out", good, form).status == 204
+
+
+@pytest.mark.parametrize(
+    ("more", "status"),
+    [
+        ({f"f{n}": "x" for n in range(FORM_FIELDS - 1)}, 204),
+        ({f"f{n}": "x" for n in range(FORM_FIELDS)}, 403),
+        ({"x": "y" * (INLINE_BYTES - 78)}, 204),
+        ({"x": "y" * (INLINE_BYTES - 77)}, 413),
+    ],
+    ids=["most fields", "too many fields", "largest", "too large"],
+)
+def test_a_form_has_limits(anna: Client, more: dict[str, str], status: int) -> None:
+    form = {"content-type": "application/x-www-form-urlencoded"}
+    body = urlencode({"csrf_token": anna.headers["x-csrf-token"], **more}).encode()
+    with without(anna, "x-csrf-token"):
+        assert anna.request("POST", "/sign-out", body, form).status == status
 
 
 @pytest.mark.parametrize(

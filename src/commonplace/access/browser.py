@@ -37,6 +37,7 @@ SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 CSRF_HEADER = "x-csrf-token"
 CSRF_FIELD = "csrf_token"
 FORM = "application/x-www-form-urlencoded"
+FORM_FIELDS = 1_000
 _VALUE = re.compile(r"cps_[A-Za-z0-9_-]{43}")
 
 Headers = Sequence[tuple[bytes, bytes]]
@@ -130,8 +131,9 @@ class BrowserSessions:
         given = found.get(CSRF_HEADER.encode(), b"")
         kind = found.get(b"content-type", b"").decode("latin-1").partition(";")[0].strip().lower()
         if not given and kind == FORM:
-            fields = parse_qs(body.decode("latin-1"), max_num_fields=10_000)
-            given = "".join(fields.get(CSRF_FIELD, [])).encode("latin-1", "replace")
+            with contextlib.suppress(ValueError):  # too many fields
+                fields = parse_qs(body.decode("latin-1"), max_num_fields=FORM_FIELDS)
+                given = "".join(fields.get(CSRF_FIELD, [])).encode("latin-1", "replace")
         if not hmac.compare_digest(csrf_token(cookie).encode(), given):
             raise CsrfRefused(
                 "The CSRF token is missing or wrong.",

@@ -73,7 +73,7 @@ def limit_of(header: Callable[[str], str], entrance: Entrance, most: int) -> int
     if entrance.uploads and kind == "multipart/form-data":
         limit = entrance.uploads
     elif entrance.forms and kind == FORM:
-        limit = most
+        limit = min(most, INLINE_BYTES)
     elif kind != JSON and (kind or declared not in ("", "0")):
         raise BodyRefused(415, "CONTENT_TYPE", _NOT_JSON)
     if header("content-encoding") not in ("", "identity"):
