@@ -57,7 +57,7 @@ def test_a_failing_endpoint_leaves_words_and_a_backlog_that_drains_when_it_recov
                 memory.settle()
             assert memory.backlog()[0] == 2
             with memory.lease() as space:
-                assert "failed" in upkeep.last_error(space)
+                assert "failed" in upkeep.waiting(space, [stored.id])[stored.id]
             server.always = fake.good
             wait_until(lambda: memory.backlog() == (0, 0))
             hits = memory.recall("walrus")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
 from typing import TypeVar
 
 import numpy as np
@@ -11,7 +10,6 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
 Flags = NDArray[np.bool_]
-Item = TypeVar("Item", bound=Hashable)
 Number = TypeVar("Number", float, NDArray[np.float64])
 
 

@@ -30,12 +30,6 @@ def backlog(space: OpenSpace) -> tuple[int, int]:
     return count, 0 if oldest is None else max(0, (now() - oldest) // 1_000_000)
 
 
-def last_error(space: OpenSpace) -> str:
-    """What the newest failed attempt said, or nothing."""
-    with space.store.read() as connection:
-        return outbox.newest_error(connection, space.name)
-
-
 def waiting(space: OpenSpace, identities: Sequence[str]) -> dict[str, str]:
     """Which of these memories have no vectors yet, each with what the last attempt said."""
     found: dict[str, str] = {}

@@ -42,16 +42,6 @@ def is_empty(rows: Rows, space: str) -> bool:
     return rows.execute("SELECT 1 FROM outbox WHERE space = ? LIMIT 1", (space,)).fetchone() is None
 
 
-def newest_error(rows: Rows, space: str) -> str:
-    """What the row that failed most often was told last, or nothing."""
-    found = rows.execute(
-        "SELECT last_error FROM outbox WHERE space = ? AND last_error <> ''"
-        " ORDER BY attempts DESC LIMIT 1",
-        (space,),
-    ).fetchone()
-    return str(found[0]) if found else ""
-
-
 def error_of(rows: Rows, space: str, num: int) -> str | None:
     """What a memory's last attempt was told; None if it does not wait."""
     found = rows.execute(

@@ -40,12 +40,6 @@ class Invalid(Failure, InvalidInput):
     rest_code = "VAL_FIELD_INVALID"
 
 
-class TooLong(Failure, InvalidInput):
-    """A text beyond its limit."""
-
-    rest_code = "VAL_FIELD_TOO_LONG"
-
-
 class BadPath(Failure, InvalidInput):
     """A path that an artifact cannot have."""
 
