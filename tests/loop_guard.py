@@ -15,9 +15,10 @@ import sys
 import traceback
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import apsw
+if TYPE_CHECKING:
+    import apsw
 
 TESTS = str(Path(__file__).parent)
 _PACKAGE = importlib.util.find_spec("commonplace")  # which does not import it
@@ -32,6 +33,7 @@ found: list[str] = []
 
 def watch(ends: bool = False) -> None:
     """Watch every connection that is opened from now on; with `ends`, a find ends the process."""
+    import apsw  # here, since importing it can be what begins the guard and imports this module
 
     def look() -> None:
         if asyncio._get_running_loop() is None or not _ours(sys._getframe(2)):
