@@ -21,7 +21,7 @@ _TOKEN = re.compile(
     r"""|[{}\[\]:,]|(?P<word>[^\s{}\[\]:,"'/]+)|\S""",
     re.DOTALL,
 )
-_REST_OF_LINE = re.compile(r"[ \t]*(?://[^\n\r\u2028\u2029]*|/\*[^\n]*?\*/[ \t]*)?(?=\n)")
+_REST_OF_LINE = re.compile(r"[ \t]*(?://[^\n\r\u2028\u2029]*|/\*[^\n]*?\*/[ \t]*)?(?=\r?\n)")
 _NAME5 = re.compile(r"[^\W\d][\w$\u200c\u200d]*|\$[\w$]*")
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?", re.ASCII)
 _NUMBER5 = re.compile(
@@ -214,7 +214,7 @@ def remove(text: str, format: Format, path: Sequence[str]) -> str:
     if member is None:
         return text
     start, end = member.start, member.end if member.comma is None else member.comma + 1
-    before, after = text[:start].rstrip(" \t\n"), text[end:]
+    before, after = text[:start].rstrip(" \t\r\n"), text[end:]
     if "\n" not in text[len(before) : start]:  # it shares its line with what stands before it
         before, after = text[:start], after.lstrip(" \t")
     previous = members[members.index(member) - 1].comma if member is not members[0] else None
