@@ -1236,6 +1236,12 @@ def test_any_text_is_read_or_refused(text: str, format: Format) -> None:
             assert json.loads(text) == value
 
 
+def test_a_number_that_json_does_not_have_is_named_with_its_place() -> None:
+    for text in ('{"Infinity":\n -Infinity}', '{"NaN":\n NaN}', "[\n Infinityx]"):
+        with pytest.raises(json_text.NotReadable, match=r"is not a number in line 2, column 2"):
+            json_text.read(text, Format.JSON)
+
+
 def test_the_page_has_every_client_and_option(do: Callable[..., Ended]) -> None:
     page = DOCS.read_text(encoding="utf-8")
     for name in CLIENTS:

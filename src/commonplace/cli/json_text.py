@@ -42,8 +42,14 @@ def read(text: str, format: Format) -> Any:
     plain = text if format is Format.JSON else _plain(text, five=format is Format.JSON5)
     if not plain.strip(" \t\r\n"):
         return {}
+
+    def refuse(constant: str) -> None:
+        places = (token.start() for token in _TOKEN.finditer(plain) if token[0] == constant)
+        at = next(places, plain.find(constant))
+        raise json.JSONDecodeError(f"{constant} is not a number", plain, at)
+
     try:
-        return json.loads(plain, strict=format is not Format.JSON5, parse_constant=_refuse_constant)
+        return json.loads(plain, strict=format is not Format.JSON5, parse_constant=refuse)
     except RecursionError:
         raise NotReadable("it is nested too deeply") from None
     except json.JSONDecodeError as error:
@@ -51,10 +57,6 @@ def read(text: str, format: Format) -> Any:
         raise NotReadable(f"{error.msg.rstrip()} in {where}") from None
     except ValueError as error:
         raise NotReadable(str(error)) from None
-
-
-def _refuse_constant(name: str) -> None:
-    raise NotReadable(f"{name} is not a JSON number")
 
 
 def _plain(text: str, *, five: bool) -> str:
