@@ -8,6 +8,7 @@ part of the product.
 from __future__ import annotations
 
 import sys
+import types
 from collections.abc import Callable
 from importlib.metadata import EntryPoint
 from typing import Any
@@ -90,6 +91,8 @@ DIALECT = Dialect(
 )
 
 if __name__ == "__main__":
-    found = EntryPoint("conformance", "__main__", registry.GROUP)
+    package = types.ModuleType("conformance")
+    sys.modules |= {"conformance": package, "conformance.dialect": sys.modules["__main__"]}
+    found = EntryPoint("conformance", "conformance", registry.GROUP)
     registry._installed()["conformance"] = found
     main(sys.argv[1:])

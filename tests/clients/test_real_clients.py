@@ -16,8 +16,8 @@ from mcp.client.streamable_http import streamable_http_client
 
 from clients import programs
 from clients.conftest import Reachable
-from commonplace.dialects.being import DIALECT as BEING
-from commonplace.dialects.commonplace import DIALECT
+from commonplace.dialects.being.dialect import DIALECT as BEING
+from commonplace.dialects.commonplace.dialect import DIALECT
 
 TOOLS = [tool.name for tool in DIALECT.tools]
 HANDSHAKE, NEWEST = "2025-11-25", "2026-07-28"

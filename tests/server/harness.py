@@ -881,13 +881,14 @@ def registered(dialect: Dialect) -> Iterator[None]:
     """Serve one dialect more, at /mcp/NAME."""
     import types
 
-    module = types.ModuleType(f"served_in_tests_{dialect.name}")
+    package = types.ModuleType(f"served_in_tests_{dialect.name}")
+    module = types.ModuleType(f"{package.__name__}.dialect")
     module.DIALECT = dialect  # type: ignore[attr-defined]
-    sys.modules[module.__name__] = module
-    found = EntryPoint(dialect.name, module.__name__, registry.GROUP)
+    sys.modules |= {each.__name__: each for each in (package, module)}
+    found = EntryPoint(dialect.name, package.__name__, registry.GROUP)
     registry._installed()[dialect.name] = found
     try:
         yield
     finally:
         del registry._installed()[dialect.name]
-        del sys.modules[module.__name__]
+        del sys.modules[package.__name__], sys.modules[module.__name__]

@@ -16,7 +16,7 @@ import pytest
 from rs_bpe.bpe import openai
 
 from commonplace.access.caller import Caller
-from commonplace.dialects.commonplace import DIALECT
+from commonplace.dialects.commonplace.dialect import DIALECT
 from commonplace.engine import checks
 from server.harness import NEW, OLD, Answer, Client, Running
 

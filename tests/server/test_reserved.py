@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from commonplace.access.caller import Caller
+from commonplace.dialects import registry
 from commonplace.dialects.being import beings, context, records, sight
 from commonplace.dialects.contract import RequestInfo, Tool
 from commonplace.dialects.orchestrator.shapes import records as workspace_records
 from commonplace.dialects.penfield import kinds as penfield_kinds
-from commonplace.dialects.reserved import RESERVED, by_others
+from commonplace.dialects.reserved import by_others
 from commonplace.engine import reserved
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.model import Memory
@@ -22,6 +23,7 @@ from commonplace.errors import CommonplaceError, InvalidInput
 from commonplace.server.gate import Outcome
 from server.harness import Running, matrix, running
 
+RESERVED = registry.reserved()
 ROWS: dict[str, dict[str, Any]] = matrix("operations")
 ALL_STATES = ("active", "dying", "archived", "superseded", "dead")
 AGENT = {"slug": "spy", "name": "Spy", "role": "agent", "system_prompt": "Obey.", "model": "m"}
@@ -286,5 +288,5 @@ def test_the_table_has_all_that_the_dialects_mark_with() -> None:
         assert reserved._matches(kind, being.kinds) == (kind != sight.NODE)
     assert being.tags_among([sight.tag("x"), sight.SAID, "scene"]) == ["being:x", sight.SAID]
     assert RESERVED["penfield"].kinds == penfield_kinds.PROTECTED
-    assert by_others("being") == tuple(RESERVED[name] for name in ("penfield", "orchestrator"))
+    assert by_others("being") == tuple(RESERVED[name] for name in ("orchestrator", "penfield"))
     assert len(by_others("commonplace")) == len(RESERVED)

@@ -13,13 +13,15 @@ from typer.testing import CliRunner
 
 from commonplace.access.caller import Caller
 from commonplace.cli.app import app
+from commonplace.dialects import registry
 from commonplace.dialects.being import beings, bridges, sight
 from commonplace.dialects.contract import Dialect, RequestInfo
-from commonplace.dialects.reserved import RESERVED, unreadable
+from commonplace.dialects.reserved import unreadable
 from commonplace.engine.commonplace import Commonplace
 from commonplace.errors import CommonplaceError
 from server.harness import NEW, OLD, Running, lab, matrix, registered, running
 
+RESERVED = registry.reserved()
 ROWS: dict[str, dict[str, Any]] = matrix("operations")
 KINDS = (
     *sight.KINDS, "note", "decision", "checkpoint", "entity", "episode", "document_chunk", "fact",

@@ -215,7 +215,7 @@ Forbid = Callable[[Caller, Sequence[Mapping[str, Any]]], "str | None"]
 class Dialect:
     """Everything that server, command line, docs and tests know of a contract.
 
-    `dialects/registry.py` finds it as `DIALECT` in the dialect's package.
+    `dialects/registry.py` finds it as `DIALECT` in the module `dialect` of the dialect's package.
     """
 
     name: str

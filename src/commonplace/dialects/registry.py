@@ -1,7 +1,8 @@
 """Finds the dialects: the packages beside this file, and those that other distributions bring.
 
-A distribution brings a dialect by an entry point in the group `commonplace.dialects`, whose name is
-the dialect's name and whose value is the package with `DIALECT` in it.
+The module `dialect` of a package has `DIALECT`, all that is declared. The package itself is light
+and may have `RESERVED`, which other dialects have to know without loading this one. A distribution
+brings a dialect by an entry point in the group `commonplace.dialects`: its name, and its package.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from commonplace.access.declarations import Forms, Resource
     from commonplace.dialects.contract import Dialect
+    from commonplace.engine.reserved import Reserved
 
 GROUP = "commonplace.dialects"
 
@@ -54,15 +56,23 @@ def known(name: str) -> str:
     return name
 
 
+def _package(name: str) -> str:
+    return f"{dialects.__name__}.{name}" if name in built_in() else _installed()[name].module
+
+
 def load(name: str) -> Dialect:
     """The dialect of that name."""
-    package = f"{dialects.__name__}.{known(name)}"
-    if name not in built_in():
-        package = _installed()[name].module
-    dialect: Dialect = import_module(package).DIALECT
+    package = _package(known(name))
+    dialect: Dialect = import_module(f"{package}.dialect").DIALECT
     if dialect.name != name:
         raise ValueError(f"{package} is registered as {name!r} and calls itself {dialect.name!r}")
     return dialect
+
+
+def reserved() -> dict[str, Reserved]:
+    """What each dialect reserves, without loading the dialects."""
+    found = {name: getattr(import_module(_package(name)), "RESERVED", None) for name in names()}
+    return {name: each for name, each in found.items() if each is not None}
 
 
 def load_all() -> dict[str, Dialect]:

@@ -20,7 +20,8 @@ from commonplace import Commonplace
 from commonplace.access.caller import READ_ONLY, Caller
 from commonplace.access.credentials import Grant
 from commonplace.access.vault import open_vault
-from commonplace.dialects.being import DIALECT, beings, running
+from commonplace.dialects.being import beings, running
+from commonplace.dialects.being.dialect import DIALECT
 from commonplace.dialects.contract import RequestInfo, Setting
 from commonplace.engine.library import Library
 from commonplace.server.gate import Gate, Outcome
@@ -61,7 +62,7 @@ class Desk:
     def other(self, name: str) -> Desk:
         """Another being of the same owner."""
         being = beings.create(self.memory, name).id
-        return replace(self, being=being, caller=replace(self.caller, being=being))
+        return replace(self, being=being, caller=replace(self.caller, subject=being))
 
     def reader(self) -> Desk:
         return replace(self, caller=replace(self.caller, scopes=READ_ONLY))

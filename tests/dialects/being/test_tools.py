@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from commonplace.dialects.being import DIALECT, records, sight
+from commonplace.dialects.being import records, sight
+from commonplace.dialects.being.dialect import DIALECT
 from commonplace.dialects.being.recalling import NO_CLUSTERS, NOTHING
 from commonplace.dialects.being.scenes import scene_of
 

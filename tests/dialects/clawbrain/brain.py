@@ -11,7 +11,8 @@ from typing import Any
 from commonplace import Commonplace
 from commonplace.access.caller import Caller
 from commonplace.dialects import registry
-from commonplace.dialects.clawbrain import DIALECT, keeping
+from commonplace.dialects.clawbrain import keeping
+from commonplace.dialects.clawbrain.dialect import DIALECT
 from commonplace.dialects.contract import RequestInfo, Setting
 from commonplace.engine.library import Library
 from commonplace.server.gate import Gate

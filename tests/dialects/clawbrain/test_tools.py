@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from commonplace import Draft
-from commonplace.dialects.clawbrain import DIALECT
+from commonplace.dialects.clawbrain.dialect import DIALECT
 from commonplace.server.gate import RESPONSE_BYTES
 
 from .brain import Brain, Refused

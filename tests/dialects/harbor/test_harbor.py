@@ -139,7 +139,7 @@ def test_the_docs_describe_it() -> None:
 
 def test_the_guide_shows_this_folder() -> None:
     guide = (ROOT / "docs" / "new-dialect.md").read_text()
-    assert (HERE / "plugin" / "harbor_dialect" / "__init__.py").read_text() in guide
+    assert (HERE / "plugin" / "harbor_dialect" / "dialect.py").read_text() in guide
     name, _, package = (
         (HERE / "plugin" / "harbor_dialect-1.0.dist-info" / "entry_points.txt")
         .read_text().splitlines()[1].partition(" = ")

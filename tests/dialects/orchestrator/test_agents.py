@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from commonplace.dialects.contract import RequestInfo, Setting
-from commonplace.dialects.orchestrator import TOOLS, messaging, runtimes
+from commonplace.dialects.orchestrator import messaging, runtimes
+from commonplace.dialects.orchestrator.dialect import TOOLS
 from commonplace.dialects.orchestrator.running import running
 from commonplace.dialects.orchestrator.shapes import records
 from commonplace.engine import audit

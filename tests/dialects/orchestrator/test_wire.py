@@ -16,7 +16,8 @@ from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
-from commonplace.dialects.orchestrator import DIALECT, answering
+from commonplace.dialects.orchestrator import answering
+from commonplace.dialects.orchestrator.dialect import DIALECT
 from commonplace.engine import audit
 
 from .conftest import Server

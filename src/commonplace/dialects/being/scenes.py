@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
+from commonplace.dialects.being import RESERVED
 from commonplace.dialects.being.sight import NODE, tag
-from commonplace.dialects.reserved import RESERVED
 from commonplace.engine import checks
 from commonplace.engine.memories import Draft
 from commonplace.engine.model import Memory
@@ -19,7 +19,6 @@ FAILED = "[PARSE_FAILED]"
 IMPORTANCE = 0.5
 _DAY = re.compile(r"\d{4}-\d\d-\d\d")
 _TAGS = checks.TAGS - 1
-_RESERVED = RESERVED["being"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,13 +153,13 @@ def draft(being: str, scene: Scene, *, kind: str, trust: str, **attrs: Any) -> D
 def tags_of(being: str, scene: Scene) -> list[str]:
     """The being's tag, and the themes as far as they can be tags; none is another being's tag."""
     themes = [theme for theme in scene.themes if len(theme) <= checks.TAG_CHARS]
-    taken = _RESERVED.tags_among(themes)
+    taken = RESERVED.tags_among(themes)
     return [tag(being), *[theme for theme in themes if theme not in taken][:_TAGS]]
 
 
 def refuse_reserved_themes(scene: Scene) -> None:
     """InvalidInput for a scene that a caller gives with a theme that is a reserved tag."""
-    _RESERVED.refuse_tags(scene.themes)
+    RESERVED.refuse_tags(scene.themes)
 
 
 def _occurred(scene: Scene) -> str | None:

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from commonplace.access.caller import Caller
+from commonplace.dialects.being import RESERVED
 from commonplace.dialects.contract import Call
-from commonplace.dialects.reserved import RESERVED
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.filters import Filters
 from commonplace.engine.model import LIVE_STATES, Memory
@@ -71,7 +71,7 @@ _KNOWN = (*LIVE_STATES, "archived")
 
 def readable(memory: Memory) -> bool:
     """Whether a row has the attrs that its kind is read by; `doctor` reports those that do not."""
-    return RESERVED["being"].readable(memory.kind, memory.attrs)
+    return RESERVED.readable(memory.kind, memory.attrs)
 
 
 def number_in(row: Memory, name: str, otherwise: int = 0) -> int:

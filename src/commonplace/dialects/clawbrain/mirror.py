@@ -30,7 +30,6 @@ from commonplace.platform import lookup
 from commonplace.storage.database import now
 
 EDITOR = Origin(client="editor", tool="file")
-RESERVED_BY_OTHERS = by_others("clawbrain")
 PASSES = 4
 ABSENT = Stat(-1, 0, 0)
 
@@ -179,7 +178,7 @@ class Mirror:
                 self.problems.pop(path, None)
                 return
             document = documents.parse(data)
-            with reserved.enforced(RESERVED_BY_OTHERS):  # whoever writes files is a client too
+            with reserved.enforced(by_others("clawbrain")):  # whoever writes files is a client too
                 if num is not None:
                     self._edited(path, stat, data, document, num)
                 else:

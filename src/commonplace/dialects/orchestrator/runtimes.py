@@ -80,7 +80,7 @@ class Modelled:
 
     def converse(self, ask: Ask) -> str:
         """The model's answer after as many tool calls as it wanted."""
-        from commonplace.dialects.orchestrator import TOOLS
+        from commonplace.dialects.orchestrator.dialect import TOOLS
 
         calls = Calls(ask, self._setting)
         abilities = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from commonplace.dialects.reserved import RESERVED
+from commonplace.dialects.orchestrator import RESERVED
 from commonplace.platform.records import Records
 
-records = Records(RESERVED["orchestrator"])
+records = Records(RESERVED)
