@@ -17,7 +17,7 @@ import typer
 
 from commonplace.access.accounts import Accounts
 from commonplace.access.credentials import Unauthenticated
-from commonplace.access.oauth.rows import VouchedRows
+from commonplace.access.oauth.rows import MacRows
 from commonplace.access.signed import Tokens
 from commonplace.access.vault import open_vault
 from commonplace.cli.app import run
@@ -249,7 +249,7 @@ def test_the_doctor_finds_what_nobody_here_has_written(
     do("being", "llm-key", typed="sk-ant-kept-by-owner\n")
     with closing(open_system(data)) as store, store.maintain() as connection:
         row = {"id": "an-app", "secret": None, "metadata": "{}  ", "created_at": 1, "used_at": 1}
-        VouchedRows(open_vault(store)).put(connection, "oauth_clients", row)
+        MacRows(open_vault(store)).put(connection, "oauth_clients", row)
 
     def doctor() -> tuple[int, dict[str, Any]]:
         ended = do("doctor", "--json", "--embedding", "none")

@@ -102,12 +102,12 @@ def test_an_older_key_opens_and_the_newest_seals() -> None:
 def test_a_code_is_only_good_for_its_own_values() -> None:
     vault = Vault([ONE])
     mac = vault.mac("credential", 1, None, b"x")
-    assert vault.vouches(mac, "credential", 1, None, b"x")
-    assert not vault.vouches(mac, "credential", 1, None, b"y")
-    assert not vault.vouches(mac, "credential", "1", None, b"x")
-    assert not Vault([TWO]).vouches(mac, "credential", 1, None, b"x")
-    assert not vault.vouches(b"", "credential", 1, None, b"x")
-    assert Vault([TWO, ONE]).vouches(mac, "credential", 1, None, b"x")
+    assert vault.check_mac(mac, "credential", 1, None, b"x")
+    assert not vault.check_mac(mac, "credential", 1, None, b"y")
+    assert not vault.check_mac(mac, "credential", "1", None, b"x")
+    assert not Vault([TWO]).check_mac(mac, "credential", 1, None, b"x")
+    assert not vault.check_mac(b"", "credential", 1, None, b"x")
+    assert Vault([TWO, ONE]).check_mac(mac, "credential", 1, None, b"x")
 
 
 def test_the_key_is_not_shown() -> None:

@@ -206,7 +206,7 @@ class Accounts:
         return None if row is None else self._checked(row)
 
     def _checked(self, row: AccountRow) -> AccountRow:
-        if not self._vault.vouches(row.mac, "user", *row.vouched):
+        if not self._vault.check_mac(row.mac, "user", *row.covered):
             raise StorageCorrupt(
                 f"The account {row.name} is not as it was stored.",
                 hint="Restore system.db from a backup.",
@@ -214,7 +214,7 @@ class Accounts:
         return row
 
     def _write(self, rows: Rows, row: AccountRow) -> None:
-        stored.put(rows, row._replace(mac=self._vault.mac("user", *row.vouched)))
+        stored.put(rows, row._replace(mac=self._vault.mac("user", *row.covered)))
 
 
 def _account(row: AccountRow) -> Account:

@@ -401,9 +401,9 @@ class Credentials:
         with self._store.read() as rows:
             found = stored.select(rows, revoked=False, family=family) if family else []
         live = [row for row in found if row.expires_at is None or row.expires_at > now()]
-        return any(self._vouched(row) for row in live)
+        return any(self._mac_matches(row) for row in live)
 
-    def known_signed(self, token: str) -> Credential | None:
+    def find_signed(self, token: str) -> Credential | None:
         """The stored credential of a signed token, or None; Unauthenticated if it has ended."""
         known = self._at(token_digest(token))
         if known is None:
@@ -437,7 +437,7 @@ class Credentials:
             gone = removed(rows, row.owner)
         credential = _credential(row)
         refusal = ""
-        if not self._vouched(row) or not hmac.compare_digest(row.digest, digest):
+        if not self._mac_matches(row) or not hmac.compare_digest(row.digest, digest):
             refusal = "damaged"
         elif credential.revoked_at is not None:
             refusal = "revoked"
@@ -477,20 +477,20 @@ class Credentials:
     def reseal_in(self, rows: Rows) -> None:
         """Make every row's MAC with the newest master key; damaged rows are left as they are."""
         for row in stored.select(rows):
-            if self._vouched(row):
+            if self._mac_matches(row):
                 stored.set_mac(rows, row.id, self._mac(row))
 
     def damaged_in(self, rows: Rows) -> Iterator[str]:
         """Tokens whose MAC does not match: they are refused."""
         for row in stored.select(rows):
-            if not self._vouched(row):
+            if not self._mac_matches(row):
                 yield f"The token {row.id}"
 
     def _mac(self, row: CredentialRow) -> bytes:
-        return self._vault.mac("credential", *row.vouched)
+        return self._vault.mac("credential", *row.covered)
 
-    def _vouched(self, row: CredentialRow) -> bool:
-        return self._vault.vouches(row.mac, "credential", *row.vouched)
+    def _mac_matches(self, row: CredentialRow) -> bool:
+        return self._vault.check_mac(row.mac, "credential", *row.covered)
 
 
 def _credential(row: CredentialRow) -> Credential:

@@ -308,7 +308,7 @@ class OrchestratorTokens:
             raise Unauthenticated("user removed")
         if (signer.created_at if dated is None else dated * SECOND) < ended:
             raise Unauthenticated("not before")
-        noted = self._credentials.known_signed(f"{payload}.{signature}")
+        noted = self._credentials.find_signed(f"{payload}.{signature}")
         caller = Caller(
             space=space,
             user=user,

@@ -111,7 +111,7 @@ class Vault:
         key = self._keys[0]
         return key.id + hmac.digest(key.signing, digest(*values), "sha256")
 
-    def vouches(self, mac: bytes, *values: Any) -> bool:
+    def check_mac(self, mac: bytes, *values: Any) -> bool:
         """Whether the MAC matches the values."""
         key = self._key(mac[:_ID_BYTES])
         if key is None:

@@ -49,12 +49,12 @@ class _Access:
     tokens: Tokens
     accounts: Accounts
 
-    def vouched(self) -> tuple[Any, ...]:
-        """Those who keep what the master key seals or vouches for."""
-        from commonplace.access.oauth import VouchedRows
+    def sealed(self) -> tuple[Any, ...]:
+        """Everything that is sealed, or has a MAC made, with the master key."""
+        from commonplace.access.oauth import MacRows
         from commonplace.platform.llm_keys import LlmKeys
 
-        rows, models = VouchedRows(self.vault), LlmKeys(self.store, self.vault)
+        rows, models = MacRows(self.vault), LlmKeys(self.store, self.vault)
         return self.tokens.credentials, self.tokens.keys, self.accounts, rows, models
 
     def write_down(self, what: str, **details: Any) -> None:
@@ -319,8 +319,8 @@ def rotate_key(
 
 
 def _rotate_master_key(access: _Access) -> None:
-    """Seal keys, and vouch for tokens, accounts and connections, by a new master key."""
-    access.vault.rotate(access.store, [each.reseal_in for each in access.vouched()])
+    """Rotate the master key: seal keys again, and make the MACs of all rows again."""
+    access.vault.rotate(access.store, [each.reseal_in for each in access.sealed()])
 
 
 def by_state(data: Path) -> tuple[set[str], set[str]]:
@@ -349,7 +349,7 @@ def damaged(data: Path) -> list[str]:
         if not in_use(store):  # looking must not make a key
             return []
     with _access(data) as access, access.store.read() as connection:
-        return [each for owner in access.vouched() for each in owner.damaged_in(connection)]
+        return [each for owner in access.sealed() for each in owner.damaged_in(connection)]
 
 
 @token.command("not-before")

@@ -21,7 +21,7 @@ class AccountRow(NamedTuple):
     mac: bytes = b""
 
     @property
-    def vouched(self) -> tuple[object, ...]:
+    def covered(self) -> tuple[object, ...]:
         """The values that `mac` covers."""
         return tuple(self[:-1])
 

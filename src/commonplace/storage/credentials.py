@@ -34,7 +34,7 @@ class CredentialRow(NamedTuple):
     mac: bytes
 
     @property
-    def vouched(self) -> tuple[object, ...]:
+    def covered(self) -> tuple[object, ...]:
         """The values that `mac` covers: all before `last_used`."""
         return tuple(self[:-2])
 

@@ -10,7 +10,7 @@ import httpx
 import pytest
 import time_machine
 
-from commonplace.access.oauth import VouchedRows
+from commonplace.access.oauth import MacRows
 from commonplace.access.oauth.devices import (
     DEVICE_SECONDS,
     LETTERS,
@@ -18,7 +18,7 @@ from commonplace.access.oauth.devices import (
     SLOWER_SECONDS,
     Device,
     Devices,
-    as_shown,
+    normal_user_code,
 )
 from commonplace.access.oauth.errors import OAuthError
 from commonplace.access.oauth.metadata import DEVICE_CODE
@@ -47,7 +47,7 @@ class Clock:
 def clock(world: World) -> Clock:
     found = Clock()
     world.oauth.devices = Devices(
-        world.store, VouchedRows(world.vault), world.oauth.families, clock=found
+        world.store, MacRows(world.vault), world.oauth.families, clock=found
     )
     return found
 
@@ -371,7 +371,7 @@ async def test_a_device_code_is_for_the_client_that_got_it(world: World) -> None
 
 
 async def test_only_so_many_devices_wait(world: World) -> None:
-    few = Devices(world.store, VouchedRows(world.vault), world.oauth.families, most=2)
+    few = Devices(world.store, MacRows(world.vault), world.oauth.families, most=2)
     device = Device("cid_x", f"{world.issuer}{REST}", ("read",))
     with time_machine.travel("2027-01-01T00:00:00Z", tick=False) as time:
         codes = [few.begin(device).user_code for _ in range(2)]
@@ -449,7 +449,7 @@ async def test_the_pages_take_nothing_from_elsewhere(world: World) -> None:
     ],
 )  # fmt: skip
 def test_a_code_is_read_however_it_is_typed(typed: str, shown: str) -> None:
-    assert as_shown(typed) == shown
+    assert normal_user_code(typed) == shown
 
 
 async def test_what_is_no_code_is_said(world: World) -> None:

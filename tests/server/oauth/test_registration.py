@@ -11,7 +11,7 @@ import pytest
 import time_machine
 from starlette.types import Message
 
-from commonplace.access.oauth import VouchedRows
+from commonplace.access.oauth import MacRows
 from commonplace.access.oauth.clients import Clients, check_registration
 from commonplace.access.oauth.errors import OAuthError
 from commonplace.access.rates import block_of
@@ -158,7 +158,7 @@ async def register_from(world: World, address: str) -> int:
 
 
 async def test_however_fast_they_come_there_are_never_more_than_the_cap(world: World) -> None:
-    clients = Clients(world.store, VouchedRows(world.vault), most=50)
+    clients = Clients(world.store, MacRows(world.vault), most=50)
     described = check_registration(GOOD)
 
     def register() -> bool:
@@ -175,12 +175,12 @@ async def test_however_fast_they_come_there_are_never_more_than_the_cap(world: W
 
 
 async def test_registrations_that_nobody_allowed_are_forgotten(world: World) -> None:
-    clients = Clients(world.store, VouchedRows(world.vault), most=5)
+    clients = Clients(world.store, MacRows(world.vault), most=5)
     described = check_registration(GOOD)
     with time_machine.travel("2027-01-01T00:00:00Z", tick=False) as clock:
         used = clients.register(described).client
         with world.store.maintain() as connection:
-            clients.note_use(connection, used.id)
+            clients.record_use(connection, used.id)
         unused = [clients.register(described).client for _ in range(4)]
         with pytest.raises(OAuthError):
             clients.register(described)

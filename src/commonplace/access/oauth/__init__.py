@@ -1,7 +1,7 @@
 """OAuth 2.1 for clients that are elsewhere: one authorization server for all dialects."""
 
 from commonplace.access.oauth.endpoints import routes
-from commonplace.access.oauth.rows import VouchedRows
+from commonplace.access.oauth.rows import MacRows
 from commonplace.access.oauth.server import OAuth
 
-__all__ = ["OAuth", "VouchedRows", "routes"]
+__all__ = ["MacRows", "OAuth", "routes"]

@@ -30,7 +30,7 @@ from commonplace.access.oauth.metadata import (
     USUAL_GRANT_TYPES,
 )
 from commonplace.access.oauth.redirects import BadRedirect, parse_redirect
-from commonplace.access.oauth.rows import VouchedRows
+from commonplace.access.oauth.rows import MacRows
 from commonplace.platform.fetching import Fetched, Fetcher, FetchRefused, parse_target
 from commonplace.storage import oauth as stored
 from commonplace.storage.database import now
@@ -87,11 +87,11 @@ class Client:
         return "authorization_code" in self.grant_types
 
     @property
-    def on_devices(self) -> bool:
+    def uses_devices(self) -> bool:
         """Whether it may use the device grant."""
         return DEVICE_CODE in self.grant_types
 
-    def proves(self, secret: str) -> bool:
+    def has_secret(self, secret: str) -> bool:
         """Whether the secret is right."""
         return self.secret is not None and hmac.compare_digest(self.secret, token_digest(secret))
 
@@ -241,9 +241,9 @@ def _bad_metadata(message: str) -> OAuthError:
 class Clients:
     """The registrations of a data directory. Its calls block; threads may share it."""
 
-    def __init__(self, store: Store, vouched: VouchedRows, *, most: int = MOST_CLIENTS) -> None:
+    def __init__(self, store: Store, mac_rows: MacRows, *, most: int = MOST_CLIENTS) -> None:
         self._store = store
-        self._vouched = vouched
+        self._mac_rows = mac_rows
         self._most = most
 
     def register(self, described: Client) -> Registered:
@@ -265,7 +265,7 @@ class Clients:
         )
         with self._store.maintain() as rows:
             self._make_room(rows, at)
-            self._vouched.put(
+            self._mac_rows.put(
                 rows,
                 "oauth_clients",
                 {
@@ -294,7 +294,7 @@ class Clients:
     def find(self, client_id: str) -> Client | None:
         """The client of that id."""
         with self._store.read() as rows:
-            row = self._vouched.get(rows, "oauth_clients", client_id)
+            row = self._mac_rows.get(rows, "oauth_clients", client_id)
         if row is None:
             return None
         metadata = json.loads(row["metadata"])
@@ -307,11 +307,11 @@ class Clients:
             secret=row["secret"],
         )
 
-    def note_use(self, rows: Rows, client_id: str) -> None:
+    def record_use(self, rows: Rows, client_id: str) -> None:
         """Record that a person allowed the client something; unused clients are deleted."""
-        row = self._vouched.get(rows, "oauth_clients", client_id)
+        row = self._mac_rows.get(rows, "oauth_clients", client_id)
         if row is not None:
-            self._vouched.put(rows, "oauth_clients", {**row, "used_at": now()})
+            self._mac_rows.put(rows, "oauth_clients", {**row, "used_at": now()})
 
 
 # Clients with a metadata document

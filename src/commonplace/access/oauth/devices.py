@@ -19,13 +19,13 @@ from commonplace.access.credentials import SECOND, token_digest
 from commonplace.access.oauth.errors import OAuthError, invalid_grant
 from commonplace.access.oauth.families import (
     ENDED_SECONDS,
-    Allowed,
+    Consent,
     Families,
     Tokens,
-    given,
     other_resource,
+    tokens_or_raise,
 )
-from commonplace.access.oauth.rows import Row, VouchedRows
+from commonplace.access.oauth.rows import MacRows, Row
 from commonplace.storage import oauth as stored
 from commonplace.storage.database import now
 from commonplace.storage.ports import Rows, Store
@@ -43,12 +43,12 @@ CODE_LETTERS = 8
 _REFUSED = "The device code is not valid, or has been used."
 
 
-class Waiting(OAuthError):
+class StillPending(OAuthError):
     """The person has not decided; the device polls again."""
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class DeviceCodes:
     """A new device request with its codes, of which only digests are stored."""
 
     device_code: str = field(repr=False)
@@ -75,7 +75,7 @@ class Device:
     scopes: tuple[str, ...]
 
 
-def as_shown(typed: str) -> str:
+def normal_user_code(typed: str) -> str:
     """A user code in the form XXXX-XXXX, however it was typed; empty if it cannot be one."""
     letters = "".join(sign for sign in typed.upper() if sign in LETTERS)
     others = {sign for sign in typed.upper() if sign not in LETTERS} - {" ", "-"}
@@ -88,27 +88,27 @@ class Devices:
     def __init__(
         self,
         store: Store,
-        vouched: VouchedRows,
+        mac_rows: MacRows,
         families: Families,
         *,
         most: int = MOST_WAITING,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
-        self._vouched = vouched
+        self._mac_rows = mac_rows
         self._families = families
         self._most = most
         self._pace = _Pace(most, clock)
 
-    def begin(self, device: Device) -> Started:
+    def begin(self, device: Device) -> DeviceCodes:
         """Begin a device request."""
         at = now()
         with self._store.maintain() as rows:
             old = at - ENDED_SECONDS * SECOND
             stored.delete_expired(rows, "oauth_devices", old)
             self._make_room(rows, at)
-            started = Started(f"cpd_{secrets.token_urlsafe(32)}", self._free_code(rows))
-            self._vouched.put(
+            started = DeviceCodes(f"cpd_{secrets.token_urlsafe(32)}", self._free_code(rows))
+            self._mac_rows.put(
                 rows,
                 "oauth_devices",
                 {
@@ -136,7 +136,7 @@ class Devices:
 
     def _free_code(self, rows: Rows) -> str:
         while True:
-            code = as_shown("".join(secrets.choice(LETTERS) for _ in range(CODE_LETTERS)))
+            code = normal_user_code("".join(secrets.choice(LETTERS) for _ in range(CODE_LETTERS)))
             if stored.device_of_code(rows, token_digest(code)) is None:
                 return code
 
@@ -148,14 +148,16 @@ class Devices:
             row = self._waiting(rows, user_code)
         return None if row is None else _device(row)
 
-    def allow(self, user_code: str, allowed: Allowed) -> bool:
+    def allow(self, user_code: str, allowed: Consent) -> bool:
         """Allow a device request; False if it is no longer pending."""
         with self._store.maintain() as rows:
             row = self._waiting(rows, user_code)
             if row is None:
                 return False
             family = self._families.begin_in(rows, allowed, row["expires_at"])
-            self._vouched.put(rows, "oauth_devices", {**row, "answer": "allowed", "family": family})
+            self._mac_rows.put(
+                rows, "oauth_devices", {**row, "answer": "allowed", "family": family}
+            )
         return True
 
     def deny(self, user_code: str) -> bool:
@@ -163,21 +165,21 @@ class Devices:
         with self._store.maintain() as rows:
             row = self._waiting(rows, user_code)
             if row is not None:
-                self._vouched.put(rows, "oauth_devices", {**row, "answer": "denied"})
+                self._mac_rows.put(rows, "oauth_devices", {**row, "answer": "denied"})
         return row is not None
 
     def _waiting(self, rows: Rows, user_code: str) -> Row | None:
         key = stored.device_of_code(rows, token_digest(user_code))
-        row = None if key is None else self._vouched.get(rows, "oauth_devices", key)
+        row = None if key is None else self._mac_rows.get(rows, "oauth_devices", key)
         return row if row and not row["answer"] and now() < row["expires_at"] else None
 
     # Polling
 
     def redeem(self, device_code: str, *, client: str, resource: str | None) -> Tokens:
-        """The tokens, once a person has allowed it; Waiting until then."""
+        """The tokens, once a person has allowed it; StillPending until then."""
         digest = token_digest(device_code)
         with self._store.read() as rows:
-            row = self._vouched.get(rows, "oauth_devices", digest)
+            row = self._mac_rows.get(rows, "oauth_devices", digest)
         if row is None or row["client"] != client:
             raise invalid_grant(_REFUSED)
         if resource is not None and resource != row["resource"]:
@@ -190,22 +192,22 @@ class Devices:
         if not row["answer"]:
             wait = self._pace.take(digest)
             if wait:
-                raise Waiting("slow_down", f"Ask every {wait} seconds, and not more often.")
-            raise Waiting("authorization_pending", "The person has not decided yet.")
+                raise StillPending("slow_down", f"Ask every {wait} seconds, and not more often.")
+            raise StillPending("authorization_pending", "The person has not decided yet.")
         with self._families.issuing() as rows:
             outcome = self._first(rows, digest)
         self._pace.forget(digest)
-        return given(outcome)
+        return tokens_or_raise(outcome)
 
     def _first(self, rows: Rows, digest: bytes) -> Tokens | OAuthError:
-        row = self._vouched.get(rows, "oauth_devices", digest)
+        row = self._mac_rows.get(rows, "oauth_devices", digest)
         if row is None:
             return invalid_grant(_REFUSED)
         if row["answer"] == "used":  # the code was copied
-            self._families.end_in(rows, row["family"])
+            self._families.revoke_in(rows, row["family"])
             return invalid_grant(_REFUSED)
-        self._vouched.put(rows, "oauth_devices", {**row, "answer": "used"})
-        return self._families.first_in(rows, row["family"])
+        self._mac_rows.put(rows, "oauth_devices", {**row, "answer": "used"})
+        return self._families.issue_first_in(rows, row["family"])
 
 
 def _device(row: Row) -> Device:

@@ -14,11 +14,18 @@ from starlette.routing import Route
 
 from commonplace.access.accounts import Account
 from commonplace.access.oauth import forms, pages
-from commonplace.access.oauth.devices import as_shown
+from commonplace.access.oauth.devices import normal_user_code
 from commonplace.access.oauth.errors import OAuthError, PageError
 from commonplace.access.oauth.logins import LOGIN_SECONDS
 from commonplace.access.oauth.metadata import PROTECTED_RESOURCE
-from commonplace.access.oauth.server import Asked, OAuth, Request, SentBack, form_token, new_cookie
+from commonplace.access.oauth.server import (
+    ClientRequest,
+    OAuth,
+    RedirectedError,
+    Request,
+    form_token,
+    new_cookie,
+)
 from commonplace.errors import CommonplaceError
 
 COOKIE = "commonplace_login"
@@ -284,7 +291,7 @@ class _People:
     ) -> Response:
         del form, http
         answer = {"error": "access_denied", "error_description": "The person did not allow it."}
-        return await self._leave(cookie, _sent_to(self._oauth.sent_back(request.asked, answer)))
+        return await self._leave(cookie, _sent_to(self._oauth.redirect_with(request.asked, answer)))
 
     async def _switch(
         self, request: Request, form: Mapping[str, str], cookie: str, http: HttpRequest
@@ -364,9 +371,11 @@ class _Typing(_People):
             raise PageError.of(error) from None
         typed, cookie = parameters.get("user_code", ""), self._given(http)
         account = await self._oauth.account(cookie)
-        if account is None or not as_shown(typed):
+        if account is None or not normal_user_code(typed):
             return self._code_page(cookie, typed)
-        return self._consent_page(await self._device(as_shown(typed), http), cookie, account)
+        return self._consent_page(
+            await self._device(normal_user_code(typed), http), cookie, account
+        )
 
     async def _device(self, code: str, http: HttpRequest) -> Request:
         """Look up a code, within a rate limit: a script can make its own cookie and form token."""
@@ -384,7 +393,7 @@ class _Typing(_People):
     ) -> Response:
         del request
         typed = form.get("code", "")
-        code = as_shown(typed)
+        code = normal_user_code(typed)
         if not code:
             return self._code_page(cookie, typed, message=_NO_CODE, status=400)
         try:
@@ -422,8 +431,8 @@ class _Typing(_People):
         return self._with_cookie(_page(body, status, forms_to="'self'"), cookie)
 
 
-def _asking(request: Request, token: str) -> pages.Asking:
-    return pages.Asking(
+def _asking(request: Request, token: str) -> pages.PageRequest:
+    return pages.PageRequest(
         client=request.asked.client,
         redirect=request.asked.redirect,
         audience=request.audience,
@@ -434,7 +443,7 @@ def _asking(request: Request, token: str) -> pages.Asking:
 
 
 def _page(
-    body: str, status: int = 200, asked: Asked | None = None, *, forms_to: str = "'none'"
+    body: str, status: int = 200, asked: ClientRequest | None = None, *, forms_to: str = "'none'"
 ) -> Response:
     if asked is not None:
         forms_to = f"'self' {asked.redirect.form_sources}" if asked.redirect else "'self'"
@@ -454,8 +463,8 @@ def _as_page(oauth: OAuth, endpoint: Endpoint) -> Endpoint:
     async def answered(request: HttpRequest) -> Response:
         try:
             return await endpoint(request)
-        except SentBack as error:
-            return _sent_to(oauth.sent_back(error.asked, error.body()))
+        except RedirectedError as error:
+            return _sent_to(oauth.redirect_with(error.asked, error.body()))
         except OAuthError as error:
             refused = error
         except Exception as error:

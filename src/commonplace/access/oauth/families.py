@@ -30,7 +30,7 @@ from commonplace.access.declarations import OFFLINE
 from commonplace.access.oauth.clients import Client, Clients
 from commonplace.access.oauth.errors import OAuthError, invalid_grant, invalid_request
 from commonplace.access.oauth.resources import Audience, Resources
-from commonplace.access.oauth.rows import Row, VouchedRows
+from commonplace.access.oauth.rows import MacRows, Row
 from commonplace.errors import InvalidInput, NotFound
 from commonplace.storage import credentials as stored_credentials
 from commonplace.storage import oauth as stored
@@ -62,7 +62,7 @@ def challenge_of(verifier: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Allowed:
+class Consent:
     """What a person allowed a client on the consent page."""
 
     client: Client
@@ -124,25 +124,25 @@ class Families:
     def __init__(
         self,
         store: Store,
-        vouched: VouchedRows,
+        mac_rows: MacRows,
         credentials: Credentials,
         clients: Clients,
         resources: Resources,
     ) -> None:
         self._store = store
-        self._vouched = vouched
+        self._mac_rows = mac_rows
         self._credentials = credentials
         self._clients = clients
         self._resources = resources
 
     # The code
 
-    def begin(self, allowed: Allowed) -> str:
+    def begin(self, allowed: Consent) -> str:
         """Begin a family; its code, durable on return."""
         at, code = now(), f"cpc_{secrets.token_urlsafe(32)}"
         with self._store.maintain() as rows:
             family = self.begin_in(rows, allowed, at + CODE_SECONDS * SECOND)
-            self._vouched.put(
+            self._mac_rows.put(
                 rows,
                 "oauth_codes",
                 {
@@ -156,11 +156,11 @@ class Families:
             )
         return code
 
-    def begin_in(self, rows: Rows, allowed: Allowed, until: int) -> str:
+    def begin_in(self, rows: Rows, allowed: Consent, until: int) -> str:
         """Begin a family without tokens; its id. It expires unless tokens are issued."""
         at, family = now(), str(uuid.uuid4())
         self._prune(rows, at)
-        self._vouched.put(
+        self._mac_rows.put(
             rows,
             "oauth_families",
             {
@@ -182,7 +182,7 @@ class Families:
                 "revoked_at": None,
             },
         )
-        self._clients.note_use(rows, allowed.client.id)
+        self._clients.record_use(rows, allowed.client.id)
         return family
 
     def redeem(
@@ -194,7 +194,7 @@ class Families:
         # A refusal is returned, not raised, since the transaction must commit what it revokes.
         with self.issuing() as rows:
             outcome = self._redeem(rows, code, client, redirect, verifier, resource)
-        return given(outcome)
+        return tokens_or_raise(outcome)
 
     def _redeem(
         self,
@@ -206,15 +206,15 @@ class Families:
         resource: str | None,
     ) -> Tokens | OAuthError:
         at = now()
-        row = self._vouched.get(rows, "oauth_codes", token_digest(code))
+        row = self._mac_rows.get(rows, "oauth_codes", token_digest(code))
         if row is None:
             return invalid_grant(_REFUSED)
         family = self._family(rows, row["family"])
         if row["used_at"] is not None or family is None:
-            self.end_in(rows, row["family"])
+            self.revoke_in(rows, row["family"])
             return invalid_grant(_REFUSED)
-        self._vouched.put(rows, "oauth_codes", {**row, "used_at": at})
-        if at >= row["expires_at"] or not self._stands(rows, family):
+        self._mac_rows.put(rows, "oauth_codes", {**row, "used_at": at})
+        if at >= row["expires_at"] or not self._is_valid(rows, family):
             return invalid_grant(_REFUSED)
         if family.client != client:
             return invalid_grant("The code was given to another client.")
@@ -234,7 +234,7 @@ class Families:
         """Exchange a refresh token for new tokens; it and the access token before it end."""
         with self.issuing() as rows:
             outcome = self._refresh(rows, token, client, scopes, resource)
-        return given(outcome)
+        return tokens_or_raise(outcome)
 
     def _refresh(
         self,
@@ -245,17 +245,17 @@ class Families:
         resource: str | None,
     ) -> Tokens | OAuthError:
         at = now()
-        row = self._vouched.get(rows, "oauth_refreshes", token_digest(token))
+        row = self._mac_rows.get(rows, "oauth_refreshes", token_digest(token))
         if row is None:
             return invalid_grant(_NOT_REFRESHED)
         family = self._family(rows, row["family"])
         if row["used_at"] is not None or family is None:
-            self.end_in(rows, row["family"])
+            self.revoke_in(rows, row["family"])
             return invalid_grant(_NOT_REFRESHED)
         if family.client != client:
             return invalid_grant("The refresh token was given to another client.")
-        if at >= row["expires_at"] or not self._stands(rows, family):
-            self.end_in(rows, family.id)
+        if at >= row["expires_at"] or not self._is_valid(rows, family):
+            self.revoke_in(rows, family.id)
             return invalid_grant(_NOT_REFRESHED)
         if resource is not None and resource != family.resource:
             return other_resource()
@@ -264,14 +264,14 @@ class Families:
             return OAuthError("invalid_scope", "A refresh cannot ask for more than was allowed.")
         if not set(narrowed) - {OFFLINE}:
             return OAuthError("invalid_scope", "The scopes asked for allow nothing.")
-        self._vouched.put(rows, "oauth_refreshes", {**row, "used_at": at})
+        self._mac_rows.put(rows, "oauth_refreshes", {**row, "used_at": at})
         self._credentials.revoke_all_in(rows, family=family.id)
         return self._issue(rows, family, narrowed, at)
 
-    def first_in(self, rows: Rows, identity: str) -> Tokens | OAuthError:
+    def issue_first_in(self, rows: Rows, identity: str) -> Tokens | OAuthError:
         """Issue the first tokens of a family, if it is still valid."""
         family = self._family(rows, identity)
-        if family is None or not self._stands(rows, family):
+        if family is None or not self._is_valid(rows, family):
             return invalid_grant("The authorization has been revoked.")
         return self._issue(rows, family, family.scopes, now())
 
@@ -303,7 +303,7 @@ class Families:
         if family.refreshable:
             prefix = audience.resource.refresh
             refresh, expires = f"{prefix}{secrets.token_urlsafe(32)}", at + REFRESH_SECONDS * SECOND
-            self._vouched.put(
+            self._mac_rows.put(
                 rows,
                 "oauth_refreshes",
                 {
@@ -313,13 +313,13 @@ class Families:
                     "used_at": None,
                 },
             )
-        row = self._vouched.get(rows, "oauth_families", family.id)
+        row = self._mac_rows.get(rows, "oauth_families", family.id)
         assert row is not None
         changed = {"credential": issued.credential.id, "expires_at": expires}
-        self._vouched.put(rows, "oauth_families", {**row, **changed})
+        self._mac_rows.put(rows, "oauth_families", {**row, **changed})
         return Tokens(issued.token, refresh, scopes)
 
-    def _stands(self, rows: Rows, family: Family) -> bool:
+    def _is_valid(self, rows: Rows, family: Family) -> bool:
         """Whether neither the family nor its access token, user or space was revoked."""
         if family.revoked_at is not None:
             return False
@@ -333,11 +333,11 @@ class Families:
     def revoke(self, token: str, *, client: str) -> None:
         """Revoke a token of the client; a refresh token ends its whole family (RFC 7009)."""
         with self._store.maintain() as rows:
-            row = self._vouched.get(rows, "oauth_refreshes", token_digest(token))
+            row = self._mac_rows.get(rows, "oauth_refreshes", token_digest(token))
             family = self._family(rows, row["family"]) if row else None
             if family is not None:
                 if family.client == client:
-                    self.end_in(rows, family.id)
+                    self.revoke_in(rows, family.id)
                 return
         try:
             credential = self._credentials.find(token)
@@ -346,11 +346,11 @@ class Families:
         if credential.family and credential.client == client:
             self._credentials.revoke(credential.id)
 
-    def end_in(self, rows: Rows, family: str) -> None:
+    def revoke_in(self, rows: Rows, family: str) -> None:
         """Revoke a connection with all its tokens, in the caller's transaction."""
-        row = self._vouched.get(rows, "oauth_families", family)
+        row = self._mac_rows.get(rows, "oauth_families", family)
         if row is not None and row["revoked_at"] is None:
-            self._vouched.put(rows, "oauth_families", {**row, "revoked_at": now()})
+            self._mac_rows.put(rows, "oauth_families", {**row, "revoked_at": now()})
         self._credentials.revoke_all_in(rows, family=family)
 
     def listing(self, user: str | None = None) -> list[Family]:
@@ -358,7 +358,7 @@ class Families:
         at = now()
         with self._store.read() as rows:
             keys = stored.live_families(rows, at, user)
-            found = [self._vouched.get(rows, "oauth_families", key) for key in keys]
+            found = [self._mac_rows.get(rows, "oauth_families", key) for key in keys]
         return [_family(row) for row in found if row is not None]
 
     def _prune(self, rows: Rows, at: int) -> None:
@@ -377,11 +377,11 @@ class Families:
             raise invalid_grant("The user who allowed this was removed.") from None
 
     def _family(self, rows: Rows, identity: str) -> Family | None:
-        row = self._vouched.get(rows, "oauth_families", identity)
+        row = self._mac_rows.get(rows, "oauth_families", identity)
         return None if row is None else _family(row)
 
 
-def given(outcome: Tokens | OAuthError) -> Tokens:
+def tokens_or_raise(outcome: Tokens | OAuthError) -> Tokens:
     """Return the tokens, or raise the refusal."""
     if isinstance(outcome, OAuthError):
         raise outcome

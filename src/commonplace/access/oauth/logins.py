@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from commonplace.access.credentials import SECOND, token_digest
-from commonplace.access.oauth.rows import VouchedRows
+from commonplace.access.oauth.rows import MacRows
 from commonplace.storage import oauth as stored
 from commonplace.storage.accounts import removed
 from commonplace.storage.credentials import not_before
@@ -26,9 +26,9 @@ MOST_KEYS = 50_000
 class Logins:
     """Login sessions by the digest of their cookie. Its calls block; threads may share it."""
 
-    def __init__(self, store: Store, vouched: VouchedRows) -> None:
+    def __init__(self, store: Store, mac_rows: MacRows) -> None:
         self._store = store
-        self._vouched = vouched
+        self._mac_rows = mac_rows
 
     def begin(self, user: str) -> str:
         """A login for ten minutes; the value of its cookie."""
@@ -36,7 +36,7 @@ class Logins:
         with self._store.maintain() as rows:
             at = max(at, not_before(rows, owner=user, space=""))
             stored.delete_expired(rows, "oauth_logins", at)
-            self._vouched.put(
+            self._mac_rows.put(
                 rows,
                 "oauth_logins",
                 {
@@ -51,7 +51,7 @@ class Logins:
     def user(self, cookie: str) -> str | None:
         """The user of a login cookie, or None."""
         with self._store.read() as rows:
-            row = self._vouched.get(rows, "oauth_logins", token_digest(cookie))
+            row = self._mac_rows.get(rows, "oauth_logins", token_digest(cookie))
             if row is None or now() >= row["expires_at"]:
                 return None
             user: str = row["owner"]

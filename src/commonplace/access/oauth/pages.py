@@ -20,7 +20,7 @@ DEVICE_PATH = "/oauth/device"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asking:
+class PageRequest:
     """The request that a page is about."""
 
     client: Client
@@ -34,7 +34,7 @@ class Asking:
     """The form's CSRF token."""
 
 
-def login(asking: Asking, *, name: str = "", message: str = "") -> str:
+def login(asking: PageRequest, *, name: str = "", message: str = "") -> str:
     """The login page."""
     return _page(
         "Log in",
@@ -59,7 +59,7 @@ def login(asking: Asking, *, name: str = "", message: str = "") -> str:
 
 
 def consent(
-    asking: Asking, *, user: str, spaces: Sequence[str], subject: str = "", message: str = ""
+    asking: PageRequest, *, user: str, spaces: Sequence[str], subject: str = "", message: str = ""
 ) -> str:
     """The consent page."""
     return _page(
@@ -130,15 +130,15 @@ it happens again, its makers need to know what is written above.</p>
     )
 
 
-def _client(asking: Asking) -> str:
+def _client(asking: PageRequest) -> str:
     return f"<strong class='client'>“<bdi>{escape(asking.client.name)}</bdi>”</strong>"
 
 
-def _title(asking: Asking) -> str:
+def _title(asking: PageRequest) -> str:
     return f"<strong>{escape(asking.audience.resource.title)}</strong>"
 
 
-def _identity(asking: Asking) -> str:
+def _identity(asking: PageRequest) -> str:
     host = asking.client.host
     if host:
         known = f"It is identified by <strong>{escape(host)}</strong>."
@@ -152,17 +152,17 @@ def _identity(asking: Asking) -> str:
     return f'<p class="identity">{known}</p>'
 
 
-def _path(asking: Asking) -> str:
+def _path(asking: PageRequest) -> str:
     return "/oauth/authorize" if asking.redirect is not None else DEVICE_PATH
 
 
-def _afterwards(asking: Asking) -> str:
+def _afterwards(asking: PageRequest) -> str:
     if asking.redirect is None:
         return "When you allow it, the device is connected."
     return f"When you allow it, you are sent to <strong>{escape(asking.redirect.shown)}</strong>."
 
 
-def _scopes(asking: Asking) -> str:
+def _scopes(asking: PageRequest) -> str:
     permissions = asking.audience.resource.permissions
     asked = [name for name in asking.scopes if name != OFFLINE]
     if len(asked) == 1:
@@ -195,7 +195,7 @@ def _spaces(spaces: Sequence[str]) -> str:
     return f"<fieldset><legend>In this space only</legend>\n{choices}\n</fieldset>"
 
 
-def _subject(asking: Asking, subject: str) -> str:
+def _subject(asking: PageRequest, subject: str) -> str:
     noun = escape(asking.audience.resource.subject)
     if not noun:
         return ""
@@ -209,7 +209,7 @@ def _subject(asking: Asking, subject: str) -> str:
 shows it.</p>"""
 
 
-def _hidden(asking: Asking) -> str:
+def _hidden(asking: PageRequest) -> str:
     return f"""<input type="hidden" name="request" value="{escape(asking.request)}">
 <input type="hidden" name="token" value="{escape(asking.token)}">"""
 

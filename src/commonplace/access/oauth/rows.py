@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 
-class VouchedRows:
+class MacRows:
     """Reads and writes rows with a MAC made with the master key."""
 
     def __init__(self, vault: Vault) -> None:
@@ -23,7 +23,7 @@ class VouchedRows:
     def get(self, rows: Rows, table: str, key: str | bytes) -> Row | None:
         """The row of a key, if its MAC matches."""
         found = stored.get(rows, table, key)
-        if found is None or not self._vault.vouches(found[-1], table, *found[:-1]):
+        if found is None or not self._vault.check_mac(found[-1], table, *found[:-1]):
             return None
         return dict(zip(stored.COLUMNS[table], found[:-1], strict=True))
 
@@ -36,7 +36,7 @@ class VouchedRows:
         """Rows whose MAC does not match: they are ignored."""
         for table in stored.COLUMNS:
             for key, *rest, mac in stored.listing(rows, table):
-                if not self._vault.vouches(mac, table, key, *rest):
+                if not self._vault.check_mac(mac, table, key, *rest):
                     shown = key.hex()[:12] if isinstance(key, bytes) else key
                     yield f"The row {shown} of {table}"
 
@@ -44,5 +44,5 @@ class VouchedRows:
         """Make every row's MAC with the newest master key; damaged rows are left as they are."""
         for table in stored.COLUMNS:
             for *values, mac in stored.listing(rows, table):
-                if self._vault.vouches(mac, table, *values):
+                if self._vault.check_mac(mac, table, *values):
                     stored.put(rows, table, (*values, self._vault.mac(table, *values)))

@@ -32,7 +32,7 @@ from commonplace.access.oauth.clients import (
     check_registration,
     is_document,
 )
-from commonplace.access.oauth.devices import Device, Devices, Started, Waiting
+from commonplace.access.oauth.devices import Device, DeviceCodes, Devices, StillPending
 from commonplace.access.oauth.errors import (
     OAuthError,
     PageError,
@@ -40,7 +40,7 @@ from commonplace.access.oauth.errors import (
     invalid_request,
     slow_down,
 )
-from commonplace.access.oauth.families import Allowed, Families, Tokens, is_challenge
+from commonplace.access.oauth.families import Consent, Families, Tokens, is_challenge
 from commonplace.access.oauth.logins import Lockout, Logins
 from commonplace.access.oauth.redirects import LOOPBACK_HOSTS, Redirect, find_match
 from commonplace.access.oauth.resources import (
@@ -48,7 +48,7 @@ from commonplace.access.oauth.resources import (
     Resources,
     is_subject,
 )
-from commonplace.access.oauth.rows import VouchedRows
+from commonplace.access.oauth.rows import MacRows
 from commonplace.access.rates import Rates, block_of
 from commonplace.engine import audit
 from commonplace.errors import NotFound
@@ -66,16 +66,16 @@ CLIENT_ID_CHARS = 500
 log = logging.getLogger(__name__)
 
 
-class SentBack(OAuthError):
+class RedirectedError(OAuthError):
     """A refusal that is sent to the client's checked redirect URI."""
 
-    def __init__(self, error: str, message: str, asked: Asked) -> None:
+    def __init__(self, error: str, message: str, asked: ClientRequest) -> None:
         super().__init__(error, message)
         self.asked = asked
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ClientRequest:
     """An authorization request whose client and redirect URI were checked."""
 
     query: str
@@ -89,7 +89,7 @@ class Asked:
 class Request:
     """A valid authorization request that waits for the person's decision."""
 
-    asked: Asked
+    asked: ClientRequest
     audience: Audience
     scopes: tuple[str, ...]
     challenge: str = ""
@@ -119,12 +119,12 @@ class OAuth:
         self.issuer = _checked_issuer(issuer)
         self._store = store
         self.resources = Resources(issuer, resources)
-        vouched = VouchedRows(vault)
-        self.clients = Clients(store, vouched)
+        mac_rows = MacRows(vault)
+        self.clients = Clients(store, mac_rows)
         self.documents = Documents(fetcher or Fetcher())
-        self.families = Families(store, vouched, credentials, self.clients, self.resources)
-        self.devices = Devices(store, vouched, self.families)
-        self.logins = Logins(store, vouched)
+        self.families = Families(store, mac_rows, credentials, self.clients, self.resources)
+        self.devices = Devices(store, mac_rows, self.families)
+        self.logins = Logins(store, mac_rows)
         self.lockout = Lockout()
         self._accounts = accounts
         self._workers = CapacityLimiter(WORKERS)
@@ -198,7 +198,7 @@ class OAuth:
     # Authorization requests
 
     async def check(self, query: str, address: str) -> Request:
-        """Check a query. PageError until the redirect URI is checked, then SentBack."""
+        """Check a query. PageError until the redirect URI is checked, then RedirectedError."""
         try:
             parameters = forms.parse(query) if len(query) <= forms.MOST_QUERY else {}
             repeated: set[str] = set()
@@ -217,13 +217,13 @@ class OAuth:
                 "invalid_request",
                 "The program asked to send you to an address that it has not registered.",
             )
-        asked = Asked(query, client, redirect, parameters.get("state"))
+        asked = ClientRequest(query, client, redirect, parameters.get("state"))
         try:
             if repeated:
                 raise OAuthError("invalid_target", "Only one resource can be asked for at a time.")
             return self._checked(asked, parameters)
         except OAuthError as error:
-            raise SentBack(error.error, error.message, asked) from None
+            raise RedirectedError(error.error, error.message, asked) from None
 
     async def _asking_client(self, client_id: str, address: str) -> Client:
         if not client_id or len(client_id) > CLIENT_ID_CHARS:
@@ -244,7 +244,7 @@ class OAuth:
             _take(self._looking_up_all, "all")
         return await self.documents.find(client_id)
 
-    def _checked(self, asked: Asked, parameters: Mapping[str, str]) -> Request:
+    def _checked(self, asked: ClientRequest, parameters: Mapping[str, str]) -> Request:
         kind = parameters.get("response_type")
         if kind is None:
             raise invalid_request("response_type is missing.")
@@ -276,7 +276,7 @@ class OAuth:
         if device is None or audience is None:
             raise PageError("invalid_grant", "No device shows that code, or it has expired.")
         client = await self._asking_client(device.client, address)
-        return Request(Asked(user_code, client, None), audience, device.scopes)
+        return Request(ClientRequest(user_code, client, None), audience, device.scopes)
 
     # Login and consent
 
@@ -340,7 +340,7 @@ class OAuth:
                 f"There is no such {resource.subject} in that space."
                 " Give its id, as your list shows it."
             )
-        consent = Allowed(
+        consent = Consent(
             client=request.asked.client,
             user=account.name,
             space=space,
@@ -359,7 +359,7 @@ class OAuth:
                     raise PageError("expired_token", "The device's request has ended.")
                 return ""
             code = await self.in_thread(self.families.begin, consent)
-        return self.sent_back(request.asked, {"code": code})
+        return self.redirect_with(request.asked, {"code": code})
 
     async def deny_device(self, request: Request, user: str, address: str) -> None:
         """Tell a device that it is not allowed."""
@@ -369,7 +369,7 @@ class OAuth:
         ):  # fmt: skip
             await self.in_thread(self.devices.deny, request.asked.query)
 
-    def sent_back(self, asked: Asked, answer: Mapping[str, str]) -> str:
+    def redirect_with(self, asked: ClientRequest, answer: Mapping[str, str]) -> str:
         """The redirect URI with the answer, the client's state and our issuer."""
         assert asked.redirect is not None
         parameters = dict(answer)
@@ -381,11 +381,11 @@ class OAuth:
 
     async def start_device(
         self, parameters: Mapping[str, str], authorization: str | None, address: str
-    ) -> Started:
+    ) -> DeviceCodes:
         """Begin a device request."""
         client_id = await self.authenticate(parameters, authorization)
         client = await self._client(client_id, address)
-        if client is None or not client.on_devices:
+        if client is None or not client.uses_devices:
             raise OAuthError(
                 "unauthorized_client",
                 f"The client has not registered for the grant type {metadata.DEVICE_CODE}.",
@@ -491,7 +491,7 @@ class OAuth:
         if client.auth_method == "none":
             if method != "none":
                 raise invalid_client("The client has no secret.")
-        elif method == "none" or not client.proves(secret):  # post and basic are both accepted
+        elif method == "none" or not client.has_secret(secret):  # post and basic are both accepted
             raise invalid_client("The client's secret is not right.")
         return client.id
 
@@ -516,7 +516,7 @@ class OAuth:
         begun, wrong, decided = time.monotonic(), list[str](), True
         try:
             yield wrong.append
-        except Waiting:
+        except StillPending:
             decided = False
             raise
         except OAuthError as refused:
