@@ -15,7 +15,7 @@ from typing import Any
 
 from commonplace.storage.ports import Rows
 from commonplace.storage.tables import FACTS
-from commonplace.storage.writing import read_head
+from commonplace.storage.writing import newest_operation, operation_id
 
 
 @dataclass(slots=True)
@@ -36,13 +36,14 @@ class FactCount:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._seq = -1
+        self._operation = ""
         self._kept = _Tally()
 
     def catch_up(self, connection: Rows, space: str) -> None:
         """Keep the count as it is in a snapshot of what is committed."""
         with self._lock:
-            seq = read_head(connection, space)[0]
-            if seq <= self._seq:
+            seq, operation = newest_operation(connection, space)
+            if (seq, operation) == (self._seq, self._operation):
                 return
             since = self._since(connection, space)
             if since is None:
@@ -53,7 +54,7 @@ class FactCount:
                     self._kept.uses[name] += more
                     if not self._kept.uses[name]:
                         del self._kept.uses[name]
-            self._seq = seq
+            self._seq, self._operation = seq, operation
 
     def with_another(self, connection: Rows, space: str, *names: str) -> tuple[int, int, int]:
         """(facts, entities, entities with these names too) as the connection sees them.
@@ -75,7 +76,7 @@ class FactCount:
 
     def _since(self, connection: Rows, space: str) -> _Tally | None:
         """What differs from what is kept; None where that cannot be told."""
-        if self._seq < 0:
+        if self._seq < 0 or operation_id(connection, space, self._seq) != self._operation:
             return None
         purged = connection.execute(
             "SELECT 1 FROM touches t WHERE t.space = ?1 AND t.seq > ?2 AND NOT EXISTS"

@@ -15,7 +15,7 @@ from commonplace.errors import EmbeddingUnavailable, StorageCorrupt
 from commonplace.storage import derived
 from commonplace.storage.ports import Rows, Store
 from commonplace.storage.tables import COUNTERS
-from commonplace.storage.writing import Unit, read_head
+from commonplace.storage.writing import Unit, newest_operation
 
 if TYPE_CHECKING:
     from commonplace.engine.counting import FactCount
@@ -113,20 +113,34 @@ class OpenSpace:
         """A read snapshot together with the index at exactly the same operation."""
         while True:
             with self.store.read() as connection:
-                if self.store.open_unit is not None:
-                    self.store.open_unit.show_head()
-                    yield connection, self.index.private_snapshot(connection)
-                    return
-                index = self.index.snapshot(connection)
-                if index.seq == read_head(connection, self.name)[0]:
+                index = self._indexed(connection)
+                if index is not None:
                     yield connection, index
                     return
-            # Another reader moved the index on; look again from a newer snapshot.
+            # Look again from a newer snapshot.
+
+    def _indexed(self, connection: Rows) -> Snapshot | None:
+        """The index at the operation that a connection sees.
+
+        None if another reader moved it on, or if it is of another file and was given up.
+        """
+        from commonplace.storage.index import OtherHistory
+
+        try:
+            if self.store.open_unit is not None:
+                self.store.open_unit.show_head()
+                return self.index.private_snapshot(connection)
+            index = self.index.snapshot(connection)
+        except OtherHistory:
+            self.forget_index()
+            return None
+        at = newest_operation(connection, self.name)
+        return index if (index.seq, index.operation) == at else None
 
     def forget_index(self) -> None:
-        """Load the index anew at the next use."""
+        """Load what is held in memory anew at the next use."""
         with self._lock:
-            self._index = None
+            self._index = self._haystacks = self._fact_count = None
 
     def current_model(self, connection: Rows) -> int | None:
         """The number of the embedder's model in this file, if any vector is by it."""

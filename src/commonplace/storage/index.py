@@ -22,7 +22,7 @@ from commonplace.errors import StorageCorrupt
 from commonplace.storage import derived
 from commonplace.storage.growing import Growing as _Growing
 from commonplace.storage.ports import Rows
-from commonplace.storage.writing import read_head
+from commonplace.storage.writing import newest_operation, operation_id
 
 POSTING = np.dtype([("term", "<u8"), ("times", "u1")])  # as derived.pack_terms writes them
 STATES = ("active", "dying", "archived", "superseded", "dead")
@@ -56,6 +56,8 @@ class Snapshot:
     """Everything a recall reads, as it was at one operation."""
 
     seq: int
+    operation: str
+    """The id of that operation."""
     num: Ints
     row_seq: Ints
     kind: NDArray[np.int32]
@@ -157,6 +159,10 @@ class Snapshot:
         return best
 
 
+class OtherHistory(Exception):
+    """The file no longer holds the operation that an index has followed it to."""
+
+
 class SpaceIndex:
     """The resident index of one space for one embedding model."""
 
@@ -168,7 +174,7 @@ class SpaceIndex:
 
     def _clear(self) -> None:
         dimensions = self.model[2] if self.model else 0
-        self._seq = 0
+        self._newest = (0, "")
         self._columns = {
             "num": _Growing(np.int64), "row_seq": _Growing(np.int64), "kind": _Growing(np.int32),
             "state": _Growing(np.int8), "importance": _Growing(np.float32),
@@ -191,19 +197,26 @@ class SpaceIndex:
         self._snapshot: Snapshot | None = None
 
     def snapshot(self, connection: Rows) -> Snapshot:
-        """The index as of the connection's snapshot, or of a newer one that another reader saw."""
-        seq = read_head(connection, self.space)[0]
-        current = self._snapshot
-        if current is not None and current.seq >= seq:
-            return current
+        """The index as of the connection's snapshot, or of a newer one that another reader saw.
+
+        The snapshot must begin here, with this look at the head. OtherHistory is raised if the
+        file was replaced by another: an older one, or one that went on from an older one.
+        """
+        known = self._snapshot
+        newest = newest_operation(connection, self.space)
+        if known is not None and (known.seq, known.operation) == newest:
+            return known
         with self._lock:
-            if self._snapshot is None or self._snapshot.seq < seq:
+            current = self._snapshot
+            if current is not None and (current.seq, current.operation) != newest:
+                self._check_history(connection, current, newest[0], moved=current is not known)
+            if current is None or current.seq < newest[0]:
                 try:
-                    self._follow(connection, seq)
+                    self._follow(connection, newest)
                     dead = self._alive.size - int(self._alive.sum())
                     if dead > 1000 and dead > RELOAD_DEAD * self._alive.size:
                         self._clear()
-                        self._follow(connection, seq)
+                        self._follow(connection, newest)
                 except BaseException as error:
                     self._clear()  # a part of what was to be added may be there
                     if isinstance(error, TypeError | ValueError | OverflowError):
@@ -212,19 +225,27 @@ class SpaceIndex:
             assert self._snapshot is not None
             return self._snapshot
 
+    def _check_history(self, connection: Rows, current: Snapshot, seq: int, *, moved: bool) -> None:
+        """OtherHistory, unless the file goes on from where the index is, or is just behind it."""
+        if current.seq < seq:
+            same = operation_id(connection, self.space, current.seq) == current.operation
+        else:  # a snapshot that began after the index got there cannot be behind it
+            same = moved and current.seq > seq
+        if not same:
+            raise OtherHistory
+
     def private_snapshot(self, connection: Rows) -> Snapshot:
         """For reading inside an open unit: sees its uncommitted rows, and nobody else does."""
-        if (
-            self._snapshot is not None
-            and self._snapshot.seq == read_head(connection, self.space)[0]
-        ):
-            return self._snapshot
+        known = self._snapshot
+        newest = newest_operation(connection, self.space)
+        if known is not None and (known.seq, known.operation) == newest:
+            return known
         return self._fork().snapshot(connection)
 
     def _fork(self) -> SpaceIndex:
         with self._lock:
             fork = SpaceIndex(self.space, self.model)
-            fork._seq, fork._snapshot = self._seq, self._snapshot
+            fork._newest, fork._snapshot = self._newest, self._snapshot
             fork._columns = {name: growing.fork() for name, growing in self._columns.items()}
             fork._alive, fork._base, fork._vectored = self._alive, self._base, self._vectored
             fork._kinds, fork._speakers = dict(self._kinds), dict(self._speakers)
@@ -235,18 +256,18 @@ class SpaceIndex:
             fork._owner = self._owner.fork()
             return fork
 
-    def _follow(self, connection: Rows, seq: int) -> None:
+    def _follow(self, connection: Rows, newest: tuple[int, str]) -> None:
         nums = self._changed(connection) if self._snapshot is not None else None
         if nums is None or nums:
             self._append(connection, nums)
-        self._seq = seq
+        self._newest = newest
         self._snapshot = self._freeze()
 
     def _changed(self, connection: Rows) -> list[int]:
         rows = connection.execute(
             "SELECT num FROM memories WHERE space = ?1 AND seq > ?2"
             " UNION SELECT memory FROM touches WHERE space = ?1 AND seq > ?2",
-            (self.space, self._seq),
+            (self.space, self._newest[0]),
         )
         return [row[0] for row in rows]
 
@@ -459,7 +480,8 @@ class SpaceIndex:
         columns = {name: growing.view for name, growing in self._columns.items()}
         terms, positions, times = (growing.view for growing in self._tail)
         return Snapshot(
-            seq=self._seq,
+            seq=self._newest[0],
+            operation=self._newest[1],
             **columns,
             alive=self._alive,
             kinds=dict(self._kinds),

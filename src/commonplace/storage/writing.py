@@ -314,3 +314,20 @@ def read_head(connection: Rows, space: str) -> Head:
             hint="Run 'commonplace doctor' and restore from a backup.",
         )
     return Head(*row[1:4])
+
+
+def newest_operation(connection: Rows, space: str) -> tuple[int, str]:
+    """(number, id) of the space's newest operation; (0, "") if there is none.
+
+    Numbers are given out again where a file was replaced by an older one; ids never are.
+    """
+    seq, _, identity = read_head(connection, space)
+    return seq, identity or operation_id(connection, space, seq)
+
+
+def operation_id(connection: Rows, space: str, seq: int) -> str:
+    """The id of an operation; empty if there is none of that number."""
+    row = connection.execute(
+        "SELECT id FROM operations WHERE space = ? AND num = ?", (space, seq)
+    ).fetchone()
+    return "" if row is None else str(row[0])
