@@ -18,7 +18,7 @@ SOURCE = Path(commonplace.__file__).parent
 DRIVERS = {"apsw", "psycopg", "sqlite3"}
 CALLS = {"execute", "executemany", "executescript", "fetch", "fetchone", "fetchall", "pragma"}
 SQL = ("SELECT ", "INSERT ", "UPDATE ", "DELETE ", "WITH ", "PRAGMA ", "BEGIN", "ROLLBACK")
-CLEAN = ("access", "cli", "demo.py", "dialects", "platform", "server")
+CLEAN = ("access", "cli", "demo.py", "dialects", "engine", "platform", "server")
 """The packages that do neither."""
 
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from commonplace.errors import CommonplaceError
+from commonplace.storage import answers
 from commonplace.storage.database import now
 from commonplace.storage.ports import Rows, Store
-from commonplace.storage.tables import ANSWERS
 
 KEPT = 86_400_000_000  # microseconds: 24 hours
-_FIND = ANSWERS.select_sql + " AND key = ?"
-_KEEP = ANSWERS.upsert("key")
 
 
 class Answered(CommonplaceError):
@@ -37,11 +33,9 @@ def find_newest(store: Store, key: bytes) -> str | None:
 
 
 def _find(connection: Rows, space: str, key: bytes) -> str | None:
-    row: Any = connection.execute(_FIND, (space, key)).fetchone()
-    if row is None or row[2] < now() - KEPT or not ANSWERS.sound(row):
-        return None  # an answer that rotted is not given; acting again is the lesser harm
-    result: str = row[3]
-    return result
+    # An answer that is damaged is not given; acting again is the lesser harm.
+    found = answers.find(connection, space, key)
+    return None if found is None or found[0] < now() - KEPT else found[1]
 
 
 def keep(store: Store, key: bytes, result: str) -> None:
@@ -51,7 +45,5 @@ def keep(store: Store, key: bytes, result: str) -> None:
         if earlier is not None:
             raise Answered(earlier)
         at = now()
-        connection.execute(
-            "DELETE FROM answers WHERE space = ? AND at < ?", (store.space, at - KEPT)
-        )
-        connection.execute(_KEEP, ANSWERS.row((store.space, key, at, result)))
+        answers.remove_before(connection, store.space, at - KEPT)
+        answers.put(connection, store.space, key, at, result)

@@ -12,15 +12,12 @@ from commonplace.engine.history import memories_as_of, need_row_as_of, rows_as_o
 from commonplace.engine.model import LIVE_STATES, Memory, Message, Origin
 from commonplace.engine.opened import OpenSpace
 from commonplace.errors import InvalidInput, NotFound, StorageCorrupt
+from commonplace.storage import messages
 from commonplace.storage.ports import Rows
 from commonplace.storage.tables import MEMORIES, MESSAGES, Row
 from commonplace.text.fold import fold
 
 KIND = "message"
-_LIVE = (
-    "EXISTS (SELECT 1 FROM memories m WHERE m.space = messages.space AND m.num = messages.memory"
-    " AND m.state IN ('active', 'dying'))"
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,11 +61,7 @@ def add(
         return []
     memories.embed_now(space, prepared)
     with space.write("add messages", origin) as unit:
-        newest = unit.connection.execute(
-            "SELECT max(position) FROM messages WHERE space = ? AND conversation = ?",
-            (space.name, conversation),
-        ).fetchone()
-        position = -1 if newest is None or newest[0] is None else int(newest[0])
+        position = messages.newest_position(unit.connection, space.name, conversation)
         added = []
         for line, row in zip(lines, memories.put(space, unit, prepared), strict=True):
             position += 1
@@ -146,14 +139,7 @@ def history(
         if as_of is not None:
             lines = _lines_as_of(connection, space.name, as_of, **wanted)
             return [line for line in lines if before is None or line.position < before][-limit:]
-        clause = f"AND {_LIVE}" + "".join(f" AND {column} = ?" for column in wanted)
-        values = list(wanted.values())
-        if before is not None:
-            clause += " AND position < ?"
-            values.append(before)
-        rows = MESSAGES.fetch(
-            connection, space.name, clause + " ORDER BY position DESC LIMIT ?", *values, limit
-        )
+        rows = messages.newest(connection, space.name, wanted, before, limit)
         return _joined(connection, space.name, rows[::-1])
 
 
@@ -169,14 +155,7 @@ def window(
         if as_of is not None:
             lines = _lines_as_of(connection, space.name, as_of, conversation=here.conversation)
             return [line for line in lines if first <= line.position <= last]
-        rows = MESSAGES.fetch(
-            connection,
-            space.name,
-            f"AND conversation = ? AND {_LIVE} AND position BETWEEN ? AND ? ORDER BY position",
-            here.conversation,
-            first,
-            last,
-        )
+        rows = messages.between(connection, space.name, here.conversation, first, last)
         return _joined(connection, space.name, rows)
 
 
@@ -192,12 +171,8 @@ def find(
             lines = _lines_as_of(connection, space.name, as_of, conversation=conversation)
             return [line for line in lines[::-1] if folded in fold(line.memory.text)][:limit]
         wanted = set(memories.candidates(connection, space.name, folded))
-        places = connection.execute(
-            f"SELECT memory FROM messages WHERE space = ? AND conversation = ? AND {_LIVE}"  # noqa: S608
-            " ORDER BY position DESC",
-            (space.name, conversation),
-        )
-        for num in [row[0] for row in places if row[0] in wanted]:
+        places = messages.live_memories(connection, space.name, conversation)
+        for num in [num for num in places if num in wanted]:
             for message in MESSAGES.fetch(connection, space.name, "AND memory = ?", num):
                 line = _joined(connection, space.name, [message])
                 if line and folded in fold(line[0].memory.text):
@@ -213,12 +188,7 @@ def names(space: OpenSpace, *, as_of: int | None) -> list[tuple[str, int]]:
         if as_of is not None:
             lines = _lines_as_of(connection, space.name, as_of)
             return sorted(Counter(line.conversation for line in lines).items())
-        rows = connection.execute(
-            f"SELECT conversation, count(*) FROM messages WHERE space = ? AND {_LIVE}"  # noqa: S608
-            " GROUP BY conversation ORDER BY conversation",
-            (space.name,),
-        )
-        found = [(row[0], row[1]) for row in rows]
+        found = messages.conversations(connection, space.name)
         for name, _ in found:  # read from an index, which has no hashes
             line = MESSAGES.fetch_one(connection, space.name, "AND conversation = ?", name)
             if line is None or line["conversation"] != name:

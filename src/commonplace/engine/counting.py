@@ -11,10 +11,9 @@ import threading
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
+from commonplace.storage import facts, memories
 from commonplace.storage.ports import Rows
-from commonplace.storage.tables import FACTS
 from commonplace.storage.writing import newest_operation, operation_id
 
 
@@ -78,40 +77,19 @@ class FactCount:
         """What differs from what is kept; None where that cannot be told."""
         if self._seq < 0 or operation_id(connection, space, self._seq) != self._operation:
             return None
-        purged = connection.execute(
-            "SELECT 1 FROM touches t WHERE t.space = ?1 AND t.seq > ?2 AND NOT EXISTS"
-            " (SELECT 1 FROM memories m WHERE m.space = t.space AND m.num = t.memory) LIMIT 1",
-            (space, self._seq),
-        ).fetchone()
-        if purged is not None:
+        if memories.purged_since(connection, space, self._seq):
             return None
         tally = _Tally()
-        rows: Any = connection.execute(
-            "SELECT subject_key, object_key FROM facts WHERE space = ? AND seq > ?",
-            (space, self._seq),
-        )
-        for names in rows:
+        for names in facts.written_since(connection, space, self._seq):
             tally.add(names, 1)
-        replaced: Any = connection.execute(
-            "SELECT row FROM versions WHERE space = ?1 AND entity = ?2 AND since <= ?3"
-            " AND until IN (SELECT num FROM operations WHERE space = ?1 AND num > ?3)",
-            (space, FACTS.name, self._seq),
-        )
-        for (text,) in replaced:
-            row = FACTS.load(text)
+        for row in facts.replaced_since(connection, space, self._seq):
             tally.add((row["subject_key"], row["object_key"]), -1)
         return tally
 
 
 def _whole(connection: Rows, space: str) -> _Tally:
     tally = _Tally()
-    rows: Any = connection.execute(
-        "SELECT subject_key, count(*), count(*) FROM facts WHERE space = ?1 GROUP BY subject_key"
-        " UNION ALL"
-        " SELECT object_key, count(*), 0 FROM facts WHERE space = ?1 GROUP BY object_key",
-        (space,),
-    )
-    for name, uses, facts in rows:
+    for name, uses, as_subject in facts.uses(connection, space):
         tally.uses[name] += uses
-        tally.facts += facts
+        tally.facts += as_subject
     return tally

@@ -13,6 +13,7 @@ from commonplace.engine.memories import need_row
 from commonplace.engine.model import Fact, Origin
 from commonplace.engine.opened import OpenSpace
 from commonplace.errors import InvalidInput, NotFound
+from commonplace.storage import facts as stored
 from commonplace.storage.database import new_id
 from commonplace.storage.ports import Rows
 from commonplace.storage.tables import FACTS, Row
@@ -254,20 +255,8 @@ def totals(space: OpenSpace, *, as_of: int | None) -> Totals:
     with space.store.read() as connection:
         if as_of is not None:
             return _totals(_rows(connection, space.name, None, "any", as_of))
-        one: Any = connection.execute(
-            "SELECT count(*), count(*) - count(valid_to) FROM facts WHERE space = ?", (space.name,)
-        ).fetchone()
-        names: Any = connection.execute(
-            "SELECT count(*) FROM (SELECT subject_key FROM facts WHERE space = ?1"
-            " UNION SELECT object_key FROM facts WHERE space = ?1)",
-            (space.name,),
-        ).fetchone()
-        verbs = connection.execute(
-            "SELECT min(predicate) FROM facts WHERE space = ? GROUP BY predicate_key"
-            " ORDER BY predicate_key",
-            (space.name,),
-        )
-        return Totals(names[0], one[0], one[1], tuple(row[0] for row in verbs))
+        entities, facts, still, verbs = stored.totals(connection, space.name)
+        return Totals(entities, facts, still, tuple(verbs))
 
 
 def _totals(rows: list[Row]) -> Totals:

@@ -12,11 +12,11 @@ from dataclasses import astuple, dataclass
 from commonplace.engine import checks
 from commonplace.engine.model import Memory
 from commonplace.engine.opened import OpenSpace
-from commonplace.storage.tables import FILES, MEMORIES
+from commonplace.storage import files as stored
+from commonplace.storage.tables import MEMORIES
 from commonplace.storage.writing import read_head
 
 NOTED = 1_000  # files noted in one write
-_NOTE_FILE = FILES.upsert("root", "memory")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +51,8 @@ class Behind:
 def known(space: OpenSpace, root: str) -> list[File]:
     """Every noted file of a directory; one that rotted is left out, to be compared anew."""
     checks.text(root, "root", max_chars=checks.NAME_CHARS)
-    found = []
     with space.store.read() as connection:
-        statement = FILES.select_sql + " AND root = ?"
-        for row in connection.execute(statement, (space.name, root)):
-            if FILES.sound(row):
-                found.append(File(*row[2:10]))
-    return found
+        return [File(*row) for row in stored.known(connection, space.name, root)]
 
 
 def note(space: OpenSpace, root: str, files: Sequence[File], gone: Collection[int] = ()) -> None:
@@ -66,48 +61,19 @@ def note(space: OpenSpace, root: str, files: Sequence[File], gone: Collection[in
     for first in range(0, max(len(files), 1), NOTED):
         part = [astuple(file) for file in files[first : first + NOTED]]
         with space.store.maintain() as connection:
-            connection.executemany(
-                _NOTE_FILE, [FILES.row((space.name, root, *row)) for row in part]
-            )
+            stored.put(connection, space.name, root, part)
             if first == 0:
-                connection.executemany(
-                    "DELETE FROM files WHERE space = ? AND root = ? AND memory = ?",
-                    [(space.name, root, num) for num in gone],
-                )
+                stored.remove(connection, space.name, root, gone)
 
 
 def behind(space: OpenSpace, root: str, kinds: Collection[str], after: int = 0) -> Behind:
     """Memories of these kinds whose files are not of their newest form."""
-    marks = ", ".join("?" * len(kinds))
     with space.store.read() as connection:
         head = read_head(connection, space.name)[0]
         if head == after:
             return Behind(head, [], [])
-        nums = [
-            row[0]
-            for row in connection.execute(
-                "SELECT m.num FROM memories m LEFT JOIN files f"
-                " ON f.space = m.space AND f.root = ? AND f.memory = m.num"
-                f" WHERE m.space = ? AND m.seq > ? AND m.kind IN ({marks})"
-                " AND (f.seq IS NULL OR f.seq <> m.seq) ORDER BY m.seq, m.num",
-                (root, space.name, after, *sorted(kinds)),
-            )
-        ]
-        if after:
-            removed = connection.execute(
-                "SELECT DISTINCT t.memory FROM touches t JOIN files f"
-                " ON f.space = t.space AND f.root = ? AND f.memory = t.memory"
-                " WHERE t.space = ? AND t.seq > ? AND NOT EXISTS"
-                " (SELECT 1 FROM memories m WHERE m.space = t.space AND m.num = t.memory)",
-                (root, space.name, after),
-            )
-        else:
-            removed = connection.execute(
-                "SELECT f.memory FROM files f WHERE f.space = ? AND f.root = ? AND NOT EXISTS"
-                " (SELECT 1 FROM memories m WHERE m.space = f.space AND m.num = f.memory)",
-                (space.name, root),
-            )
-        gone = [row[0] for row in removed]
+        nums = stored.outdated(connection, space.name, root, kinds, after)
+        gone = stored.without_memory(connection, space.name, root, after)
         rows = MEMORIES.by_nums(connection, space.name, nums)
         return Behind(head, [Memory.of(rows[num]) for num in nums], gone)
 

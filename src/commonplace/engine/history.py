@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from commonplace.engine import checks, memories
 from commonplace.engine.model import Memory, Operation, Origin, Version, moment
 from commonplace.engine.opened import OpenSpace
-from commonplace.errors import Conflict, NotFound, StorageCorrupt
-from commonplace.storage.database import json_field
+from commonplace.errors import Conflict, NotFound
+from commonplace.storage import memories as stored_memories
+from commonplace.storage import operations as stored
+from commonplace.storage import versions as versions_of
+from commonplace.storage.operations import OperationRow
 from commonplace.storage.ports import Rows
 from commonplace.storage.tables import (
     ARTIFACTS,
@@ -19,7 +21,6 @@ from commonplace.storage.tables import (
     MEMBERS,
     MEMORIES,
     MESSAGES,
-    OPERATIONS,
     REVIEWS,
     VERSIONED,
     Row,
@@ -38,57 +39,26 @@ LABEL = "import:"  # how the label in the origin of such an operation begins: wi
 Before = dict[int, tuple[Row | None, bytes | None]]
 
 
-_OPERATIONS = (
-    f"SELECT {', '.join(f'o.{name}' for name in OPERATIONS.stored)}, u.id"
-    " FROM operations o LEFT JOIN operations u ON u.space = o.space AND u.num = o.undoes"
-    " WHERE o.space = ? "
-)
-
-
-def _operations(connection: Rows, space: str, clause: str, *params: Any) -> Iterator[Operation]:
-    for *stored, undoes in connection.execute(_OPERATIONS + clause, (space, *params)):
-        num, _, identity, at, name, origin, *_ = stored
-        if not OPERATIONS.sound(stored):
-            raise StorageCorrupt(
-                f"Operation {num} does not match its hash.",
-                hint="Run 'commonplace doctor' and restore from a backup.",
-            )
-        yield Operation(identity, name, moment(at), Origin.load(origin), num, undoes)
+def operation_of(row: OperationRow) -> Operation:
+    """An operation, of its row."""
+    origin = Origin.load(row.origin)
+    return Operation(row.id, row.name, moment(row.at), origin, row.num, row.undoes)
 
 
 def operations(space: OpenSpace, *, limit: int, upkeep: bool = False) -> list[Operation]:
     """The newest operations first."""
-    clause = "" if upkeep else "AND o.name <> 'embed' "
     with space.store.read() as connection:
-        return list(
-            _operations(connection, space.name, clause + "ORDER BY o.num DESC LIMIT ?", limit)
-        )
+        rows = stored.newest(connection, space.name, limit, upkeep=upkeep)
+        return list(map(operation_of, rows))
 
 
 def _at(connection: Rows, space: str, seq: int) -> Operation:
-    for operation in _operations(connection, space, "AND o.num = ?", seq):
-        return operation
-    raise StorageCorrupt(f"Operation {seq} is missing.", hint="Run 'commonplace doctor'.")
+    return operation_of(stored.by_num(connection, space, seq))
 
 
 def seq_at(connection: Rows, space: str, at: int) -> int:
-    """The newest operation recorded at or before a moment; 0 if there was none.
-
-    An index says which, and the rows of that one and of the next whether it is so.
-    """
-    row = connection.execute(
-        "SELECT max(num) FROM operations WHERE space = ? AND at <= ?", (space, at)
-    ).fetchone()
-    seq = int(row[0] or 0) if row else 0
-    beside = _operations(connection, space, "AND o.num IN (?, ?)", seq, seq + 1)
-    recorded = {each.seq: each.at <= moment(at) for each in beside}
-    later = recorded.pop(seq + 1, False)
-    if later or recorded != ({seq: True} if seq else {}):
-        raise StorageCorrupt(
-            "What is recorded of when operations were made contradicts them.",
-            hint="Run 'commonplace doctor --repair'.",
-        )
-    return seq
+    """The newest operation recorded at or before a moment; 0 if there was none."""
+    return stored.newest_at(connection, space, at)
 
 
 def rows_as_of(connection: Rows, space: str, table: Table, seq: int, **having: object) -> list[Row]:
@@ -209,13 +179,7 @@ def together(connection: Rows, space: str, operation: Operation) -> list[int]:
     shared = label(operation)
     if shared is None:
         return [operation.seq]
-    rows = connection.execute(
-        "SELECT num FROM operations WHERE space = ? AND name = ?"
-        f" AND (coalesce({json_field('origin', 'label')}, {json_field('origin', 'url')}) = ?)"
-        " ORDER BY num",
-        (space, operation.name, shared),
-    )
-    return [row[0] for row in rows]
+    return stored.sharing_label(connection, space, operation.name, shared)
 
 
 def undo(space: OpenSpace, operation: str | None, origin: Origin) -> Operation:
@@ -248,34 +212,24 @@ def _chosen(space: OpenSpace, connection: Rows, operation: str | None) -> Operat
     own = opened.seq if opened is not None and opened.changed else 0
     if operation is not None:
         checks.text(operation, "operation", max_chars=checks.REF_CHARS)
-        for found in _operations(connection, space.name, "AND o.id = ?", operation):
-            if found.seq == own:
-                raise Conflict(
-                    "This unit of work is still open.", hint="Raise an error to give it up."
-                )
-            newest = together(connection, space.name, found)[-1]
-            return _done_last(connection, space.name, _at(connection, space.name, newest))
-        raise NotFound(
-            "There is no such operation.",
-            hint="'commonplace log' lists the newest ones.",
-            field="operation",
-        )
+        named = stored.by_id(connection, space.name, operation)
+        if named is None:
+            raise NotFound(
+                "There is no such operation.",
+                hint="'commonplace log' lists the newest ones.",
+                field="operation",
+            )
+        if named.num == own:
+            raise Conflict("This unit of work is still open.", hint="Raise an error to give it up.")
+        newest = together(connection, space.name, operation_of(named))[-1]
+        return _done_last(connection, space.name, _at(connection, space.name, newest))
     if own:
         raise Conflict(
             "This unit of work has changed something itself.",
             hint="Raise an error to give it up, or name the operation to undo.",
         )
-    # An undo of an undo does an operation again, so every second one can be taken back itself.
-    clause = (
-        "AND o.name NOT IN ('embed', 'purge') AND o.num <> ?"
-        " AND NOT EXISTS (SELECT 1 FROM operations x WHERE x.space = o.space AND x.undoes = o.num)"
-        " AND (WITH RECURSIVE back (num, depth) AS (SELECT o.undoes, 0 UNION ALL"
-        " SELECT b.undoes, back.depth + 1 FROM operations b JOIN back ON b.num = back.num"
-        " WHERE b.space = o.space) SELECT max(depth) FROM back) % 2 = 0"
-        " ORDER BY o.num DESC"
-    )
     passed: set[str | None] = set()
-    for found in _operations(connection, space.name, clause, own):
+    for found in map(operation_of, stored.undoable(connection, space.name, own)):
         if label(found) in passed:
             continue
         seqs = together(connection, space.name, found)
@@ -295,15 +249,16 @@ def _chosen(space: OpenSpace, connection: Rows, operation: str | None) -> Operat
 
 def _done_last(connection: Rows, space: str, target: Operation) -> Operation:
     """The operation itself, or the redo that did it again; a Conflict if it stands undone."""
-    undone_by = "AND o.undoes = ? ORDER BY o.num DESC LIMIT 1"
-    for undone in _operations(connection, space, undone_by, target.seq):
-        for redone in _operations(connection, space, undone_by, undone.seq):
-            return _done_last(connection, space, redone)
+    undone = stored.undone_by(connection, space, target.seq)
+    if undone is None:
+        return target
+    redone = stored.undone_by(connection, space, undone.num)
+    if redone is None:
         raise Conflict(
             f"Operation {target.id} ({target.name}) was undone already, by {undone.id}.",
             hint="Undo that one to have it again.",
         )
-    return target
+    return _done_last(connection, space, operation_of(redone))
 
 
 def _touched(connection: Rows, space: str, table: Table, seqs: Sequence[int]) -> Before:
@@ -330,15 +285,6 @@ def _refuse(unit: Unit, target: Operation, seq: int, what: str) -> Conflict:
     )
 
 
-def _removed_by(unit: Unit, table: Table, num: int) -> int:
-    """The operation that took a row out of the present; 0 if there never was one."""
-    newest = unit.connection.execute(
-        "SELECT max(until) FROM versions WHERE space = ? AND entity = ? AND num = ?",
-        (unit.space, table.name, num),
-    ).fetchone()
-    return int((newest and newest[0]) or 0)
-
-
 def _check_later(
     unit: Unit, target: Operation, seqs: Sequence[int], table: Table, rows: Before
 ) -> None:
@@ -347,7 +293,11 @@ def _check_later(
     known: dict[int, set[int]] = {}
     for num in rows:
         current = table.fetch_one(unit.connection, unit.space, "AND num = ?", num)
-        last = current["seq"] if current is not None else _removed_by(unit, table, num)
+        last = (
+            versions_of.removed_by(unit.connection, unit.space, table, num)
+            if current is None
+            else current["seq"]
+        )
         if _in_effect(unit, table, num, last, wanted, known) not in wanted:
             raise _refuse(unit, target, last, f"changed the same {table.name}")
 
@@ -357,23 +307,15 @@ def _in_effect(
 ) -> int:
     """The operation whose outcome a row shows: what was undone since does not count."""
     while last not in wanted and last:
-        row = unit.connection.execute(
-            "SELECT undoes FROM operations WHERE space = ? AND num = ?", (unit.space, last)
-        ).fetchone()
-        if row is None or row[0] is None:
+        undid = stored.undoes(unit.connection, unit.space, last)
+        if undid is None:
             break
         # An undo shows what was before the operation that it undid.
-        if row[0] not in known:
-            undone_one = _at(unit.connection, unit.space, row[0])
-            known[row[0]] = set(together(unit.connection, unit.space, undone_one))
-        undone = _first(unit, table, num, known[row[0]])
-        replaced = unit.connection.execute(
-            "SELECT CASE until WHEN ?4 THEN since ELSE until END FROM versions"
-            " WHERE space = ?1 AND entity = ?2 AND num = ?3 AND until <= ?4"
-            " ORDER BY until DESC LIMIT 1",
-            (unit.space, table.name, num, undone),
-        ).fetchone()
-        last = int(replaced[0]) if replaced else 0
+        if undid not in known:
+            undone_one = _at(unit.connection, unit.space, undid)
+            known[undid] = set(together(unit.connection, unit.space, undone_one))
+        undone = _first(unit, table, num, known[undid])
+        last = versions_of.before(unit.connection, unit.space, table, num, undone)
     return last
 
 
@@ -381,10 +323,7 @@ def _first(unit: Unit, table: Table, num: int, seqs: set[int]) -> int:
     """Of operations that were undone together, the first that changed a row."""
     if len(seqs) == 1:
         return next(iter(seqs))
-    spans = unit.connection.execute(
-        "SELECT since, until FROM versions WHERE space = ? AND entity = ? AND num = ?",
-        (unit.space, table.name, num),
-    )
+    spans = versions_of.spans(unit.connection, unit.space, table, num)
     return min((at for span in spans for at in span if at in seqs), default=max(seqs))
 
 
@@ -404,10 +343,7 @@ def _undo_in(space: OpenSpace, unit: Unit, target: Operation, table: Table, rows
             for num, (before, vectors) in rows.items()
         }
         # Refs may have changed hands: let go of all before any is taken up again.
-        for num in rows:
-            unit.connection.execute(
-                "UPDATE memories SET ref = NULL WHERE space = ? AND num = ?", (unit.space, num)
-            )
+        stored_memories.clear_refs(unit.connection, unit.space, rows)
     for num, (before, vectors) in rows.items():
         if before is None:
             continue

@@ -15,8 +15,10 @@ from commonplace.engine.filters import Filters, field_labels, origin_labels, tru
 from commonplace.engine.model import LIVE_STATES, NOBODY, TRUSTS, Memory, Origin, Usage, moment
 from commonplace.engine.opened import OpenSpace, used
 from commonplace.errors import Conflict, InvalidInput, NotFound
-from commonplace.storage import derived, outbox
-from commonplace.storage.database import json_field, new_id, new_ids, now
+from commonplace.storage import counters, derived, outbox
+from commonplace.storage import labels as stored_labels
+from commonplace.storage import memories as stored
+from commonplace.storage.database import new_id, new_ids, now
 from commonplace.storage.fields import DEFAULTS, FIELDS, FILTERABLE, STATES, MemoryFields
 from commonplace.storage.ports import Rows
 from commonplace.storage.tables import MEMORIES, MESSAGES, Row
@@ -188,12 +190,9 @@ def put(space: OpenSpace, unit: Unit, prepared: Sequence[Prepared]) -> list[Row]
 
 def _check_free(unit: Unit, values: Mapping[str, Any]) -> None:
     """Refuse an id or a ref that another memory has."""
-    taken = unit.connection.execute(
-        "SELECT id FROM memories WHERE space = ?1 AND (id = ?2 OR (ref = ?3 AND ?3 IS NOT NULL))",
-        (unit.space, values["id"], values["ref"]),
-    ).fetchone()
+    taken = stored.holder(unit.connection, unit.space, values["id"], values["ref"])
     if taken is not None:
-        which = "id" if taken[0] == values["id"] else "ref"
+        which = "id" if taken == values["id"] else "ref"
         raise Conflict(
             f"A memory with this {which} exists already.",
             hint="Revise it, or choose another.",
@@ -204,12 +203,7 @@ def _check_free(unit: Unit, values: Mapping[str, Any]) -> None:
 
 def _check_unambiguous(unit: Unit, identity: str, ref: str | None) -> None:
     """Refuse names by which another memory would be found, or would be found no more."""
-    taken = unit.connection.execute(
-        "SELECT 1 FROM memories WHERE space = ?1 AND id <> ?2"
-        " AND (id = ?3 OR ref = ?2 OR ref = upper(?2))",
-        (unit.space, identity, None if ref is None else ref.lower()),
-    ).fetchone()
-    if taken is not None:
+    if stored.is_ambiguous(unit.connection, unit.space, identity, ref):
         raise Conflict(
             "One memory's ref would be the id of another.",
             hint="Choose another ref.",
@@ -306,11 +300,7 @@ def used_since(space: OpenSpace, at: int) -> list[int]:
     """The numbers of the memories that were read at or after a moment."""
     space.write_reads()
     with space.store.read() as connection:
-        rows = connection.execute(
-            "SELECT memory FROM counters WHERE space = ? AND last_access >= ? ORDER BY memory",
-            (space.name, at),
-        )
-        return [row[0] for row in rows]
+        return counters.used_since(connection, space.name, at)
 
 
 def reactivate(space: OpenSpace, identities: Iterable[str], times: int) -> None:
@@ -388,11 +378,7 @@ def change_row(
     connection = unit.connection
     seq = unit.seq
     if values.get("ref") is not None:
-        taken = connection.execute(
-            "SELECT 1 FROM memories WHERE space = ? AND ref = ? AND num <> ?",
-            (unit.space, values["ref"], row["num"]),
-        ).fetchone()
-        if taken:
+        if stored.ref_is_taken(connection, unit.space, values["ref"], row["num"]):
             raise Conflict("A memory with this ref exists already.", field="ref")
         _check_unambiguous(unit, row["id"], values["ref"])
     vectors = stored_vectors(connection, unit.space, row["num"]) if prepared else None
@@ -523,17 +509,8 @@ def tally(
         checks.kind(name, "names")
     wanted = [checks.kind(kind, "kinds") for kind in checks.listed(kinds, "kinds")]
     living = [checks.one_of(each, "states", STATES) for each in checks.listed(states, "states")]
-    columns = "".join(f"coalesce({json_field('attrs', name)}, ''), " for name in names)
-    places = ", ".join(str(at) for at in range(1, len(names) + 1))
-    grouped = f" GROUP BY {places}" if names else ""
-    marks, others = (", ".join("?" for _ in each) for each in (wanted, living))
     with space.store.read() as connection:
-        rows = connection.execute(
-            f"SELECT {columns}count(*) FROM memories WHERE space = ? AND kind IN ({marks})"  # noqa: S608
-            f" AND state IN ({others}){grouped}",
-            (space.name, *wanted, *living),
-        )
-        return {tuple(str(value) for value in row[:-1]): int(row[-1]) for row in rows}
+        return stored.tally(connection, space.name, names, wanted, living)
 
 
 def find_text(
@@ -574,14 +551,7 @@ def holds(memory: Memory, folded: str, *, in_text: bool = False) -> bool:
 def tags(space: OpenSpace) -> list[tuple[str, int, int]]:
     """(tag, how many live memories have it, when the first of them was made), most used first."""
     with space.store.read() as connection:
-        rows = connection.execute(
-            "SELECT substr(l.label, 5), count(*), min(m.created_at) FROM labels l"
-            " JOIN memories m ON m.space = l.space AND m.num = l.memory"
-            " WHERE l.space = ? AND l.label >= 'tag:' AND l.label < 'tag;'"
-            " AND m.state IN (?, ?) GROUP BY l.label ORDER BY 2 DESC, 1",
-            (space.name, *LIVE_STATES),
-        )
-        return [(str(tag), int(count), int(first)) for tag, count, first in rows]
+        return stored_labels.tags(connection, space.name, LIVE_STATES)
 
 
 def _admits(connection: Rows, space: str, filters: Filters, memory: Memory) -> bool:
@@ -595,10 +565,7 @@ def candidates(connection: Rows, space: str, folded: str) -> list[int]:
     if grams:
         return sorted(derived.holding(connection, space, grams), reverse=True)
     # Shorter than three characters: nothing to look up.
-    rows = connection.execute(
-        "SELECT num FROM memories WHERE space = ? ORDER BY num DESC", (space,)
-    )
-    return [row[0] for row in rows]
+    return stored.all_numbers(connection, space)
 
 
 def restore_row(

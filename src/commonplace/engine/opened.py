@@ -6,15 +6,14 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from commonplace.embedding.provider import Embedder
 from commonplace.engine import checks
 from commonplace.engine.model import Usage, moment
-from commonplace.errors import EmbeddingUnavailable, StorageCorrupt
-from commonplace.storage import derived
+from commonplace.errors import EmbeddingUnavailable
+from commonplace.storage import counters, derived
 from commonplace.storage.ports import Rows, Store
-from commonplace.storage.tables import COUNTERS
 from commonplace.storage.writing import Unit, newest_operation
 
 if TYPE_CHECKING:
@@ -199,9 +198,9 @@ class OpenSpace:
     def _add(self, reads: dict[int, Noted]) -> None:
         with self.store.maintain() as connection:
             for num, noted in reads.items():
-                accesses, last = read_counter(connection, self.name, num)
+                accesses, last = counters.read(connection, self.name, num)
                 noted.reaches = accesses + noted.count
-                write_counter(connection, self.name, num, noted.reaches, max(last, noted.at))
+                counters.write(connection, self.name, num, noted.reaches, max(last, noted.at))
 
     def close(self) -> None:
         """Write what is noted and close the file."""
@@ -213,34 +212,8 @@ class OpenSpace:
 
 def used(connection: Rows, space: str, num: int, noted: Sequence[Noted]) -> Usage:
     """How often a memory was read: what its counter says, and what was noted beside it."""
-    accesses, last = read_counter(connection, space, num)
+    accesses, last = counters.read(connection, space, num)
     # A counter that has come as far as noted reads take it holds them already.
     waiting = [each for each in noted if each.reaches is None or accesses < each.reaches]
     newest = max(last, *(each.at for each in waiting), 0)
     return Usage(accesses + sum(each.count for each in waiting), moment(newest) if newest else None)
-
-
-_READ_COUNTER = COUNTERS.select_sql + " AND memory = ?"
-_WRITE_COUNTER = COUNTERS.upsert("memory")
-
-
-def read_counter(connection: Rows, space: str, num: int) -> tuple[int, int]:
-    """(accesses, last access) of a memory."""
-    row: Any = connection.execute(_READ_COUNTER, (space, num)).fetchone()
-    if row is None:
-        return 0, 0
-    if not COUNTERS.sound(row):
-        raise StorageCorrupt(
-            f"The access counter of row {num} is damaged.",
-            hint="Run 'commonplace doctor --repair' to reset it.",
-        )
-    return row[2], row[3]
-
-
-def write_counter(connection: Rows, space: str, num: int, accesses: int, last: int) -> None:
-    """Set a memory's counter, if the memory still exists."""
-    known = connection.execute(
-        "SELECT 1 FROM memories WHERE space = ? AND num = ?", (space, num)
-    ).fetchone()
-    if known is not None:
-        connection.execute(_WRITE_COUNTER, COUNTERS.row((space, num, accesses, last)))

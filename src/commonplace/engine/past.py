@@ -18,7 +18,7 @@ from commonplace.engine import checks, history, memories
 from commonplace.engine.filters import Filters
 from commonplace.engine.model import LIVE_STATES, Memory
 from commonplace.engine.opened import OpenSpace
-from commonplace.storage.database import json_field
+from commonplace.storage import memories as stored
 from commonplace.storage.fields import STATES
 from commonplace.storage.index import NEVER, Snapshot
 from commonplace.storage.ports import Rows
@@ -157,17 +157,12 @@ def tally(
     wanted = {checks.kind(kind, "kinds") for kind in checks.listed(kinds, "kinds")}
     listed = checks.listed(states, "states")
     standing = {checks.one_of(state, "states", STATES) for state in listed}
-    columns = ", ".join(f"coalesce({json_field('?1', name)}, '')" for name in names)
     found: dict[tuple[str, ...], int] = {} if names else {(): 0}
     with space.store.read() as connection:
         seq = history.seq_at(connection, space.name, as_of)
         for row in history.rows_as_of(connection, space.name, MEMORIES, seq):
             if row["kind"] in wanted and row["state"] in standing:
-                # Asked of SQLite, which says how a number or a list reads as a text.
-                texts: Any = ((),)
-                if names:
-                    texts = connection.execute(f"SELECT {columns}", (row["attrs"],))
-                group = tuple(str(value) for value in next(iter(texts)))
+                group = stored.attr_texts(connection, row["attrs"], names)
                 found[group] = found.get(group, 0) + 1
     return found
 

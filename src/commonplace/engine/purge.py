@@ -11,7 +11,8 @@ from commonplace.engine import audit, memories
 from commonplace.engine.model import Origin
 from commonplace.engine.opened import OpenSpace
 from commonplace.errors import NotFound, StorageFull, StorageUnavailable
-from commonplace.storage import derived
+from commonplace.storage import answers, derived, events
+from commonplace.storage import audit as stored_audit
 from commonplace.storage.database import deleted
 from commonplace.storage.tables import (
     FACTS,
@@ -153,10 +154,7 @@ def _delete_row(unit: Unit, table: Table, num: int) -> int:
 def _redact_events(unit: Unit, texts: Sequence[str]) -> int:
     """Drop the payloads of events that quote a purged text; their hashes keep the chain whole."""
     redacted = 0
-    events: Any = unit.connection.execute(
-        "SELECT num, payload FROM events WHERE space = ? AND payload IS NOT NULL", (unit.space,)
-    ).fetchall()
-    for num, payload in events:
+    for num, payload in events.payloads(unit.connection, unit.space):
         quoted = _strings(json.loads(payload))
         # A word or two in common is no quotation.
         if any(
@@ -164,9 +162,7 @@ def _redact_events(unit: Unit, texts: Sequence[str]) -> int:
             for text in texts
             for quote in quoted
         ):
-            unit.connection.execute(
-                "UPDATE events SET payload = NULL WHERE space = ? AND num = ?", (unit.space, num)
-            )
+            events.clear_payload(unit.connection, unit.space, num)
             redacted += 1
     return redacted
 
@@ -178,22 +174,16 @@ def _redact_calls(space: OpenSpace, unit: Unit, texts: Sequence[str], names: Ite
     windows |= {window.replace(b'"', b'\\"') for window in windows if window[:1] == b'"'}
     told = [
         num
-        for num, *payloads in unit.connection.execute(
-            "SELECT num, arguments, result FROM audit WHERE space = ?", (unit.space,)
-        )
+        for num, *payloads in stored_audit.payloads(unit.connection, unit.space)
         if any(_holds(payload, windows) for payload in payloads)
     ]
     audit.redact(space.store, told)
     answered = [
         key
-        for key, result in unit.connection.execute(
-            "SELECT key, result FROM answers WHERE space = ?", (unit.space,)
-        )
+        for key, result in answers.results(unit.connection, unit.space)
         if _holds(result, windows)
     ]
-    unit.connection.executemany(
-        "DELETE FROM answers WHERE space = ? AND key = ?", [(unit.space, key) for key in answered]
-    )
+    answers.remove(unit.connection, unit.space, answered)
     return len(told) + len(answered)
 
 

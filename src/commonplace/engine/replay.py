@@ -28,14 +28,14 @@ from commonplace.engine.model import Origin
 from commonplace.engine.opened import OpenSpace
 from commonplace.engine.portable import Key
 from commonplace.errors import CommonplaceError, InvalidInput, UnsupportedVersion
-from commonplace.storage import derived
+from commonplace.storage import derived, events, messages
+from commonplace.storage import memories as stored
 from commonplace.storage.hashing import digest
 from commonplace.storage.ports import Rows
 from commonplace.storage.tables import (
     ARTIFACTS,
     CLUSTERS,
     CONTENTS,
-    EVENTS,
     FACTS,
     LINKS,
     MEMBERS,
@@ -254,15 +254,12 @@ class Replay:
         self._voiced = set()
         with self._space.store.read() as connection:
             for line in batch:
-                if line.table is MEMORIES and line.status != "removal" and line.form == 1:
-                    here = connection.execute(
-                        "SELECT 1 FROM memories WHERE space = ? AND id = ?",
-                        (self._space.name, line.key[0]),
-                    ).fetchone()
-                    if not here:
-                        speaker = speakers.get(line.key[0], "")
-                        line.prepared = memories.analysed(line.values, speaker)
-                        self._voiced.add(line.key[0])
+                if line.table is not MEMORIES or line.status == "removal" or line.form != 1:
+                    continue
+                if not stored.numbers(connection, self._space.name, line.key[0]):
+                    speaker = speakers.get(line.key[0], "")
+                    line.prepared = memories.analysed(line.values, speaker)
+                    self._voiced.add(line.key[0])
 
     def _try(
         self, unit: Unit, lines: list[_Line], outcome: ImportReport, *, last: bool
@@ -323,11 +320,9 @@ class Replay:
         return True
 
     def _memory_number(self, connection: Rows, identity: str) -> int:
-        row = connection.execute(
-            "SELECT num FROM memories WHERE space = ? AND id = ?", (self._space.name, identity)
-        ).fetchone()
-        if row is not None:
-            return int(row[0])
+        here = stored.numbers(connection, self._space.name, identity)
+        if here:
+            return here[0]
         gone = self._past.gone(MEMORIES, (identity,))
         if not gone:
             raise _LeftOut("The memory it belongs to is not here.", conflict=False)
@@ -366,11 +361,8 @@ class Replay:
         elif table is MESSAGES:
             if not _holders(unit, table, values, ("conversation", "position"), own):
                 return
-            newest = unit.connection.execute(
-                "SELECT max(position) FROM messages WHERE space = ? AND conversation = ?",
-                (unit.space, values["conversation"]),
-            ).fetchone()
-            values["position"] = int(newest[0]) + 1 if newest else 0
+            newest = messages.newest_position(unit.connection, unit.space, values["conversation"])
+            values["position"] = newest + 1
         elif table is CLUSTERS:
             _check_above(unit, values)
         if clause and _holders(unit, table, values, clause, own):
@@ -399,19 +391,16 @@ class Replay:
         """Append an event, unless as many equal ones are here."""
         if self._events is None:
             self._events = Counter(
-                event_mark(*row)
-                for row in unit.connection.execute(
-                    "SELECT kind, subject, at, payload_hash FROM events WHERE space = ?",
-                    (unit.space,),
-                )
+                event_mark(*row) for row in events.identities(unit.connection, unit.space)
             )
         if self._events[line.mark] >= line.form:
             return False
         self._events[line.mark] += 1
         values, seq = line.values, unit.seq
-        row = (unit.next_num(), unit.space, values["kind"], values["subject"], values["at"],
-               values["payload_hash"], seq)  # fmt: skip
-        unit.connection.execute(EVENTS.insert_sql, EVENTS.row(row, values["payload"]))
+        events.insert(
+            unit.connection, unit.next_num(), unit.space, values["kind"], values["subject"],
+            values["at"], values["payload_hash"], seq, values["payload"],
+        )  # fmt: skip
         return True
 
 

@@ -18,15 +18,16 @@ from itertools import islice
 from typing import Any, Literal
 
 from commonplace.engine import portable
-from commonplace.engine.events import read as read_events
 from commonplace.engine.forms import Form, Past, current_rows, event_mark
-from commonplace.engine.history import UPKEEP, _operations
+from commonplace.engine.history import UPKEEP, operation_of
 from commonplace.engine.importing import import_file
 from commonplace.engine.incoming import ImportReport
-from commonplace.engine.model import Operation, iso, microseconds
+from commonplace.engine.model import Operation, iso, moment
 from commonplace.engine.opened import OpenSpace
 from commonplace.engine.portable import Key
 from commonplace.engine.replay import FORMAT, VERSION
+from commonplace.storage import events as stored_events
+from commonplace.storage import operations as stored_operations
 from commonplace.storage import versions
 from commonplace.storage.database import now
 from commonplace.storage.ports import Rows
@@ -125,8 +126,6 @@ def digest(space: OpenSpace) -> str:
 
 def iso_now() -> str:
     """The wall clock, as an export says it."""
-    from commonplace.engine.model import moment
-
     return str(iso(moment(now())))
 
 
@@ -145,7 +144,7 @@ def _story(connection: Rows, space: str) -> Iterator[Record]:
 
 
 def _told(connection: Rows, space: str) -> Iterator[tuple[_Place, Record]]:
-    for operation in _operations(connection, space, "ORDER BY o.num"):
+    for operation in map(operation_of, stored_operations.in_order(connection, space)):
         if operation.name not in UPKEEP:
             yield (operation.seq, 0, 0), Record("operation", operation.seq, _public(operation))
 
@@ -159,19 +158,17 @@ def _public(operation: Operation) -> dict[str, Any]:
 def _happened(connection: Rows, space: str) -> Iterator[tuple[_Place, Record]]:
     equal: Counter[str] = Counter()
     moment_of_equal = None
-    cursor = connection.execute(
-        "SELECT num, seq, payload_hash FROM events WHERE space = ? ORDER BY seq, num", (space,)
-    )
-    for num, seq, payload_hash in cursor:
-        (event,) = read_events(connection, space, "AND num = ?", num)
-        value = {"kind": event.kind, "subject": event.subject, "at": iso(event.at),
-                 "payload": event.payload, "payload_hash": payload_hash.hex()}  # fmt: skip
+    for num in stored_events.in_order(connection, space):
+        (event,) = stored_events.find(connection, space, stored_events.Wanted(num=num))
+        payload = None if event.payload is None else json.loads(event.payload)
+        value = {"kind": event.kind, "subject": event.subject, "at": iso(moment(event.at)),
+                 "payload": payload, "payload_hash": event.payload_hash.hex()}  # fmt: skip
         if event.at != moment_of_equal:
             moment_of_equal = event.at
             equal.clear()
-        mark = event_mark(event.kind, event.subject, microseconds(event.at), payload_hash)
+        mark = event_mark(event.kind, event.subject, event.at, event.payload_hash)
         equal[mark] += 1
-        yield (seq, 2, num), Record("event", seq, value, equal[mark])
+        yield (event.seq, 2, num), Record("event", event.seq, value, equal[mark])
 
 
 class _Teller:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from commonplace.storage.ports import Rows
 
 _HOLDERS = "SELECT memory FROM labels WHERE space = ? AND label = ?"
@@ -16,3 +18,15 @@ def carries(rows: Rows, space: str, label: str, num: int) -> bool:
     """Whether a memory carries a label."""
     found = rows.execute(f"{_HOLDERS} AND memory = ?", (space, label, num)).fetchone()
     return found is not None
+
+
+def tags(rows: Rows, space: str, states: Sequence[str]) -> list[tuple[str, int, int]]:
+    """(tag, how many memories in some states have it, when the first was made), most used first."""
+    found: list[tuple[str, int, int]] = rows.execute(
+        "SELECT substr(l.label, 5), count(*), min(m.created_at) FROM labels l"  # noqa: S608
+        " JOIN memories m ON m.space = l.space AND m.num = l.memory"
+        " WHERE l.space = ? AND l.label >= 'tag:' AND l.label < 'tag;'"
+        f" AND m.state IN ({', '.join('?' * len(states))}) GROUP BY l.label ORDER BY 2 DESC, 1",
+        (space, *states),
+    ).fetchall()
+    return found

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
+from commonplace.storage.database import json_field
 from commonplace.storage.ports import Rows
 
 
@@ -65,3 +66,78 @@ def version(rows: Rows, space: str, num: int) -> int | None:
         "SELECT seq FROM memories WHERE space = ? AND num = ?", (space, num)
     ).fetchone()
     return None if found is None else int(found[0])
+
+
+def all_numbers(rows: Rows, space: str) -> list[int]:
+    """Numbers of all memories, newest first."""
+    found = rows.execute("SELECT num FROM memories WHERE space = ? ORDER BY num DESC", (space,))
+    return [row[0] for row in found]
+
+
+def holder(rows: Rows, space: str, identity: str, ref: str | None) -> str | None:
+    """The id of a memory that has this id or this ref, or None."""
+    found = rows.execute(
+        "SELECT id FROM memories WHERE space = ?1 AND (id = ?2 OR (ref = ?3 AND ?3 IS NOT NULL))",
+        (space, identity, ref),
+    ).fetchone()
+    return None if found is None else str(found[0])
+
+
+def is_ambiguous(rows: Rows, space: str, identity: str, ref: str | None) -> bool:
+    """Whether another memory has the id as its ref, or the ref as its id."""
+    found = rows.execute(
+        "SELECT 1 FROM memories WHERE space = ?1 AND id <> ?2"
+        " AND (id = ?3 OR ref = ?2 OR ref = upper(?2))",
+        (space, identity, None if ref is None else ref.lower()),
+    ).fetchone()
+    return found is not None
+
+
+def ref_is_taken(rows: Rows, space: str, ref: str, num: int) -> bool:
+    """Whether a memory other than this one has a ref."""
+    found = rows.execute(
+        "SELECT 1 FROM memories WHERE space = ? AND ref = ? AND num <> ?", (space, ref, num)
+    ).fetchone()
+    return found is not None
+
+
+def clear_refs(rows: Rows, space: str, nums: Iterable[int]) -> None:
+    """Let go of refs, before any of them is taken up by another row."""
+    rows.executemany(
+        "UPDATE memories SET ref = NULL WHERE space = ? AND num = ?",
+        [(space, num) for num in nums],
+    )
+
+
+def tally(
+    rows: Rows, space: str, names: Sequence[str], kinds: Sequence[str], states: Sequence[str]
+) -> dict[tuple[str, ...], int]:
+    """How many memories of these kinds and states have the same texts in these attrs."""
+    columns = "".join(f"coalesce({json_field('attrs', name)}, ''), " for name in names)
+    places = ", ".join(str(at) for at in range(1, len(names) + 1))
+    grouped = f" GROUP BY {places}" if names else ""
+    marks, others = (", ".join("?" * len(each)) for each in (kinds, states))
+    found = rows.execute(
+        f"SELECT {columns}count(*) FROM memories WHERE space = ? AND kind IN ({marks})"  # noqa: S608
+        f" AND state IN ({others}){grouped}",
+        (space, *kinds, *states),
+    )
+    return {tuple(str(value) for value in row[:-1]): int(row[-1]) for row in found}
+
+
+def attr_texts(rows: Rows, attrs: str, names: Sequence[str]) -> tuple[str, ...]:
+    """Fields of attrs as texts, as `tally` reads them: the engine says how a number reads."""
+    if not names:
+        return ()
+    columns = ", ".join(f"coalesce({json_field('?1', name)}, '')" for name in names)
+    return tuple(str(value) for value in rows.execute(f"SELECT {columns}", (attrs,)).fetchone())
+
+
+def purged_since(rows: Rows, space: str, seq: int) -> bool:
+    """Whether a memory that was touched after an operation is no more."""
+    found = rows.execute(
+        "SELECT 1 FROM touches t WHERE t.space = ?1 AND t.seq > ?2 AND NOT EXISTS"
+        " (SELECT 1 FROM memories m WHERE m.space = t.space AND m.num = t.memory) LIMIT 1",
+        (space, seq),
+    ).fetchone()
+    return found is not None

@@ -61,3 +61,32 @@ def exist(rows: Rows, space: str, table: Table, num: int) -> bool:
         (space, table.name, num),
     ).fetchone()
     return found is not None
+
+
+def removed_by(rows: Rows, space: str, table: Table, num: int) -> int:
+    """The operation that wrote the newest version of a row; 0 if there is none."""
+    found = rows.execute(
+        "SELECT max(until) FROM versions WHERE space = ? AND entity = ? AND num = ?",
+        (space, table.name, num),
+    ).fetchone()
+    return int((found and found[0]) or 0)
+
+
+def before(rows: Rows, space: str, table: Table, num: int, seq: int) -> int:
+    """The operation whose outcome a row showed before another changed it; 0 if none."""
+    found = rows.execute(
+        "SELECT CASE until WHEN ?4 THEN since ELSE until END FROM versions"
+        " WHERE space = ?1 AND entity = ?2 AND num = ?3 AND until <= ?4"
+        " ORDER BY until DESC LIMIT 1",
+        (space, table.name, num, seq),
+    ).fetchone()
+    return int(found[0]) if found else 0
+
+
+def spans(rows: Rows, space: str, table: Table, num: int) -> list[tuple[int, int]]:
+    """(since, until) of every version of a row."""
+    found: list[tuple[int, int]] = rows.execute(
+        "SELECT since, until FROM versions WHERE space = ? AND entity = ? AND num = ?",
+        (space, table.name, num),
+    ).fetchall()
+    return found

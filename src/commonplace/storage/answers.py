@@ -1,0 +1,42 @@
+"""The table `answers`: results kept under the idempotency key of their call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from commonplace.storage.ports import Rows
+from commonplace.storage.tables import ANSWERS
+
+_FIND = ANSWERS.select_sql + " AND key = ?"
+_PUT = ANSWERS.upsert("key")
+
+
+def find(rows: Rows, space: str, key: bytes) -> tuple[int, str] | None:
+    """(when it was given, the result) under a key; None if there is none, or it is damaged."""
+    row = rows.execute(_FIND, (space, key)).fetchone()
+    return None if row is None or not ANSWERS.sound(row) else (row[2], row[3])
+
+
+def put(rows: Rows, space: str, key: bytes, at: int, result: str) -> None:
+    """Keep a result, in place of an earlier one under the same key."""
+    rows.execute(_PUT, ANSWERS.row((space, key, at, result)))
+
+
+def remove_before(rows: Rows, space: str, at: int) -> None:
+    """Remove results that were given before a moment."""
+    rows.execute("DELETE FROM answers WHERE space = ? AND at < ?", (space, at))
+
+
+def results(rows: Rows, space: str) -> Iterator[tuple[bytes, str]]:
+    """(key, result) of all."""
+    found: Iterator[tuple[bytes, str]] = rows.execute(
+        "SELECT key, result FROM answers WHERE space = ?", (space,)
+    )
+    return found
+
+
+def remove(rows: Rows, space: str, keys: Iterable[bytes]) -> None:
+    """Remove results by their keys."""
+    rows.executemany(
+        "DELETE FROM answers WHERE space = ? AND key = ?", [(space, key) for key in keys]
+    )

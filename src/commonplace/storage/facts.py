@@ -1,0 +1,62 @@
+"""Statements on the table `facts` that need no whole row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from commonplace.storage.ports import Rows
+from commonplace.storage.tables import FACTS, Row
+
+_OPEN = "AND subject_key = ? AND predicate_key = ? AND object_key = ? AND valid_to IS NULL"
+
+
+def open_ones(rows: Rows, space: str, subject: str, predicate: str, object: str) -> list[Row]:
+    """Facts with these keys that no end is known of, newest first."""
+    return FACTS.fetch(rows, space, f"{_OPEN} ORDER BY num DESC", subject, predicate, object)
+
+
+def totals(rows: Rows, space: str) -> tuple[int, int, int, list[str]]:
+    """(entities, facts, facts that no end is known of, predicates by their key)."""
+    count, still = rows.execute(
+        "SELECT count(*), count(*) - count(valid_to) FROM facts WHERE space = ?", (space,)
+    ).fetchone()
+    (entities,) = rows.execute(
+        "SELECT count(*) FROM (SELECT subject_key FROM facts WHERE space = ?1"
+        " UNION SELECT object_key FROM facts WHERE space = ?1) AS names",
+        (space,),
+    ).fetchone()
+    predicates = rows.execute(
+        "SELECT min(predicate) FROM facts WHERE space = ? GROUP BY predicate_key"
+        " ORDER BY predicate_key",
+        (space,),
+    )
+    return entities, count, still, [row[0] for row in predicates]
+
+
+def uses(rows: Rows, space: str) -> Iterator[tuple[str, int, int]]:
+    """(key, how many facts name it, how many of them as subject), subjects and objects apart."""
+    found: Iterator[tuple[str, int, int]] = rows.execute(
+        "SELECT subject_key, count(*), count(*) FROM facts WHERE space = ?1 GROUP BY subject_key"
+        " UNION ALL"
+        " SELECT object_key, count(*), 0 FROM facts WHERE space = ?1 GROUP BY object_key",
+        (space,),
+    )
+    return found
+
+
+def written_since(rows: Rows, space: str, seq: int) -> Iterator[tuple[str, str]]:
+    """(subject, object) of the facts that were written after an operation."""
+    found: Iterator[tuple[str, str]] = rows.execute(
+        "SELECT subject_key, object_key FROM facts WHERE space = ? AND seq > ?", (space, seq)
+    )
+    return found
+
+
+def replaced_since(rows: Rows, space: str, seq: int) -> Iterator[Row]:
+    """Facts as they were at an operation, and are no longer."""
+    found = rows.execute(
+        "SELECT row FROM versions WHERE space = ?1 AND entity = ?2 AND since <= ?3"
+        " AND until IN (SELECT num FROM operations WHERE space = ?1 AND num > ?3)",
+        (space, FACTS.name, seq),
+    )
+    return (FACTS.load(text) for (text,) in found)

@@ -1,0 +1,61 @@
+"""The table `files`: files that are copies of memories, as they were when both last agreed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+from commonplace.storage.ports import Rows
+from commonplace.storage.tables import FILES
+
+_PUT = FILES.upsert("root", "memory")
+
+
+def known(rows: Rows, space: str, root: str) -> list[tuple[Any, ...]]:
+    """The sound rows of a directory, from `memory` to `seq`."""
+    found = rows.execute(FILES.select_sql + " AND root = ?", (space, root))
+    return [tuple(row[2:10]) for row in found if FILES.sound(row)]
+
+
+def put(rows: Rows, space: str, root: str, files: Iterable[Sequence[Any]]) -> None:
+    """Set rows of a directory, each from `memory` to `seq`."""
+    rows.executemany(_PUT, [FILES.row((space, root, *each)) for each in files])
+
+
+def remove(rows: Rows, space: str, root: str, memories: Iterable[int]) -> None:
+    """Remove the rows of memories."""
+    rows.executemany(
+        "DELETE FROM files WHERE space = ? AND root = ? AND memory = ?",
+        [(space, root, num) for num in memories],
+    )
+
+
+def outdated(rows: Rows, space: str, root: str, kinds: Collection[str], after: int) -> list[int]:
+    """Memories of these kinds, changed after an operation, whose file is not of their form."""
+    found = rows.execute(
+        "SELECT m.num FROM memories m LEFT JOIN files f"  # noqa: S608
+        " ON f.space = m.space AND f.root = ? AND f.memory = m.num"
+        f" WHERE m.space = ? AND m.seq > ? AND m.kind IN ({', '.join('?' * len(kinds))})"
+        " AND (f.seq IS NULL OR f.seq <> m.seq) ORDER BY m.seq, m.num",
+        (root, space, after, *sorted(kinds)),
+    )
+    return [row[0] for row in found]
+
+
+def without_memory(rows: Rows, space: str, root: str, after: int) -> list[int]:
+    """Memories that have a file and are no more; with `after`, those touched after it."""
+    if after:
+        found = rows.execute(
+            "SELECT DISTINCT t.memory FROM touches t JOIN files f"
+            " ON f.space = t.space AND f.root = ? AND f.memory = t.memory"
+            " WHERE t.space = ? AND t.seq > ? AND NOT EXISTS"
+            " (SELECT 1 FROM memories m WHERE m.space = t.space AND m.num = t.memory)",
+            (root, space, after),
+        )
+    else:
+        found = rows.execute(
+            "SELECT f.memory FROM files f WHERE f.space = ? AND f.root = ? AND NOT EXISTS"
+            " (SELECT 1 FROM memories m WHERE m.space = f.space AND m.num = f.memory)",
+            (space, root),
+        )
+    return [row[0] for row in found]
