@@ -36,7 +36,6 @@ class Place:
 
     template: str
     decisive: bool = False
-    systems: tuple[str, ...] = ("linux", "darwin", "win32")
 
 
 @dataclass(frozen=True)
@@ -102,7 +101,6 @@ CLIENTS: dict[str, Client] = {
                 Place(
                     "{local}/Packages/Claude_*/LocalCache/Roaming/Claude/claude_desktop_config.json",
                     decisive=True,
-                    systems=("win32",),
                 ),
                 Place("{settings}/Claude/claude_desktop_config.json"),
             ),
@@ -226,14 +224,9 @@ def files(
             return [Path(environ[variable]).expanduser() / name]
     found: list[tuple[Path, bool]] = []
     for place in client.places:
-        if _system(system) in place.systems:
-            path = _filled(place.template, _system(system), home, environ)
-            found += [(each, place.decisive) for each in _matching(path)]
+        path = _filled(place.template, system, home, environ)
+        found += [(each, place.decisive) for each in _matching(path)]
     return _present_first(found)
-
-
-def _system(system: str) -> str:
-    return system if system in ("darwin", "win32") else "linux"
 
 
 def _filled(template: str, system: str, home: Path, environ: Mapping[str, str]) -> Path:
@@ -325,7 +318,7 @@ def entry(
         foreign = {"command", "args", "cwd", client.env, client.headers, client.token_variable}
         foreign |= client.stdio.keys() | {"url", "serverUrl", "httpUrl", *client.only_stdio}
     kept = {key: value for key, value in (former or {}).items() if key not in foreign}
-    return _ordered(kept | written, former)
+    return kept | written
 
 
 def _typed(beside: Mapping[str, Any], what: dict[str, Any]) -> dict[str, Any]:
@@ -338,12 +331,6 @@ def _other_headers(former: Mapping[str, Any] | None, key: str) -> dict[str, str]
     if not isinstance(headers, Mapping):
         return {}
     return {name: value for name, value in headers.items() if name.lower() != "authorization"}
-
-
-def _ordered(written: dict[str, Any], former: Mapping[str, Any] | None) -> dict[str, Any]:
-    """As it was ordered before; what is new comes after."""
-    first = [key for key in former or () if key in written]
-    return {key: written[key] for key in (*first, *(key for key in written if key not in first))}
 
 
 def server(client: Client, written: Mapping[str, Any], environ: Mapping[str, str]) -> Stdio | Http:

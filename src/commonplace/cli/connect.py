@@ -139,7 +139,8 @@ def connect(
     else:
         if transport is None:
             transport = "http" if (url, token, token_env) != (None, None, None) else "stdio"
-        asked = _on_command_line(context.get_parameter_source("data"))
+        source = context.get_parameter_source("data")
+        asked = getattr(source, "name", "") == "COMMANDLINE"  # and not by the environment
         with_token = (token, token_env) != (None, None)
         server = _server(
             chosen, transport, url, dialect, data, space, asked=asked, with_token=with_token
@@ -163,10 +164,6 @@ def _command_again(client: str, name: str, project: bool, config: Path | None) -
     words += ["--project"] if project else []
     words += ["--config", shlex.quote(str(config))] if config is not None else []
     return " ".join(words)
-
-
-def _on_command_line(source: Any) -> bool:
-    return getattr(source, "name", "") == "COMMANDLINE"
 
 
 def _valid_name(name: str) -> str:
