@@ -19,7 +19,7 @@ import pytest
 from commonplace.access.caller import EVERYTHING, Caller, Scope
 from commonplace.dialects import registry
 from commonplace.dialects.being import beings, records
-from commonplace.dialects.being.answering import NO_ACTION, NO_TOOL, READ_TOOLS
+from commonplace.dialects.being.answering import NO_ACTION, NO_TOOL
 from commonplace.dialects.being.routes import REST
 from commonplace.dialects.being.running import of as being_runtime
 from commonplace.engine.commonplace import Commonplace
@@ -144,7 +144,8 @@ def allowed(scope: str, dialect: str, tool: str) -> bool:
 
 def check_refused(answer: Answer, dialect: str, tool: str, identity: Any, scope: str = "") -> None:
     assert answer.status == 403, answer.body
-    if dialect == "being" and "write" not in CREDENTIALS[scope] and tool not in READ_TOOLS:
+    reads = ROWS[dialect][tool]["scope"] == "read"
+    if dialect == "being" and "write" not in CREDENTIALS[scope] and not reads:
         assert answer.json == {"error": NO_TOOL}  # the contract's own words
         return
     challenge = answer.header("www-authenticate") or ""

@@ -207,8 +207,30 @@ class Subject:
     identify: Identify
 
 
-Forbid = Callable[[Caller, Sequence[Mapping[str, Any]]], "str | None"]
-"""(caller, JSON-RPC messages) to why none of them may pass, or None."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOnly:
+    """The MCP messages of a token without the scope `write`, and what any other is answered."""
+
+    methods: frozenset[str]
+    other_method: str
+    other_tool: str
+    """The answer to a call of a tool whose scope is not `read`."""
+
+    def refusal(self, dialect: Dialect, messages: Sequence[Mapping[str, Any]]) -> str | None:
+        """Why none of these messages may pass; None if all may."""
+        for message in messages:
+            method = message.get("method")
+            if method is None and ("result" in message or "error" in message):
+                continue  # the answer to a request of the server
+            if method not in self.methods:
+                return self.other_method
+            if method == "tools/call":
+                params = message.get("params")
+                name = params.get("name") if isinstance(params, Mapping) else None
+                tool = dialect.tool(name) if isinstance(name, str) else None
+                if tool is None or tool.scope != "read":
+                    return self.other_tool
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,8 +271,8 @@ class Dialect:
     arguments before the unit begins, and left after the commit and before the answer."""
     subject: Subject | None = None
     """What a call is for, where the contract has more than one such thing in a space."""
-    forbid: Forbid | None = None
-    """What a caller's scope does not reach, where the contract has an answer of its own to it."""
+    read_only: ReadOnly | None = None
+    """What a token that may only read can send, where the contract says how others are refused."""
     dynamic_tools: Callable[[Commonplace, Caller], tuple[Tool, ...]] | None = None
     """Tools that are registered at run time, as this caller has them now. It reads the memory."""
 

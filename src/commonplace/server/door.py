@@ -484,8 +484,8 @@ class Door:
         admitted = Admitted(caller, visit.request_info(), visit.audited)
         if dialect is None or not visit.entrance.mcp or not body:
             return admitted
-        if dialect.forbid is not None:
-            forbidden = dialect.forbid(caller, messages_of(visit.message))
+        if dialect.read_only is not None and "write" not in caller.scopes:
+            forbidden = dialect.read_only.refusal(dialect, messages_of(visit.message))
             if forbidden is not None:
                 await self._turn_away(visit, receive, send, 403, "FORBIDDEN", forbidden)
                 return None

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
 from typing import Any
 
-from commonplace.access.caller import Caller
-from commonplace.dialects.contract import Tool, Wire
+from commonplace.dialects.contract import ReadOnly, Tool, Wire
 from commonplace.errors import CommonplaceError
 
-READ_TOOLS = frozenset(
-    {"recall_memory", "search_history", "get_context", "get_current_time", "recall"}
-    | {"search_memory"}  # in neither of the contract's lists, and a read
-)
-READ_METHODS = frozenset(
-    {"initialize", "notifications/initialized", "tools/list", "tools/call", "resources/list"}
-    | {"resources/read", "prompts/list", "prompts/get", "ping"}
-    # What clients of the newer protocol say before they ask for anything, and to stop asking.
-    | {"server/discover", "notifications/cancelled"}
-)
 NO_ACTION = "Read-only token cannot perform this action"
 NO_TOOL = "Read-only token cannot call write tools"
+READ_ONLY = ReadOnly(
+    methods=frozenset(
+        {"initialize", "notifications/initialized", "tools/list", "tools/call", "resources/list"}
+        | {"resources/read", "prompts/list", "prompts/get", "ping"}
+        # Clients of the newer protocol send these before the first request, and to cancel one.
+        | {"server/discover", "notifications/cancelled"}
+    ),
+    other_method=NO_ACTION,
+    other_tool=NO_TOOL,
+)
 _NUMBER = re.compile(r"\d+")
 
 
@@ -51,21 +49,3 @@ def refuse(status: int, code: str, message: str, request: str) -> dict[str, Any]
     if status == 500:
         return {"error": "Internal MCP error"}
     return {"error": message}
-
-
-def forbid(caller: Caller, messages: Sequence[Mapping[str, Any]]) -> str | None:
-    """Why a read-only token may not send these messages, each looked at by itself."""
-    if "write" in caller.scopes:
-        return None
-    for message in messages:
-        method = message.get("method")
-        if method is None and ("result" in message or "error" in message):
-            continue  # an answer to what the server asked
-        if method not in READ_METHODS:
-            return NO_ACTION
-        if method == "tools/call":
-            params = message.get("params")
-            name = params.get("name") if isinstance(params, Mapping) else None
-            if name not in READ_TOOLS:
-                return NO_TOOL
-    return None

@@ -58,6 +58,6 @@ DIALECT = Dialect(
     kinds={"*": "scene"},
     running=running.running,
     subject=Subject(title="Being", parameter="being_id", identify=sight.identify),
-    forbid=answering.forbid,
+    read_only=answering.READ_ONLY,
     dynamic_tools=bridges.dynamic_tools,
 )
