@@ -457,4 +457,4 @@ def test_a_refusal_that_cannot_be_written_down_is_one_still(
     assert server.client("cpt_nobody").call("recall", {"query": "x"}).status == 401
     reader = server.client(server.token("reader", {"read"}))
     assert reader.call("remember", {"text": "x"}).status == 403
-    assert server.log.getvalue().count('"a refusal could not be written down"') == 2
+    assert server.log.getvalue().count('"a refusal could not be audited"') == 2

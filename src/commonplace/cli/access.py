@@ -1,4 +1,4 @@
-"""Commands about who may come in: tokens, and people who can log in."""
+"""Commands for access: tokens and user accounts."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 _SPAN = re.compile(r"(\d{1,6})([smhdwy])")
 _SPAN_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800, "y": 31_557_600}
 
-token = typer.Typer(help="Tokens: what agents and programs come in with.", rich_markup_mode=None)
+token = typer.Typer(help="Manage access tokens.", rich_markup_mode=None)
 user = typer.Typer(
-    help="People who can log in on the page where an app asks for access.", rich_markup_mode=None
+    help="Manage users, who can sign in and allow apps access.", rich_markup_mode=None
 )
 GROUPS = {"token": token, "user": user}
 
@@ -42,7 +42,7 @@ PasswordStdin = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class _Access:
-    """The file above the spaces, opened."""
+    """system.db, opened."""
 
     store: Store
     vault: Vault
@@ -58,7 +58,7 @@ class _Access:
         return self.tokens.credentials, self.tokens.keys, self.accounts, rows, models
 
     def write_down(self, what: str, **details: Any) -> None:
-        """Leave a line in the audit; no secret is ever among the details."""
+        """Write an audit entry; the details never hold a secret."""
         from commonplace.engine import audit
 
         audit.append(
@@ -72,7 +72,7 @@ class _Access:
 
 @contextmanager
 def _access(data: Path | None, *, create: bool = False) -> Iterator[_Access]:
-    """Who may come in, closed at the end; looking at nothing must not create it."""
+    """The access data of a directory; a command that only reads does not create it."""
     from commonplace.access.accounts import Accounts
     from commonplace.access.signed import Tokens
     from commonplace.access.vault import open_vault
@@ -104,12 +104,12 @@ def create_token(
     dialect: Annotated[
         list[str],
         typer.Option(
-            "--dialect", metavar="NAME", help=f"Which memory it speaks to; repeatable. {DIALECTS}."
+            "--dialect", metavar="NAME", help=f"The dialect it is for; repeatable. {DIALECTS}."
         ),
     ],
     space: Space = "default",
     scope: Annotated[
-        str, typer.Option("--scope", metavar="full|read-only|admin", help="What it allows.")
+        str, typer.Option("--scope", metavar="full|read-only|admin", help="What the token allows.")
     ] = "full",
     subject: Annotated[
         str,
@@ -117,15 +117,15 @@ def create_token(
             "--subject", "--being", metavar="ID", help="Only for this subject, such as a being."
         ),
     ] = "",
-    name: Annotated[str, typer.Option("--name", metavar="TEXT", help="To know it by.")] = "",
+    name: Annotated[str, typer.Option("--name", metavar="TEXT", help="A name for the token.")] = "",
     expires: Annotated[
-        str | None, typer.Option("--expires", metavar="90d", help="When it ends: 12h, 90d, 1y.")
+        str | None, typer.Option("--expires", metavar="90d", help="When it expires: 12h, 90d, 1y.")
     ] = None,
     user: User = "local",
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a token. It is shown once, and cannot be shown again.
+    """Create a token. It is shown once.
 
     For the orchestrator it is a signed one, as its contract has it; with --expires or another
     --scope than full, which a signed one cannot carry, an opaque one.
@@ -171,7 +171,7 @@ def create_token(
         emit({"token": issued.token, **issued.credential.as_dict()})
     else:
         say(issued.token)
-    note(f"Keep it now: it is not shown again. End it with: {_revoking(issued.credential)}")
+    note(f"Copy it now: it is not shown again. Revoke it with: {_revoking(issued.credential)}")
 
 
 def _revoking(credential: Credential) -> str:
@@ -179,7 +179,7 @@ def _revoking(credential: Credential) -> str:
 
 
 def _check_subject(data: Path | None, space: str, dialects: list[str], subject: str) -> None:
-    """Refuse a subject that the space does not have, since its token could do nothing."""
+    """Refuse a subject that the space does not have."""
     from commonplace.access.caller import Caller
     from commonplace.dialects import registry
 
@@ -205,15 +205,15 @@ def _check_subject(data: Path | None, space: str, dialects: list[str], subject: 
 @token.command("list")
 def list_tokens(
     user: Annotated[
-        str | None, typer.Option("--user", metavar="NAME", help="Only those of this user.")
+        str | None, typer.Option("--user", metavar="NAME", help="Only tokens of this user.")
     ] = None,
     space: Annotated[
-        str | None, typer.Option("--space", metavar="NAME", help="Only those of this space.")
+        str | None, typer.Option("--space", metavar="NAME", help="Only tokens of this space.")
     ] = None,
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
-    """The tokens there are, the newest first. With --json, one object per line."""
+    """List tokens, the newest first. With --json, one object per line."""
     with _access(data) as access:
         found = access.tokens.credentials.listing(user=user, space=space)
     for credential in found:
@@ -259,7 +259,7 @@ def revoke_token(
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
-    """End a token. Nobody is let in with it from here on."""
+    """Revoke a token."""
     with _access(data) as access:
         credential = access.tokens.credentials.revoke(identity)
         access.write_down("token revoke", id=credential.id)
@@ -273,28 +273,29 @@ def revoke_token(
 def rotate_key(
     purpose: Annotated[
         str,
-        typer.Option("--purpose", metavar="orchestrator|penfield", help="Whose tokens it signs."),
+        typer.Option("--purpose", metavar="orchestrator|penfield", help="Dialect of the tokens."),
     ] = "orchestrator",
     overlap: Annotated[
         str,
         typer.Option(
-            "--overlap", metavar="0|7d", help="How long tokens of the former key are accepted."
+            "--overlap", metavar="0|7d", help="How long tokens of the old key are accepted."
         ),
     ] = "0",
     key_stdin: Annotated[
         bool,
-        typer.Option("--key-stdin", help="Read the key from standard input: one shared with you."),
+        typer.Option("--key-stdin", help="Read a shared key from standard input."),
     ] = False,
     show: Annotated[
-        bool, typer.Option("--show", help="Print the new key, to share it with who signs.")
+        bool, typer.Option("--show", help="Print the new key, to share it with another issuer.")
     ] = False,
     master: Annotated[
-        bool, typer.Option("--master", help="Seal all stored secrets by a new master key instead.")
+        bool,
+        typer.Option("--master", help="Rotate the master key, and seal all secrets again."),
     ] = False,
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
-    """Sign tokens with a new key. Tokens of the former key end, at once or after --overlap."""
+    """Rotate a signing key. Tokens of the old key end at once, or after --overlap."""
     seconds = 0.0 if overlap == "0" else span(overlap, "overlap")
     with _access(data, create=True) as access:
         if master:
@@ -304,7 +305,7 @@ def rotate_key(
                 emit({"purpose": "master"})
             else:
                 say("keys, tokens and accounts are sealed by the new master key")
-            note("The former one is kept, for copies and for what else it has sealed.")
+            note("The old key is kept: backups and secrets sealed before need it.")
             return
         secret = sys.stdin.readline().strip().encode() if key_stdin else None
         key = access.tokens.keys.rotate(purpose, secret=secret, overlap=seconds)
@@ -315,7 +316,7 @@ def rotate_key(
     else:
         say(shown.get("key") or f"signing {purpose} tokens with the new key {key.id}")
     if show:
-        note("Keep it now: it is not shown again.")
+        note("Copy it now: it is not shown again.")
 
 
 def _rotate_master_key(access: _Access) -> None:
@@ -341,7 +342,7 @@ def by_state(data: Path) -> tuple[set[str], set[str]]:
 
 
 def damaged(data: Path) -> list[str]:
-    """What of tokens, keys, accounts and connections is not as this program stored it."""
+    """Tokens, keys, accounts and connections whose stored rows are damaged."""
     from commonplace.access.vault import in_use
     from commonplace.storage.system import open_system
 
@@ -359,7 +360,7 @@ def end_before(
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
-    """End every token of a space that was made before a moment, of whatever sort.
+    """End every token of a space that was created before a moment.
 
     A signed token without a time ends unless its key was made after the moment.
     """
@@ -380,16 +381,16 @@ def end_before(
 
 @user.command("add")
 def add_user(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What they log in as.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The user name.")],
     space: Annotated[
         list[str] | None,
-        typer.Option("--space", metavar="NAME", help="A space of theirs; repeatable."),
+        typer.Option("--space", metavar="NAME", help="A space of the user; repeatable."),
     ] = None,
     password_stdin: PasswordStdin = False,
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
-    """Let somebody log in. Without --space, the space default is theirs."""
+    """Add a user. Without --space, the user's space is default."""
     password = _ask_password(password_stdin)
     with _access(data, create=True) as access:
         account = access.accounts.add(name, password, space or ["default"])
@@ -402,7 +403,7 @@ def add_user(
 
 @user.command("list")
 def list_users(data: Data = None, as_json: AsJson = False) -> None:
-    """Who can log in. With --json, one object per line."""
+    """List users. With --json, one object per line."""
     with _access(data) as access:
         found = access.accounts.listing()
     for account in found:
@@ -418,7 +419,7 @@ def remove_user(
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
-    """Let somebody in no longer. Their tokens end at once; what is remembered stays."""
+    """Remove a user and revoke their tokens. Memories stay."""
     with _access(data) as access:
         ended = access.accounts.remove(name)
         access.write_down("user remove", name=name, ended=ended)
@@ -433,7 +434,7 @@ def set_password(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Whose.")],
     password_stdin: PasswordStdin = False,
     sign_out: Annotated[
-        bool, typer.Option("--sign-out", help="End all their tokens as well.")
+        bool, typer.Option("--sign-out", help="Also revoke all tokens of the user.")
     ] = False,
     data: Data = None,
     as_json: AsJson = False,
@@ -450,7 +451,7 @@ def set_password(
 
 
 def _ask_password(from_stdin: bool) -> str:
-    """A password from a pipe, or typed twice."""
+    """The password from standard input, or typed twice."""
     if from_stdin:
         return sys.stdin.readline().rstrip("\r\n")
     if not sys.stdin.isatty():
@@ -464,11 +465,11 @@ def _ask_password(from_stdin: bool) -> str:
 
 
 def span(value: str, field: str) -> float:
-    """A length of time as people type it, in seconds: 30m, 12h, 90d, 1y."""
+    """A duration such as 30m, 12h, 90d or 1y, in seconds."""
     parts = _SPAN.fullmatch(value.strip().lower())
     if parts is None:
         raise InvalidInput(
-            f"{field} is not a length of time.",
+            f"{field} is not a duration.",
             hint="Write it as 30m, 12h, 90d or 1y.",
             field=field,
         )

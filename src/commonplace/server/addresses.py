@@ -1,4 +1,4 @@
-"""Which Host and which Origin are ours: decided by parsed equality, never by a prefix."""
+"""Checks the Host and Origin headers against the allowed ones, by parsed equality."""
 
 from __future__ import annotations
 
@@ -19,10 +19,8 @@ _HOST = re.compile(
 )
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
-_NOT_OURS = (
-    "This server does not go by that {}. Whoever runs it can add it to the setting allow_hosts."
-)
-# Nothing is sent there: where the way to them begins is an address of this machine.
+_NOT_OURS = "{} name not allowed. Add it to `allow_hosts`."
+# No packet is sent there; connecting shows which local address would be used.
 _ELSEWHERE = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
 
 Headers = Sequence[tuple[bytes, bytes]]
@@ -38,14 +36,14 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a request was not let in by its addresses."""
+    """Why a request was refused by its Host or Origin."""
 
     status: int
     message: str
 
 
 class Addresses:
-    """The hosts that requests may be sent to, and the origins of pages that may send them."""
+    """The allowed Host names and Origins."""
 
     def __init__(self, settings: Settings) -> None:
         base = urlsplit(settings.base_url)
@@ -71,9 +69,9 @@ class Addresses:
         self._default_port = _DEFAULT_PORTS[base.scheme]
 
     def refusal(self, headers: Headers, *, visited: bool = False) -> Refusal | None:
-        """None for a request that is meant for us and comes from nobody's page but ours.
+        """None if Host and Origin are allowed.
 
-        A page that is `visited` may be reached by a link on another site, and only so.
+        A page that is `visited` may be opened by a link on another site.
         """
         hosts = _all(headers, b"host")
         place = parse_host(hosts[0], self._default_port) if len(hosts) == 1 else None
@@ -100,7 +98,7 @@ class Addresses:
 
 
 def own_names(settings: Settings) -> list[str]:
-    """What the server goes by without being told: the address it listens on, as people write it.
+    """The host names that are allowed by default: the address that the server listens on.
 
     Where that is every address of the machine, those by which others reach it, and its name.
     """
@@ -123,16 +121,16 @@ def _reachable() -> list[str]:
 
 
 def _followed(headers: Headers) -> bool:
-    """Whether a person follows a link, as opposed to a page that loads something."""
+    """Whether the request is a top-level navigation."""
     return _all(headers, b"sec-fetch-mode") == ["navigate"] and _all(
         headers, b"sec-fetch-dest"
     ) == ["document"]
 
 
 def peer(scope: Scope, proxies: Collection[str]) -> str:
-    """The address that a request comes from; what one of our proxies says of it is believed."""
+    """The client's address; X-Forwarded-For counts only from a configured proxy."""
     address: str = scope["client"][0] if scope.get("client") else ""
-    # On a socket for both, IPv4 comes in this dress.
+    # Dual-stack sockets show IPv4 addresses as ::ffff:a.b.c.d.
     address = address.removeprefix("::ffff:") if "." in address else address
     if address in proxies:
         told = ",".join(_all(scope["headers"], b"x-forwarded-for")).split(",")
@@ -147,7 +145,7 @@ def _all(headers: Headers, name: bytes) -> list[str]:
 
 
 def parse_host(text: str, default_port: int) -> Place | None:
-    """A Host header as name and port; None for anything that is not exactly one."""
+    """A Host header as name and port; None if it is not valid."""
     match = _HOST.fullmatch(text)
     if match is None:
         return None

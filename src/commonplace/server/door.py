@@ -1,4 +1,4 @@
-"""The door: everything that is decided about a request before anybody acts on it.
+"""The door: decides whether a request is let in, before anything acts on it.
 
 Host and Origin, who calls, how often, size and depth, and whether their scope reaches, in this
 order: nobody's body is read before it is known who calls. What passes carries its caller, and for a
@@ -104,7 +104,7 @@ class Door:
         self._oauth = oauth
         self._sessions = sessions
         self.end_streams = end_streams
-        """End what would keep a connection open for ever: the server stops."""
+        """Close event streams when the server stops."""
         self._secure = settings.base_url.startswith("https://")
         self._addresses = Addresses(settings)
         self._buffers = bodies.Buffers()
@@ -112,7 +112,7 @@ class Door:
         self._failures = Rates(FAILURES_A_MINUTE / 60, FAILURES_A_MINUTE)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request through, or answer it here."""
+        """Pass a request on, or refuse it."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
@@ -169,7 +169,7 @@ class Door:
         )  # fmt: skip
 
     async def _note(self, visit: Visit) -> None:
-        """Write down what is refused here, or by a route before it came to the gate."""
+        """Audit a request that was refused before the gate."""
         dialect = visit.entrance.dialect
         if dialect is None:  # a page, or nothing at all: no call
             return
@@ -184,7 +184,7 @@ class Door:
             await self._refusals.note_nobody(request_info, dialect.name, visit.request, error)
 
     async def _admit(self, visit: Visit, receive: Receive, send: Send) -> None:
-        """Decide in order; the first refusal is the answer."""
+        """Run the checks in order; the first refusal is the answer."""
         visited = visit.method in ("GET", "HEAD") and visit.scope["path"] in VISITED
         refused = self._addresses.refusal(visit.scope["headers"], visited=visited)
         if refused is not None:
@@ -247,7 +247,7 @@ class Door:
     async def _as_whom(
         self, visit: Visit, caller: Caller, receive: Receive, send: Send
     ) -> Caller | None:
-        """As whom the caller acts here; None when that was refused, which is then answered."""
+        """The caller with the subject that the address names; None if that was refused."""
         came_to = entrance = visit.entrance
         named, as_subject = visit.named(), visit.as_subject(caller)
         if entrance.of_subjects is not None and (named or as_subject):
@@ -284,7 +284,7 @@ class Door:
         await self._turn_away(visit, receive, send, 404, "NOT_FOUND", told)
 
     async def _open(self, visit: Visit, receive: Receive, send: Send) -> None:
-        """Let a WebSocket through to a path that has one, by the same rules as a request."""
+        """Pass on or refuse a WebSocket, by the same rules as a request."""
 
         async def close(message: str) -> None:
             if (await receive())["type"] != "websocket.connect":
@@ -325,7 +325,7 @@ class Door:
         await self._app(visit.scope, receive, send)
 
     async def _known(self, visit: Visit) -> Caller | None:
-        """Who sent a request that is refused before anybody was let in; for the audit."""
+        """The caller of a request that was refused before authentication; for the audit."""
         given = visit.given()
         try:
             if not given and (caller := await self._signed_in(visit)) is not None:
@@ -342,7 +342,7 @@ class Door:
         return local and is_loopback(visit.address)
 
     async def _body(self, visit: Visit, receive: Receive, send: Send) -> bytes | None:
-        """The whole body within its limits; None when it was refused, or the client has gone.
+        """The body, within its limits; None if it was refused or the client disconnected.
 
         What a message of MCP calls is then known, and JSON for a route is parsed.
         """
@@ -383,7 +383,7 @@ class Door:
         visit.calls = None if parsed is UNREADABLE else calls
 
     async def _caller(self, visit: Visit, receive: Receive, send: Send) -> Caller | None:
-        """Who calls; None when nobody was recognised, which has then been answered."""
+        """The caller; None if authentication failed, which is then answered."""
         given = visit.given()
         if not given and (caller := await self._signed_in(visit)) is not None:
             return caller
@@ -404,7 +404,7 @@ class Door:
         return caller
 
     async def _signed_in(self, visit: Visit) -> Caller | None:
-        """Who has signed in with the browser that asks; None if nobody has.
+        """The caller of a session cookie; None if there is no valid one.
 
         Cookies are for pages and REST: a client of MCP has a token. A request that must not change
         anything has no right to.
@@ -576,7 +576,7 @@ class Door:
 
 
 def _meaning(status: int) -> tuple[str, str]:
-    """The code of a refusal that only its status is known of, and what it says."""
+    """The error code and message of a refusal, by its status."""
     told = f"Answered with HTTP status {status}."
     if status >= 500:
         return "INTERNAL_ERROR", told

@@ -1,4 +1,4 @@
-"""What is refused before it reaches the gate is written down too, and a flood cannot write.
+"""Audit entries for requests refused before the gate; anonymous floods share entries.
 
 A call of somebody known has a row of its own. Requests of nobody known could come by the thousand:
 of an address, a path and a reason the first of a second has its row, and the others of that second
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 class Refused(CommonplaceError):
-    """A request that was turned away, by the code that its answer has."""
+    """A refused request, with the code of its answer."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -40,7 +40,7 @@ class Refused(CommonplaceError):
 
 @dataclass(slots=True)
 class _Flood:
-    """The first of many, and how many came after it."""
+    """A refusal and how many like it followed."""
 
     request_info: RequestInfo
     error: CommonplaceError
@@ -63,7 +63,7 @@ class Refusals:
         calls: Sequence[Called],
         error: CommonplaceError,
     ) -> None:
-        """A row for each call: in the caller's space, or above all spaces."""
+        """Write an audit entry for each call, in the caller's space or in system.db."""
         for name, arguments in calls:
             try:
                 await self._workers.run(
@@ -71,7 +71,7 @@ class Refusals:
                 )
             except CommonplaceError as worse:  # it was refused, and is, whatever the disk says
                 told = {"call": name[:80], "why": worse.code}
-                log.error("a refusal could not be written down", extra=told)
+                log.error("a refusal could not be audited", extra=told)
 
     async def note_nobody(
         self,
@@ -80,7 +80,7 @@ class Refusals:
         request: str,
         error: CommonplaceError,
     ) -> None:
-        """A row at once, or one more to tell of when the second is over.
+        """Write an audit entry at once, or count it for the entry at the end of the second.
 
         `request` is one of few, whatever is sent: else every name that somebody invents is a row.
         """
@@ -96,7 +96,7 @@ class Refusals:
         await self.note(None, request_info, dialect, [(request, {})], error)
 
     async def flush(self) -> None:
-        """Write down how many more there were since the last time."""
+        """Write audit entries for the refusals counted since the last flush."""
         floods, self._floods = self._floods, {}
         for (_, dialect, name, _), flood in floods.items():
             if flood.others:
@@ -106,7 +106,7 @@ class Refusals:
                 await self.note(None, flood.request_info, dialect, calls, error)
 
     async def run(self) -> None:
-        """Flush every second, until cancelled; what is left is for whoever stops it."""
+        """Flush every second until cancelled."""
         while True:
             await asyncio.sleep(SECONDS)
             await self.flush()

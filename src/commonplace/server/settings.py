@@ -1,4 +1,4 @@
-"""What an operator can set: by option, by COMMONPLACE_* in the environment, or in config.toml."""
+"""The server's settings: options, COMMONPLACE_* variables, and config.toml."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ PORT = 3847
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """How the server runs. The defaults are right for one person's machine."""
+    """The settings of the server. The defaults suit one person's machine."""
 
     data: Path
     host: str = "127.0.0.1"
     port: int = PORT
     public_url: str = ""
-    """The address that clients elsewhere use, when a proxy stands in front."""
+    """The URL that remote clients use, when a proxy is in front."""
     allow_hosts: tuple[str, ...] = ()
     allow_origins: tuple[str, ...] = ()
     proxies: tuple[str, ...] = ()
-    """Addresses of proxies of ours, whose X-Forwarded-For is believed."""
+    """Addresses of trusted proxies, whose X-Forwarded-For counts."""
     require_token: bool = False
     embedding: str = "builtin"
     dialect: str = "commonplace"
@@ -60,7 +60,7 @@ class Settings:
             for name, value in values.items():
                 if name not in known:
                     raise InvalidInput(
-                        f"{source} sets {name!r}, which is no setting.",
+                        f"{source} sets {name!r}, which is not a setting.",
                         hint=f"There are: {', '.join(known)}.",
                     )
                 converted = _converted(name, value, getattr(settings, name), source)
@@ -85,7 +85,7 @@ class Settings:
             if not _is_ip(proxy):
                 raise InvalidInput(
                     f"{proxy!r} in proxies is not an address.",
-                    hint="Write each as 10.0.0.5 or fd00::5; names and ranges are not believed.",
+                    hint="Write each as 10.0.0.5 or fd00::5; names and ranges are not supported.",
                     field="proxies",
                 )
         if not self.host.strip():
@@ -96,7 +96,7 @@ class Settings:
 
     @property
     def local(self) -> bool:
-        """Whether only this machine can reach the server, and no proxy speaks for others."""
+        """Whether only this machine can reach the server, without a proxy."""
         return is_loopback(self.host) and not self.public_url and not self.proxies
 
     @property
@@ -105,14 +105,14 @@ class Settings:
         return self.host in ("0.0.0.0", "::")  # noqa: S104
 
     def command(self, words: str, program: str = "commonplace") -> str:
-        """A command of ours for a person to type, about this very data directory."""
+        """A command line for this data directory, to be shown to a person."""
         if self.data == _usual_data():
             return f"{program} {words}"
         return f"{program} {words} --data {shlex.quote(str(self.data))}"
 
     @property
     def base_url(self) -> str:
-        """The address that clients are told."""
+        """The URL that clients are given."""
         if self.public_url:
             return self.public_url.rstrip("/")
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -120,13 +120,13 @@ class Settings:
 
 
 def _usual_data() -> Path:
-    """The directory that commands use when none is named."""
+    """The default data directory."""
     given = os.environ.get("COMMONPLACE_DATA") or default_path()
     return Path(given).expanduser().absolute()
 
 
 def _is_address(url: str) -> bool:
-    """Whether a URL says where something is, and no more."""
+    """Whether a URL has only a scheme, host, port and path."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port
@@ -148,7 +148,7 @@ def _is_ip(text: str) -> bool:
 
 @lru_cache(1_024)
 def is_loopback(host: str) -> bool:
-    """Whether an address is this machine's own, and nobody else's."""
+    """Whether an address is a loopback address."""
     if host == "localhost":
         return True
     try:

@@ -1,4 +1,4 @@
-"""One request on its way through the door: what its head says, and what is found out about it."""
+"""A request in the door: its headers, and what is known of it so far."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 class Visit:
-    """One request on its way through the door."""
+    """A request in the door."""
 
     def __init__(self, scope: Scope, entrance: Entrance, address: str) -> None:
         self.scope = scope
@@ -35,10 +35,10 @@ class Visit:
         self.method: str = scope.get("method", "GET")
         self.status = 0
         self.ours = False
-        """Whether it was sent to us, and from no other site: by its Host and Origin."""
+        """Whether its Host and Origin are allowed."""
         self.message: Any = None
         self.calls: list[dict[str, Any]] | None = None
-        """The calls of an MCP message; None as long as it was not read, or cannot be."""
+        """The calls of an MCP message; None until the body is read, or if it cannot be."""
         self.buffered = 0
         """Bytes of its body that are held in memory."""
         self.caller: Caller | None = None
@@ -62,7 +62,7 @@ class Visit:
         return ""
 
     def given(self) -> list[bytes]:
-        """What it says of who calls, as far as that is looked at."""
+        """Its Authorization headers, or the token that a WebSocket may bring in the query."""
         found = [value for key, value in self.scope["headers"] if key == b"authorization"]
         if not found and self.scope["type"] == "websocket":
             token = self.query("token")
@@ -72,22 +72,22 @@ class Visit:
         return found
 
     def as_documented(self) -> None:
-        """To somebody who is not known, speak the contract that the path is documented by."""
+        """Answer an unknown caller in the dialect that the path is documented for."""
         if self.entrance.of_subjects is not None:
             self.entrance = replace(self.entrance, dialect=self.entrance.of_subjects)
 
     @property
     def known_method(self) -> str:
-        """The method, of those there are: anybody can invent one."""
+        """The method, or `other` for an unknown one."""
         return self.method if self.method in METHODS else "other"
 
     @property
     def request(self) -> str:
-        """What was asked for, by the route that it came to."""
+        """The method and the route."""
         return f"{self.known_method} {self.entrance.route}"
 
     def called(self) -> list[Called]:
-        """What is called, as far as it is known; nothing by a message that calls no tool."""
+        """The called tools with their arguments; the route itself if no tool is known."""
         if not self.entrance.mcp:
             return [(self.request, {})]
         if self.calls is None:
@@ -95,7 +95,7 @@ class Visit:
         return [named(call.get("params")) for call in self.calls]
 
     def request_info(self) -> RequestInfo:
-        """What the origin and the audit say of it."""
+        """The request's data for the origin and the audit."""
         return RequestInfo(
             request=self.id,
             client=self.header("user-agent")[:200],
@@ -106,14 +106,14 @@ class Visit:
         )
 
     def query(self, name: str) -> str:
-        """A parameter of the address; empty when it is missing."""
+        """A query parameter; empty when it is missing."""
         return next((value for key, value in self._query() if key == name), "")
 
     def _query(self) -> list[tuple[str, str]]:
         return parse_qsl(self.scope["query_string"].decode("latin-1"), keep_blank_values=True)
 
     def named(self) -> list[str]:
-        """Every subject that the address names."""
+        """The subjects named by the path and the query."""
         entrance = self.entrance
         spoken = entrance.of_subjects or entrance.dialect
         if not entrance.mcp or spoken is None or spoken.subject is None:
