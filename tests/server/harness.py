@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import re
+import select
 import signal
 import socket
 import subprocess
@@ -215,6 +216,11 @@ class Wire:
             return Answer(status, told, self._exactly(int(known["content-length"]))), stays
         return Answer(status, told, self._from.read()), False
 
+    def closed_by_peer(self) -> bool:
+        """Whether the server has ended the connection, as it does with one that is long idle."""
+        readable = select.select([self._socket], [], [], 0)[0]
+        return bool(readable) and self._socket.recv(1, socket.MSG_PEEK) == b""
+
     def _head(self) -> tuple[int, list[tuple[str, str]]]:
         first = self._from.readline()
         if not first:
@@ -276,6 +282,8 @@ class Client:
         timeout: float = 30,
     ) -> Answer:
         body, sent = self._written(body, headers or {})
+        if self._wire is not None and self._wire.closed_by_peer():
+            self.close()
         if self._wire is None:
             self._wire = Wire(self.port, timeout)
         try:

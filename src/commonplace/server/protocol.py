@@ -237,7 +237,7 @@ def build(dialect: Dialect, workers: Workers, quota: Quota | None = None) -> Ser
             return await call_next(ctx)
         finally:
             if not who.audited:
-                wrong = InvalidInput("This is not a call as MCP has it.")
+                wrong = InvalidInput("Invalid tools/call request.")
                 await workers.refuse(who, dialect, *named(ctx.params), wrong)
 
     lasts = 0 if dialect.dynamic_tools is not None else LIST_MILLISECONDS
