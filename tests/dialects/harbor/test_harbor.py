@@ -109,6 +109,14 @@ def test_its_route_refuses_in_the_usual_format(server: Running) -> None:
     assert below.status == 404
 
 
+def test_what_it_reserves_no_other_dialect_writes(server: Running) -> None:
+    token = server.token("west", dialects=frozenset({"commonplace"}))
+    forged = {"text": "The Flying Dutchman came in.", "kind": "ship"}
+    answer = server.client(token).request(*calling("remember", forged))
+    assert "reserved for the Harbor dialect" in answer.error
+    assert call(server, made_token(server, "--space", "west"), "list_ships").result["total"] == 0
+
+
 def test_it_is_an_oauth_resource(server: Running) -> None:
     metadata = server.client().request("GET", f"/.well-known/oauth-protected-resource{MCP}").json
     assert metadata["resource"] == f"{server.settings.base_url}{MCP}"
@@ -139,7 +147,8 @@ def test_the_docs_describe_it() -> None:
 
 def test_the_guide_shows_this_folder() -> None:
     guide = (ROOT / "docs" / "new-dialect.md").read_text()
-    assert (HERE / "plugin" / "harbor_dialect" / "dialect.py").read_text() in guide
+    for name in ("__init__.py", "dialect.py"):
+        assert (HERE / "plugin" / "harbor_dialect" / name).read_text() in guide
     name, _, package = (
         (HERE / "plugin" / "harbor_dialect-1.0.dist-info" / "entry_points.txt")
         .read_text().splitlines()[1].partition(" = ")

@@ -1,1 +1,9 @@
 """Ships in a harbor."""
+
+from __future__ import annotations
+
+from commonplace.engine.reserved import Reserved
+
+RESERVED = Reserved(
+    owner="the Harbor dialect", reason="its list is made of such memories", kinds=("ship",)
+)
