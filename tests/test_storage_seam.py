@@ -17,7 +17,8 @@ import commonplace
 SOURCE = Path(commonplace.__file__).parent
 DRIVERS = {"apsw", "psycopg", "sqlite3"}
 CALLS = {"execute", "executemany", "executescript", "fetch", "fetchone", "fetchall", "pragma"}
-SQL = ("SELECT ", "INSERT ", "UPDATE ", "DELETE ", "WITH ", "PRAGMA ", "BEGIN", "ROLLBACK")
+SQL = ("SELECT ", "INSERT ", "UPDATE ", "DELETE ", "WITH ", "PRAGMA ", "BEGIN", "ROLLBACK",
+       "AND ", "ORDER BY ", "WHERE ", "LIMIT ")  # fmt: skip
 CLEAN = ("access", "cli", "demo.py", "dialects", "engine", "platform", "server")
 """The packages that do neither."""
 
@@ -93,6 +94,8 @@ def test_the_packages_are_there() -> None:
         "QUERY = 'SELECT 1'",
         "run(f'DELETE FROM {table}')",
         "rows.execute(QUERY).fetchall()",
+        "MEMORIES.fetch(rows, space, 'AND num = ?', num)",
+        "clause = ''.join(f'AND {column} = ? ' for column in columns)",
     ],
 )
 def test_the_check_sees(code: str) -> None:

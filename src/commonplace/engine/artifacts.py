@@ -10,6 +10,7 @@ from commonplace.engine.history import rows_as_of, seq_at
 from commonplace.engine.model import Artifact, ArtifactVersion, Origin, Review, moment
 from commonplace.engine.opened import OpenSpace
 from commonplace.errors import Conflict, InvalidInput, NotFound
+from commonplace.storage import artifacts as stored
 from commonplace.storage.database import new_id
 from commonplace.storage.ports import Rows
 from commonplace.storage.tables import ARTIFACTS, CONTENTS, REVIEWS, Row, Table
@@ -27,9 +28,7 @@ def _need(connection: Rows, space: str, name: str, seq: int | None = None) -> Ro
             if name in (then["id"], then["path"]):
                 return then
         raise NotFound("There was no such artifact at that time.", field="artifact")
-    row = ARTIFACTS.fetch_one(
-        connection, space, "AND state = 'active' AND (id = ? OR path = ?)", name, name
-    )
+    row = stored.named(connection, space, name)
     if row is None:
         raise NotFound("There is no such artifact.", field="artifact")
     return row
@@ -91,7 +90,7 @@ def create(
 
 def _check_free(unit: Unit, path: str) -> None:
     """Refuse a path that is taken, or by which another artifact goes as its id."""
-    if ARTIFACTS.fetch_one(unit.connection, unit.space, "AND state = 'active' AND path = ?", path):
+    if ARTIFACTS.first(unit.connection, unit.space, state="active", path=path):
         raise Conflict("There is an artifact at this path.", hint="Update it.", field="path")
     if ARTIFACTS.by_id(unit.connection, unit.space, path):
         raise Conflict(
@@ -149,14 +148,11 @@ def _seq(connection: Rows, space: str, as_of: int | None) -> int | None:
     return None if as_of is None else seq_at(connection, space, as_of)
 
 
-def _rows(
-    connection: Rows, space: str, table: Table, seq: int | None, **having: object
-) -> list[Row]:
+def _rows(connection: Rows, space: str, table: Table, seq: int | None, **having: Any) -> list[Row]:
     """Rows with these values in the order in which they came: as they are, or as they were."""
     if seq is not None:
         return rows_as_of(connection, space, table, seq, **having)
-    clause = "".join(f"AND {column} = ? " for column in having)
-    return table.fetch(connection, space, clause + "ORDER BY num", *having.values())
+    return table.where(connection, space, in_order=True, **having)
 
 
 def get(space: OpenSpace, name: str, *, as_of: int | None) -> Artifact:
@@ -236,9 +232,7 @@ def review(
     with space.write("review artifact", origin) as unit:
         row = _need(unit.connection, space.name, name)
         wanted = row["version"] if version is None else checks.whole(version, "version")
-        if not CONTENTS.fetch_one(
-            unit.connection, space.name, "AND artifact = ? AND version = ?", row["id"], wanted
-        ):
+        if not CONTENTS.first(unit.connection, space.name, artifact=row["id"], version=wanted):
             raise NotFound(f"version {wanted} not found", field="version")
         seq = unit.seq
         made = REVIEWS.insert(

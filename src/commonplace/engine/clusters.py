@@ -103,9 +103,9 @@ def delete(space: OpenSpace, identity: str, origin: Origin) -> None:
     """Remove a cluster and its memberships; its memories stay."""
     with space.write("delete cluster", origin) as unit:
         row = _need(unit.connection, space.name, identity)
-        if CLUSTERS.fetch_one(unit.connection, space.name, "AND parent = ?", identity):
+        if CLUSTERS.first(unit.connection, space.name, parent=identity):
             raise Conflict("The cluster has clusters within it.", hint="Move or delete them first.")
-        for member in MEMBERS.fetch(unit.connection, space.name, "AND cluster = ?", identity):
+        for member in MEMBERS.where(unit.connection, space.name, cluster=identity):
             MEMBERS.remove(unit, member)
         CLUSTERS.remove(unit, row)
 
@@ -142,9 +142,7 @@ def remove(space: OpenSpace, identity: str, memories: Iterable[str], origin: Ori
 
 
 def _membership(unit: Unit, cluster: str, memory: str) -> Row | None:
-    return MEMBERS.fetch_one(
-        unit.connection, unit.space, "AND cluster = ? AND memory = ?", cluster, memory
-    )
+    return MEMBERS.first(unit.connection, unit.space, cluster=cluster, memory=memory)
 
 
 def refresh(space: OpenSpace, identity: str, origin: Origin) -> None:
@@ -194,7 +192,7 @@ def listing(space: OpenSpace, *, as_of: int | None) -> list[Cluster]:
     """All clusters, oldest first."""
     with space.store.read() as connection:
         if as_of is None:
-            rows = CLUSTERS.fetch(connection, space.name, "ORDER BY num")
+            rows = CLUSTERS.where(connection, space.name, in_order=True)
         else:
             seq = seq_at(connection, space.name, as_of)
             rows = rows_as_of(connection, space.name, CLUSTERS, seq)
@@ -232,11 +230,9 @@ def homes(space: OpenSpace, memories: Iterable[str], *, as_of: int | None) -> di
             return found
         wanted = list(dict.fromkeys(memories))
         homes: dict[str, list[str]] = {memory: [] for memory in wanted}
-        for first in range(0, len(wanted), AT_ONCE):
-            part = wanted[first : first + AT_ONCE]
-            clause = f"AND memory IN ({', '.join('?' * len(part))}) ORDER BY num"
-            for row in MEMBERS.fetch(connection, space.name, clause, *part):
-                homes[row["memory"]].append(row["cluster"])
+        rows = MEMBERS.among(connection, space.name, "memory", wanted)
+        for row in sorted(rows, key=lambda row: int(row["num"])):
+            homes[row["memory"]].append(row["cluster"])
         return homes
 
 
@@ -249,7 +245,7 @@ def move(
         to_row = _need(unit.connection, space.name, target)
         wanted = set(memories)
         moved = 0
-        for member in MEMBERS.fetch(unit.connection, space.name, "AND cluster = ?", source):
+        for member in MEMBERS.where(unit.connection, space.name, cluster=source):
             if wanted and member["memory"] not in wanted:
                 continue
             MEMBERS.remove(unit, member)
@@ -293,13 +289,8 @@ def members(
 
 def _held(connection: Rows, space: str, cluster: str, memories: Sequence[str]) -> set[str]:
     """Those of some memories that verified rows say to be in a cluster."""
-    held: set[str] = set()
-    for first in range(0, len(memories), AT_ONCE):
-        part = memories[first : first + AT_ONCE]
-        clause = f"AND cluster = ? AND memory IN ({', '.join('?' * len(part))})"
-        rows = MEMBERS.fetch(connection, space, clause, cluster, *part)
-        held |= {row["memory"] for row in rows if row["cluster"] == cluster}
-    return held
+    rows = MEMBERS.among(connection, space, "memory", memories, cluster=cluster)
+    return {row["memory"] for row in rows if row["cluster"] == cluster}
 
 
 def of_memory(space: OpenSpace, memory: str, *, as_of: int | None) -> list[Cluster]:
@@ -314,5 +305,5 @@ def of_memory(space: OpenSpace, memory: str, *, as_of: int | None) -> list[Clust
         one = need_row(connection, space.name, memory)["id"]
         return [
             Cluster.of(_need(connection, space.name, row["cluster"]))
-            for row in MEMBERS.fetch(connection, space.name, "AND memory = ? ORDER BY num", one)
+            for row in MEMBERS.where(connection, space.name, in_order=True, memory=one)
         ]

@@ -91,7 +91,7 @@ def of_memory(space: OpenSpace, identity: str, *, as_of: int | None = None) -> M
     with space.store.read() as connection:
         if as_of is None:
             row = memories.need_row(connection, space.name, identity)
-            message = MESSAGES.fetch_one(connection, space.name, "AND memory = ?", row["num"])
+            message = MESSAGES.first(connection, space.name, memory=row["num"])
         else:
             seq = seq_at(connection, space.name, as_of)
             row = need_row_as_of(connection, space.name, identity, seq)
@@ -173,7 +173,7 @@ def find(
         wanted = set(memories.candidates(connection, space.name, folded))
         places = messages.live_memories(connection, space.name, conversation)
         for num in [num for num in places if num in wanted]:
-            for message in MESSAGES.fetch(connection, space.name, "AND memory = ?", num):
+            for message in MESSAGES.where(connection, space.name, memory=num):
                 line = _joined(connection, space.name, [message])
                 if line and folded in fold(line[0].memory.text):
                     found += line
@@ -190,7 +190,7 @@ def names(space: OpenSpace, *, as_of: int | None) -> list[tuple[str, int]]:
             return sorted(Counter(line.conversation for line in lines).items())
         found = messages.conversations(connection, space.name)
         for name, _ in found:  # read from an index, which has no hashes
-            line = MESSAGES.fetch_one(connection, space.name, "AND conversation = ?", name)
+            line = MESSAGES.first(connection, space.name, conversation=name)
             if line is None or line["conversation"] != name:
                 raise StorageCorrupt(
                     "The list of conversations names one that has no lines.",

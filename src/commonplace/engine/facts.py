@@ -86,14 +86,7 @@ def add(
         if memory is not None:
             source = need_row(unit.connection, space.name, memory)["id"]
         if valid_to is None:
-            same = FACTS.fetch_one(
-                unit.connection,
-                space.name,
-                "AND subject_key = ? AND predicate_key = ? AND object_key = ? AND valid_to IS NULL"
-                " ORDER BY num DESC",
-                *keys.values(),
-            )
-            if same is not None:
+            for same in stored.open_ones(unit.connection, space.name, *keys.values()):
                 return Fact.of(same), False
         if room is not None:
             _check_room(space, unit.connection, room, keys["subject_key"], keys["object_key"])
@@ -151,12 +144,7 @@ def close(
     keys = [key(checks.text(name, "fact", max_chars=checks.NAME_CHARS))
             for name in (subject, predicate, object)]  # fmt: skip
     with space.write("close fact", origin) as unit:
-        rows = FACTS.fetch(
-            unit.connection,
-            space.name,
-            "AND subject_key = ? AND predicate_key = ? AND object_key = ? AND valid_to IS NULL",
-            *keys,
-        )
+        rows = stored.open_ones(unit.connection, space.name, *keys)[::-1]
         for row in rows:
             _check_period(row["valid_from"], ended)
         return [Fact.of(FACTS.replace(unit, row, {"valid_to": ended})) for row in rows]
@@ -202,12 +190,12 @@ def _rows(
     if known_at is not None:
         return rows_as_of(connection, space, FACTS, seq_at(connection, space, known_at))
     if name is None:
-        return FACTS.fetch(connection, space)
+        return FACTS.where(connection, space)
     found: list[Row] = []
     if role != "object":
-        found = FACTS.fetch(connection, space, "AND subject_key = ?", name)
+        found = FACTS.where(connection, space, subject_key=name)
     if role != "subject":
-        others = FACTS.fetch(connection, space, "AND object_key = ?", name)
+        others = FACTS.where(connection, space, object_key=name)
         # What is its own object is among both.
         found += others if role == "object" else [r for r in others if r["subject_key"] != name]
     return found

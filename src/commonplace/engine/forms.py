@@ -33,7 +33,7 @@ class Past:
         self._gone: dict[tuple[Table, Key], list[int]] = {}
         for table in VERSIONED:
             for num in versions.gone(connection, space, table):
-                for row, _, _ in table.versions(connection, space, "AND num = ? LIMIT 1", num):
+                for row, _, _ in table.past(connection, space, num=num, limit=1):
                     value = portable.leave(connection, space, table, row)
                     key = portable.key_of(table, value)
                     self._gone.setdefault((table, key), []).append(num)
@@ -53,7 +53,7 @@ class Past:
         nums = dict.fromkeys([*self.gone(table, key), *(row["num"] for row in current)])
         found = []
         for num in nums:
-            for row, until, _ in table.versions(connection, self._space, "AND num = ?", num):
+            for row, until, _ in table.past(connection, self._space, num=num):
                 found.append(self._form(connection, table, row, until))
         found += [self._form(connection, table, row, None) for row in current]
         return sorted(found, key=lambda form: (form.since, form.num))
@@ -68,8 +68,7 @@ def current_rows(
 ) -> list[Row]:
     """The present rows of the thing that these column values belong to."""
     columns = portable.key_columns(table)
-    clause = "".join(f"AND {column} = ? " for column in columns)
-    return table.fetch(connection, space, clause, *(values[column] for column in columns))
+    return table.where(connection, space, **{column: values[column] for column in columns})
 
 
 def event_mark(kind: str, subject: str, at: int, payload_hash: bytes) -> str:

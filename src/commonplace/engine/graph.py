@@ -241,7 +241,7 @@ class _Edges:
     def everything(self) -> list[Link]:
         if self._then is not None:
             return self._then
-        rows = LINKS.fetch(self._connection, self._space, "ORDER BY num")
+        rows = LINKS.where(self._connection, self._space, in_order=True)
         return [Link.of(row) for row in rows if self._fits(row)]
 
     def around(self, node: str, direction: Direction) -> list[tuple[Link, bool]]:
@@ -252,7 +252,8 @@ class _Edges:
             if self._then is not None:
                 met = [each for each in self._then if getattr(each, end) == node]
             else:
-                rows = LINKS.fetch(self._connection, self._space, f"AND {end} = ?", node)
+                wanted: dict[str, Any] = {end: node}
+                rows = LINKS.where(self._connection, self._space, **wanted)
                 met = [Link.of(row) for row in rows if self._fits(row)]
             found += [(each, outward) for each in met]
         return sorted(found, key=lambda pair: -pair[0].weight)
@@ -265,12 +266,9 @@ class _Edges:
             known = set(wanted)
             return [each for each in self._then if any(getattr(each, end) in known for end in ends)]
         found: dict[int, Row] = {}
-        for first in range(0, len(wanted), AT_ONCE):
-            part = wanted[first : first + AT_ONCE]
-            for end in ends:
-                clause = f"AND {end} IN ({', '.join('?' * len(part))})"
-                rows = LINKS.fetch(self._connection, self._space, clause, *part)
-                found.update((row["num"], row) for row in rows if self._fits(row))
+        for end in ends:
+            rows = LINKS.among(self._connection, self._space, end, wanted)
+            found.update((row["num"], row) for row in rows if self._fits(row))
         return [Link.of(found[num]) for num in sorted(found)]
 
 
@@ -309,14 +307,8 @@ def _live(connection: Rows, space: str, ids: Iterable[str], as_of: int | None) -
             for row in then
             if row["id"] in keep and row["state"] in LIVE_STATES
         }
-    found: dict[str, Memory] = {}
-    for first in range(0, len(wanted), 500):
-        part = wanted[first : first + 500]
-        clause = f"AND id IN ({','.join('?' * len(part))})"
-        for row in MEMORIES.fetch(connection, space, clause, *part):
-            if row["state"] in LIVE_STATES:
-                found[row["id"]] = Memory.of(row)
-    return found
+    rows = MEMORIES.among(connection, space, "id", wanted)
+    return {row["id"]: Memory.of(row) for row in rows if row["state"] in LIVE_STATES}
 
 
 def traverse(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from commonplace.engine import checks, memories
 from commonplace.engine.model import Memory, Operation, Origin, Version, moment
@@ -61,11 +62,10 @@ def seq_at(connection: Rows, space: str, at: int) -> int:
     return stored.newest_at(connection, space, at)
 
 
-def rows_as_of(connection: Rows, space: str, table: Table, seq: int, **having: object) -> list[Row]:
+def rows_as_of(connection: Rows, space: str, table: Table, seq: int, **having: Any) -> list[Row]:
     """A table as it was after an operation; of its rows, those that had these values."""
-    clause = "".join(f"AND {column} = ? " for column in having) + "AND seq <= ?"
-    rows = table.fetch(connection, space, clause, *having.values(), seq)
-    former = table.versions(connection, space, "AND since <= ? AND until > ?", seq, seq)
+    rows = table.where(connection, space, upto=seq, **having)
+    former = table.past(connection, space, at=seq)
     rows += [
         row for row, _, _ in former if all(row[column] == value for column, value in having.items())
     ]
@@ -79,15 +79,14 @@ def memories_as_of(connection: Rows, space: str, nums: Iterable[int], seq: int) 
     found = {num: row for num, row in current.items() if row["seq"] <= seq}
     for num in wanted:
         if num not in found:
-            clause = "AND num = ? AND since <= ? AND until > ?"
-            for row, _, _ in MEMORIES.versions(connection, space, clause, num, seq, seq):
+            for row, _, _ in MEMORIES.past(connection, space, num=num, at=seq):
                 found[num] = row
     return found
 
 
 def replaced_since(connection: Rows, space: str, seq: int) -> list[tuple[Row, bytes | None]]:
     """Memories that were current after an operation and have been replaced since."""
-    kept = MEMORIES.versions(connection, space, "AND since <= ? AND until > ?", seq, seq)
+    kept = MEMORIES.past(connection, space, at=seq)
     return [
         (row, _vectors_after(connection, space, row) if vectors is None else vectors)
         for row, _, vectors in kept
@@ -96,13 +95,12 @@ def replaced_since(connection: Rows, space: str, seq: int) -> list[tuple[Row, by
 
 def _vectors_after(connection: Rows, space: str, row: Row) -> bytes | None:
     """A version's vectors where it kept none, since the next form had the same text."""
-    clause = "AND num = ? AND since > ? ORDER BY since"
-    for later, _, vectors in MEMORIES.versions(connection, space, clause, row["num"], row["seq"]):
+    for later, _, vectors in MEMORIES.past(connection, space, num=row["num"], after=row["seq"]):
         if not _reads_alike(row, later):
             return None
         if vectors is not None:
             return vectors
-    present = MEMORIES.fetch_one(connection, space, "AND num = ?", row["num"])
+    present = MEMORIES.first(connection, space, num=row["num"])
     if present is None or not _reads_alike(row, present):
         return None
     return memories.stored_vectors(connection, space, row["num"])
@@ -114,11 +112,10 @@ def _reads_alike(one: Row, other: Row) -> bool:
 
 def speakers_as_of(connection: Rows, space: str, nums: Iterable[int], seq: int) -> dict[int, str]:
     """Who had said these memories after an operation; those that were no lines are left out."""
-    former = MESSAGES.versions(connection, space, "AND since <= ? AND until > ?", seq, seq)
+    former = MESSAGES.past(connection, space, at=seq)
     found = {row["memory"]: str(row["speaker"]) for row, _, _ in former}
-    clause = "AND memory = ? AND seq <= ?"
     for num in nums:
-        for row in MESSAGES.fetch(connection, space, clause, num, seq):
+        for row in MESSAGES.where(connection, space, upto=seq, memory=num):
             found[num] = str(row["speaker"])
     return found
 
@@ -153,9 +150,7 @@ def versions(space: OpenSpace, identity: str) -> list[Version]:
         row = memories.find_row(connection, space.name, identity)
         if row is None:
             raise NotFound("There is no such memory.", field="id")
-        former = MEMORIES.versions(
-            connection, space.name, "AND num = ? ORDER BY until DESC", row["num"]
-        )
+        former = MEMORIES.past(connection, space.name, num=row["num"], newest_first=True)
         found = []
         until: Operation | None = None
         for each, replaced_by in [(row, 0), *((old, by) for old, by, _ in former)]:
@@ -266,11 +261,11 @@ def _touched(connection: Rows, space: str, table: Table, seqs: Sequence[int]) ->
     before: Before = {}
     for seq in seqs:
         changed: Before = {}
-        for row in table.fetch(connection, space, "AND seq = ?", seq):
+        for row in table.where(connection, space, seq=seq):
             changed[row["num"]] = (None, None)
-        for row, _, _ in table.versions(connection, space, "AND since = ?", seq):
+        for row, _, _ in table.past(connection, space, since=seq):
             changed[row["num"]] = (None, None)
-        for row, _, vectors in table.versions(connection, space, "AND until = ?", seq):
+        for row, _, vectors in table.past(connection, space, until=seq):
             changed[row["num"]] = (row, vectors)
         before = changed | before
     return before
@@ -292,7 +287,7 @@ def _check_later(
     wanted = set(seqs)
     known: dict[int, set[int]] = {}
     for num in rows:
-        current = table.fetch_one(unit.connection, unit.space, "AND num = ?", num)
+        current = table.first(unit.connection, unit.space, num=num)
         last = (
             versions_of.removed_by(unit.connection, unit.space, table, num)
             if current is None
@@ -357,13 +352,13 @@ def _undo_in(space: OpenSpace, unit: Unit, target: Operation, table: Table, rows
 
 
 # What no two rows may have in common, and what a row needs another to be there for.
-PLACES: tuple[tuple[Table, tuple[str, ...], str], ...] = (
-    (MEMORIES, ("id",), ""),
-    (MEMORIES, ("ref",), ""),
-    (MESSAGES, ("conversation", "position"), ""),
-    (LINKS, ("source", "target", "kind"), ""),
-    (MEMBERS, ("cluster", "memory"), ""),
-    (ARTIFACTS, ("path",), " AND state = 'active'"),
+PLACES: tuple[tuple[Table, tuple[str, ...], dict[str, str]], ...] = (
+    (MEMORIES, ("id",), {}),
+    (MEMORIES, ("ref",), {}),
+    (MESSAGES, ("conversation", "position"), {}),
+    (LINKS, ("source", "target", "kind"), {}),
+    (MEMBERS, ("cluster", "memory"), {}),
+    (ARTIFACTS, ("path",), {"state": "active"}),
 )
 REFERENCES: tuple[tuple[Table, str, Table, str], ...] = (
     (MESSAGES, "memory", MEMORIES, "num"),
@@ -384,10 +379,8 @@ def _check_place(unit: Unit, target: Operation, table: Table, before: Row) -> No
     for place, columns, also in PLACES:
         if place is not table or any(before[column] is None for column in columns):
             continue
-        clause = "".join(f" AND {column} = ?" for column in columns) + also + " AND num <> ?"
-        values = [before[column] for column in columns]
-        other = table.fetch_one(unit.connection, unit.space, clause, *values, before["num"])
-        if other is not None:
+        wanted = {**{column: before[column] for column in columns}, **also}
+        for other in table.where(unit.connection, unit.space, without=before["num"], **wanted):
             raise _refuse(unit, target, other["seq"], f"has taken its {' and '.join(columns)}")
 
 
@@ -399,28 +392,25 @@ def _check_references(unit: Unit, target: Operation, table: Table, rows: Before)
         gone = _newest(unit, table, num) if before is None and inward else None
         if gone is not None:
             for referring, column, key in inward:
-                clause = f"AND {column} = ?"
-                for user in referring.fetch(unit.connection, unit.space, clause, gone[key]):
+                for user in referring.where(unit.connection, unit.space, **{column: gone[key]}):
                     raise _refuse(unit, target, user["seq"], f"refers to it in {referring.name}")
         if before is not None:
             for column, referred, key in outward:
-                needed, clause = before[column], f"AND {key} = ?"
-                if needed is not None and not referred.fetch(
-                    unit.connection, unit.space, clause + " LIMIT 1", needed
+                needed = before[column]
+                if needed is not None and not referred.first(
+                    unit.connection, unit.space, **{key: needed}
                 ):
                     by = _who_removed(unit, referred, key, needed)
                     raise _refuse(unit, target, by, f"removed the {column} it needs")
 
 
 def _newest(unit: Unit, table: Table, num: int) -> Row | None:
-    former = table.versions(
-        unit.connection, unit.space, "AND num = ? ORDER BY until DESC LIMIT 1", num
-    )
+    former = table.past(unit.connection, unit.space, num=num, newest_first=True, limit=1)
     return former[0][0] if former else None
 
 
 def _who_removed(unit: Unit, table: Table, key: str, value: object) -> int:
     return max(
-        (by for row, by, _ in table.versions(unit.connection, unit.space) if row[key] == value),
+        (by for row, by, _ in table.past(unit.connection, unit.space) if row[key] == value),
         default=unit.seq,
     )

@@ -193,7 +193,7 @@ def _keep(space: OpenSpace, read: Sequence[Folded], snapshot: Snapshot) -> Kept:
 
 
 def _read(space: OpenSpace, connection: Rows, nums: Sequence[int]) -> list[Folded]:
-    rows = (MEMORIES.fetch_one(connection, space.name, "AND num = ?", num) for num in nums)
+    rows = (MEMORIES.first(connection, space.name, num=num) for num in nums)
     return [_folded(row) for row in rows if row is not None]
 
 

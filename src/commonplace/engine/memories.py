@@ -250,7 +250,7 @@ def find_row(connection: Rows, space: str, identity: str) -> Row | None:
     checks.text(identity, "id", max_chars=checks.REF_CHARS)
     row = MEMORIES.by_id(connection, space, identity.lower())
     if row is None:
-        row = MEMORIES.fetch_one(connection, space, "AND ref = ?", identity)
+        row = MEMORIES.first(connection, space, ref=identity)
         if row is not None and row["ref"] != identity:
             row = None
     return row
@@ -394,7 +394,7 @@ def change_row(
 
 def speaker_of(connection: Rows, space: str, num: int) -> str:
     """Who said it, if the memory is a line of a conversation."""
-    message = MESSAGES.fetch_one(connection, space, "AND memory = ?", num)
+    message = MESSAGES.first(connection, space, memory=num)
     return str(message["speaker"]) if message else ""
 
 

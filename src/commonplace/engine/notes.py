@@ -173,12 +173,12 @@ class Notes:
         values = prepared.values
         row = memories.find_row(unit.connection, unit.space, values["id"])
         if row is None and values["ref"] is not None:
-            row = MEMORIES.fetch_one(unit.connection, unit.space, "AND ref = ?", values["ref"])
+            row = MEMORIES.first(unit.connection, unit.space, ref=values["ref"])
         nums = [row["num"]] if row else self._past.gone(MEMORIES, (values["id"],))
         if not nums:
             memories.put(self._space, unit, [prepared])
             return True
-        former = MEMORIES.versions(unit.connection, unit.space, "AND num = ?", nums[-1])
+        former = MEMORIES.past(unit.connection, unit.space, num=nums[-1])
         rows = [before for before, _, _ in former] + ([row] if row else [])
         own = ("trust", "origin", "id")
         same = [name for name in given if name not in own and given[name] is not None]

@@ -132,7 +132,7 @@ def find_text(
         seq = history.seq_at(connection, space.name, as_of)
         rows = [row for row, _ in history.replaced_since(connection, space.name, seq)]
         for num in memories.candidates(connection, space.name, folded):
-            rows += MEMORIES.fetch(connection, space.name, "AND num = ? AND seq <= ?", num, seq)
+            rows += MEMORIES.where(connection, space.name, upto=seq, num=num)
         every = map(Memory.of, rows)
         holding = [each for each in every if memories.holds(each, folded, in_text=in_text)]
         said: dict[int, str] = {}

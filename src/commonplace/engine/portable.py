@@ -351,9 +351,9 @@ def public(table: Table, values: Mapping[str, Any]) -> dict[str, Any]:
 
 def memory_id(connection: Rows, space: str, num: int) -> str:
     """The id of a memory by its number, also of one that is gone."""
-    row = MEMORIES.fetch_one(connection, space, "AND num = ?", num)
+    row = MEMORIES.first(connection, space, num=num)
     if row is None:
-        for former, _, _ in MEMORIES.versions(connection, space, "AND num = ? LIMIT 1", num):
+        for former, _, _ in MEMORIES.past(connection, space, num=num, limit=1):
             row = former
     if row is None:
         raise StorageCorrupt(

@@ -13,7 +13,7 @@ from commonplace.engine.opened import OpenSpace
 from commonplace.errors import NotFound, StorageFull, StorageUnavailable
 from commonplace.storage import answers, derived, events
 from commonplace.storage import audit as stored_audit
-from commonplace.storage.database import deleted
+from commonplace.storage.erasing import erase_derived, erase_row
 from commonplace.storage.tables import (
     FACTS,
     LINKS,
@@ -79,7 +79,7 @@ def _numbers(unit: Unit, identity: str) -> dict[int, set[str]]:
     if row is not None:
         return {row["num"]: {row["id"]} | ({row["ref"]} if row["ref"] else set())}
     found: dict[int, set[str]] = {}
-    for former, _, _ in MEMORIES.versions(unit.connection, unit.space):
+    for former, _, _ in MEMORIES.past(unit.connection, unit.space):
         if identity in (former["id"], former["ref"]):
             found[former["num"]] = {former["id"]}
     return found
@@ -87,8 +87,8 @@ def _numbers(unit: Unit, identity: str) -> dict[int, set[str]]:
 
 def _texts(unit: Unit, table: Table, num: int) -> list[str]:
     """All that a row says and said."""
-    rows = table.fetch(unit.connection, unit.space, "AND num = ?", num)
-    rows += [row for row, _, _ in table.versions(unit.connection, unit.space, "AND num = ?", num)]
+    rows = table.where(unit.connection, unit.space, num=num)
+    rows += [row for row, _, _ in table.past(unit.connection, unit.space, num=num)]
     names = (*SAYING, "source") if table is MEMORIES else SAYING  # that of a link is an id
     said = [row[name] for row in rows for name in names if row.get(name)]
     for row in rows:
@@ -113,42 +113,33 @@ def _erase(unit: Unit, num: int, ids: set[str], said: list[str]) -> int:
     What those others said is added to `said`.
     """
     connection, space = unit.connection, unit.space
-    rows = _delete_row(unit, MEMORIES, num)
-    for name in ("lexemes", "passages", "labels", "counters"):
-        rows += deleted(connection, name, space, "memory = ?", num)
-    derived.drop(connection, space, num)
+    rows = erase_row(connection, space, MEMORIES, num) + erase_derived(connection, space, num)
     for identity in ids:
-        for table, clause in (
-            (LINKS, "AND (source = ?1 OR target = ?1)"),
-            (MEMBERS, "AND memory = ?1"),
-            (FACTS, "AND memory = ?1"),
-        ):
-            rows += _erase_rows(unit, table, clause.replace("?1", "?"), identity, said)
-    rows += _erase_rows(unit, MESSAGES, "AND memory = ?", num, [])
-    rows += deleted(connection, "outbox", space, "kind = 'embed' AND subject = ?", str(num))
+        for table, columns in ((LINKS, ("source", "target")), (MEMBERS, ("memory",)),
+                               (FACTS, ("memory",))):  # fmt: skip
+            rows += _erase_rows(unit, table, columns, identity, said)
+    rows += _erase_rows(unit, MESSAGES, ("memory",), num, [])
     derived.touch(unit, num)
     return rows
 
 
-def _erase_rows(unit: Unit, table: Table, clause: str, value: object, said: list[str]) -> int:
-    params = [value] * clause.count("?")
-    nums = {row["num"] for row in table.fetch(unit.connection, unit.space, clause, *params)}
-    wanted = ("source", "target", "memory")
-    for row, _, _ in table.versions(unit.connection, unit.space):
-        if any(row.get(name) == value for name in wanted):
+def _erase_rows(
+    unit: Unit, table: Table, columns: Sequence[str], value: Any, said: list[str]
+) -> int:
+    """Delete the rows that name a memory, or did; how many rows that were."""
+    nums = {
+        row["num"]
+        for column in columns
+        for row in table.where(unit.connection, unit.space, **{column: value})
+    }
+    for row, _, _ in table.past(unit.connection, unit.space):
+        if any(row[column] == value for column in columns):
             nums.add(row["num"])
     rows = 0
     for num in nums:
         said += _texts(unit, table, num)
-        rows += _delete_row(unit, table, num)
+        rows += erase_row(unit.connection, unit.space, table, num)
     return rows
-
-
-def _delete_row(unit: Unit, table: Table, num: int) -> int:
-    """Delete a row with all its versions; how many rows that were."""
-    rows = deleted(unit.connection, table.name, unit.space, "num = ?", num)
-    past = "entity = ? AND num = ?"
-    return rows + deleted(unit.connection, "versions", unit.space, past, table.name, num)
 
 
 def _redact_events(unit: Unit, texts: Sequence[str]) -> int:

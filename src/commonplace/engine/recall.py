@@ -278,7 +278,7 @@ def recall_sessions(
             else:
                 num = int(snapshot.num[at])
                 row = _agreeing(snapshot, at, MEMORIES.by_nums(connection, space.name, [num]))
-                here = MESSAGES.fetch_one(connection, space.name, "AND memory = ?", num)
+                here = MESSAGES.first(connection, space.name, memory=num)
                 if here is None:
                     raise StorageCorrupt(
                         f"Memory {num} is a line of a conversation, and its line is not found.",

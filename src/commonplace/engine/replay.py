@@ -416,9 +416,8 @@ def _speakers(batch: Sequence[_Line]) -> dict[str, str]:
 def _holders(
     unit: Unit, table: Table, values: Mapping[str, Any], columns: Sequence[str], own: int
 ) -> bool:
-    clause = "".join(f"AND {column} = ? " for column in columns) + "AND num <> ?"
-    params = [*(values[column] for column in columns), own]
-    return table.fetch_one(unit.connection, unit.space, clause, *params) is not None
+    wanted = {column: values[column] for column in columns}
+    return bool(table.where(unit.connection, unit.space, without=own, **wanted))
 
 
 def _check_above(unit: Unit, values: Mapping[str, Any]) -> None:
@@ -434,7 +433,7 @@ def _check_above(unit: Unit, values: Mapping[str, Any]) -> None:
 
 def _derive_again(space: OpenSpace, unit: Unit, num: int) -> None:
     """Let a memory be found by its speaker, too."""
-    row = MEMORIES.fetch_one(unit.connection, unit.space, "AND num = ?", num)
+    row = MEMORIES.first(unit.connection, unit.space, num=num)
     if row is not None:
         derived.drop(unit.connection, unit.space, num)
         speaker = memories.speaker_of(unit.connection, unit.space, num)

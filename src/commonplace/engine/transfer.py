@@ -202,9 +202,7 @@ class _Teller:
             yield (until, 1, num), Record(gone.type, until, key, gone.form, "removal", mark)
 
     def _version(self, table: Table, num: int, until: int) -> Row:
-        ((row, _, _),) = table.versions(
-            self._connection, self._space, "AND num = ? AND until = ?", num, until
-        )
+        ((row, _, _),) = table.past(self._connection, self._space, num=num, until=until)
         return row
 
     def _record(self, table: Table, row: Row, until: int | None) -> Record:
@@ -227,7 +225,7 @@ class _Teller:
     def _forms(self, table: Table, num: int, key: Key) -> list[Form]:
         known = self._known.get((table, key))
         if known is None:
-            current = table.fetch(self._connection, self._space, "AND num = ?", num)
+            current = table.where(self._connection, self._space, num=num)
             gone = self._past.gone(table, key)
             if num in gone:  # the thing may be here again under another number
                 current = self._namesakes(table, num)
@@ -238,7 +236,7 @@ class _Teller:
         return known
 
     def _namesakes(self, table: Table, num: int) -> list[Row]:
-        for row, _, _ in table.versions(self._connection, self._space, "AND num = ? LIMIT 1", num):
+        for row, _, _ in table.past(self._connection, self._space, num=num, limit=1):
             return current_rows(self._connection, self._space, table, row)
         return []
 

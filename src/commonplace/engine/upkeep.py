@@ -137,7 +137,7 @@ def _embed(space: OpenSpace, nums: list[int], stopping: Callable[[], bool]) -> i
         model = derived.model_number(connection, space.name, embedder)
         for num, item in prepared.items():
             own, vectors = vectors[: len(item.spans)], vectors[len(item.spans) :]
-            current = MEMORIES.fetch_one(connection, space.name, "AND num = ?", num)
+            current = MEMORIES.first(connection, space.name, num=num)
             if current is None or current["seq"] != rows[num]["seq"]:
                 continue  # changed meanwhile: the change asked for its own vectors
             passages = [

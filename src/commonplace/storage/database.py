@@ -22,7 +22,6 @@ from commonplace.errors import (
     StorageUnavailable,
 )
 from commonplace.storage import schema
-from commonplace.storage.ports import Rows
 
 BUSY_SECONDS = 30.0
 WAL_BYTES = 64 * 1024 * 1024
@@ -42,12 +41,6 @@ def json_field(column: str, name: str) -> str:
     if not _FIELD.fullmatch(name):
         raise ValueError(f"{name!r} cannot be the name of a JSON field")
     return f"json_extract({column}, '$.{name}')"
-
-
-def deleted(connection: Rows, table: str, space: str, where: str, *params: object) -> int:
-    """Delete rows of a space; how many that were."""
-    statement = f"DELETE FROM {table} WHERE space = ? AND {where} RETURNING 1"  # noqa: S608
-    return len(connection.execute(statement, (space, *params)).fetchall())
 
 
 def library_version() -> str:

@@ -86,6 +86,49 @@ class Table(Hashed):
         rows = self.fetch(connection, space, clause + " LIMIT 1", *params)
         return rows[0] if rows else None
 
+    def where(
+        self,
+        connection: Rows,
+        space: str,
+        /,
+        *,
+        upto: int | None = None,
+        without: int | None = None,
+        in_order: bool = False,
+        **equal: Any,
+    ) -> list[Row]:
+        """Verified rows with these values, in the order of their numbers if asked.
+
+        With `upto`, those that no later operation wrote; `without` the row of a number.
+        """
+        clause = "".join([f"AND {name} = ? " for name in equal])
+        values = list(equal.values())
+        if upto is not None:
+            clause += "AND seq <= ? "
+            values.append(upto)
+        if without is not None:
+            clause += "AND num <> ? "
+            values.append(without)
+        return self.fetch(connection, space, clause + "ORDER BY num" * in_order, *values)
+
+    def first(self, connection: Rows, space: str, /, **equal: Any) -> Row | None:
+        """A verified row with these values, or None."""
+        clause = "".join([f"AND {name} = ? " for name in equal])
+        return self.fetch_one(connection, space, clause, *equal.values())
+
+    def among(
+        self, connection: Rows, space: str, column: str, values: Sequence[Any], /, **equal: Any
+    ) -> list[Row]:
+        """Verified rows that have one of some values in a column, in few statements."""
+        clause = "".join([f"AND {name} = ? " for name in equal])
+        found: list[Row] = []
+        for at in range(0, len(values), _AT_ONCE):
+            part = values[at : at + _AT_ONCE]
+            marks = ", ".join("?" * len(part))
+            whole = f"{clause}AND {column} IN ({marks})"
+            found += self.fetch(connection, space, whole, *equal.values(), *part)
+        return found
+
     def by_id(self, connection: Rows, space: str, identity: str) -> Row | None:
         """The verified row of an id, or None; never the row that a rotten index leads to."""
         row = self.fetch_one(connection, space, "AND id = ?", identity)
@@ -192,6 +235,36 @@ class Table(Hashed):
             )
         row = {**dict.fromkeys(needed), **self.added, **kept}
         return {name: _from_json(value) for name, value in row.items()}
+
+    def past(
+        self,
+        connection: Rows,
+        space: str,
+        /,
+        *,
+        num: int | None = None,
+        at: int | None = None,
+        after: int | None = None,
+        since: int | None = None,
+        until: int | None = None,
+        newest_first: bool = False,
+        limit: int | None = None,
+    ) -> list[tuple[Row, int, bytes | None]]:
+        """Former rows as (row, replaced by operation, vectors), each verified.
+
+        Those of a row's number; those that were current `at` an operation, that were written
+        `after` or by (`since`) one, that were replaced by one (`until`).
+        """
+        given = (
+            ("num = ?", num), ("since <= ?", at), ("until > ?", at), ("since > ?", after),
+            ("since = ?", since), ("until = ?", until),
+        )  # fmt: skip
+        clause = "".join([f"AND {each} " for each, value in given if value is not None])
+        if num is not None:  # else its index by operation is the one to use
+            clause += "ORDER BY until" + " DESC" * newest_first
+        clause += "" if limit is None else f" LIMIT {limit:d}"
+        values = [value for _, value in given if value is not None]
+        return self.versions(connection, space, clause, *values)
 
     def versions(
         self, connection: Rows, space: str, clause: str = "", *params: Any
