@@ -20,14 +20,15 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute
+from starlette.routing import Route as StarletteRoute
 from starlette.types import Message, Receive, Scope, Send
 
 from commonplace import __version__
 from commonplace.access.accounts import Accounts
 from commonplace.access.browser import SIGN_OUT, BrowserSessions
 from commonplace.access.browser import routes as browser_routes
-from commonplace.access.caller import Caller, NotPermitted, request_id
+from commonplace.access.caller import Caller, request_id
 from commonplace.access.credentials import Credentials, Unauthenticated
 from commonplace.access.oauth import OAuth
 from commonplace.access.oauth import routes as oauth_routes
@@ -36,6 +37,7 @@ from commonplace.access.signed import Tokens
 from commonplace.access.vault import Vault
 from commonplace.dialects import registry
 from commonplace.dialects.contract import Call, Dialect, Setting, Tool
+from commonplace.dialects.rest import IGNORES_ALL, Exchange, Reply, Rest, Route, status_of
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.library import Library
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound
@@ -247,13 +249,13 @@ def application(parts: Parts) -> Door:
     registry.known(settings.dialect)
     dialects = registry.load_all()
     metrics = Metrics()
-    own = _own_operations(parts, metrics)
-    gate = Gate(parts.library, parts.system, [*dialects.values(), own], metrics.calls)
+    everything = {**dialects, "server": _own_operations(parts, metrics)}
+    gate = Gate(parts.library, parts.system, everything.values(), metrics.calls)
     workers = Workers(gate, settings.call_seconds)
     refusals = Refusals(gate, workers)
     streams = Streams(metrics)
     oauth = _oauth(parts, dialects)
-    opened: list[Route] = []
+    opened: list[StarletteRoute] = []
     browsers: BrowserSessions | None = None
     if oauth is not None:
         browsers = BrowserSessions(parts.tokens.credentials, oauth.issuer)
@@ -266,7 +268,7 @@ def application(parts: Parts) -> Door:
             *browser_routes(oauth, browsers, address),
         ]
     paths = Paths(
-        dialects, settings.dialect, own=dict.fromkeys(_OWN, own),
+        everything, settings.dialect,
         public={"/health", *(route.path for route in opened)} - {SIGN_OUT},
         forms=[SIGN_OUT] if browsers is not None else [],
     )  # fmt: skip
@@ -281,16 +283,15 @@ def application(parts: Parts) -> Door:
     }  # fmt: skip
     sessions = Sessions(parts.tokens)
     routes: list[BaseRoute] = [
-        Route("/health", _health),
-        *(Route(path, _own_route(workers, own, name)) for path, name in _OWN.items()),
+        StarletteRoute("/health", _health),
         *opened,
         *(
             route
-            for name, dialect in dialects.items()
-            for route in routes_of(dialect, workers, sessions, quotas[name])
+            for name, dialect in everything.items()
+            for route in routes_of(dialect, workers, sessions, quotas.get(name))
         ),
-        *(Route(path, endpoint) for path, endpoint in endpoints.items()),
-        *([Route(paths.of_subject, endpoints["/mcp"])] if paths.of_subject else ()),
+        *(StarletteRoute(path, endpoint) for path, endpoint in endpoints.items()),
+        *([StarletteRoute(paths.of_subject, endpoints["/mcp"])] if paths.of_subject else ()),
     ]
     app = Starlette(
         routes=routes,
@@ -363,27 +364,6 @@ async def _health(_: Request) -> Response:
     return JSONResponse({"status": "ok", "timestamp": int(time.time())})
 
 
-def _own_route(workers: Workers, own: Dialect, name: str) -> Callable[[Request], Any]:
-    """A route that does one of the server's own operations."""
-
-    async def endpoint(request: Request) -> Response:
-        admitted: Admitted = request.scope[ADMITTED]
-        try:
-            wire = await workers.perform(admitted, own, name, {})
-        except NotPermitted as error:
-            body = {"error": {"code": error.code, "message": str(error)}}
-            needed = 'Bearer error="insufficient_scope", scope="admin"'
-            return JSONResponse(body, 403, {"www-authenticate": needed})
-        if wire["isError"]:
-            code, _, message = wire["content"][0]["text"].partition(": ")
-            return JSONResponse({"error": {"code": code, "message": message}}, 503)
-        if "structuredContent" in wire:
-            return JSONResponse(wire["structuredContent"])
-        return PlainTextResponse(wire["content"][0]["text"])
-
-    return endpoint
-
-
 def _oauth(parts: Parts, dialects: Mapping[str, Dialect]) -> OAuth | None:
     """The authorization server, where an address that can be one is known."""
     settings = parts.settings
@@ -452,10 +432,6 @@ def _in_its_words(
     return PlainTextResponse(body, status) if isinstance(body, str) else JSONResponse(body, status)
 
 
-_OWN = {"/health/details": "health_details", "/metrics": "metrics"}
-"""The paths of the server's own operations."""
-
-
 def _own_operations(parts: Parts, metrics: Metrics) -> Dialect:
     """What the server itself can be asked, through the same gate as everything else."""
     started = time.time()
@@ -482,7 +458,16 @@ def _own_operations(parts: Parts, metrics: Metrics) -> Dialect:
         server="commonplace",
         version=__version__,
         instructions="",
-        tools=(
+        tools=(),
+        rest=Rest(
+            routes=(
+                Route("GET", "/health/details", "health_details"),
+                Route("GET", "/metrics", "metrics", show=_as_text),
+            ),
+            ignores=IGNORES_ALL,
+            fail=_own_failure,
+        ),
+        operations=(
             Tool(
                 name="health_details", title="Health", description="Show how the server is.",
                 scope="admin", handler=health_details, input=nothing,
@@ -493,3 +478,11 @@ def _own_operations(parts: Parts, metrics: Metrics) -> Dialect:
             ),
         ),
     )  # fmt: skip
+
+
+def _as_text(_: Exchange, value: str) -> Reply:
+    return Reply(value, media_type="text/plain")
+
+
+def _own_failure(_: Exchange, error: CommonplaceError) -> Reply:
+    return Reply({"error": {"code": error.code, "message": str(error)}}, status_of(error))

@@ -42,7 +42,6 @@ class Paths:
         dialects: Mapping[str, Dialect],
         default: str,
         *,
-        own: Mapping[str, Dialect],
         public: Collection[str],
         forms: Collection[str] = (),
     ) -> None:
@@ -53,7 +52,6 @@ class Paths:
         """The path of MCP that names a subject."""
         self._of_subjects: Dialect | None = None
         self._exact: dict[str, Entrance] = {path: Entrance(path, public=True) for path in public}
-        self._exact |= {path: Entrance(path, dialect) for path, dialect in own.items()}
         self._exact |= {path: Entrance(path, forms=True) for path in forms}
         self._patterns: list[tuple[re.Pattern[str], Entrance]] = []
         self._below: list[tuple[str, Entrance]] = [

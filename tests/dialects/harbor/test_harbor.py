@@ -159,4 +159,4 @@ def test_the_guide_shows_this_folder() -> None:
 def test_two_dialects_at_one_path_are_refused() -> None:
     harbor = registry.load("harbor")
     with pytest.raises(ValueError, match="two dialects are served at /mcp/harbor"):
-        Paths({**registry.load_all(), "copy": harbor}, "commonplace", own={}, public=())
+        Paths({**registry.load_all(), "copy": harbor}, "commonplace", public=())

@@ -470,7 +470,7 @@ def test_every_route_is_behind_the_door_of_this_contract() -> None:
     rest = registry.load("mama").rest
     assert rest is not None
     assert {path for route in rest.routes for path in route.paths} == ROUTES.keys()
-    paths = Paths(registry.load_all(), "commonplace", own={}, public=())
+    paths = Paths(registry.load_all(), "commonplace", public=())
     for path in ROUTES:
         dialect = paths.entrance(path).dialect
         assert dialect is not None and dialect.name == "mama", path
