@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any, Literal
@@ -60,7 +60,6 @@ _READ: Mapping[str, Callable[[Any], Any]] = {
 _SHOWN: Mapping[str, Callable[[Any], Any]] = {
     "tags": list, "time": iso, "attrs": dict, "origin": Origin.as_dict,
 }  # fmt: skip
-_READERS = tuple((name, _READ[each.type]) for name, each in FIELDS.items() if each.type in _READ)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,11 +83,10 @@ class Memory(MemoryFields):
     @classmethod
     def of(cls, row: Row) -> Memory:
         """From a verified row."""
-        values = {**row, "version": row["seq"]}
-        del values["seq"]
-        for name, read in _READERS:
-            values[name] = read(values[name])
-        return cls(**values)
+        memory = object.__new__(cls)
+        for put, name, read in _SLOTS:
+            put(memory, row[name] if read is None else read(row[name]))
+        return memory
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -98,6 +96,25 @@ class Memory(MemoryFields):
             for name, each in FIELDS.items()
         }  # fmt: skip
         return {**shown, "version": self.version}
+
+
+def _reader(name: str) -> Callable[[Any], Any] | None:
+    known = FIELDS.get(name)
+    if known is not None and known.type == "time" and not known.optional:
+        return moment
+    return None if known is None else _READ.get(known.type)
+
+
+# (setter, column, reader) of each field. Searches read many memories, and the `__init__` of a
+# frozen dataclass takes twice as long as setting its slots.
+_SLOTS: tuple[tuple[Callable[[Memory, Any], None], str, Callable[[Any], Any] | None], ...] = tuple(
+    (
+        getattr(Memory, each.name).__set__,
+        "seq" if each.name == "version" else each.name,
+        _reader(each.name),
+    )
+    for each in fields(Memory)
+)
 
 
 @dataclass(frozen=True, slots=True)
