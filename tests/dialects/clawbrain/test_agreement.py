@@ -166,7 +166,7 @@ class BothSides(RuleBasedStateMachine):
             rows = connection.execute("SELECT text FROM memories").fetchall()
             kept = {text.strip() for (text,) in rows}
             for (row,) in connection.execute("SELECT row FROM versions WHERE entity = 'memories'"):
-                kept.add(json.loads(row)[4].strip())
+                kept.add(json.loads(row).get("text", "").strip())
         assert {text for text in self.texts if text} <= kept
 
     def teardown(self) -> None:
