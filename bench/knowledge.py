@@ -28,6 +28,7 @@ from commonplace.dialects.contract import Call, RequestInfo
 from commonplace.dialects.orchestrator.answering import tool
 from commonplace.dialects.orchestrator.tools.memory_knowledge import about
 from commonplace.engine import audit
+from commonplace.engine.binding import lease
 from commonplace.engine.model import NOBODY
 from commonplace.server.gate import Gate
 from commonplace.storage.database import connect, new_id
@@ -141,7 +142,7 @@ def _fill(memory: Commonplace, triples: int, things: int) -> None:
     empty = {"valid_from": None, "valid_to": None, "confidence": 1.0, "memory": None,
              "attrs": "{}", "origin": "{}"}  # fmt: skip
     parts = ("subject", "predicate", "object")
-    with memory.lease() as space, space.write("fill", NOBODY) as unit:
+    with lease(memory) as space, space.write("fill", NOBODY) as unit:
         for n in range(triples):
             names = (f"s{n % things}", f"p{n % 7}", f"o{n // 25}")
             told = dict(zip(parts, names, strict=True))

@@ -15,6 +15,8 @@ from bench.embedders import Remembering
 from bench.report import CACHE, RESULTS, Row, Section, say, share
 from commonplace import Commonplace, Library, Line, Weighting
 from commonplace.embedding.provider import open_embedder
+from commonplace.engine import upkeep
+from commonplace.engine.binding import engine_call
 from commonplace.engine.recall import DEFAULT, MEANING_ONLY, WORDS_ONLY
 
 TOP = 10
@@ -123,7 +125,7 @@ def store(library: Library, conversation: Conversation) -> Commonplace:
     for session in dict.fromkeys(line.session for line in conversation.lines):
         said = [line for line in conversation.lines if line.session == session]
         memory.conversations.add(conversation.name, *said)
-    memory.settle()
+    engine_call(memory, upkeep.settle)
     return memory
 
 

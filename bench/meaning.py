@@ -14,6 +14,8 @@ from bench.embedders import Remembering
 from bench.report import CACHE, Row, Section, say, share
 from commonplace import Commonplace, Draft, Library, Weighting
 from commonplace.embedding.provider import open_embedder
+from commonplace.engine import upkeep
+from commonplace.engine.binding import engine_call
 from commonplace.engine.recall import DEFAULT, MEANING_ONLY, WORDS_ONLY
 from commonplace.text.analysis import analyse
 
@@ -76,7 +78,7 @@ def store(library: Library) -> dict[str, Commonplace]:
         texts = [*(answer for _, answer in known), *distractors]
         chance.shuffle(texts)
         memory.remember_many([Draft(text=text) for text in texts])
-        memory.settle()
+        engine_call(memory, upkeep.settle)
     return spaces
 
 

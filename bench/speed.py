@@ -34,6 +34,7 @@ from commonplace import Commonplace, Library
 from commonplace.dialects.clawbrain.tools import seek
 from commonplace.dialects.orchestrator import drawers
 from commonplace.embedding.quantise import quantise, unpack_many
+from commonplace.engine.binding import lease
 from commonplace.engine.recall import MEANING_ONLY
 
 CHUNK = 1_000
@@ -482,7 +483,7 @@ def vectors(plan: Plan) -> Section:
         library = Library(place, embedder=_embedder(corpus))
         memory = Commonplace(library=library)
         memory.recall(corpus.queries[0], weighting=MEANING_ONLY)
-        with memory.lease() as space, space.view() as (_, snapshot):
+        with lease(memory) as space, space.view() as (_, snapshot):
             for query in corpus.queries[: max(20, plan.queries // 2)]:
                 vector = corpus.asked[query]
                 leg.append(_timed(lambda: snapshot.cosine(*packed[query])))  # noqa: B023
@@ -628,7 +629,7 @@ from commonplace import Commonplace
 imported = time.process_time()
 wall = time.perf_counter()
 memory = Commonplace(sys.argv[1])
-with memory.lease():
+with memory.library.lease(memory.name):
     pass
 opened, opened_wall = time.process_time(), time.perf_counter()
 hits = memory.recall(sys.argv[2])

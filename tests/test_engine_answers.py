@@ -10,6 +10,7 @@ import time_machine
 
 from commonplace import Commonplace
 from commonplace.engine import answers
+from commonplace.engine.binding import lease
 from commonplace.storage.sqlite import Store
 
 KEY, OTHER = b"k" * 32, b"o" * 32
@@ -18,7 +19,7 @@ DAY = 86_400
 
 @pytest.fixture
 def store(memory: Commonplace) -> Iterator[Store]:
-    with memory.lease() as space:
+    with lease(memory) as space:
         yield space.store
 
 

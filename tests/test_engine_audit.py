@@ -15,6 +15,7 @@ import pytest
 from commonplace import Commonplace
 from commonplace.engine import audit
 from commonplace.engine.audit import PAYLOAD_BYTES, Entry, capped
+from commonplace.engine.binding import lease
 from commonplace.errors import CommonplaceError
 from commonplace.storage.sqlite import Store
 
@@ -32,7 +33,7 @@ def entry(**told: Any) -> Entry:
 
 @pytest.fixture
 def store(memory: Commonplace) -> Iterator[Store]:
-    with memory.lease() as space:
+    with lease(memory) as space:
         yield space.store
 
 
@@ -223,7 +224,7 @@ def tamper(connection: apsw.Connection, chance: random.Random) -> str:
 
 
 def test_a_thousand_tamperings_are_all_found(tmp_path: Path) -> None:
-    with Commonplace(tmp_path / "data", embedding="none") as memory, memory.lease() as space:
+    with Commonplace(tmp_path / "data", embedding="none") as memory, lease(memory) as space:
         store = space.store
         secret = memory.remember("to be purged: the harbour lantern ledger")
         for number in range(ROWS - 1):
@@ -271,7 +272,7 @@ def grep(directory: Path, needle: bytes) -> list[str]:
     ids=["short", "plain", "lines", "quotes", "japanese"],
 )
 def test_a_purge_leaves_the_chain_whole_and_no_trace(tmp_path: Path, text: str) -> None:
-    with Commonplace(tmp_path / "data", embedding="none") as memory, memory.lease() as space:
+    with Commonplace(tmp_path / "data", embedding="none") as memory, lease(memory) as space:
         kept = memory.remember("this one stays")
         stored = memory.remember(text)
         wire = {"content": [{"type": "text", "text": json.dumps({"id": stored.id, "text": text})}]}

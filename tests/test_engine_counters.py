@@ -4,19 +4,20 @@ import threading
 from pathlib import Path
 
 from commonplace import Commonplace
+from commonplace.engine.binding import lease
 from commonplace.storage.writing import read_head
 from conftest import wait_until
 
 
 def stored_accesses(memory: Commonplace) -> int:
     """What is in the file, noted reads left out."""
-    with memory.lease() as space, space.store.read() as connection:
+    with lease(memory) as space, space.store.read() as connection:
         row = connection.execute("SELECT coalesce(sum(accesses), 0) FROM counters").fetchone()
     return int(row[0])
 
 
 def change_counter(memory: Commonplace) -> int:
-    with memory.lease() as space, space.store.read() as connection:
+    with lease(memory) as space, space.store.read() as connection:
         return read_head(connection, space.name)[0]
 
 
@@ -50,7 +51,7 @@ def test_reads_that_are_being_written_are_still_counted(memory: Commonplace) -> 
     stored = memory.remember("counted")
     for _ in range(5):
         memory.get(stored.id)
-    with memory.lease() as space:
+    with lease(memory) as space:
         writer = threading.Thread(target=space.write_reads)
         with memory.unit("others write"):
             memory.events.record("first")  # takes the turn, so that the counters must wait
@@ -70,7 +71,7 @@ def test_a_count_never_falls_and_is_never_ahead_while_it_is_written(memory: Comm
     over = threading.Event()
 
     def write() -> None:
-        with memory.lease() as space:
+        with lease(memory) as space:
             while not over.is_set():
                 space.write_reads()
 
@@ -120,7 +121,7 @@ def test_reads_in_a_unit_that_succeeds_are_counted(memory: Commonplace) -> None:
 def test_a_purged_memory_leaves_no_counter(memory: Commonplace) -> None:
     stored = memory.remember("a text that is long enough to be looked for")
     memory.get(stored.id)
-    with memory.lease() as space:
+    with lease(memory) as space:
         space.write_reads()
     assert stored_accesses(memory) == 1
     memory.get(stored.id)

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from commonplace import Commonplace
+from commonplace.engine.binding import lease
 from commonplace.errors import InvalidInput, StorageCorrupt
 
 
@@ -42,7 +43,7 @@ def test_an_event_joins_the_unit_that_is_open(memory: Commonplace) -> None:
 def test_an_event_that_was_tampered_with_is_not_returned(memory: Commonplace, column: str) -> None:
     memory.events.record("audit", "x", {"a": 1})
     values = {"kind": "other", "subject": "y", "payload": json.dumps({"a": 2}), "at": 5}
-    with memory.lease() as space, space.store.maintain() as connection:
+    with lease(memory) as space, space.store.maintain() as connection:
         connection.execute(f"UPDATE events SET {column} = ?", (values[column],))
     with pytest.raises(StorageCorrupt):
         memory.events.all()

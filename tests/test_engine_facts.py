@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from commonplace import Commonplace, Origin
+from commonplace.engine.binding import lease
 from commonplace.engine.facts import NoRoom, Room
 from commonplace.engine.model import Fact
 from commonplace.errors import Conflict, InvalidInput, NotFound
@@ -132,7 +133,7 @@ def test_bad_facts_are_refused(memory: Commonplace) -> None:
 
 def counted(memory: Commonplace) -> tuple[int, int]:
     """(facts, entities) as they are kept between calls."""
-    with memory.lease() as space, space.store.read() as connection:
+    with lease(memory) as space, space.store.read() as connection:
         space.fact_count.catch_up(connection, space.name)
         facts, entities, _ = space.fact_count.with_another(connection, space.name)
         return facts, entities

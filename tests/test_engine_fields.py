@@ -18,6 +18,7 @@ from commonplace.cli.app import app
 from commonplace.dialects import registry
 from commonplace.dialects.contract import RequestInfo
 from commonplace.engine import portable
+from commonplace.engine.binding import lease
 from commonplace.engine.filters import Filters
 from commonplace.engine.importing import import_file
 from commonplace.engine.memories import CHANGEABLE, DRAFT_FIELDS, Draft
@@ -129,17 +130,17 @@ def test_a_source_travels_and_is_purged(memory: Commonplace, tmp_path: Path) -> 
     memory.remember("Retries are capped at 5.", source=PAGE, ref="one")
     memory.revise("one", source="src/retry-of-payments-and-queues.py")
     file = tmp_path / "out.jsonl"
-    with memory.lease() as space, file.open("w") as out:
+    with lease(memory) as space, file.open("w") as out:
         export_space(space, out.write)
         whole = digest(space)
-    with Commonplace(tmp_path / "other", embedding="none") as other, other.lease() as space:
+    with Commonplace(tmp_path / "other", embedding="none") as other, lease(other) as space:
         assert not import_file(space, file, trust_file=True).problems
         assert digest(space) == whole
         assert other.get("one").source == "src/retry-of-payments-and-queues.py"
         assert [each.memory.source for each in other.history.versions("one")][1] == PAGE
     notes = tmp_path / "notes.jsonl"
     notes.write_text(json.dumps({"text": "From a file.", "source": "a/file"}) + "\n")
-    with memory.lease() as space:
+    with lease(memory) as space:
         assert import_file(space, notes).added == 1
     assert memory.browse(source="a/file")[0][0].text == "From a file."
     assert memory.purge("one").traces == 0

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from commonplace import Commonplace, Draft, Filters, Origin, Weighting
-from commonplace.engine import filters
+from commonplace.engine import filters, upkeep
+from commonplace.engine.binding import engine_call
 from commonplace.errors import InvalidInput
 from conftest import WordVectors, texts
 
@@ -171,5 +172,5 @@ def crowd(tmp_path_factory: pytest.TempPathFactory) -> Any:
     ]  # fmt: skip
     with Commonplace(tmp_path_factory.mktemp("crowd"), embedding=WordVectors()) as memory:
         memory.remember_many(common + rare)
-        memory.settle()
+        engine_call(memory, upkeep.settle)
         yield memory

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from commonplace import Commonplace, Draft
+from commonplace.engine import upkeep
+from commonplace.engine.binding import engine_call
 from conftest import texts
 
 JAPANESE = {
@@ -71,7 +73,7 @@ def polyglot(
     request.addfinalizer(memory.close)
     for sentences in LANGUAGES.values():
         memory.remember_many([Draft(text=text) for text in sentences])
-    memory.settle()
+    engine_call(memory, upkeep.settle)
     return memory
 
 

@@ -5,17 +5,19 @@ from __future__ import annotations
 import itertools
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from commonplace import Commonplace
+from commonplace import Commonplace, Filters
 from commonplace.dialects.clawbrain.tools import RELEVANCE, seek
 from commonplace.engine import credit, haystacks, locating
+from commonplace.engine.binding import engine_call, lease
 from commonplace.engine.haystacks import occurrences
 from commonplace.engine.library import Library
 from commonplace.engine.locating import PLACES, Located
@@ -28,6 +30,10 @@ from commonplace.text.fold import fold
 DAY = credit.DAY
 WORDS = ["ab", "aB", "ba", "abab", "c-a", "aß", "ASS", "éa", "e\u0301a", "日本", "本日", "ﬁ", "a.b"]
 SPACES = [" ", "  ", "\n", "\t", "\xa0", "\u3000", "-"]
+
+
+def locate(memory: Commonplace, needles: list[str], score: Callable[[Located], Any]) -> Any:
+    return engine_call(memory, locating.locate, needles, Filters(), score)
 
 
 @pytest.fixture(params=["usual", "small", "crowded"], scope="module")
@@ -178,16 +184,16 @@ def test_many_memories_with_needles_from_rare_to_universal(library: Library) -> 
 def test_what_a_unit_has_not_committed_is_found_in_it_and_nowhere_else(library: Library) -> None:
     memory = Commonplace(library=library, space="unit")
     kept = memory.remember("A harbour.")
-    assert memory.locate(["harbour"], lambda found: found.credit)[1] == 1
+    assert locate(memory, ["harbour"], lambda found: found.credit)[1] == 1
     with pytest.raises(RuntimeError), memory.unit("open"):
         memory.remember("A new harbour.")
         memory.revise(kept.id, text="A quay.")
-        assert memory.locate(["harbour"], lambda found: found.credit)[1] == 1
-        assert memory.locate(["new harbour"], lambda found: found.credit)[1] == 1
-        assert memory.locate(["quay"], lambda found: found.credit)[1] == 1
+        assert locate(memory, ["harbour"], lambda found: found.credit)[1] == 1
+        assert locate(memory, ["new harbour"], lambda found: found.credit)[1] == 1
+        assert locate(memory, ["quay"], lambda found: found.credit)[1] == 1
         raise RuntimeError
-    assert memory.locate(["quay"], lambda found: found.credit)[1] == 0
-    assert memory.locate(["harbour"], lambda found: found.credit)[1] == 1
+    assert locate(memory, ["quay"], lambda found: found.credit)[1] == 0
+    assert locate(memory, ["harbour"], lambda found: found.credit)[1] == 1
 
 
 def test_the_columns_are_those_of_the_rows(memory: Commonplace) -> None:
@@ -200,7 +206,7 @@ def test_the_columns_are_those_of_the_rows(memory: Commonplace) -> None:
         seen.append(found)
         return found.credit
 
-    found, total = memory.locate(["HARBOUR"], score)
+    found, total = locate(memory, ["HARBOUR"], score)
 
     assert total == 2
     assert [one.credit for one, _ in found] == [0.3, 0.1], "not as the index rounds them"
@@ -224,7 +230,7 @@ def test_a_score_must_be_one_number_for_each(memory: Commonplace, wrong: object)
     memory.remember("A harbour.")
     memory.remember("Another harbour.")
     with pytest.raises(InvalidInput):
-        memory.locate(["harbour"], wrong)  # type: ignore[arg-type]
+        locate(memory, ["harbour"], wrong)  # type: ignore[arg-type]
 
 
 def test_many_changes_leave_little_that_is_stale(
@@ -234,8 +240,8 @@ def test_many_changes_leave_little_that_is_stale(
     one = memory.remember("x" * 400)
     for at in range(30):
         memory.revise(one.id, text=f"{at} " + "x" * 400)
-        assert memory.locate([f"{at} x"], lambda found: found.credit)[1] == 1
-    with memory.lease() as space:
+        assert locate(memory, [f"{at} x"], lambda found: found.credit)[1] == 1
+    with lease(memory) as space:
         assert len(space.haystacks.now.held) < 3_000
 
 
@@ -250,7 +256,7 @@ def test_searches_while_others_write(tmp_path: Path) -> None:
         def search() -> None:
             while not done.is_set():
                 try:
-                    found, total = memory.locate(["common"], lambda one: one.credit)
+                    found, total = locate(memory, ["common"], lambda one: one.credit)
                     if total < 400 or not all("common" in one.text for one, _ in found):
                         wrong.append(total)
                 except Exception as error:
@@ -265,7 +271,7 @@ def test_searches_while_others_write(tmp_path: Path) -> None:
         for thread in threads:
             thread.join()
         assert wrong == []
-        assert memory.locate(["common"], lambda one: one.credit)[1] == 500
+        assert locate(memory, ["common"], lambda one: one.credit)[1] == 500
 
 
 @given(st.binary(max_size=60), st.binary(min_size=1, max_size=4))

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from commonplace import Commonplace, Draft, Origin
+from commonplace.engine import upkeep
+from commonplace.engine.binding import engine_call
 from commonplace.errors import Conflict, InvalidInput, NotFound
 from conftest import texts
 
@@ -109,7 +111,7 @@ def test_a_text_may_have_a_million_characters_and_not_one_more(memory: Commonpla
 @pytest.mark.parametrize(
     ("field", "bad"),
     [
-        ("text", ""), ("text", "a\x00b"), ("text", "lone \ud800"), ("text", 5), ("text", None),
+        ("text", ""), ("text", "a\x00b"), ("text", "lone \ud800"), ("text", 5),
         ("title", "\udfff"), ("title", None), ("kind", "Note"), ("kind", ""), ("kind", "1a"),
         ("tags", "infra"), ("tags", [""]), ("tags", [1]), ("tags", 7), ("tags", None),
         ("importance", "high"), ("importance", True), ("importance", None),
@@ -451,6 +453,6 @@ def test_tags_are_counted_over_live_memories(memory: Commonplace) -> None:
 
 def test_what_waits_for_vectors_is_told(memory: Commonplace, vectored: Commonplace) -> None:
     without = memory.remember("no embedder, no vectors")
-    assert memory.unembedded(without.id) == {without.id: ""}
+    assert engine_call(memory, upkeep.waiting, [without.id]) == {without.id: ""}
     done = vectored.remember("embedded at once")
-    assert vectored.unembedded(done.id) == {}
+    assert engine_call(vectored, upkeep.waiting, [done.id]) == {}

@@ -9,11 +9,11 @@ from copy import deepcopy
 from datetime import UTC, datetime
 from typing import Any
 
-import numpy as np
 import pytest
 
 from commonplace import Commonplace, Line
-from commonplace.engine import parts
+from commonplace.engine import parts, upkeep
+from commonplace.engine.binding import engine_call
 from commonplace.engine.scoring import MEANING_ONLY, WORDS_ONLY
 from commonplace.errors import CommonplaceError, Conflict, InvalidInput, NotFound
 from conftest import WordVectors, texts
@@ -25,31 +25,21 @@ WORDS = ["walrus", "otter", "heron", "lynx", "viper", "ibex"]
 # What reads and has no `as_of`, and why. Whatever else is public and not here changes something.
 PRESENT_ONLY = {
     "at": "another space",
-    "lease": "the engine's own door",
     "close": "ends the use",
     "unit": "makes several writes one",
-    "similarity": "of texts that are passed, not stored",
     "usage": "reads are counted, not versioned: a look at the past changes no count",
-    "usages": "as usage",
-    "used_since": "as usage, and asks for a moment itself",
     "backlog": "work that waits is of the present",
-    "unembedded": "as backlog",
-    "settle": "does that work",
     "facts.query": "its as_of is known_at, beside true_at",
     "history.operations": "the past itself",
     "history.versions": "the past itself",
-    "files.known": "how files are on the disk",
-    "files.behind": "as files.known",
-    "files.rows": "by the numbers that files are noted with",
-    "files.head": "the newest operation",
 }
 WRITING = {
     "remember", "remember_many", "revise", "promote", "supersede", "forget", "restore", "purge",
-    "undo", "reactivate", "links.add", "links.revise", "links.remove", "chains.extend",
-    "chains.number", "facts.add", "facts.close", "facts.retract", "clusters.create",
-    "clusters.revise", "clusters.delete", "clusters.add", "clusters.remove", "clusters.refresh",
-    "clusters.move", "artifacts.create", "artifacts.update", "artifacts.delete",
-    "artifacts.review", "conversations.add", "events.record", "files.note",
+    "undo", "links.add", "links.revise", "links.remove", "facts.add", "facts.close",
+    "facts.retract", "clusters.create", "clusters.revise", "clusters.delete",
+    "clusters.add", "clusters.remove", "clusters.refresh", "clusters.move",
+    "artifacts.create", "artifacts.update", "artifacts.delete", "artifacts.review",
+    "conversations.add", "events.record",
 }  # fmt: skip
 
 
@@ -88,8 +78,6 @@ def everything(memory: Commonplace, known: Known, then: datetime | None) -> dict
             return type(error)
 
     every, one = {"states": ANY_STATE}, sorted(known.memories)
-    numbers = sorted(known.numbers)
-    census = memory.census(**every, **whole)
     answers: dict[str, Any] = {
         "get": {each: asked(memory.get, each, count=False) for each in one},
         "browse": {
@@ -110,13 +98,6 @@ def everything(memory: Commonplace, known: Known, then: datetime | None) -> dict
             for needle in ("walr", "otter", "a", "red", "zz")
         },
         "find_text spoken": memory.find_text("a", speakers=["Ann"], **whole),
-        "locate": {
-            needle: memory.locate([needle], lambda located: located.credit, **whole)
-            for needle in ("walr", "red", "a")
-        },
-        "tally": [
-            memory.tally(*names, kinds=["note", "idea"], **whole) for names in ((), ("wing",))
-        ],
         "tags": memory.tags(**whole),
         "recall": {
             (word, how): sorted(ids(hit.memory for hit in memory.recall(
@@ -127,18 +108,6 @@ def everything(memory: Commonplace, known: Known, then: datetime | None) -> dict
         "recall_sessions": sorted(
             (hit.conversation, hit.session) for hit in memory.recall_sessions("walrus", **whole)
         ),
-        "census": (census.num.tolist(), census.importance.tolist(), census.pinned.tolist(),
-                   census.state),
-        "numbered": memory.numbered(numbers, **whole),
-        "alike": {
-            each: sorted((a, b, round(value, 3)) for a, b, value in found)
-            if isinstance(found := asked(memory.alike, each, least=0.0, limit=50), list) else found
-            for each in one
-        },
-        "likeness": np.round(memory.likeness(numbers, **whole), 4).tolist(),
-        "likeness to clusters": np.round(
-            memory.likeness(numbers, sorted(known.clusters), **whole), 4
-        ).tolist(),
         "links.get": {each: asked(memory.links.get, each) for each in sorted(known.links)},
         "links.of": memory.links.of(**whole),
         "links of each": {each: asked(memory.links.of, each) for each in one},
@@ -184,7 +153,6 @@ class Known:
 
     def __init__(self) -> None:
         self.memories: set[str] = set()
-        self.numbers: set[int] = set()
         self.links: set[str] = set()
         self.clusters: set[str] = set()
         self.facts: set[str] = set()
@@ -192,7 +160,6 @@ class Known:
 
     def memory(self, memory: Any) -> None:
         self.memories.add(memory.id)
-        self.numbers.add(memory.num)
 
 
 def steps(memory: Commonplace, known: Known, chance: random.Random) -> list[Callable[[], object]]:
@@ -276,7 +243,7 @@ def test_what_was_read_at_each_moment_is_read_again_later(vectored: Commonplace,
         operation = vectored.history.operations(limit=1)[0]
         if operation.seq > newest:
             done.add(operation.name)
-            vectored.settle()
+            engine_call(vectored, upkeep.settle)
             seen.append((operation.at, deepcopy(known), everything(vectored, known, None)))
     assert len(seen) > 12 and len(done) > 6, "too little happened"
     for moment, names, before in seen:
@@ -325,7 +292,7 @@ def test_links_and_clusters_are_found_by_id_as_they_were(memory: Commonplace) ->
 def test_a_listing_of_the_past_is_ordered_filtered_and_paged_as_it_was(memory: Commonplace) -> None:
     a = memory.remember("a", importance=0.9, tags=["x"])
     b = memory.remember("b", importance=0.5)
-    c = memory.remember("c", importance=0.1, tags=["x"])
+    memory.remember("c", importance=0.1, tags=["x"])
     then = now(memory)
     memory.revise(a.id, importance=0.0, tags=[])
     memory.forget(b.id)
@@ -338,7 +305,6 @@ def test_a_listing_of_the_past_is_ordered_filtered_and_paged_as_it_was(memory: C
     assert memory.browse(as_of=BEFORE) == ([], 0)
     assert [tag for tag, *_ in memory.tags(as_of=then)] == ["x"]
     assert memory.tags(as_of=then)[0][1:] == (2, a.created_at)
-    assert memory.numbered([c.num, a.num], as_of=then) == [c, a]
     assert texts(memory.find_text("b", as_of=then)) == ["b"]
     assert memory.find_text("b") == ([], 0)
     with pytest.raises(InvalidInput):

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from commonplace import Commonplace, Draft, Weighting
-from commonplace.engine.recall import MEANING_ONLY, WORDS_ONLY
+from commonplace.engine.binding import engine_call
+from commonplace.engine.recall import MEANING_ONLY, WORDS_ONLY, similarity
 from commonplace.errors import InvalidInput
 from conftest import WordVectors, texts
 
@@ -237,10 +238,15 @@ def test_ties_go_to_the_older_and_results_never_change_by_chance(memory: Commonp
 def test_similarity_is_calibrated_where_the_model_knows_and_by_words_elsewhere(
     real: Commonplace,
 ) -> None:
-    near, far = real.similarity(
-        "We use JWT tokens for login", "Authentication is done with JWT", "The soup needs dill"
+    near, far = engine_call(
+        real,
+        similarity,
+        "We use JWT tokens for login",
+        ["Authentication is done with JWT", "The soup needs dill"],
     )
     assert near > 0.6 > 0.35 > far
-    same, other = real.similarity("東京で会議がある", "東京で会議がある", "猫が好きです")
+    same, other = engine_call(
+        real, similarity, "東京で会議がある", ["東京で会議がある", "猫が好きです"]
+    )
     assert (same, other) == (1.0, pytest.approx(0, abs=0.2))
-    assert real.similarity("x") == []
+    assert engine_call(real, similarity, "x", []) == []

@@ -11,6 +11,7 @@ import pytest
 
 from commonplace import Commonplace, Draft, Line
 from commonplace.embedding.quantise import pack
+from commonplace.engine.binding import lease
 from commonplace.errors import CommonplaceError, Conflict, InvalidInput
 from conftest import WordVectors, texts, wait_until
 
@@ -130,7 +131,7 @@ def test_an_interrupt_during_the_commit_lets_the_next_one_write(
     memory: Commonplace, write: str
 ) -> None:
     stored = memory.remember("first")
-    with memory.lease() as space:
+    with lease(memory) as space:
         connection = space.store._writer._connection
         assert connection is not None
 
@@ -165,7 +166,7 @@ def test_a_draft_that_is_refused_among_waiting_ones_is_refused_alone(
         except CommonplaceError as error:
             told[at] = error
 
-    with vectored.lease() as space:
+    with lease(vectored) as space:
         writer = space.store._writer
         threads = [threading.Thread(target=work, args=(at,)) for at in range(len(drafts))]
         with space.store.maintain():  # the others wait until it ends

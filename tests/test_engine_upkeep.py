@@ -18,6 +18,7 @@ from commonplace.embedding.breaker import CircuitBreaker
 from commonplace.embedding.openai import OpenAICompatible
 from commonplace.embedding.quantise import quantise
 from commonplace.engine import upkeep
+from commonplace.engine.binding import engine_call, lease
 from commonplace.engine.recall import MEANING_ONLY
 from commonplace.errors import EmbeddingUnavailable, InvalidInput
 from commonplace.text.passages import split
@@ -25,7 +26,7 @@ from conftest import WordVectors, texts, wait_until
 
 
 def vectors_by_model(memory: Commonplace) -> dict[int | None, int]:
-    with memory.lease() as space, space.store.read() as connection:
+    with lease(memory) as space, space.store.read() as connection:
         rows = connection.execute("SELECT model, count(*) FROM passages GROUP BY model")
         return dict(rows.fetchall())
 
@@ -36,7 +37,7 @@ def test_without_a_provider_words_answer_and_say_so(memory: Commonplace) -> None
     assert texts(hits) == ["the walrus"]
     assert "no embedding provider" in hits.degraded
     assert memory.backlog() == (0, 0)
-    assert memory.settle() == 0
+    assert engine_call(memory, upkeep.settle) == 0
 
 
 def test_a_failing_endpoint_leaves_words_and_a_backlog_that_drains_when_it_recovers(
@@ -54,10 +55,10 @@ def test_a_failing_endpoint_leaves_words_and_a_backlog_that_drains_when_it_recov
             assert "failed" in hits.degraded
             assert hits[0].why.dense_rank is None
             with pytest.raises(EmbeddingUnavailable):
-                memory.settle()
+                engine_call(memory, upkeep.settle)
             assert memory.backlog()[0] == 2
-            with memory.lease() as space:
-                assert "failed" in upkeep.waiting(space, [stored.id])[stored.id]
+            waiting = engine_call(memory, upkeep.waiting, [stored.id])
+            assert "failed" in waiting[stored.id]
             server.always = fake.good
             wait_until(lambda: memory.backlog() == (0, 0))
             hits = memory.recall("walrus")
@@ -175,7 +176,7 @@ def test_embedding_anew_resumes_after_a_kill(
 ) -> None:
     with Commonplace(tmp_path, embedding=WordVectors("first")) as memory:
         memory.remember_many([Draft(text=f"walrus number {i}") for i in range(200)])
-        memory.settle()
+        engine_call(memory, upkeep.settle)
     with subprocess.Popen(
         [sys.executable, "-c", CHILD, str(tmp_path), str(Path(__file__).parent)],
         stdout=subprocess.PIPE,
@@ -188,7 +189,7 @@ def test_embedding_anew_resumes_after_a_kill(
     second = WordVectors("second")
     with Commonplace(tmp_path, embedding=second) as memory:
         assert len(memory.recall("walrus", limit=300)) == 200
-        memory.settle()
+        engine_call(memory, upkeep.settle)
         assert vectors_by_model(memory) == {2: 200}
         assert second.texts == 136, "what the killed process had done is not done again"
 
@@ -263,7 +264,7 @@ def test_a_memory_changed_while_it_waits_gets_the_vectors_of_its_new_text(
         memory.revise(stored.id, text="an otter")
         memory.undo(memory.history.operations()[1].id)
         words.gate.set()
-        memory.settle()
+        engine_call(memory, upkeep.settle)
         assert vectors_by_model(memory) == {1: 1}
         hits = memory.recall("otter", weighting=MEANING_ONLY)
         assert texts(hits) == ["an otter"]
@@ -278,10 +279,10 @@ def test_settling_tells_its_progress(tmp_path: Path, words: WordVectors) -> None
         memory.remember_many([Draft(text=f"text {i}") for i in range(70)])
         words.gate.set()
         seen: list[tuple[int, int]] = []
-        memory.settle(lambda done, total: seen.append((done, total)))
+        engine_call(memory, upkeep.settle, lambda done, total: seen.append((done, total)))
         assert all(done <= total for done, total in seen)
         assert vectors_by_model(memory) == {1: 70}
-        assert memory.settle() == 0
+        assert engine_call(memory, upkeep.settle) == 0
 
 
 def test_the_quick_embedder_is_what_the_tests_take_it_for(words: WordVectors) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from commonplace import Commonplace, Draft, Line
+from commonplace.engine.binding import lease
 from commonplace.errors import StorageCorrupt
 from commonplace.storage import index as resident
 from commonplace.storage.derived import term_number
@@ -75,7 +76,7 @@ def test_an_index_that_followed_every_change_equals_one_read_afresh(
     with Commonplace(tmp_path, embedding=WordVectors()) as memory:
         for step in range(60):
             change_something(memory, chance, ids)
-            with memory.lease() as space, space.view() as (connection, followed):
+            with lease(memory) as space, space.view() as (connection, followed):
                 if step % 3 == 0:
                     fresh = SpaceIndex(space.name, space.model).snapshot(connection)
                     assert content(followed) == content(fresh)
@@ -84,7 +85,7 @@ def test_an_index_that_followed_every_change_equals_one_read_afresh(
 
 def test_a_snapshot_stays_as_it_was_while_others_write(vectored: Commonplace) -> None:
     ids = [vectored.remember(f"{word} text").id for word in WORDS]
-    with vectored.lease() as space:
+    with lease(vectored) as space:
         with space.view() as (_, snapshot):
             held = content(snapshot)
         for identity in ids[:3]:
@@ -104,7 +105,7 @@ def test_an_index_full_of_dead_positions_is_made_anew(memory: Commonplace) -> No
         with memory.unit("all change"):
             for each in stored:
                 memory.revise(each.id, importance=share)
-        with memory.lease() as space, space.view() as (_, snapshot):
+        with lease(memory) as space, space.view() as (_, snapshot):
             sizes.append(snapshot.size)
         assert memory.browse(importance=share)[1] == 300
     assert sizes == [600, 900, 1_200, 300]
@@ -148,7 +149,7 @@ def test_what_was_changed_behind_our_back_is_never_returned(
         memory.artifacts.create("c", path="/p")
         memory.get(stored.id)
     with Commonplace(tmp_path, embedding="none") as memory:
-        with memory.lease() as space, space.store.maintain() as connection:
+        with lease(memory) as space, space.store.maintain() as connection:
             connection.execute(statement)
         if "space" in statement:
             assert call(memory, stored.id) == ([], 0)  # type: ignore[operator]
@@ -164,9 +165,9 @@ def test_an_index_whose_reading_failed_is_read_whole_once_the_rows_are_mended(
     with Commonplace(tmp_path, embedding=WordVectors()) as memory:
         for number in range(3):
             memory.remember(f"walrus {number}")
-        with memory.lease() as space, space.store.maintain() as connection:
+        with lease(memory) as space, space.store.maintain() as connection:
             connection.execute("UPDATE passages SET sum = sum + 1 WHERE memory = 3")
-        with memory.lease() as space:
+        with lease(memory) as space:
             index = SpaceIndex(space.name, space.model)
             with space.store.read() as connection, pytest.raises(StorageCorrupt):
                 index.snapshot(connection)
@@ -187,7 +188,7 @@ def test_rows_read_a_few_at_a_time_give_the_same_index(
         memory.remember("tapir")
         memory.remember("A walrus meets an otter. " * 400)  # several passages
         memory.remember("heron")
-        with memory.lease() as space, space.store.read() as connection:
+        with lease(memory) as space, space.store.read() as connection:
             whole = SpaceIndex(space.name, space.model).snapshot(connection)
             monkeypatch.setattr(resident, "READ_ROWS", rows)
             few = SpaceIndex(space.name, space.model).snapshot(connection)

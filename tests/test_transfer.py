@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from commonplace import Commonplace, Draft, Line, Origin
 from commonplace.engine import transfer
+from commonplace.engine.binding import lease
 from commonplace.engine.importing import import_file
 from commonplace.engine.incoming import ImportReport
 from commonplace.errors import Conflict, InvalidInput, NotFound, UnsupportedVersion
@@ -83,18 +84,18 @@ def live(memory: Commonplace) -> None:
 
 def exported(memory: Commonplace) -> str:
     lines: list[str] = []
-    with memory.lease() as space:
+    with lease(memory) as space:
         transfer.export_space(space, lines.append)
     return "".join(lines)
 
 
 def bring(memory: Commonplace, path: Path, **options: Any) -> ImportReport:
-    with memory.lease() as space:
+    with lease(memory) as space:
         return transfer.import_file(space, path, **options)
 
 
 def digest(memory: Commonplace) -> str:
-    with memory.lease() as space:
+    with lease(memory) as space:
         return transfer.digest(space)
 
 
@@ -749,8 +750,8 @@ def test_every_content_of_an_artifact_travels(
 ) -> None:
     made = memory.artifacts.create(content, path="/p")
     file = tmp_path / "export.jsonl"
-    with memory.lease() as space, file.open("w", encoding="utf-8", newline="") as stream:
+    with lease(memory) as space, file.open("w", encoding="utf-8", newline="") as stream:
         transfer.export_space(space, stream.write)
-    with other.lease() as space:
+    with lease(other) as space:
         assert not import_file(space, file, trust_file=True).problems
     assert other.artifacts.read(made.id)[1].content == content

@@ -14,37 +14,102 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from commonplace.engine.commonplace import Commonplace
     from commonplace.engine.conversations import Line
+    from commonplace.engine.facts import NoRoom, Room, Totals
     from commonplace.engine.filters import Filters
+    from commonplace.engine.graph import Neighbour, Path, Walk
     from commonplace.engine.library import Library
     from commonplace.engine.memories import Draft
-    from commonplace.engine.model import Memory, Origin
-    from commonplace.engine.recall import Hit, Weighting
+    from commonplace.engine.model import (
+        Artifact,
+        ArtifactVersion,
+        Cluster,
+        Event,
+        Fact,
+        Link,
+        Memory,
+        Message,
+        Operation,
+        Origin,
+        Review,
+        Usage,
+        Version,
+    )
+    from commonplace.engine.purge import Proof
+    from commonplace.engine.recall import Hit, Hits, SessionHit, Weighting, Why
+    from commonplace.errors import (
+        CommonplaceError,
+        Conflict,
+        EmbeddingUnavailable,
+        InvalidInput,
+        NotFound,
+        StorageCorrupt,
+        StorageFull,
+        StorageReadOnly,
+        StorageUnavailable,
+        UnsupportedVersion,
+    )
 
 __version__ = "0.1.0"
 DISTRIBUTION = "commonplace-memory"  # on PyPI, `commonplace` is another project
 
-_WHERE = {
-    "Commonplace": "commonplace.engine.commonplace",
-    "Draft": "commonplace.engine.memories",
-    "Filters": "commonplace.engine.filters",
-    "Hit": "commonplace.engine.recall",
-    "Library": "commonplace.engine.library",
-    "Line": "commonplace.engine.conversations",
-    "Memory": "commonplace.engine.model",
-    "Origin": "commonplace.engine.model",
-    "Weighting": "commonplace.engine.recall",
+_MODULES = {
+    "engine.commonplace": "Commonplace",
+    "engine.conversations": "Line",
+    "engine.facts": "NoRoom Room Totals",
+    "engine.filters": "Filters",
+    "engine.graph": "Neighbour Path Walk",
+    "engine.library": "Library",
+    "engine.memories": "Draft",
+    "engine.model": "Artifact ArtifactVersion Cluster Event Fact Link Memory Message Operation"
+    " Origin Review Usage Version",
+    "engine.purge": "Proof",
+    "engine.recall": "Hit Hits SessionHit Weighting Why",
+    "errors": "CommonplaceError Conflict EmbeddingUnavailable InvalidInput NotFound StorageCorrupt"
+    " StorageFull StorageReadOnly StorageUnavailable UnsupportedVersion",
 }
+_WHERE = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 __all__ = [
+    "Artifact",
+    "ArtifactVersion",
+    "Cluster",
     "Commonplace",
+    "CommonplaceError",
+    "Conflict",
     "Draft",
+    "EmbeddingUnavailable",
+    "Event",
+    "Fact",
     "Filters",
     "Hit",
+    "Hits",
+    "InvalidInput",
     "Library",
     "Line",
+    "Link",
     "Memory",
+    "Message",
+    "Neighbour",
+    "NoRoom",
+    "NotFound",
+    "Operation",
     "Origin",
+    "Path",
+    "Proof",
+    "Review",
+    "Room",
+    "SessionHit",
+    "StorageCorrupt",
+    "StorageFull",
+    "StorageReadOnly",
+    "StorageUnavailable",
+    "Totals",
+    "UnsupportedVersion",
+    "Usage",
+    "Version",
+    "Walk",
     "Weighting",
+    "Why",
     "__version__",
 ]
 
@@ -53,6 +118,6 @@ def __getattr__(name: str) -> Any:
     """Load what is asked for, so that importing the package costs next to nothing."""
     if name not in _WHERE:
         raise AttributeError(f"module 'commonplace' has no attribute {name!r}")
-    value = getattr(import_module(_WHERE[name]), name)
+    value = getattr(import_module(f"commonplace.{_WHERE[name]}"), name)
     globals()[name] = value
     return value

@@ -15,6 +15,8 @@ import apsw
 import pytest
 
 from commonplace import Commonplace
+from commonplace.engine import upkeep
+from commonplace.engine.binding import engine_call, lease
 from commonplace.engine.library import Library
 from commonplace.errors import (
     Conflict,
@@ -46,7 +48,7 @@ with Commonplace(path, embedding="none") as memory:
 def full(quick_disk: Path) -> Iterator[Commonplace]:
     with Commonplace(quick_disk / "data", embedding=WordVectors()) as memory:
         fill(memory)
-        memory.settle()
+        engine_call(memory, upkeep.settle)
         yield memory
 
 
@@ -66,7 +68,7 @@ def test_a_backup_restored_elsewhere_gives_the_same_answers(
         assert restored.digest == report.digest
         assert answers(other) == before
         assert other.library.maintenance.check("default").findings == []
-        with other.lease() as space, space.store.read() as connection:
+        with lease(other) as space, space.store.read() as connection:
             assert connection.pragma("journal_mode") == "wal"
 
 

@@ -19,6 +19,7 @@ from commonplace.access.credentials import Credentials, Grant
 from commonplace.access.vault import open_vault
 from commonplace.dialects.registry import token_forms
 from commonplace.engine import audit
+from commonplace.engine.binding import lease
 from commonplace.errors import Conflict, NotFound, StorageCorrupt, StorageUnavailable
 from commonplace.storage.sqlite import backup, beside, swapping
 from commonplace.storage.sqlite.beside import SYSTEM, WORKFLOWS
@@ -165,7 +166,7 @@ def test_a_restore_that_cannot_be_finished_takes_back_what_it_began(
     audit.append(store, entry("later"))
     store.close()
     files = sorted(file.name for file in data.rglob("*"))
-    with place.lease(), pytest.raises(StorageUnavailable):  # somebody uses the default space
+    with lease(place), pytest.raises(StorageUnavailable):  # somebody uses the default space
         place.library.maintenance.restore(path, overwrite=True)
     assert tools(data)[0] == "later"
     assert place.at("second").browse()[1] == 2

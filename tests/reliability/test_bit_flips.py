@@ -15,6 +15,8 @@ import apsw
 import pytest
 
 from commonplace import Commonplace
+from commonplace.engine import upkeep
+from commonplace.engine.binding import engine_call
 from commonplace.engine.conversations import Line
 from commonplace.engine.graph import Neighbour, Walk
 from commonplace.engine.library import Library
@@ -72,7 +74,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
         file.write_bytes(found.read())
     with Commonplace(path, embedding=WordVectors()) as memory:
         _go_on(memory)
-        memory.settle()
+        engine_call(memory, upkeep.settle)
     with Commonplace(path, embedding=WordVectors()) as memory:
         told = answers(memory)
         assert memory.library.maintenance.check("default").findings == []

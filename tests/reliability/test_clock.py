@@ -11,6 +11,7 @@ import time_machine
 
 from commonplace import Commonplace
 from commonplace.engine import history, upkeep
+from commonplace.engine.binding import engine_call, lease
 from commonplace.engine.recall import Weighting
 from commonplace.errors import NotFound
 from conftest import WordVectors
@@ -145,7 +146,7 @@ def test_work_claimed_before_a_jump_back_is_not_lost(
     clock.shift(timedelta(days=3653))
     with Commonplace(tmp_path, embedding=embedder) as memory:
         embedder.gate.clear()
-        with memory.lease() as space:
+        with lease(memory) as space:
             upkeep.find_work(space)
             space.has_work = False
             upkeep._claim(space)
@@ -153,7 +154,7 @@ def test_work_claimed_before_a_jump_back_is_not_lost(
     clock.shift(timedelta(days=-3653))
     with Commonplace(tmp_path, embedding=embedder) as memory:
         clock.shift(timedelta(seconds=upkeep.CLAIM_SECONDS + 1))
-        memory.settle(timeout=1.0)
+        engine_call(memory, upkeep.settle, timeout=1.0)
         assert memory.backlog()[0] == 0
 
 
@@ -164,12 +165,12 @@ def test_work_postponed_before_a_jump_back_is_not_postponed_for_years(
     with Commonplace(tmp_path, embedding="none") as memory:
         memory.remember("Waits for its vector.")
     clock.shift(timedelta(days=3653))
-    with Commonplace(tmp_path, embedding=None) as memory, memory.lease() as space:
+    with Commonplace(tmp_path, embedding=None) as memory, lease(memory) as space:
         space.embedder = embedder
         upkeep.find_work(space)
         upkeep._postpone(space, [1], upkeep.EmbeddingUnavailable("It was down."))
     clock.shift(timedelta(days=-3653))
     with Commonplace(tmp_path, embedding=embedder) as memory:
         clock.shift(timedelta(seconds=601))
-        memory.settle(timeout=1.0)
+        engine_call(memory, upkeep.settle, timeout=1.0)
         assert memory.backlog()[0] == 0

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from commonplace.engine import importing
+from commonplace.engine.binding import lease
 from commonplace.errors import NotFound, StorageFull, StorageUnavailable
 from commonplace.storage import database, writing
 from commonplace.storage.sqlite import store as store_module
@@ -122,7 +123,7 @@ def test_a_checkpoint_on_a_full_disk_is_refused_and_costs_nothing(quick_disk: Pa
         for _ in range(30):
             hand.write()
         disk = SmallDisk(quick_disk / "spaces", 0)
-        with filling(disk), place.lease() as space:
+        with filling(disk), lease(place) as space:
             with pytest.raises(StorageFull):
                 space.store.checkpoint()
             place.get(said[0]["memory"]["id"])
@@ -143,7 +144,7 @@ def test_a_failed_checkpoint_does_not_fail_the_write_before_it(
     with open_memory(quick_disk) as place:
         hand = Hand(place, random.Random(1), said.append)
         hand.write()
-        with place.lease() as space:
+        with lease(place) as space:
             space.store.checkpoint()
         disk = SmallDisk(quick_disk / "spaces", 0)
 
@@ -183,7 +184,7 @@ def test_a_purge_that_cannot_be_proved_does_not_say_that_nothing_was_done(
 def test_an_import_that_fills_the_disk_says_what_is_here(quick_disk: Path) -> None:
     lines = quick_disk / "lines.jsonl"
     lines.write_text("".join(f'{{"text": "Line number {i}"}}\n' for i in range(2_000)))
-    with open_memory(quick_disk) as place, place.lease() as space:
+    with open_memory(quick_disk) as place, lease(place) as space:
         disk = SmallDisk(quick_disk / "spaces", 1_500_000)
         with filling(disk), pytest.raises(StorageFull) as refused:
             importing.import_file(space, lines)

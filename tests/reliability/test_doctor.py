@@ -16,7 +16,8 @@ import pytest
 
 from commonplace import Commonplace
 from commonplace.cli.app import run
-from commonplace.engine import memories
+from commonplace.engine import memories, upkeep
+from commonplace.engine.binding import engine_call, lease
 from commonplace.engine.model import Origin
 from commonplace.errors import NotFound, StorageCorrupt
 from commonplace.storage.reports import Diagnosis
@@ -54,7 +55,7 @@ LOSSES = {
 def full(quick_disk: Path) -> Iterator[Commonplace]:
     with Commonplace(quick_disk / "data", embedding=WordVectors()) as memory:
         fill(memory)
-        memory.settle()
+        engine_call(memory, upkeep.settle)
         _close(memory)
         yield memory
 
@@ -109,18 +110,18 @@ def test_what_is_derived_is_rebuilt_to_identical_answers(full: Commonplace, loss
     repaired = full.library.maintenance.repair("default")
     assert repaired.rebuilt
     assert repaired.after.healthy, repaired.after.findings
-    full.settle()
+    engine_call(full, upkeep.settle)
     assert _hundred(full) == hundred
     assert _operations(full) == operations
     now = answers(full)
-    upkeep = {"operations"}  # embedding anew is an operation of its own
-    assert [name for name in before if now[name] != before[name] and name not in upkeep] == []
+    embedded = {"operations"}  # embedding anew is an operation of its own
+    assert [name for name in before if now[name] != before[name] and name not in embedded] == []
     assert _census(full) == rows
     assert full.library.maintenance.check("default").findings == []
 
 
 def _census(memory: Commonplace) -> dict[str, int]:
-    with memory.lease() as space, space.store.read() as connection:
+    with lease(memory) as space, space.store.read() as connection:
         rows = backup.take_census(connection, "default").rows
     return {name: count for name, count in rows.items() if name not in ("operations", "head")}
 
@@ -137,7 +138,7 @@ def test_sound_vectors_are_kept_and_only_the_others_asked_for_again(
     assert isinstance(embedder, WordVectors)
     before = embedder.texts
     full.library.maintenance.repair("default")
-    full.settle()
+    engine_call(full, upkeep.settle)
     assert embedder.texts == before + 1
 
 
@@ -219,7 +220,7 @@ def test_a_fact_of_no_memory_names_none(memory: Commonplace) -> None:
 
 def test_links_to_nothing_are_told_but_are_no_damage(full: Commonplace) -> None:
     """What a row names may be gone; the row itself is as it was written."""
-    with full.lease() as space, space.write("test", Origin()) as unit:
+    with lease(full) as space, space.write("test", Origin()) as unit:
         row = memories.find_row(unit.connection, "default", "ref-3")
         assert row is not None
         memories.remove_row(unit, row)
@@ -360,7 +361,7 @@ def test_a_repair_killed_at_any_moment_leaves_the_old_or_the_new(
         assert {name: diagnosis.counts[name] for name in rows} == rows
     publish(f"10 repairs killed: {killed} left the old, {10 - killed} the new")
     full.library.maintenance.repair("default")
-    full.settle()
+    engine_call(full, upkeep.settle)
     assert _hundred(full) == before
 
 

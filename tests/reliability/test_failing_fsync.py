@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from commonplace.engine.binding import lease
 from commonplace.errors import StorageUnavailable
 from commonplace.storage import writing
 from reliability.faulty_vfs import FailingSync, mounted
@@ -17,7 +18,7 @@ from reliability.workers import Hand, State, file_of, inspect, open_memory
 
 def checkpointed(place: Any) -> None:
     """Empty the log, told as a caller would be."""
-    with place.lease() as space:
+    with lease(place) as space:
         space.store.checkpoint()
 
 

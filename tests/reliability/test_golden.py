@@ -15,7 +15,9 @@ import pytest
 import time_machine
 
 from commonplace import Commonplace
-from commonplace.engine import answers, audit, history
+from commonplace.engine import answers, audit, history, upkeep
+from commonplace.engine import files as noting
+from commonplace.engine.binding import engine_call
 from commonplace.engine.importing import import_file
 from commonplace.engine.library import Library
 from commonplace.engine.model import moment
@@ -128,7 +130,7 @@ def test_doctor_and_the_audits_are_clean_before_and_after_new_writes(golden: Lib
         memory.remember("Written by the newer release.", ref="newer")
         memory.events.record("newer", "newer", {"a": 1})
         memory.get("newer")
-        memory.settle()
+        engine_call(memory, upkeep.settle)
         with golden.lease(space) as opened:
             opened.write_reads()
             entry = audit.Entry(request="n", dialect="commonplace", tool="t", success=True,
@@ -202,10 +204,10 @@ def test_answers_counters_and_files_are_still_known(golden: Library) -> None:
     files = _at(golden, "files")
     with golden.lease("files") as space, space.store.read() as connection:
         ((root,),) = connection.execute("SELECT DISTINCT root FROM files")
-    noted = files.files.known(root)
+    noted = engine_call(files, noting.known, root)
     assert len(noted) == 3
-    files.files.note(root, noted[:1])
-    assert sorted(map(repr, files.files.known(root))) == sorted(map(repr, noted))
+    engine_call(files, noting.note, root, noted[:1])
+    assert sorted(map(repr, engine_call(files, noting.known, root))) == sorted(map(repr, noted))
 
 
 def test_a_backup_of_an_older_release_is_restored(

@@ -15,6 +15,8 @@ import pytest
 
 import commonplace
 from commonplace import Commonplace
+from commonplace.engine import upkeep
+from commonplace.engine.binding import engine_call, lease
 from commonplace.engine.transfer import export_space
 from commonplace.errors import StorageCorrupt, UnsupportedVersion
 from commonplace.storage import schema
@@ -69,10 +71,10 @@ def store(quick_disk: Path) -> Path:
         memory.remember("Between the two.", source="https://example.org", ref="between")
         memory.get("between")
         memory.events.record("between", "between", {"b": 2})
-        memory.settle()
+        engine_call(memory, upkeep.settle)
         memory.forget("ref-12")
         (quick_disk / "told.json").write_text(json.dumps(told(memory)))
-        with memory.lease() as space, (quick_disk / "before.jsonl").open("w") as out:
+        with lease(memory) as space, (quick_disk / "before.jsonl").open("w") as out:
             export_space(space, out.write)
     return quick_disk
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from commonplace import Commonplace
 from commonplace.engine import checks
+from commonplace.engine.binding import lease
 from commonplace.engine.conversations import Line
 from commonplace.engine.transfer import export_space
 from commonplace.errors import CommonplaceError, InvalidInput
@@ -48,7 +49,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commonplace]:
 
 def _state(memory: Commonplace) -> str:
     """A digest of every row there is."""
-    with memory.lease() as space, space.store.read() as connection:
+    with lease(memory) as space, space.store.read() as connection:
         return backup.take_census(connection, "default").digest
 
 
@@ -58,7 +59,7 @@ def _storable(text: str) -> bool:
 
 def _exported(memory: Commonplace, wanted: str) -> bool:
     lines: list[str] = []
-    with memory.lease() as space:
+    with lease(memory) as space:
         export_space(space, lines.append)
     values = [json.loads(line).get("value", {}) for line in lines]
     return any(value.get("text") == wanted for value in values)

@@ -18,6 +18,7 @@ from typing import Any
 import apsw
 import pytest
 
+from commonplace.engine.binding import lease
 from reliability import workers
 from reliability.faulty_vfs import LOSSES, Loss, Recorder, Replay, mounted
 from reliability.workers import Hand, State, file_of, inspect, open_memory
@@ -70,7 +71,7 @@ def record(directory: Path, *, lying_sync: bool = False, seed: int = 1) -> Recor
             write_together(place, 3)
             checkpoint(apsw.SQLITE_CHECKPOINT_PASSIVE)  # the log starts over, and is overwritten
             write_together(place, 2)
-            with place.lease() as space:
+            with lease(place) as space:
                 space.store.checkpoint()  # the log is cut to nothing
             for _ in range(4):
                 hand.write()

@@ -12,7 +12,8 @@ import apsw
 import pytest
 
 from commonplace import Commonplace
-from commonplace.engine import audit, purge
+from commonplace.engine import audit, purge, upkeep
+from commonplace.engine.binding import engine_call, lease
 from commonplace.engine.conversations import Line
 from commonplace.engine.model import Origin
 from commonplace.errors import CommonplaceError, NotFound, StorageUnavailable
@@ -71,7 +72,7 @@ def marked(quick_disk: Path) -> Iterator[Commonplace]:
                           "also": _canary("event payload")},
         )  # fmt: skip
         memory.events.record("audit", "", {"kept": "This event stays."})
-        memory.settle()
+        engine_call(memory, upkeep.settle)
         memory.secret, memory.line = secret, line.memory  # type: ignore[attr-defined]
         yield memory
 
@@ -94,7 +95,7 @@ def _purge(memory: Commonplace) -> purge.Proof:
 
 def test_every_canary_is_there_before(marked: Commonplace) -> None:
     """Else the test below would prove nothing."""
-    with marked.lease() as space:
+    with lease(marked) as space:
         space.store.checkpoint()
     assert set(_hits(marked.library.path)) == set(PLACES)
 
@@ -263,7 +264,7 @@ OWN_WORDS = [
 def test_what_the_file_itself_says_is_no_trace(quick_disk: Path, text: str) -> None:
     """A text can be what every file says, the name of a model, or that of a client."""
     with Commonplace(quick_disk / "data", embedding=WordVectors()) as memory:
-        with memory.lease() as space:
+        with lease(memory) as space:
             audit.append(
                 space.store,
                 audit.Entry(

@@ -44,7 +44,8 @@ import contextlib, io, json, os, sys
 from pathlib import Path
 from commonplace import Commonplace
 from commonplace.cli.app import run
-
+from commonplace.engine import memories
+from commonplace.engine.binding import engine_call
 from commonplace.errors import CommonplaceError
 
 def command(*args):
@@ -69,7 +70,7 @@ def use(data, scratch):
             "remember": lambda: memory.remember("x"),
             "revise": lambda: memory.revise("one", text="x"),
             "undo": lambda: memory.undo(),
-            "reactivate": lambda: memory.reactivate("one"),
+            "reactivate": lambda: engine_call(memory, memories.reactivate, ["one"]),
             "another space": lambda: memory.at("other").remember("x"),
             "purge": lambda: memory.purge("one"),
         }.items():

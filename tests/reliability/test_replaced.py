@@ -11,7 +11,10 @@ import apsw
 import pytest
 
 from commonplace import Commonplace
+from commonplace.engine.binding import engine_call, lease
 from commonplace.engine.facts import Room
+from commonplace.engine.filters import Filters
+from commonplace.engine.locating import locate
 from commonplace.storage import index
 from commonplace.storage.database import copy_database
 
@@ -53,7 +56,7 @@ def _put_back(quick_disk: Path) -> None:
 
 
 def _located(memory: Commonplace, word: str) -> int:
-    return memory.locate([word], lambda located: located.num * 1.0)[1]
+    return engine_call(memory, locate, [word], Filters(), lambda located: located.num * 1.0)[1]
 
 
 def _told(memory: Commonplace) -> dict[str, Any]:
@@ -115,7 +118,7 @@ def test_without_the_ids_two_histories_would_be_mixed(
     )
     opened.remember("So that the index is of the mutant.")
     opened.recall("harbour")
-    with opened.lease() as space:
+    with lease(opened) as space:
         space.forget_index()
     opened.recall("harbour")
     _put_back(quick_disk)

@@ -20,7 +20,9 @@ import apsw
 import pytest
 
 import commonplace
-from commonplace import Commonplace, Draft
+from commonplace import Commonplace, Draft, Filters
+from commonplace.engine import census, chains, files, likeness, locating, memories, recall, upkeep
+from commonplace.engine.binding import engine_call, lease
 from commonplace.engine.conversations import Line
 from commonplace.engine.files import File
 from commonplace.engine.parts import Part
@@ -129,20 +131,21 @@ def use_everything(place: Commonplace) -> None:
     place.recall("harbour", as_of="2099-01-01T00:00:00Z")
     place.browse(order="importance")
     place.find_text("harbour")
-    place.locate(["harbour"], lambda located: located.credit)
-    place.tally("file", kinds=["note"])
-    place.similarity("a harbour", "a port")
-    place.alike(first.id)
-    numbers = place.census().num.tolist()
-    place.numbered(numbers)
-    place.usages(numbers)
-    place.reactivate(first.id, times=2)
-    place.used_since("2026-01-01")
-    place.likeness(numbers)
-    place.settle(timeout=1)
+    every = Filters()
+    engine_call(place, locating.locate, ["harbour"], every, lambda located: located.credit)
+    engine_call(place, memories.tally, ["file"], ["note"])
+    engine_call(place, recall.similarity, "a harbour", ["a port"])
+    engine_call(place, likeness.alike, [first.id], every)
+    numbers = engine_call(place, census.census, every).num.tolist()
+    engine_call(place, memories.numbered, numbers)
+    engine_call(place, memories.usages, numbers)
+    engine_call(place, memories.reactivate, [first.id], times=2)
+    engine_call(place, memories.used_since, "2026-01-01")
+    engine_call(place, census.among, numbers)
+    engine_call(place, upkeep.settle, timeout=1)
     place.backlog()
     place.tags()
-    place.unembedded(first.id)
+    engine_call(place, upkeep.waiting, [first.id])
     with place.unit("several"):
         place.remember("In a unit.")
         place.recall("unit")
@@ -161,9 +164,10 @@ def use_everything(place: Commonplace) -> None:
     place.links.components()
     place.links.remove(link.id)
 
-    place.chains.extend("topic:port", "Moor in the north.", kind="decision", tags=["topic:port"])
-    place.chains.extend("topic:port", "Moor in the south.", kind="decision", tags=["topic:port"])
-    place.chains.number("log_", "A calm night.")
+    for text in ("Moor in the north.", "Moor in the south."):
+        draft = Draft(text=text, kind="decision", tags=["topic:port"])
+        engine_call(place, chains.extend, draft, "topic:port", place.origin, "")
+    engine_call(place, chains.number, Draft(text="A calm night."), "log_", place.origin)
 
     fact = place.facts.add("Ada", "lives in", "London", memory=first.id)
     place.facts.query("Ada")
@@ -212,24 +216,28 @@ def use_everything(place: Commonplace) -> None:
     place.events.all()
     place.events.count()
 
-    place.files.head()
-    place.files.behind("a-directory", ["note"])
-    (one,) = place.files.rows([first.num])
+    engine_call(place, files.head)
+    engine_call(place, files.behind, "a-directory", ["note"])
+    (one,) = engine_call(place, memories.numbered, [first.num])
     copy = File(one.num, "one.md", 1, 2, 3, b"4", b"5", one.version)
-    place.files.note("a-directory", [copy], gone=[second.num])
-    place.files.known("a-directory")
+    engine_call(place, files.note, "a-directory", [copy], gone=[second.num])
+    engine_call(place, files.known, "a-directory")
     place.purge(external.id)
 
 
 def public_methods(place: Commonplace) -> set[str]:
     """What a caller can call, by dotted name."""
-    parts = {name: part for name, part in vars(place).items() if isinstance(part, Part)}
+    parts = {
+        name: part
+        for name, part in vars(place).items()
+        if isinstance(part, Part) and not name.startswith("_")
+    }
     return {
         f"{prefix}{name}"
         for prefix, owner in [("", type(place)), *((f"{n}.", type(p)) for n, p in parts.items())]
         for name, value in vars(owner).items()
         if not name.startswith("_") and callable(value)
-    } - {"close", "lease"}
+    } - {"close"}
 
 
 def called_in(function: Callable[..., None]) -> set[str]:
@@ -263,7 +271,7 @@ def test_a_write_outside_the_gate_is_detected(tmp_path: Path, gate: Gate) -> Non
 
 def test_a_read_snapshot_cannot_write(tmp_path: Path) -> None:
     """Without this, the write would be rolled back with the snapshot, and nobody told."""
-    with open_memory(tmp_path) as place, place.lease() as space:
+    with open_memory(tmp_path) as place, lease(place) as space:
         kept = place.remember("It stays.")
         for _ in range(2):  # the connection that opened the file, and one made for reading
             with (
@@ -314,7 +322,7 @@ class Together:
         self.errors: dict[int, CommonplaceError] = {}
 
     def run(self, body: Callable[[int], None] = lambda number: None) -> None:
-        with self._place.lease() as space:
+        with lease(self._place) as space:
             writer = space.store._writer
             begun = threading.Event()
 
@@ -366,7 +374,7 @@ def test_thirty_two_writers_at_once_are_all_stored(
 
 
 def test_units_that_wait_for_each_other_share_a_commit(tmp_path: Path, gate: Gate) -> None:
-    with open_memory(tmp_path) as place, place.lease():
+    with open_memory(tmp_path) as place, lease(place):
         before = gate.statements.count("COMMIT")
         together = Together(place, 8)
         together.run()
@@ -379,7 +387,7 @@ def test_a_unit_that_fails_in_a_shared_commit_fails_alone(tmp_path: Path, gate: 
         if number in (2, 5):
             raise Conflict("This one is not to be.")
 
-    with open_memory(tmp_path) as place, place.lease():
+    with open_memory(tmp_path) as place, lease(place):
         before = gate.statements.count("COMMIT")
         together = Together(place, 8)
         together.run(body)
@@ -390,7 +398,7 @@ def test_a_unit_that_fails_in_a_shared_commit_fails_alone(tmp_path: Path, gate: 
 
 
 def test_a_statement_that_fails_in_a_shared_commit_fails_alone(tmp_path: Path) -> None:
-    with open_memory(tmp_path) as place, place.lease() as space:
+    with open_memory(tmp_path) as place, lease(place) as space:
 
         def body(number: int) -> None:
             if number == 3:
@@ -418,7 +426,7 @@ def remember_together(place: Commonplace, refs: list[str]) -> dict[int, str]:
         except CommonplaceError as error:
             told[number] = error.code
 
-    with place.lease() as space:
+    with lease(place) as space:
         writer = space.store._writer
         threads = [threading.Thread(target=remember, args=each) for each in enumerate(refs)]
         with writer._lock:  # until all of them wait
@@ -445,7 +453,7 @@ def test_a_memory_that_is_refused_among_others_is_refused_alone(tmp_path: Path, 
 
 def test_memories_whose_shared_commit_fails_are_all_refused(quick_disk: Path) -> None:
     disk = FailingSync()
-    with mounted(disk), open_memory(quick_disk) as place, place.lease():
+    with mounted(disk), open_memory(quick_disk) as place, lease(place):
         disk.fail_after(0)
         told = remember_together(place, ["a", "b", "c", "d"])
         assert disk.failures == 1
@@ -457,7 +465,7 @@ def test_memories_whose_shared_commit_fails_are_all_refused(quick_disk: Path) ->
 
 def test_a_shared_commit_that_fails_is_told_to_all_and_stores_nothing(quick_disk: Path) -> None:
     disk = FailingSync()
-    with mounted(disk), open_memory(quick_disk) as place, place.lease():
+    with mounted(disk), open_memory(quick_disk) as place, lease(place):
         disk.fail_after(0)
         together = Together(place, 6)
         together.run()
@@ -519,21 +527,21 @@ def returned_before_commit(place: Commonplace, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_no_unit_returns_before_its_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with open_memory(tmp_path) as place, place.lease():
+    with open_memory(tmp_path) as place, lease(place):
         assert returned_before_commit(place, monkeypatch) == 0
 
 
 def test_a_unit_that_returns_before_its_commit_is_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with open_memory(tmp_path) as place, place.lease():
+    with open_memory(tmp_path) as place, lease(place):
         workers.acknowledges_before_commit(monkeypatch.setattr)
         assert returned_before_commit(place, monkeypatch) > 0
 
 
 def lock_is_free_after_a_failed_unit(directory: Path) -> bool:
     """Whether another process may write after a unit failed."""
-    with open_memory(directory) as place, place.lease():
+    with open_memory(directory) as place, lease(place):
         with pytest.raises(Conflict), place.unit("failing"):
             place.remember("It will not be.")
             raise Conflict("Not to be.")
@@ -559,7 +567,7 @@ def test_a_lock_kept_by_a_failed_unit_is_detected(
 
 def test_a_unit_that_lost_its_transaction_does_not_go_on_in_pieces(quick_disk: Path) -> None:
     """After SQLite ended the transaction, nothing more of the unit may be stored by itself."""
-    with open_memory(quick_disk) as place, place.lease() as space:
+    with open_memory(quick_disk) as place, lease(place) as space:
         with pytest.raises(CommonplaceError), place.unit("broken"):
             place.remember("First half.")
             unit = space.store.open_unit

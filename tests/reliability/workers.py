@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 
 from commonplace import Commonplace
 from commonplace.engine import memories
+from commonplace.engine.binding import lease
 from commonplace.errors import CommonplaceError, Conflict, StorageFull
 from commonplace.storage import database, derived, sqlite, writing
 from commonplace.storage.sqlite import store as store_module
@@ -69,7 +70,7 @@ def open_memory(directory: Path) -> Commonplace:
 
 def create(directory: Path) -> None:
     """An empty memory, closed again."""
-    with open_memory(directory) as place, place.lease():
+    with open_memory(directory) as place, lease(place):
         pass
 
 

@@ -17,6 +17,7 @@ import pytest
 
 from commonplace import Commonplace
 from commonplace.engine import audit
+from commonplace.engine.binding import lease
 from commonplace.server import serving
 from commonplace.storage.system import open_system
 from server.harness import (
@@ -74,7 +75,7 @@ class Writers:
 
 def check(data: Path, acknowledged: dict[str, str]) -> int:
     """Everything acknowledged is there, and has its row; the chain is whole."""
-    with Commonplace(data, embedding="none") as memory, memory.lease() as space:
+    with Commonplace(data, embedding="none") as memory, lease(memory) as space:
         for identity, text in acknowledged.items():
             assert memory.get(identity, count=False).text == text
         verdict = audit.verify(space.store)
@@ -218,7 +219,7 @@ def test_a_stdio_server_stops_in_order_however_it_is_asked(data: Path) -> None:
         assert code in ((0, 130) if way == "SIGINT" else (0,)), (way, code, errors)
         assert "Traceback" not in errors, (way, errors)
         assert seconds < 8, way
-    with Commonplace(data, embedding="none") as memory, memory.lease() as space:
+    with Commonplace(data, embedding="none") as memory, lease(memory) as space:
         assert {one.text for one in memory.browse()[0]} == set(ways) - {"read only"}
         calls = audit.listing(space.store)
         assert len(calls) == 3

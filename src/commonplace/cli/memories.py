@@ -280,10 +280,11 @@ def undo(
     An import is taken back whole, however many operations the log shows of it.
     """
     from commonplace.engine import prefixes
+    from commonplace.engine.binding import lease
 
     with options.memory(data, space, embedding) as memory:
         if operation is not None:
-            with memory.lease() as opened:
+            with lease(memory) as opened:
                 operation = prefixes.operation_id(opened, operation)
         undone = memory.undo(operation)
         target = next(
@@ -354,8 +355,9 @@ def _text(argument: str) -> str:
 
 def _named(memory: Commonplace, name: str) -> str:
     from commonplace.engine import prefixes
+    from commonplace.engine.binding import lease
 
-    with memory.lease() as opened:
+    with lease(memory) as opened:
         return prefixes.memory_id(opened, name)
 
 

@@ -53,12 +53,13 @@ def export(
       commonplace export | gzip > team.jsonl.gz
     """
     from commonplace.engine import transfer
+    from commonplace.engine.binding import lease
 
     if file is None and as_json:
         raise InvalidInput("The export itself goes to stdout.", hint="Name a FILE, for a report.")
     with (
         options.memory(data, space) as memory,
-        memory.lease() as opened,
+        lease(memory) as opened,
         _written(file, overwrite) as stream,
         progress("Exporting") as show,
     ):
@@ -135,7 +136,8 @@ def import_(
       commonplace import ~/notes
       gunzip -c team.jsonl.gz | commonplace import -
     """
-    from commonplace.engine import incoming, transfer
+    from commonplace.engine import incoming, transfer, upkeep
+    from commonplace.engine.binding import engine_call, lease
 
     if str(file) != "-" and not file.exists():  # before a space is made for it
         raise NotFound(f"There is no file {file}.", hint="Check its name.", field="path")
@@ -145,13 +147,13 @@ def import_(
     ):
         if str(file) == "-":
             file = given.enter_context(incoming.spooled(sys.stdin.buffer, "stdin"))
-        with memory.lease() as opened, progress("Importing") as show:
+        with lease(memory) as opened, progress("Importing") as show:
             report = transfer.import_file(
                 opened, file, trust_file=trust_file, partial=partial, progress=show
             )
         if wait and memory.library.embedder is not None and memory.library.embedder.local:
             with progress("Learning meaning") as show:
-                memory.settle(show)
+                engine_call(memory, upkeep.settle, show)
     if as_json:
         emit(report.as_dict())
     else:

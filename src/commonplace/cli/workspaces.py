@@ -259,13 +259,15 @@ def import_palace(
       commonplace workspace import acme ~/.mempalace/palace
     """
     from commonplace.dialects.orchestrator import importing
+    from commonplace.engine import upkeep
+    from commonplace.engine.binding import engine_call
 
     with options.memory(data, identity, embedding, create=True) as memory:
         with progress("importing") as tell:
             report = importing.bring(memory, source.expanduser(), tell)
         if memory.library.embedder is not None and memory.library.embedder.local:
             with progress("learning meaning") as tell:
-                memory.settle(tell)
+                engine_call(memory, upkeep.settle, tell)
     if as_json:
         emit(asdict(report))
         return

@@ -7,7 +7,7 @@ from typing import Any
 
 from commonplace.engine import checks
 from commonplace.engine.history import rows_as_of, seq_at
-from commonplace.engine.model import Artifact, ArtifactVersion, Origin, Review, moment
+from commonplace.engine.model import Artifact, ArtifactVersion, Origin, Review, When, moment
 from commonplace.engine.opened import OpenSpace
 from commonplace.errors import Conflict, InvalidInput, NotFound
 from commonplace.storage import artifacts as stored
@@ -48,15 +48,16 @@ def _content(content: object) -> bytes:
 
 def create(
     space: OpenSpace,
-    content: object,
-    origin: Origin,
+    content: str | bytes,
     *,
-    path: str | None,
-    title: str,
-    media_type: str,
-    attrs: Mapping[str, Any] | None,
+    path: str | None = None,
+    title: str = "",
+    media_type: str = "text/markdown",
+    attrs: Mapping[str, Any] | None = None,
+    origin: Origin | None = None,
 ) -> Artifact:
-    """A new artifact, version 1; a path that is taken is a Conflict."""
+    """Create an artifact, version 1; a path that is taken is a Conflict."""
+    origin = checks.origin(origin)
     data = _content(content)
     if path is not None:
         checks.text(path, "path", max_chars=PATH_CHARS)
@@ -117,13 +118,15 @@ def _put_content(
 def update(
     space: OpenSpace,
     name: str,
-    content: object,
-    origin: Origin,
+    content: str | bytes,
     *,
-    summary: str,
-    expected: int | None,
+    summary: str = "",
+    expected_version: int | None = None,
+    origin: Origin | None = None,
 ) -> Artifact:
-    """A new version; `expected` and the increment are checked in one transaction."""
+    """Store a new version; with `expected_version`, only if that is the newest."""
+    origin = checks.origin(origin)
+    expected = checks.optional_whole(expected_version, "expected_version")
     data = _content(content)
     checks.optional(summary, "summary", max_chars=checks.REASON_CHARS)
     with space.write("update artifact", origin) as unit:
@@ -144,7 +147,7 @@ def update(
         return Artifact.of(new)
 
 
-def _seq(connection: Rows, space: str, as_of: int | None) -> int | None:
+def _seq(connection: Rows, space: str, as_of: When | None) -> int | None:
     return None if as_of is None else seq_at(connection, space, as_of)
 
 
@@ -155,16 +158,16 @@ def _rows(connection: Rows, space: str, table: Table, seq: int | None, **having:
     return table.where(connection, space, in_order=True, **having)
 
 
-def get(space: OpenSpace, name: str, *, as_of: int | None) -> Artifact:
-    """An artifact without its content."""
+def get(space: OpenSpace, name: str, *, as_of: When | None = None) -> Artifact:
+    """Return an artifact without its content, by id or path; or as it was at a moment."""
     with space.store.read() as connection:
         return Artifact.of(_need(connection, space.name, name, _seq(connection, space.name, as_of)))
 
 
 def read(
-    space: OpenSpace, name: str, *, version: int | None, as_of: int | None
+    space: OpenSpace, name: str, *, version: int | None = None, as_of: When | None = None
 ) -> tuple[Artifact, ArtifactVersion]:
-    """An artifact with the content of one version, the newest by default."""
+    """Return an artifact with the content of one version, the newest by default."""
     with space.store.read() as connection:
         seq = _seq(connection, space.name, as_of)
         row = _need(connection, space.name, name, seq)
@@ -186,8 +189,8 @@ def _version(row: Row) -> ArtifactVersion:
     )
 
 
-def versions(space: OpenSpace, name: str, *, as_of: int | None) -> list[ArtifactVersion]:
-    """Every version, oldest first."""
+def versions(space: OpenSpace, name: str, *, as_of: When | None = None) -> list[ArtifactVersion]:
+    """Return every version, oldest first."""
     with space.store.read() as connection:
         seq = _seq(connection, space.name, as_of)
         row = _need(connection, space.name, name, seq)
@@ -195,8 +198,10 @@ def versions(space: OpenSpace, name: str, *, as_of: int | None) -> list[Artifact
         return [_version(each) for each in sorted(rows, key=lambda each: int(each["version"]))]
 
 
-def listing(space: OpenSpace, *, prefix: str | None, as_of: int | None) -> list[Artifact]:
-    """Artifacts, those with a path in its order first; `prefix` keeps paths that begin so."""
+def listing(
+    space: OpenSpace, *, prefix: str | None = None, as_of: When | None = None
+) -> list[Artifact]:
+    """Return artifacts by path, those without one last; `prefix` keeps paths that begin so."""
     if prefix is not None:
         checks.text(prefix, "prefix", max_chars=PATH_CHARS)
     with space.store.read() as connection:
@@ -208,8 +213,8 @@ def listing(space: OpenSpace, *, prefix: str | None, as_of: int | None) -> list[
     return [Artifact.of(row) for row in rows]
 
 
-def delete(space: OpenSpace, name: str, origin: Origin) -> None:
-    """Take an artifact out of sight; its path is free again, and undo brings it back."""
+def delete(space: OpenSpace, name: str, *, origin: Origin | None = None) -> None:
+    """Hide an artifact; its path is free again, and undo brings it back."""
     with space.write("delete artifact", origin) as unit:
         row = _need(unit.connection, space.name, name)
         ARTIFACTS.replace(unit, row, {"state": "archived"})
@@ -219,13 +224,17 @@ def review(
     space: OpenSpace,
     name: str,
     outcome: str,
-    origin: Origin,
     *,
-    reviewer: str,
-    comments: str,
-    version: int | None,
+    reviewer: str = "",
+    comments: str = "",
+    version: int | None = None,
+    origin: Origin | None = None,
 ) -> Review:
-    """Record a review of one version; a review of the newest moves the artifact's status."""
+    """Record a review: approved, changes_requested, rejected or commented.
+
+    Without `version` it is of the newest; a review of the newest sets the artifact's status.
+    """
+    origin = checks.origin(origin)
     checks.one_of(outcome, "outcome", ("approved", "changes_requested", "rejected", "commented"))
     checks.optional(reviewer, "reviewer")
     checks.optional(comments, "comments", max_chars=checks.TEXT_CHARS)
@@ -264,8 +273,10 @@ def _review(row: Row) -> Review:
     )
 
 
-def reviews(space: OpenSpace, name: str, *, version: int | None, as_of: int | None) -> list[Review]:
-    """Reviews of one version, or of all, oldest first."""
+def reviews(
+    space: OpenSpace, name: str, *, version: int | None = None, as_of: When | None = None
+) -> list[Review]:
+    """Return the reviews of one version, or of all, oldest first."""
     if version is not None:
         checks.whole(version, "version")
     with space.store.read() as connection:

@@ -9,12 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commonplace.embedding.calibration import calibrated, knows_script
-from commonplace.engine import history, past
 from commonplace.engine.filters import Filters
 from commonplace.engine.opened import OpenSpace
 from commonplace.storage.index import STATES, Snapshot
 from commonplace.storage.ports import Rows
-from commonplace.storage.tables import CLUSTERS, MEMORIES, Row
+from commonplace.storage.tables import CLUSTERS, MEMORIES
 from commonplace.text.analysis import analyse
 from commonplace.text.scripts import dominant_script
 
@@ -31,11 +30,9 @@ class Census:
     state: tuple[str, ...]
 
 
-def census(space: OpenSpace, filters: Filters, *, as_of: int | None) -> Census:
-    """The standing of every memory that passes the filters, or that it had at a moment."""
+def census(space: OpenSpace, filters: Filters) -> Census:
+    """Return columns of every memory that passes the filters, without reading its row."""
     with space.view() as (connection, snapshot):
-        if as_of is not None:
-            return _census_as_of(snapshot, past.look(space, connection, snapshot, filters, as_of))
         at = np.flatnonzero(filters.mask(snapshot, connection, space.name))
         at = at[np.argsort(snapshot.num[at])]
         return Census(
@@ -46,23 +43,10 @@ def census(space: OpenSpace, filters: Filters, *, as_of: int | None) -> Census:
         )
 
 
-def _census_as_of(snapshot: Snapshot, then: past.Then) -> Census:
-    num = then.column(snapshot, "num")
-    order = np.argsort(num)
-    states = [STATES[code] for code in snapshot.state[then.at].tolist()]
-    states += [row["state"] for row, _ in then.former]
-    return Census(
-        num[order],
-        then.column(snapshot, "importance")[order],
-        then.column(snapshot, "pinned")[order],
-        tuple(states[i] for i in order.tolist()),
-    )
-
-
-def among(space: OpenSpace, nums: Sequence[int], *, as_of: int | None) -> Matrix:
+def among(space: OpenSpace, nums: Sequence[int]) -> Matrix:
     """How alike memories are to each other: by meaning, or by words where that is not known."""
     with space.view() as (connection, snapshot):
-        texts, vectors, has = _stood(space, connection, snapshot, nums, as_of)
+        texts, vectors, has = _texts_and_vectors(space, connection, snapshot, nums)
     likeness = _calibrated(space, vectors @ vectors.T, texts)
     known = np.array([_knows(space, text) for text in texts], np.bool_) & has
     if not known.all():
@@ -72,15 +56,13 @@ def among(space: OpenSpace, nums: Sequence[int], *, as_of: int | None) -> Matrix
     return likeness
 
 
-def to_clusters(
-    space: OpenSpace, nums: Sequence[int], clusters: Sequence[str], *, as_of: int | None
-) -> Matrix:
+def to_clusters(space: OpenSpace, nums: Sequence[int], clusters: Sequence[str]) -> Matrix:
     """How alike memories are to clusters; 0 where meaning cannot say."""
     with space.view() as (connection, snapshot):
-        texts, vectors, has = _stood(space, connection, snapshot, nums, as_of)
+        texts, vectors, has = _texts_and_vectors(space, connection, snapshot, nums)
         centroids = np.zeros((len(clusters), vectors.shape[1]), np.float32)
         for i, cluster in enumerate(clusters):
-            row = _cluster(space, connection, cluster, as_of)
+            row = CLUSTERS.by_id(connection, space.name, cluster)
             if row is not None and row["centroid"] is not None:
                 centroid = np.frombuffer(row["centroid"], "<f4")
                 if len(centroid) == vectors.shape[1]:  # else it is of another model
@@ -92,38 +74,12 @@ def to_clusters(
     return likeness
 
 
-def _cluster(space: OpenSpace, connection: Rows, identity: str, as_of: int | None) -> Row | None:
-    if as_of is None:
-        return CLUSTERS.by_id(connection, space.name, identity)
-    seq = history.seq_at(connection, space.name, as_of)
-    then = history.rows_as_of(connection, space.name, CLUSTERS, seq, id=identity)
-    return then[0] if then else None
-
-
-def _stood(
-    space: OpenSpace,
-    connection: Rows,
-    snapshot: Snapshot,
-    nums: Sequence[int],
-    as_of: int | None,
+def _texts_and_vectors(
+    space: OpenSpace, connection: Rows, snapshot: Snapshot, nums: Sequence[int]
 ) -> tuple[list[str], Matrix, NDArray[np.bool_]]:
-    """Texts and vectors of memories, and whether each has one: as they are, or as they were."""
-    vectors, has = _vectors(snapshot, nums)
-    if as_of is None:
-        rows = MEMORIES.by_nums(connection, space.name, nums)
-    else:
-        seq = history.seq_at(connection, space.name, as_of)
-        rows = history.memories_as_of(connection, space.name, nums, seq)
-        former = past.vectors_then(space, connection, seq)
-        for i, num in enumerate(nums):
-            if num not in rows or num in former:
-                was = former.get(num)
-                has[i] = was is not None
-                vectors[i] = 0
-                if was is not None:
-                    first = was[0][0].astype(np.float32)
-                    vectors[i] = first / (np.linalg.norm(first) or 1)
-    return [rows[num]["text"] if num in rows else "" for num in nums], vectors, has
+    """Texts and vectors of memories, and whether each has a vector."""
+    rows = MEMORIES.by_nums(connection, space.name, nums)
+    return [rows[num]["text"] if num in rows else "" for num in nums], *_vectors(snapshot, nums)
 
 
 def _vectors(snapshot: Snapshot, nums: Sequence[int]) -> tuple[Matrix, NDArray[np.bool_]]:

@@ -285,8 +285,8 @@ def _plain_json(value: Any, field: str, depth: int) -> Any:
 
 
 def origin(value: object) -> Origin:
-    """Who stores something, each part a text that can be stored."""
-    if value is NOBODY:
+    """Who stores something, each part a text that can be stored; None is nobody known."""
+    if value is None or value is NOBODY:
         return NOBODY
     if not isinstance(value, Origin):
         raise InvalidInput("origin must be an Origin.", hint=_got(value), field="origin")

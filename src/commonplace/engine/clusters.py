@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from commonplace.engine import checks
+from commonplace.engine.binding import named
 from commonplace.engine.history import need_row_as_of, rows_as_of, seq_at
 from commonplace.engine.memories import need_row
-from commonplace.engine.model import LIVE_STATES, Cluster, Memory, Origin
+from commonplace.engine.model import LIVE_STATES, Cluster, Memory, Origin, When
 from commonplace.engine.opened import OpenSpace
 from commonplace.errors import Conflict, InvalidInput, NotFound
 from commonplace.storage import members as stored_members
 from commonplace.storage.database import new_id
+from commonplace.storage.fields import STATES
 from commonplace.storage.ports import Rows
 from commonplace.storage.tables import CLUSTERS, MEMBERS, MEMORIES, Row
 from commonplace.storage.writing import Unit
@@ -40,16 +42,26 @@ def _need_as_of(connection: Rows, space: str, identity: str, seq: int) -> Row:
     raise NotFound("There was no such cluster at that time.", field="cluster")
 
 
+class ClusterChanges(TypedDict, total=False):
+    """What can be changed of a cluster."""
+
+    name: str
+    digest: str
+    parent: str | None
+    attrs: Mapping[str, Any] | None
+
+
 def create(
     space: OpenSpace,
     name: str,
-    origin: Origin,
     *,
-    digest: str,
-    parent: str | None,
-    attrs: Mapping[str, Any] | None,
+    digest: str = "",
+    parent: str | None = None,
+    attrs: Mapping[str, Any] | None = None,
+    origin: Origin | None = None,
 ) -> Cluster:
-    """A new, empty cluster."""
+    """Create an empty cluster."""
+    origin = checks.origin(origin)
     values = _checked({"name": name, "digest": digest, "attrs": attrs, "parent": parent})
     with space.write("create cluster", origin) as unit:
         if parent is not None:
@@ -81,12 +93,23 @@ def _checked(changes: Mapping[str, Any]) -> dict[str, Any]:
         elif name == "parent":
             values[name] = None if value is None else checks.text(value, name)
         else:
-            raise InvalidInput(f"A cluster's {name} cannot be changed.", field=name)
+            raise InvalidInput(
+                f"A cluster's {name} cannot be changed.",
+                hint="Only name, digest, parent, attrs.",
+                field=name,
+            )
     return values
 
 
-def revise(space: OpenSpace, identity: str, changes: Mapping[str, Any], origin: Origin) -> Cluster:
-    """A cluster with another name, digest, parent or attributes."""
+@named(ClusterChanges)
+def revise(
+    space: OpenSpace,
+    identity: str,
+    *,
+    origin: Origin | None = None,
+    **changes: Unpack[ClusterChanges],
+) -> Cluster:
+    """Change a cluster's name, digest, parent or attrs."""
     values = _checked(changes)
     with space.write("revise cluster", origin) as unit:
         row = _need(unit.connection, space.name, identity)
@@ -99,7 +122,7 @@ def revise(space: OpenSpace, identity: str, changes: Mapping[str, Any], origin: 
         return Cluster.of(CLUSTERS.replace(unit, row, values))
 
 
-def delete(space: OpenSpace, identity: str, origin: Origin) -> None:
+def delete(space: OpenSpace, identity: str, *, origin: Origin | None = None) -> None:
     """Remove a cluster and its memberships; its memories stay."""
     with space.write("delete cluster", origin) as unit:
         row = _need(unit.connection, space.name, identity)
@@ -110,12 +133,12 @@ def delete(space: OpenSpace, identity: str, origin: Origin) -> None:
         CLUSTERS.remove(unit, row)
 
 
-def add(space: OpenSpace, identity: str, memories: Iterable[str], origin: Origin) -> int:
-    """Put memories into a cluster; how many were not in it before."""
+def add(space: OpenSpace, identity: str, *members: str, origin: Origin | None = None) -> int:
+    """Put memories into a cluster; return how many were not in it before."""
     with space.write("add to cluster", origin) as unit:
         row = _need(unit.connection, space.name, identity)
         added = 0
-        for memory in memories:
+        for memory in members:
             found = need_row(unit.connection, space.name, memory)["id"]
             if _membership(unit, identity, found) is None:
                 MEMBERS.insert(unit, {"cluster": identity, "memory": found})
@@ -125,12 +148,12 @@ def add(space: OpenSpace, identity: str, memories: Iterable[str], origin: Origin
         return added
 
 
-def remove(space: OpenSpace, identity: str, memories: Iterable[str], origin: Origin) -> int:
-    """Take memories out of a cluster; how many were in it."""
+def remove(space: OpenSpace, identity: str, *members: str, origin: Origin | None = None) -> int:
+    """Take memories out of a cluster; return how many were in it."""
     with space.write("remove from cluster", origin) as unit:
         row = _need(unit.connection, space.name, identity)
         removed = 0
-        for memory in memories:
+        for memory in members:
             found = need_row(unit.connection, space.name, memory)["id"]
             member = _membership(unit, identity, found)
             if member is not None:
@@ -145,7 +168,7 @@ def _membership(unit: Unit, cluster: str, memory: str) -> Row | None:
     return MEMBERS.first(unit.connection, unit.space, cluster=cluster, memory=memory)
 
 
-def refresh(space: OpenSpace, identity: str, origin: Origin) -> None:
+def refresh(space: OpenSpace, identity: str, *, origin: Origin | None = None) -> None:
     """Compute a cluster's centroid anew, after its memories changed."""
     with space.write("refresh cluster", origin) as unit:
         _recompute(space, unit, _need(unit.connection, space.name, identity))
@@ -179,8 +202,8 @@ def _member_vectors(space: OpenSpace, connection: Rows, identity: str) -> NDArra
     return matrix.astype(np.float32) * scales[:, None]
 
 
-def get(space: OpenSpace, identity: str, *, as_of: int | None) -> Cluster:
-    """One cluster, as it is or as it was."""
+def get(space: OpenSpace, identity: str, *, as_of: When | None = None) -> Cluster:
+    """Return one cluster; or as it was at a moment."""
     with space.store.read() as connection:
         if as_of is None:
             return Cluster.of(_need(connection, space.name, identity))
@@ -188,8 +211,8 @@ def get(space: OpenSpace, identity: str, *, as_of: int | None) -> Cluster:
         return Cluster.of(_need_as_of(connection, space.name, identity, seq))
 
 
-def listing(space: OpenSpace, *, as_of: int | None) -> list[Cluster]:
-    """All clusters, oldest first."""
+def listing(space: OpenSpace, *, as_of: When | None = None) -> list[Cluster]:
+    """Return all clusters, oldest first."""
     with space.store.read() as connection:
         if as_of is None:
             rows = CLUSTERS.where(connection, space.name, in_order=True)
@@ -199,8 +222,8 @@ def listing(space: OpenSpace, *, as_of: int | None) -> list[Cluster]:
         return [Cluster.of(row) for row in rows]
 
 
-def sizes(space: OpenSpace, *, as_of: int | None) -> dict[str, dict[str, int]]:
-    """How many memories of each state each cluster has."""
+def sizes(space: OpenSpace, *, as_of: When | None = None) -> dict[str, dict[str, int]]:
+    """Count the memories of each state in each cluster; an empty cluster is left out."""
     found: dict[str, dict[str, int]] = {}
     with space.store.read() as connection:
         if as_of is not None:
@@ -218,17 +241,18 @@ def sizes(space: OpenSpace, *, as_of: int | None) -> dict[str, dict[str, int]]:
     return found
 
 
-def homes(space: OpenSpace, memories: Iterable[str], *, as_of: int | None) -> dict[str, list[str]]:
-    """The ids of the clusters that each memory is in."""
+def homes(space: OpenSpace, *identities: str, as_of: When | None = None) -> dict[str, list[str]]:
+    """Return the ids of the clusters that each memory is in, by the memory's id."""
+    checks.texts(identities, "identities")
     with space.store.read() as connection:
         if as_of is not None:
             seq = seq_at(connection, space.name, as_of)
-            found: dict[str, list[str]] = {memory: [] for memory in memories}
+            found: dict[str, list[str]] = {memory: [] for memory in identities}
             for row in rows_as_of(connection, space.name, MEMBERS, seq):
                 if row["memory"] in found:
                     found[row["memory"]].append(row["cluster"])
             return found
-        wanted = list(dict.fromkeys(memories))
+        wanted = list(dict.fromkeys(identities))
         homes: dict[str, list[str]] = {memory: [] for memory in wanted}
         rows = MEMBERS.among(connection, space.name, "memory", wanted)
         for row in sorted(rows, key=lambda row: int(row["num"])):
@@ -237,13 +261,15 @@ def homes(space: OpenSpace, memories: Iterable[str], *, as_of: int | None) -> di
 
 
 def move(
-    space: OpenSpace, source: str, target: str, memories: Iterable[str], origin: Origin
+    space: OpenSpace, source: str, target: str, *members: str, origin: Origin | None = None
 ) -> int:
-    """Take memories from one cluster into another; all of them if none is named."""
+    """Move memories from one cluster to another; all of them if none is named."""
+    checks.text(source, "source")
+    checks.text(target, "target")
+    wanted = set(checks.texts(members, "members"))
     with space.write("move between clusters", origin) as unit:
         from_row = _need(unit.connection, space.name, source)
         to_row = _need(unit.connection, space.name, target)
-        wanted = set(memories)
         moved = 0
         for member in MEMBERS.where(unit.connection, space.name, cluster=source):
             if wanted and member["memory"] not in wanted:
@@ -262,14 +288,20 @@ def members(
     space: OpenSpace,
     identity: str,
     *,
-    as_of: int | None,
+    as_of: When | None = None,
     states: Collection[str] = LIVE_STATES,
     most: int | None = None,
 ) -> list[Memory]:
-    """A cluster's memories in some states, in the order they were added.
+    """Return a cluster's memories, the live ones or those in other states, as they were added.
 
-    Of `most`, only so many are read: the dying first, then the most important.
+    With `most`, at most so many of those that are there now: dying ones first, then the most
+    important.
     """
+    states = {checks.one_of(each, "states", STATES) for each in checks.listed(states, "states")}
+    if most is not None:
+        checks.limit(most, "most")
+        if as_of is not None:
+            raise InvalidInput("most is of now: leave as_of out.", field="most")
     with space.store.read() as connection:
         if as_of is None:
             _need(connection, space.name, identity)
@@ -293,8 +325,8 @@ def _held(connection: Rows, space: str, cluster: str, memories: Sequence[str]) -
     return {row["memory"] for row in rows if row["cluster"] == cluster}
 
 
-def of_memory(space: OpenSpace, memory: str, *, as_of: int | None) -> list[Cluster]:
-    """The clusters a memory is in, or was."""
+def of_memory(space: OpenSpace, memory: str, *, as_of: When | None = None) -> list[Cluster]:
+    """Return the clusters a memory is in, or was in at a moment."""
     with space.store.read() as connection:
         if as_of is not None:
             seq = seq_at(connection, space.name, as_of)

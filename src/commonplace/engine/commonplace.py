@@ -1,51 +1,50 @@
-"""The memory as a library: everything that can be asked of one space."""
+"""The memory as a library: what can be asked of one space.
+
+`docs/library.md` is generated from the public classes. What only the engine and the dialects use
+is reached through `engine/binding.py`.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self, Unpack
 
 from commonplace.embedding.provider import Embedder, open_embedder
 from commonplace.engine import checks, history, memories, purge, upkeep
 from commonplace.engine.arguments import (
+    Changes,
+    Conditions,
+    Details,
     by,
     draft_of,
     filters_of,
-    moment_of,
-    moment_or_none,
     sound_drafts,
 )
+from commonplace.engine.binding import Part, lease, method, named
 from commonplace.engine.filters import Filters
 from commonplace.engine.library import Library
 from commonplace.engine.memories import Draft
-from commonplace.engine.model import LIVE_STATES, NOBODY, Memory, Operation, Origin, Usage, moment
+from commonplace.engine.model import NOBODY, Memory, Origin, When, moment
 from commonplace.engine.parts import (
     Artifacts,
-    Chains,
     Clusters,
     Conversations,
     Events,
     Facts,
-    Files,
     History,
     Links,
 )
 from commonplace.errors import InvalidInput
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from commonplace.engine.census import Census
-    from commonplace.engine.locating import Doubles, Located, Place
     from commonplace.engine.recall import Hits, SessionHit, Weighting
 
 
-class Commonplace:
+class Commonplace(Part):
     """One space of a data directory. Safe to share between threads.
 
     `embedding` is "builtin", "none", or the base URL of an OpenAI-compatible endpoint.
@@ -60,6 +59,7 @@ class Commonplace:
         origin: Origin | None = None,
         library: Library | None = None,
     ) -> None:
+        super().__init__(self)
         self.name = checks.space(space)
         self.origin = by(origin, NOBODY)
         if not isinstance(library, Library | None):
@@ -75,18 +75,12 @@ class Commonplace:
         self.facts = Facts(self)
         self.clusters = Clusters(self)
         self.artifacts = Artifacts(self)
-        self.chains = Chains(self)
         self.conversations = Conversations(self)
         self.events = Events(self)
-        self.files = Files(self)
         self.history = History(self)
 
-    def lease(self) -> contextlib.AbstractContextManager[Any]:
-        """The open space, for the engine's own functions."""
-        return self.library.lease(self.name)
-
     def at(self, space: str, origin: Origin | None = None) -> Commonplace:
-        """Another space of the same library."""
+        """Return another space of the same data directory."""
         return Commonplace(space=space, origin=by(origin, self.origin), library=self.library)
 
     @contextlib.contextmanager
@@ -94,18 +88,18 @@ class Commonplace:
         """Make everything written in the block one operation: all of it is stored, or none."""
         checks.text(name, "name", max_chars=checks.NAME_CHARS)
         whose = by(origin, self.origin)
-        with self.lease() as space, space.store.unit(name, whose.as_dict()):
+        with lease(self) as space, space.store.unit(name, whose.as_dict()):
             yield
 
     @property
     def operation(self) -> str:
         """The id of the operation that this thread's open unit has begun; empty without one."""
-        with self.lease() as space:
+        with lease(self) as space:
             opened = space.store.open_unit
             return opened.id if opened is not None else ""
 
     def close(self) -> None:
-        """Write what is noted and close the files, unless the library is shared."""
+        """Write pending read counts and close the files, unless the library is shared."""
         if self._owned:
             self.library.close()
 
@@ -120,53 +114,62 @@ class Commonplace:
     ) -> None:
         self.close()
 
-    # Remembering
+    # Storing and changing
 
-    def remember(self, text: str, *, origin: Origin | None = None, **details: Any) -> Memory:
-        """Store one memory; it is on disk when this returns. `details` are those of `Draft`."""
-        return self.remember_many([draft_of(text=text, **details)], origin=origin)[0]
+    @named(Details, Draft)
+    def remember(
+        self, text: str, *, origin: Origin | None = None, **details: Unpack[Details]
+    ) -> Memory:
+        """Store one memory; it is on disk when this returns."""
+        draft = draft_of(text, details)
+        with lease(self) as space:
+            return memories.remember(space, [draft], by(origin, self.origin))[0]
 
     def remember_many(
         self, drafts: Sequence[Draft], *, origin: Origin | None = None
     ) -> list[Memory]:
         """Store memories together: all of them, or none."""
         sound = sound_drafts(drafts)
-        with self.lease() as space:
+        with lease(self) as space:
             return memories.remember(space, sound, by(origin, self.origin))
 
-    def get(
-        self, identity: str, *, as_of: datetime | str | None = None, count: bool = True
-    ) -> Memory:
-        """One memory by its id or ref, in any state; or as it was at a moment."""
+    def get(self, identity: str, *, as_of: When | None = None, count: bool = True) -> Memory:
+        """Return one memory by its id or ref, in any state; or as it was at a moment.
+
+        It counts as read, unless `count` is False or the past is asked for.
+        """
         checks.flag(count, "count")
-        with self.lease() as space:
+        with lease(self) as space:
             if as_of is not None:
-                return history.memory_as_of(space, identity, moment_of(as_of))
+                return history.memory_as_of(space, identity, as_of)
             return memories.get(space, identity, count=count)
 
-    def usage(self, identity: str) -> Usage:
-        """How often a memory was read, and when last."""
-        with self.lease() as space:
-            return memories.usage(space, identity)
+    usage = method(memories.usage)
 
+    @named(Changes)
     def revise(
         self,
         identity: str,
+        text: str | None = None,
         *,
         expected_version: int | None = None,
         origin: Origin | None = None,
-        **changes: Any,
+        **changes: Unpack[Changes],
     ) -> Memory:
-        """Change a memory; what it was stays in its history."""
+        """Change a memory; what it was stays in its history.
+
+        With `expected_version`, it is a Conflict if the memory has been changed since.
+        """
         checks.optional_whole(expected_version, "expected_version")
-        with self.lease() as space:
+        wanted = {**changes} if text is None else {"text": text, **changes}
+        with lease(self) as space:
             return memories.revise(
-                space, identity, changes, by(origin, self.origin), expected=expected_version
+                space, identity, wanted, by(origin, self.origin), expected=expected_version
             )
 
     def promote(self, identity: str, trust: str, *, origin: Origin | None = None) -> Memory:
-        """Trust a memory more than its origin gave it; asked for separately, and recorded."""
-        with self.lease() as space:
+        """Trust a memory more than its origin gave it; recorded as an operation of its own."""
+        with lease(self) as space:
             return memories.revise(
                 space,
                 identity,
@@ -176,6 +179,7 @@ class Commonplace:
                 promote=True,
             )
 
+    @named(Details, Draft)
     def supersede(
         self,
         identity: str,
@@ -183,34 +187,37 @@ class Commonplace:
         *,
         reason: str = "",
         origin: Origin | None = None,
-        **details: Any,
+        **details: Unpack[Details],
     ) -> Memory:
         """Store what replaces a memory; the old one stays, superseded and linked."""
-        with self.lease() as space:
-            (draft,) = sound_drafts([draft_of(text=text, **details)])
+        draft = draft_of(text, details)
+        with lease(self) as space:
             return memories.supersede(space, identity, draft, by(origin, self.origin), reason)
 
     def forget(self, *identities: str, origin: Origin | None = None) -> list[Memory]:
-        """Put memories out of sight; nothing is lost, and `restore` brings them back."""
-        with self.lease() as space:
+        """Hide memories; nothing is lost, and `restore` brings them back."""
+        with lease(self) as space:
             return memories.set_state(
                 space, identities, "archived", by(origin, self.origin), "forget"
             )
 
     def restore(self, *identities: str, origin: Origin | None = None) -> list[Memory]:
         """Bring forgotten memories back."""
-        with self.lease() as space:
+        with lease(self) as space:
             return memories.set_state(
                 space, identities, "active", by(origin, self.origin), "restore"
             )
 
     def purge(self, *identities: str, origin: Origin | None = None) -> purge.Proof:
         """Delete memories for good, with their past, and prove it by a scan of the files."""
-        with self.lease() as space:
+        with lease(self) as space:
             return purge.check(purge.purge(space, identities, by(origin, self.origin)))
+
+    undo = method(history.undo)
 
     # Finding
 
+    @named(Conditions, Filters)
     def recall(
         self,
         query: str,
@@ -218,15 +225,16 @@ class Commonplace:
         limit: int = 10,
         filters: Filters | None = None,
         weighting: Weighting | None = None,
-        as_of: datetime | str | None = None,
+        as_of: When | None = None,
         count: bool = True,
-        **conditions: Any,
+        **conditions: Unpack[Conditions],
     ) -> Hits:
-        """The best matches by word and by meaning, each with the reasons it came.
+        """Return the best matches by word and by meaning, each with the reasons it came.
 
-        `conditions` are those of `Filters`; they decide what is seen before anything is ranked.
+        The conditions, or `filters`, decide what is seen before anything is ranked. What is
+        returned counts as read, unless `count` is False or the past is asked for.
         """
-        from commonplace.engine import recall  # with it comes numpy: not before it is needed
+        from commonplace.engine import recall  # numpy is imported with it, when it is needed
 
         if not isinstance(weighting, recall.Weighting | None):
             raise InvalidInput(
@@ -234,31 +242,32 @@ class Commonplace:
             )
         checks.flag(count, "count")
         chosen = filters_of(filters, conditions)
-        moment = None if as_of is None else moment_of(as_of)
-        with self.lease() as space:
+        with lease(self) as space:
             return recall.recall(
                 space, query, chosen, weighting or recall.DEFAULT,
-                limit=checks.limit(limit), as_of=moment, count=count,
+                limit=checks.limit(limit), as_of=as_of, count=count,
             )  # fmt: skip
 
+    @named(Conditions, Filters)
     def recall_sessions(
         self,
         query: str,
         *,
         limit: int = 10,
         filters: Filters | None = None,
-        as_of: datetime | str | None = None,
-        **conditions: Any,
+        as_of: When | None = None,
+        **conditions: Unpack[Conditions],
     ) -> list[SessionHit]:
-        """The sessions of conversations that fit best."""
+        """Return the sessions of conversations that fit best."""
         from commonplace.engine import recall
 
-        with self.lease() as space:
+        chosen = filters_of(filters, conditions)
+        with lease(self) as space:
             return recall.recall_sessions(
-                space, query, filters_of(filters, conditions),
-                limit=checks.limit(limit), as_of=moment_or_none(as_of),
-            )  # fmt: skip
+                space, query, chosen, limit=checks.limit(limit), as_of=as_of
+            )
 
+    @named(Conditions, Filters)
     def browse(
         self,
         *,
@@ -266,25 +275,26 @@ class Commonplace:
         limit: int = 50,
         offset: int = 0,
         filters: Filters | None = None,
-        as_of: datetime | str | None = None,
-        **conditions: Any,
+        as_of: When | None = None,
+        **conditions: Unpack[Conditions],
     ) -> tuple[list[Memory], int]:
-        """Memories by `order`, and their count.
+        """Return memories by `order`, and the count of all that pass.
 
         `newest`, `oldest`, `importance`, `credit`, `updated`, or `latest`: by when they happened.
         """
         checks.limit(limit)
         checks.whole(offset, "offset")
         chosen = filters_of(filters, conditions)
-        with self.lease() as space:
+        with lease(self) as space:
             if as_of is not None:
                 from commonplace.engine import past
 
                 return past.browse(
-                    space, chosen, order=order, limit=limit, offset=offset, as_of=moment_of(as_of)
+                    space, chosen, order=order, limit=limit, offset=offset, as_of=as_of
                 )
             return memories.browse(space, chosen, order=order, limit=limit, offset=offset)
 
+    @named(Conditions, Filters)
     def find_text(
         self,
         needle: str,
@@ -293,192 +303,37 @@ class Commonplace:
         order: str = "newest",
         in_text: bool = False,
         filters: Filters | None = None,
-        as_of: datetime | str | None = None,
-        **conditions: Any,
+        as_of: When | None = None,
+        **conditions: Unpack[Conditions],
     ) -> tuple[list[Memory], int]:
-        """Memories that contain a text as it stands, whatever its case, and their count.
+        """Return memories that contain a text as it stands, in any case, and their count.
 
-        It is looked for in title, text and tags, or in the text alone; the newest come first, or,
-        in the order `latest`, those that happened last.
+        It is searched for in title, text and tags, or in the text alone; the newest come first,
+        or, in the order `latest`, those that happened last.
         """
         checks.limit(limit)
         checks.flag(in_text, "in_text")
         chosen = filters_of(filters, conditions)
-        with self.lease() as space:
+        with lease(self) as space:
             if as_of is not None:
                 from commonplace.engine import past
 
                 return past.find_text(
-                    space, needle, chosen, limit=limit, order=order, in_text=in_text,
-                    as_of=moment_of(as_of),
-                )  # fmt: skip
+                    space, needle, chosen, limit=limit, order=order, in_text=in_text, as_of=as_of
+                )
             return memories.find_text(
                 space, needle, chosen, limit=limit, order=order, in_text=in_text
             )
 
-    def locate(
-        self,
-        needles: Sequence[str],
-        score: Callable[[Located], Doubles],
-        *,
-        limit: int = 50,
-        filters: Filters | None = None,
-        as_of: datetime | str | None = None,
-        **conditions: Any,
-    ) -> tuple[list[tuple[Memory, tuple[Place, ...]]], int]:
-        """Memories that hold every needle in title, tags or text, best score first; their count.
-
-        All of them are scored at once; each comes with the place of each needle.
-        """
-        from commonplace.engine import locating
-
-        if not callable(score):
-            raise InvalidInput("score must be a function.", field="score")
-        wanted, chosen = checks.texts(needles, "needles"), filters_of(filters, conditions)
-        checks.limit(limit)
-        with self.lease() as space:
-            return locating.locate(
-                space, wanted, chosen, score, limit=limit, as_of=moment_or_none(as_of)
-            )
-
-    def tally(
-        self,
-        *names: str,
-        kinds: Sequence[str],
-        states: Sequence[str] = LIVE_STATES,
-        as_of: datetime | str | None = None,
-    ) -> dict[tuple[str, ...], int]:
-        """How many memories of these kinds, live unless told, have the same texts in some attrs."""
-        with self.lease() as space:
+    def tags(self, *, as_of: When | None = None) -> list[tuple[str, int, datetime]]:
+        """Return (tag, how many live memories have it, since when), the most used first."""
+        with lease(self) as space:
             if as_of is not None:
                 from commonplace.engine import past
 
-                return past.tally(space, names, kinds, states, as_of=moment_of(as_of))
-            return memories.tally(space, names, kinds, states)
-
-    def similarity(self, text: str, *others: str) -> list[float]:
-        """Calibrated likeness of texts, 0..1, for contracts that compare one."""
-        from commonplace.engine import recall
-
-        with self.lease() as space:
-            return recall.similarity(space, text, others)
-
-    def alike(
-        self,
-        *identities: str,
-        limit: int = 3,
-        least: float = 0.7,
-        filters: Filters | None = None,
-        as_of: datetime | str | None = None,
-        **conditions: Any,
-    ) -> list[tuple[str, str, float]]:
-        """(memory, one of those most like it, calibrated likeness), each pair once."""
-        from commonplace.engine import likeness
-
-        with self.lease() as space:
-            return likeness.alike(
-                space, identities, filters_of(filters, conditions),
-                limit=checks.limit(limit), least=checks.share(least, "least"),
-                as_of=moment_or_none(as_of),
-            )  # fmt: skip
-
-    def census(
-        self,
-        *,
-        filters: Filters | None = None,
-        as_of: datetime | str | None = None,
-        **conditions: Any,
-    ) -> Census:
-        """The standing of every memory that passes the filters, without reading its text."""
-        from commonplace.engine import census
-
-        with self.lease() as space:
-            return census.census(
-                space, filters_of(filters, conditions), as_of=moment_or_none(as_of)
-            )
-
-    def numbered(
-        self, numbers: Collection[int], *, as_of: datetime | str | None = None
-    ) -> list[Memory]:
-        """Memories by the numbers that a census names, in their order."""
-        wanted = checks.wholes(numbers, "numbers")
-        with self.lease() as space:
-            if as_of is not None:
-                from commonplace.engine import past
-
-                return past.numbered(space, wanted, as_of=moment_of(as_of))
-            return memories.numbered(space, wanted)
-
-    def usages(self, numbers: Collection[int]) -> dict[int, Usage]:
-        """How often memories were read, and when last, by their numbers."""
-        with self.lease() as space:
-            return memories.usages(space, checks.wholes(numbers, "numbers"))
-
-    def used_since(self, moment: datetime | str) -> list[int]:
-        """The numbers of the memories that were read at or after a moment."""
-        at = checks.when(moment, "moment")
-        if at is None:
-            raise InvalidInput("moment is missing.", hint="Give a date or a time.", field="moment")
-        with self.lease() as space:
-            return memories.used_since(space, at)
-
-    def reactivate(self, *identities: str, times: int = 1) -> None:
-        """Count memories as read so many times more; on disk when this returns."""
-        with self.lease() as space:
-            memories.reactivate(space, identities, checks.limit(times, "times"))
-
-    def likeness(
-        self,
-        numbers: Sequence[int],
-        clusters: Sequence[str] | None = None,
-        *,
-        as_of: datetime | str | None = None,
-    ) -> NDArray[np.float32]:
-        """Calibrated likeness of memories to each other, or to clusters, as a matrix."""
-        from commonplace.engine import census
-
-        wanted, then = checks.wholes(numbers, "numbers"), moment_or_none(as_of)
-        with self.lease() as space:
-            if clusters is None:
-                return census.among(space, wanted, as_of=then)
-            return census.to_clusters(space, wanted, checks.texts(clusters, "clusters"), as_of=then)
-
-    def settle(
-        self,
-        progress: Callable[[int, int], None] | None = None,
-        *,
-        timeout: float | None = None,
-    ) -> int:
-        """Embed everything that still waits; how many memories that were."""
-        if progress is not None and not callable(progress):
-            raise InvalidInput("progress must be a function.", field="progress")
-        if timeout is not None:
-            checks.number(timeout, "timeout")
-        with self.lease() as space:
-            return upkeep.settle(space, progress, timeout)
-
-    def backlog(self) -> tuple[int, int]:
-        """(memories that wait for vectors, age of the oldest wait in seconds)."""
-        with self.lease() as space:
-            return upkeep.backlog(space)
-
-    def unembedded(self, *identities: str) -> dict[str, str]:
-        """Which of these memories wait for vectors, with what the last attempt said."""
-        with self.lease() as space:
-            return upkeep.waiting(space, identities)
-
-    def tags(self, *, as_of: datetime | str | None = None) -> list[tuple[str, int, datetime]]:
-        """(tag, how many live memories have it, since when), the most used first."""
-        with self.lease() as space:
-            if as_of is not None:
-                from commonplace.engine import past
-
-                found = past.tags(space, as_of=moment_of(as_of))
+                found = past.tags(space, as_of=as_of)
             else:
                 found = memories.tags(space)
             return [(tag, count, moment(at)) for tag, count, at in found]
 
-    def undo(self, operation: str | None = None, *, origin: Origin | None = None) -> Operation:
-        """Put back what an operation changed: the newest by default, or the one named."""
-        with self.lease() as space:
-            return history.undo(space, operation, by(origin, self.origin))
+    backlog = method(upkeep.backlog)

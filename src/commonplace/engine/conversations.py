@@ -9,7 +9,7 @@ from datetime import datetime
 
 from commonplace.engine import checks, memories
 from commonplace.engine.history import memories_as_of, need_row_as_of, rows_as_of, seq_at
-from commonplace.engine.model import LIVE_STATES, Memory, Message, Origin
+from commonplace.engine.model import LIVE_STATES, Memory, Message, Origin, When
 from commonplace.engine.opened import OpenSpace
 from commonplace.errors import InvalidInput, NotFound, StorageCorrupt
 from commonplace.storage import messages
@@ -35,9 +35,10 @@ class Line:
 
 
 def add(
-    space: OpenSpace, conversation: str, lines: Sequence[Line], origin: Origin
+    space: OpenSpace, conversation: str, *lines: Line, origin: Origin | None = None
 ) -> list[Message]:
     """Append lines to a conversation, in their order: all of them, or none."""
+    origin = checks.origin(origin)
     checks.text(conversation, "conversation", max_chars=checks.NAME_CHARS)
     prepared = []
     for line in lines:
@@ -86,8 +87,8 @@ def _message(row: Row, message: Row) -> Message:
     )
 
 
-def of_memory(space: OpenSpace, identity: str, *, as_of: int | None = None) -> Message:
-    """The line that a memory is, or was."""
+def of_memory(space: OpenSpace, identity: str, *, as_of: When | None = None) -> Message:
+    """Return the line of a conversation that a memory is, or was at a moment."""
     with space.store.read() as connection:
         if as_of is None:
             row = memories.need_row(connection, space.name, identity)
@@ -107,7 +108,7 @@ def _joined(connection: Rows, space: str, rows: Sequence[Row]) -> list[Message]:
     return [_message(found[row["memory"]], row) for row in rows if row["memory"] in found]
 
 
-def _lines_as_of(connection: Rows, space: str, as_of: int, **having: object) -> list[Message]:
+def _lines_as_of(connection: Rows, space: str, as_of: When, **having: object) -> list[Message]:
     """The lines that were live at a moment, each as it was, in their order."""
     seq = seq_at(connection, space, as_of)
     rows = rows_as_of(connection, space, MESSAGES, seq, **having)
@@ -124,12 +125,13 @@ def history(
     space: OpenSpace,
     conversation: str,
     *,
-    session: str | None,
-    limit: int,
-    before: int | None,
-    as_of: int | None,
+    session: str | None = None,
+    limit: int = 50,
+    before: int | None = None,
+    as_of: When | None = None,
 ) -> list[Message]:
-    """The newest lines of a conversation, oldest of them first."""
+    """Return the newest lines of a conversation, oldest of them first; `before` is a position."""
+    checks.limit(limit)
     wanted: dict[str, object] = {"conversation": checks.optional(conversation, "conversation")}
     if session is not None:
         wanted["session"] = checks.optional(session, "session")
@@ -144,9 +146,9 @@ def history(
 
 
 def window(
-    space: OpenSpace, identity: str, *, before: int, after: int, as_of: int | None
+    space: OpenSpace, identity: str, *, before: int = 2, after: int = 2, as_of: When | None = None
 ) -> list[Message]:
-    """A line with those around it."""
+    """Return a line with those around it."""
     checks.whole(before, "before")
     checks.whole(after, "after")
     here = of_memory(space, identity, as_of=as_of)
@@ -160,9 +162,15 @@ def window(
 
 
 def find(
-    space: OpenSpace, conversation: str, needle: str, *, limit: int, as_of: int | None
+    space: OpenSpace,
+    conversation: str,
+    needle: str,
+    *,
+    limit: int = 50,
+    as_of: When | None = None,
 ) -> list[Message]:
-    """Lines of a conversation that contain a text as it stands, newest first."""
+    """Return the lines of a conversation that contain a text as it stands, newest first."""
+    checks.limit(limit)
     checks.optional(conversation, "conversation")
     folded = fold(checks.text(needle, "needle", max_chars=1_000))
     found: list[Message] = []
@@ -182,8 +190,8 @@ def find(
     return found
 
 
-def names(space: OpenSpace, *, as_of: int | None) -> list[tuple[str, int]]:
-    """(conversation, how many lines), by name."""
+def names(space: OpenSpace, *, as_of: When | None = None) -> list[tuple[str, int]]:
+    """Return (conversation, how many lines), by name."""
     with space.store.read() as connection:
         if as_of is not None:
             lines = _lines_as_of(connection, space.name, as_of)

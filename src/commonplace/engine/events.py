@@ -8,7 +8,7 @@ from typing import Any
 
 from commonplace.engine import checks
 from commonplace.engine.history import seq_at
-from commonplace.engine.model import Event, Origin, moment
+from commonplace.engine.model import Event, Origin, When, moment
 from commonplace.engine.opened import OpenSpace
 from commonplace.storage import events as stored
 from commonplace.storage.events import EventRow, Wanted
@@ -25,7 +25,12 @@ def put(unit: Unit, kind: str, subject: str, payload: str) -> int:
 
 
 def record(
-    space: OpenSpace, kind: str, subject: str, payload: Mapping[str, Any] | None, origin: Origin
+    space: OpenSpace,
+    kind: str,
+    subject: str = "",
+    payload: Mapping[str, Any] | None = None,
+    *,
+    origin: Origin | None = None,
 ) -> None:
     """Append an event."""
     checks.kind(kind)
@@ -38,14 +43,16 @@ def record(
 def listing(
     space: OpenSpace,
     *,
-    kind: str | None,
-    subject: str | None,
-    limit: int,
+    kind: str | None = None,
+    subject: str | None = None,
+    limit: int = 100,
     after: int = 0,
     newest: bool = False,
-    as_of: int | None = None,
+    as_of: When | None = None,
 ) -> list[Event]:
-    """Events in their order, after a given one; or the newest first."""
+    """Return events in their order, after a given one; or the newest first; or those until then."""
+    checks.limit(limit)
+    checks.flag(newest, "newest")
     wanted = _wanted(kind, subject)._replace(after=checks.whole(after, "after"))
     with space.store.read() as connection:
         if as_of is not None:
@@ -54,8 +61,14 @@ def listing(
         return [_event(row) for row in rows]
 
 
-def count(space: OpenSpace, *, kind: str | None, subject: str | None, as_of: int | None) -> int:
-    """How many events there are, or were at a moment."""
+def count(
+    space: OpenSpace,
+    *,
+    kind: str | None = None,
+    subject: str | None = None,
+    as_of: When | None = None,
+) -> int:
+    """Count events; or those that there were at a moment."""
     wanted = _wanted(kind, subject)
     with space.store.read() as connection:
         if as_of is not None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from operator import itemgetter
 from typing import Any, Literal
 
 from commonplace.engine import checks
 from commonplace.engine.history import rows_as_of, seq_at
 from commonplace.engine.memories import need_row
-from commonplace.engine.model import Fact, Origin
+from commonplace.engine.model import Fact, Origin, When
 from commonplace.engine.opened import OpenSpace
 from commonplace.errors import InvalidInput, NotFound
 from commonplace.storage import facts as stored
@@ -57,16 +58,20 @@ def add(
     subject: str,
     predicate: str,
     object: str,
-    origin: Origin,
     *,
-    valid_from: int | None,
-    valid_to: int | None,
-    confidence: float,
-    memory: str | None,
-    attrs: Mapping[str, Any] | None,
+    valid_from: When | None = None,
+    valid_to: When | None = None,
+    confidence: float = 1.0,
+    memory: str | None = None,
+    attrs: Mapping[str, Any] | None = None,
     room: Room | None = None,
-) -> tuple[Fact, bool]:
-    """Store a fact; the same open fact again is the one already there. (fact, whether new)"""
+    origin: Origin | None = None,
+) -> Fact:
+    """Store a fact; the same open fact again is the one already there.
+
+    With `room`, one fact too many is refused, whoever else adds facts at the same time.
+    """
+    origin = checks.origin(origin)
     names = {
         "subject": checks.text(subject, "subject", max_chars=checks.NAME_CHARS),
         "predicate": checks.text(predicate, "predicate", max_chars=checks.NAME_CHARS),
@@ -74,7 +79,8 @@ def add(
     }
     confidence = checks.share(confidence, "confidence")
     dumped = checks.attrs(attrs)
-    _check_period(valid_from, valid_to)
+    start, end = checks.when(valid_from, "valid_from"), checks.when(valid_to, "valid_to")
+    _check_period(start, end)
     keys = {f"{part}_key": key(name) for part, name in names.items()}
     if not isinstance(room, Room | None):
         raise InvalidInput("room must be a Room.", field="room")
@@ -85,9 +91,9 @@ def add(
         source = None
         if memory is not None:
             source = need_row(unit.connection, space.name, memory)["id"]
-        if valid_to is None:
+        if end is None:
             for same in stored.open_ones(unit.connection, space.name, *keys.values()):
-                return Fact.of(same), False
+                return Fact.of(same)
         if room is not None:
             _check_room(space, unit.connection, room, keys["subject_key"], keys["object_key"])
         seq = unit.seq
@@ -97,8 +103,8 @@ def add(
                 **names,
                 **keys,
                 "id": new_id(),
-                "valid_from": valid_from,
-                "valid_to": valid_to,
+                "valid_from": start,
+                "valid_to": end,
                 "confidence": confidence,
                 "memory": source,
                 "attrs": dumped,
@@ -107,7 +113,7 @@ def add(
             },
         )
         assert row["seq"] == seq
-        return Fact.of(row), True
+        return Fact.of(row)
 
 
 def _check_room(space: OpenSpace, connection: Rows, room: Room, subject: str, object: str) -> None:
@@ -136,22 +142,23 @@ def close(
     subject: str,
     predicate: str,
     object: str,
-    origin: Origin,
     *,
-    ended: int,
+    ended: When | None = None,
+    origin: Origin | None = None,
 ) -> list[Fact]:
-    """End the validity of the open facts that match; none matching changes nothing."""
+    """End the open facts that match, now or at a date, and return them."""
+    at = checks.when(datetime.now(UTC) if ended is None else ended, "ended")
     keys = [key(checks.text(name, "fact", max_chars=checks.NAME_CHARS))
             for name in (subject, predicate, object)]  # fmt: skip
     with space.write("close fact", origin) as unit:
         rows = stored.open_ones(unit.connection, space.name, *keys)[::-1]
         for row in rows:
-            _check_period(row["valid_from"], ended)
-        return [Fact.of(FACTS.replace(unit, row, {"valid_to": ended})) for row in rows]
+            _check_period(row["valid_from"], at)
+        return [Fact.of(FACTS.replace(unit, row, {"valid_to": at})) for row in rows]
 
 
-def retract(space: OpenSpace, identity: str, origin: Origin) -> None:
-    """Take back a fact that was never true; the past still shows that we believed it."""
+def retract(space: OpenSpace, identity: str, *, origin: Origin | None = None) -> None:
+    """Take back a fact that was never true; `known_at` still shows it."""
     checks.text(identity, "id", max_chars=checks.REF_CHARS)
     with space.write("retract fact", origin) as unit:
         row = FACTS.by_id(unit.connection, space.name, identity)
@@ -162,30 +169,33 @@ def retract(space: OpenSpace, identity: str, origin: Origin) -> None:
 
 def query(
     space: OpenSpace,
-    entity: str | None,
+    entity: str | None = None,
     *,
-    role: Role,
-    predicate: str | None,
-    true_at: tuple[int, int] | None,
-    known_at: int | None,
-    limit: int,
+    role: Role = "any",
+    predicate: str | None = None,
+    true_at: When | None = None,
+    known_at: When | None = None,
+    limit: int = 500,
 ) -> list[Fact]:
-    """Facts about an entity, newest learned first; those true at a date, as known at a date.
+    """Return facts about an entity: true at a date, as known at a date, newest learned first.
 
-    `true_at` has the first and the last moment of that date.
+    What was true for a part of a day was true on that day.
     """
+    checks.limit(limit)
+    first, last = checks.when(true_at, "true_at"), checks.until(true_at, "true_at")
+    on = None if first is None or last is None else (first, last)
     checks.one_of(role, "role", ROLES)
     name = None if entity is None else key(checks.text(entity, "entity"))
     verb = None if predicate is None else key(checks.text(predicate, "predicate"))
     with space.store.read() as connection:
         rows = _rows(connection, space.name, name, role, known_at)
-    rows = [row for row in rows if _matches(row, name, role, verb, true_at)]
+    rows = [row for row in rows if _matches(row, name, role, verb, on)]
     rows.sort(key=_NUM, reverse=True)
     return [Fact.of(row) for row in rows[:limit]]
 
 
 def _rows(
-    connection: Rows, space: str, name: str | None, role: Role, known_at: int | None
+    connection: Rows, space: str, name: str | None, role: Role, known_at: When | None
 ) -> list[Row]:
     if known_at is not None:
         return rows_as_of(connection, space, FACTS, seq_at(connection, space, known_at))
@@ -218,8 +228,11 @@ def _matches(
     return (start is None or start <= last) and (end is None or end >= first)
 
 
-def timeline(space: OpenSpace, entity: str | None, *, limit: int, as_of: int | None) -> list[Fact]:
-    """Facts by when they began; those without a beginning come last."""
+def timeline(
+    space: OpenSpace, entity: str | None = None, *, limit: int = 100, as_of: When | None = None
+) -> list[Fact]:
+    """Return facts by when they began; those without a beginning come last."""
+    checks.limit(limit)
     name = None if entity is None else key(checks.text(entity, "entity"))
     with space.store.read() as connection:
         rows = _rows(connection, space.name, name, "any", as_of)
@@ -238,8 +251,8 @@ class Totals:
     predicates: tuple[str, ...]
 
 
-def totals(space: OpenSpace, *, as_of: int | None) -> Totals:
-    """Counts over all facts, or over those that were known at a moment."""
+def totals(space: OpenSpace, *, as_of: When | None = None) -> Totals:
+    """Count all facts, or those that were known at a moment."""
     with space.store.read() as connection:
         if as_of is not None:
             return _totals(_rows(connection, space.name, None, "any", as_of))

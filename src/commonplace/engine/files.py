@@ -82,10 +82,3 @@ def head(space: OpenSpace) -> int:
     """The newest operation."""
     with space.store.read() as connection:
         return read_head(connection, space.name)[0]
-
-
-def rows(space: OpenSpace, nums: Sequence[int]) -> list[Memory]:
-    """Memories by the numbers that files are noted with; those that are no more are left out."""
-    with space.store.read() as connection:
-        found = MEMORIES.by_nums(connection, space.name, nums)
-        return [Memory.of(found[num]) for num in nums if num in found]

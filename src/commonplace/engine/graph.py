@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict, Unpack
 
 from commonplace.engine import checks
+from commonplace.engine.binding import named
 from commonplace.engine.history import need_row_as_of, rows_as_of, seq_at
 from commonplace.engine.memories import need_row
-from commonplace.engine.model import LIVE_STATES, Link, Memory, Origin
+from commonplace.engine.model import LIVE_STATES, Link, Memory, Origin, When
 from commonplace.engine.opened import OpenSpace
 from commonplace.errors import Conflict, InvalidInput, NotFound
 from commonplace.storage import links as stored_links
@@ -96,18 +97,27 @@ def put_link(
     return row
 
 
+class LinkChanges(TypedDict, total=False):
+    """What can be changed of a link."""
+
+    weight: float
+    reason: str
+    attrs: Mapping[str, Any] | None
+
+
 def link(
     space: OpenSpace,
     source: str,
     target: str,
     kind: str,
-    origin: Origin,
     *,
-    weight: float,
-    reason: str,
-    attrs: Mapping[str, Any] | None,
+    weight: float = 0.5,
+    reason: str = "",
+    attrs: Mapping[str, Any] | None = None,
+    origin: Origin | None = None,
 ) -> Link:
-    """Join two memories."""
+    """Join two memories; the same link again is a Conflict."""
+    origin = checks.origin(origin)
     checks.kind(kind)
     weight = checks.share(weight, "weight")
     checks.optional(reason, "reason", max_chars=checks.REASON_CHARS)
@@ -131,8 +141,8 @@ def _need_link(connection: Rows, space: str, identity: str) -> Row:
     return row
 
 
-def get_link(space: OpenSpace, identity: str, *, as_of: int | None) -> Link:
-    """One link by its id, as it is or as it was."""
+def get_link(space: OpenSpace, identity: str, *, as_of: When | None = None) -> Link:
+    """Return one link by its id; or as it was at a moment."""
     with space.store.read() as connection:
         if as_of is None:
             return Link.of(_need_link(connection, space.name, identity))
@@ -143,10 +153,15 @@ def get_link(space: OpenSpace, identity: str, *, as_of: int | None) -> Link:
         raise NotFound("There was no such link at that time.", field="id")
 
 
+@named(LinkChanges)
 def revise_link(
-    space: OpenSpace, identity: str, changes: Mapping[str, Any], origin: Origin
+    space: OpenSpace,
+    identity: str,
+    *,
+    origin: Origin | None = None,
+    **changes: Unpack[LinkChanges],
 ) -> Link:
-    """A link with another weight, reason or attributes."""
+    """Change a link's weight, reason or attrs."""
     values: dict[str, Any] = {}
     for name, value in changes.items():
         if name == "weight":
@@ -167,21 +182,21 @@ def revise_link(
         )
 
 
-def unlink(space: OpenSpace, identity: str, origin: Origin) -> None:
-    """Remove a link; it stays visible to the past."""
+def unlink(space: OpenSpace, identity: str, *, origin: Origin | None = None) -> None:
+    """Remove a link; `as_of` still shows it."""
     with space.write("unlink", origin) as unit:
         LINKS.remove(unit, _need_link(unit.connection, space.name, identity))
 
 
 def links(
     space: OpenSpace,
-    identity: str | None,
+    identity: str | None = None,
     *,
-    direction: Direction,
-    kinds: Collection[str] | None,
-    as_of: int | None,
+    direction: Direction = "any",
+    kinds: Collection[str] | None = None,
+    as_of: When | None = None,
 ) -> list[Link]:
-    """Links of one memory, or of all."""
+    """Return the links of one memory, or of all."""
     checks.one_of(direction, "direction", DIRECTIONS)
     with space.store.read() as connection:
         one = None if identity is None else _identity(connection, space.name, identity, as_of)
@@ -193,19 +208,19 @@ def links(
 
 def links_around(
     space: OpenSpace,
-    identities: Sequence[str],
-    *,
-    direction: Direction,
-    kinds: Collection[str] | None,
-    as_of: int | None,
+    *identities: str,
+    direction: Direction = "any",
+    kinds: Collection[str] | None = None,
+    as_of: When | None = None,
 ) -> list[Link]:
-    """Links of several memories, each once; what does not exist has none."""
+    """Return the links of several memories by their ids, each once, the oldest first."""
+    checks.texts(identities, "identities")
     checks.one_of(direction, "direction", DIRECTIONS)
     with space.store.read() as connection:
         return _Edges(connection, space.name, kinds, as_of).around_any(identities, direction)
 
 
-def _identity(connection: Rows, space: str, identity: str, as_of: int | None) -> str:
+def _identity(connection: Rows, space: str, identity: str, as_of: When | None) -> str:
     """The id of a memory that is there, or was then."""
     if as_of is None:
         return str(need_row(connection, space, identity)["id"])
@@ -221,7 +236,7 @@ class _Edges:
         connection: Rows,
         space: str,
         kinds: Collection[str] | None,
-        as_of: int | None,
+        as_of: When | None,
         weight: float = 0.0,
     ) -> None:
         self._connection = connection
@@ -276,12 +291,13 @@ def neighbours(
     space: OpenSpace,
     identity: str,
     *,
-    direction: Direction,
-    kinds: Collection[str] | None,
-    weight: float,
-    as_of: int | None,
+    direction: Direction = "any",
+    kinds: Collection[str] | None = None,
+    weight: float = 0.0,
+    as_of: When | None = None,
 ) -> list[Neighbour]:
-    """Live memories one link away, strongest link first."""
+    """Return live memories one link away, strongest first; weaker than `weight` is left out."""
+    checks.share(weight, "weight")
     checks.one_of(direction, "direction", DIRECTIONS)
     with space.store.read() as connection:
         start = _identity(connection, space.name, identity, as_of)
@@ -296,7 +312,9 @@ def neighbours(
         ]
 
 
-def _live(connection: Rows, space: str, ids: Iterable[str], as_of: int | None) -> dict[str, Memory]:
+def _live(
+    connection: Rows, space: str, ids: Iterable[str], as_of: When | None
+) -> dict[str, Memory]:
     wanted = list(dict.fromkeys(ids))
     if as_of is not None:
         seq = seq_at(connection, space, as_of)
@@ -315,15 +333,20 @@ def traverse(
     space: OpenSpace,
     identity: str,
     *,
-    depth: int,
-    direction: Direction,
-    kinds: Collection[str] | None,
-    weight: float,
-    decay: float,
-    max_paths: int,
-    as_of: int | None,
+    depth: int = 3,
+    direction: Direction = "any",
+    kinds: Collection[str] | None = None,
+    weight: float = 0.0,
+    decay: float = 0.5,
+    max_paths: int = MAX_PATHS,
+    as_of: When | None = None,
 ) -> Walk:
-    """Simple paths from a memory, level by level; score = product of weights · decay^depth."""
+    """Follow simple paths from a memory, nearest and strongest first.
+
+    A path's score is the product of its weights and of `decay` for each link.
+    """
+    checks.share(weight, "weight")
+    checks.share(decay, "decay")
     checks.limit(depth, "depth", MAX_DEPTH)
     checks.limit(max_paths, "max_paths", MAX_PATHS)
     checks.one_of(direction, "direction", DIRECTIONS)
@@ -363,9 +386,9 @@ def traverse(
 
 
 def components(
-    space: OpenSpace, *, kinds: Collection[str] | None, as_of: int | None
+    space: OpenSpace, *, kinds: Collection[str] | None = None, as_of: When | None = None
 ) -> list[list[str]]:
-    """Groups of linked memories, largest first; memories without links are in none."""
+    """Return groups of linked memories, largest first; memories without links are in none."""
     parent: dict[str, str] = {}
 
     def root(node: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from commonplace.engine import checks, memories
-from commonplace.engine.model import Memory, Operation, Origin, Version, moment
+from commonplace.engine.model import Memory, Operation, Origin, Version, When, moment
 from commonplace.engine.opened import OpenSpace
 from commonplace.errors import Conflict, NotFound
 from commonplace.storage import memories as stored_memories
@@ -46,8 +46,10 @@ def operation_of(row: OperationRow) -> Operation:
     return Operation(row.id, row.name, moment(row.at), origin, row.num, row.undoes)
 
 
-def operations(space: OpenSpace, *, limit: int, upkeep: bool = False) -> list[Operation]:
-    """The newest operations first."""
+def operations(space: OpenSpace, *, limit: int = 50, upkeep: bool = False) -> list[Operation]:
+    """Return the newest operations first; `upkeep` includes those that only embed."""
+    checks.limit(limit)
+    checks.flag(upkeep, "upkeep")
     with space.store.read() as connection:
         rows = stored.newest(connection, space.name, limit, upkeep=upkeep)
         return list(map(operation_of, rows))
@@ -57,8 +59,10 @@ def _at(connection: Rows, space: str, seq: int) -> Operation:
     return operation_of(stored.by_num(connection, space, seq))
 
 
-def seq_at(connection: Rows, space: str, at: int) -> int:
+def seq_at(connection: Rows, space: str, as_of: When) -> int:
     """The newest operation recorded at or before a moment; 0 if there was none."""
+    at = checks.when(as_of, "as_of")
+    assert at is not None
     return stored.newest_at(connection, space, at)
 
 
@@ -120,7 +124,7 @@ def speakers_as_of(connection: Rows, space: str, nums: Iterable[int], seq: int) 
     return found
 
 
-def memory_as_of(space: OpenSpace, identity: str, at: int) -> Memory:
+def memory_as_of(space: OpenSpace, identity: str, at: When) -> Memory:
     """A memory as it was at a moment."""
     with space.store.read() as connection:
         seq = seq_at(connection, space.name, at)
@@ -177,10 +181,13 @@ def together(connection: Rows, space: str, operation: Operation) -> list[int]:
     return stored.sharing_label(connection, space, operation.name, shared)
 
 
-def undo(space: OpenSpace, operation: str | None, origin: Origin) -> Operation:
-    """Put everything an operation changed back as it was before, or refuse and say why.
+def undo(
+    space: OpenSpace, operation: str | None = None, *, origin: Origin | None = None
+) -> Operation:
+    """Put back what an operation changed: the newest by default, or the one named.
 
-    The batches of an import are one operation in this.
+    The batches of an import are one operation in this. If a later operation depends on the
+    changes, it is a Conflict, and nothing is changed.
     """
     with space.store.read() as connection:
         target = _chosen(space, connection, operation)

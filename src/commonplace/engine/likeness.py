@@ -8,9 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commonplace.embedding.calibration import calibrated, knows_script
-from commonplace.engine import history, past
 from commonplace.engine.filters import Filters
-from commonplace.engine.history import need_row_as_of
 from commonplace.engine.memories import need_row
 from commonplace.engine.opened import OpenSpace
 from commonplace.engine.scoring import highest
@@ -24,13 +22,10 @@ def alike(
     identities: Sequence[str],
     filters: Filters,
     *,
-    limit: int,
-    least: float,
-    as_of: int | None,
+    limit: int = 3,
+    least: float = 0.7,
 ) -> list[tuple[str, str, float]]:
     """(memory, one like it, calibrated likeness above `least`), each pair once, best first."""
-    if as_of is not None:
-        return _alike_as_of(space, identities, filters, limit, least, as_of)
     found: dict[tuple[str, str], float] = {}
     embedder = space.embedder
     with space.view() as (connection, snapshot):
@@ -54,7 +49,8 @@ def alike(
                 pair = (row["id"], rows[num]["id"])
                 if value > least and pair[::-1] not in found:
                     found[pair] = value
-    return _best_first(found)
+    ranked = sorted(found.items(), key=lambda item: -item[1])
+    return [(one, other, value) for (one, other), value in ranked]
 
 
 def _standing(snapshot: Snapshot, num: int) -> tuple[NDArray[np.int8], NDArray[np.float32]] | None:
@@ -62,54 +58,3 @@ def _standing(snapshot: Snapshot, num: int) -> tuple[NDArray[np.int8], NDArray[n
     here = np.flatnonzero(snapshot.alive & (snapshot.num == num))
     passages = np.flatnonzero(np.isin(snapshot.owner, here))
     return (snapshot.vectors[passages], snapshot.scales[passages]) if len(passages) else None
-
-
-def _best_first(found: dict[tuple[str, str], float]) -> list[tuple[str, str, float]]:
-    ranked = sorted(found.items(), key=lambda item: -item[1])
-    return [(one, other, value) for (one, other), value in ranked]
-
-
-def _alike_as_of(
-    space: OpenSpace,
-    identities: Sequence[str],
-    filters: Filters,
-    limit: int,
-    least: float,
-    as_of: int,
-) -> list[tuple[str, str, float]]:
-    """The same among the memories of a moment, by the vectors that they had."""
-    found: dict[tuple[str, str], float] = {}
-    embedder = space.embedder
-    with space.view() as (connection, snapshot):
-        seq = history.seq_at(connection, space.name, as_of)
-        asked = [need_row_as_of(connection, space.name, each, seq) for each in identities]
-        if embedder is None:
-            return []
-        then = past.look(space, connection, snapshot, filters, as_of)
-        there = then.at[snapshot.embedded[then.at]]
-        was = past.vectors_then(space, connection, seq)
-        seen = [(row["num"], was[row["num"]]) for row, _ in then.former]
-        former = [(num, vectors) for num, vectors in seen if vectors is not None]
-        behind = np.array([num for num, _ in former], np.int64)
-        nums = np.concatenate([snapshot.num[there], behind])
-        for row in asked:
-            script = dominant_script(row["text"])
-            own = was[row["num"]] if row["num"] in was else _standing(snapshot, row["num"])
-            if own is None or not knows_script(embedder.id, script):
-                continue
-            cosine = np.zeros(len(nums), np.float32)
-            for vector, scale in zip(*own, strict=True):
-                leg = np.zeros(len(nums), np.float32)
-                leg[: len(there)] = snapshot.cosine(vector, float(scale))[there]
-                for i, (_, (matrix, scales)) in enumerate(former, start=len(there)):
-                    products = matrix.astype(np.int32) @ vector.astype(np.int32)
-                    leg[i] = (products * (scales * scale)).max()
-                np.maximum(cosine, leg, out=cosine)
-            top = highest(cosine, nums != row["num"], limit)
-            likeness = calibrated(cosine[top], embedder.id, script)
-            rows = history.memories_as_of(connection, space.name, nums[top].tolist(), seq)
-            for num, value in zip(nums[top].tolist(), likeness.tolist(), strict=True):
-                pair = (row["id"], rows[num]["id"])
-                if value > least and pair[::-1] not in found:
-                    found[pair] = value
-    return _best_first(found)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from commonplace.engine import checks, credit, past
+from commonplace.engine import checks, credit
 from commonplace.engine.filters import Filters
 from commonplace.engine.haystacks import FEW, KEPT_BYTES, NOWHERE, Folded, Kept
 from commonplace.engine.model import Memory
@@ -56,30 +56,23 @@ def locate(
     filters: Filters,
     score: Callable[[Located], Doubles],
     *,
-    limit: int,
-    as_of: int | None = None,
+    limit: int = 50,
 ) -> tuple[list[tuple[Memory, tuple[Place, ...]]], int]:
-    """Memories that hold every needle, by score and then the newest first; and how many.
+    """Return memories that hold every needle, by score and then the newest first; and how many.
 
-    As of a moment, those that held them, as they were.
+    All of them are scored at once; each comes with the place of each needle.
     """
     wanted = [fold(checks.text(needle, "needle", max_chars=1_000)) for needle in needles]
     if not wanted:
         return [], 0
     with space.view() as (connection, snapshot):
-        if as_of is None:
-            at, former = np.flatnonzero(filters.mask(snapshot, connection, space.name)), {}
-        else:
-            then = past.look(space, connection, snapshot, filters, as_of)
-            at, former = then.at, {row["num"]: row for row, _ in then.former}
+        at = np.flatnonzero(filters.mask(snapshot, connection, space.name))
         located = _compare(space, connection, snapshot, at, wanted)
-        if former:
-            located = _with(located, [_folded(row) for row in former.values()], wanted)
         if not len(located.num):
             return [], 0
         best = _best(_scores(score, located), located.num, limit)
         nums = located.num[best].tolist()
-        rows = MEMORIES.by_nums(connection, space.name, nums) | former
+        rows = MEMORIES.by_nums(connection, space.name, nums)
         shown = [
             (Memory.of(rows[num]), tuple(PLACES[place] for place in places))
             for num, places in zip(nums, located.places[best].tolist(), strict=True)

@@ -5,14 +5,23 @@ from __future__ import annotations
 import json
 import struct
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from operator import attrgetter, is_
 from typing import TYPE_CHECKING, Any
 
 from commonplace.engine import checks, reserved
 from commonplace.engine.filters import Filters, field_labels, origin_labels, trust_labels
-from commonplace.engine.model import LIVE_STATES, NOBODY, TRUSTS, Memory, Origin, Usage, moment
+from commonplace.engine.model import (
+    LIVE_STATES,
+    NOBODY,
+    TRUSTS,
+    Memory,
+    Origin,
+    Usage,
+    When,
+    moment,
+)
 from commonplace.engine.opened import OpenSpace, used
 from commonplace.errors import Conflict, InvalidInput, NotFound
 from commonplace.storage import counters, derived, outbox
@@ -289,21 +298,23 @@ def numbered(space: OpenSpace, nums: Sequence[int]) -> list[Memory]:
     return [Memory.of(rows[num]) for num in nums if num in rows]
 
 
-def usages(space: OpenSpace, nums: Sequence[int]) -> dict[int, Usage]:
+def usages(space: OpenSpace, nums: Collection[int]) -> dict[int, Usage]:
     """How often memories were read, reads of a moment ago included."""
     noted = {num: space.noted_reads(num) for num in nums}
     with space.store.read() as connection:
         return {num: used(connection, space.name, num, noted[num]) for num in nums}
 
 
-def used_since(space: OpenSpace, at: int) -> list[int]:
-    """The numbers of the memories that were read at or after a moment."""
+def used_since(space: OpenSpace, since: When) -> list[int]:
+    """Return the numbers of the memories that were read at or after a moment."""
+    at = checks.when(since, "since")
+    assert at is not None
     space.write_reads()
     with space.store.read() as connection:
         return counters.used_since(connection, space.name, at)
 
 
-def reactivate(space: OpenSpace, identities: Iterable[str], times: int) -> None:
+def reactivate(space: OpenSpace, identities: Iterable[str], times: int = 1) -> None:
     """Count memories as read, at once: contracts go by it."""
     with space.store.read() as connection:
         nums = [need_row(connection, space.name, each)["num"] for each in identities]
@@ -502,7 +513,10 @@ def happened(occurred: NDArray[Any], created: NDArray[Any]) -> NDArray[Any]:
 
 
 def tally(
-    space: OpenSpace, names: Sequence[str], kinds: Sequence[str], states: Sequence[str]
+    space: OpenSpace,
+    names: Sequence[str],
+    kinds: Sequence[str],
+    states: Sequence[str] = LIVE_STATES,
 ) -> dict[tuple[str, ...], int]:
     """How many memories of these kinds and states have the same texts in these attrs."""
     for name in names:

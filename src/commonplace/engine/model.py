@@ -16,6 +16,8 @@ from commonplace.storage.tables import Row
 
 State = Literal["active", "dying", "archived", "superseded", "dead"]
 Trust = Literal["stated", "inferred", "external"]
+When = datetime | str
+"""A moment as callers give it; a text is ISO 8601, and UTC where it names no zone."""
 
 TRUSTS: tuple[Trust, ...] = ("stated", "inferred", "external")
 LIVE_STATES: tuple[State, ...] = ("active", "dying")

@@ -56,7 +56,7 @@ class OpenSpace:
         return self.store.space
 
     @contextlib.contextmanager
-    def write(self, name: str, origin: Origin, undoes: int | None = None) -> Iterator[Unit]:
+    def write(self, name: str, origin: Origin | None, undoes: int | None = None) -> Iterator[Unit]:
         """A unit of work, or a part of the one that is open."""
         with self.store.write(name, checks.origin(origin).as_dict(), undoes) as unit:
             yield unit

@@ -16,15 +16,12 @@ from numpy.typing import NDArray
 
 from commonplace.engine import checks, history, memories
 from commonplace.engine.filters import Filters
-from commonplace.engine.model import LIVE_STATES, Memory
+from commonplace.engine.model import LIVE_STATES, Memory, When
 from commonplace.engine.opened import OpenSpace
-from commonplace.storage import memories as stored
-from commonplace.storage.fields import STATES
 from commonplace.storage.index import NEVER, Snapshot
 from commonplace.storage.ports import Rows
 from commonplace.storage.tables import MEMORIES, Row
 from commonplace.text.fold import fold
-from commonplace.text.passages import split
 
 # The columns of the index that a listing goes by, as a row calls them.
 _COLUMNS = {"created": "created_at", "row_seq": "seq", "num": "num", "credit": "credit",
@@ -55,7 +52,7 @@ def look(
     connection: Rows,
     snapshot: Snapshot,
     filters: Filters,
-    as_of: int,
+    as_of: When,
 ) -> Then:
     """What stood at a moment and passes the filters, which are applied to how it was."""
     seq = history.seq_at(connection, space.name, as_of)
@@ -73,26 +70,8 @@ def look(
     return Then(seq, np.flatnonzero(mask), admitted)
 
 
-def vectors_then(
-    space: OpenSpace, connection: Rows, seq: int
-) -> dict[int, tuple[NDArray[np.int8], NDArray[np.float32]] | None]:
-    """For what has changed since an operation its vectors and scales then, one a passage.
-
-    None where there was no vector, or none that the present model made.
-    """
-    from commonplace.embedding.quantise import unpack_many
-
-    found: dict[int, tuple[NDArray[np.int8], NDArray[np.float32]] | None] = {}
-    for row, kept in history.replaced_since(connection, space.name, seq):
-        packed = memories.usable_vectors(space, connection, kept, len(split(row["text"])))
-        found[row["num"]] = None
-        if packed and space.embedder is not None:
-            found[row["num"]] = unpack_many(b"".join(packed), space.embedder.dimensions)
-    return found
-
-
 def browse(
-    space: OpenSpace, filters: Filters, *, order: str, limit: int, offset: int, as_of: int
+    space: OpenSpace, filters: Filters, *, order: str, limit: int, offset: int, as_of: When
 ) -> tuple[list[Memory], int]:
     """Memories that passed the filters in a plain order, and how many there were in all."""
     column = memories.ORDERS[checks.one_of(order, "order", tuple(memories.ORDERS))]
@@ -124,7 +103,7 @@ def find_text(
     limit: int,
     order: str,
     in_text: bool,
-    as_of: int,
+    as_of: When,
 ) -> tuple[list[Memory], int]:
     """Memories that contained the needle as it stands, and how many there were."""
     folded = fold(checks.text(needle, "needle", max_chars=1_000))
@@ -143,31 +122,7 @@ def find_text(
     return memories.in_order(found, order)[:limit], len(found)
 
 
-def tally(
-    space: OpenSpace,
-    names: Sequence[str],
-    kinds: Sequence[str],
-    states: Sequence[str],
-    *,
-    as_of: int,
-) -> dict[tuple[str, ...], int]:
-    """How many memories of these kinds in these states had the same texts in these attrs."""
-    for name in names:
-        checks.kind(name, "names")
-    wanted = {checks.kind(kind, "kinds") for kind in checks.listed(kinds, "kinds")}
-    listed = checks.listed(states, "states")
-    standing = {checks.one_of(state, "states", STATES) for state in listed}
-    found: dict[tuple[str, ...], int] = {} if names else {(): 0}
-    with space.store.read() as connection:
-        seq = history.seq_at(connection, space.name, as_of)
-        for row in history.rows_as_of(connection, space.name, MEMORIES, seq):
-            if row["kind"] in wanted and row["state"] in standing:
-                group = stored.attr_texts(connection, row["attrs"], names)
-                found[group] = found.get(group, 0) + 1
-    return found
-
-
-def tags(space: OpenSpace, *, as_of: int) -> list[tuple[str, int, int]]:
+def tags(space: OpenSpace, *, as_of: When) -> list[tuple[str, int, int]]:
     """(tag, how many live memories had it, when the first of them was made), most used first."""
     made: dict[str, list[int]] = {}
     with space.store.read() as connection:
@@ -178,11 +133,3 @@ def tags(space: OpenSpace, *, as_of: int) -> list[tuple[str, int, int]]:
                     made.setdefault(tag, []).append(row["created_at"])
     counted = [(tag, len(times), min(times)) for tag, times in made.items()]
     return sorted(counted, key=lambda each: (-each[1], each[0]))
-
-
-def numbered(space: OpenSpace, nums: Sequence[int], *, as_of: int) -> list[Memory]:
-    """Memories by their numbers, in that order; those that were not there are left out."""
-    with space.store.read() as connection:
-        seq = history.seq_at(connection, space.name, as_of)
-        rows = history.memories_as_of(connection, space.name, nums, seq)
-    return [Memory.of(rows[num]) for num in nums if num in rows]

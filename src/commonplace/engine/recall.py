@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from commonplace.embedding.calibration import calibrated, knows_script
 from commonplace.engine import checks, history, ranking
 from commonplace.engine.filters import Filters
-from commonplace.engine.model import Memory
+from commonplace.engine.model import Memory, When
 from commonplace.engine.opened import OpenSpace
 from commonplace.engine.ranking import Flags, Floats
 from commonplace.engine.scoring import (
@@ -141,7 +141,7 @@ def recall(
     weighting: Weighting,
     *,
     limit: int,
-    as_of: int | None,
+    as_of: When | None,
     count: bool,
 ) -> Hits:
     """The best live memories for a query; as of a moment, those that were live then."""
@@ -242,7 +242,7 @@ def _rank(leg: Floats, mask: Flags, at: int) -> int:
 
 
 def recall_sessions(
-    space: OpenSpace, query: str, filters: Filters, *, limit: int, as_of: int | None
+    space: OpenSpace, query: str, filters: Filters, *, limit: int, as_of: When | None
 ) -> list[SessionHit]:
     """Sessions by their two best lines and by how much of the query they hold as a whole."""
     checks.text(query, "query", max_chars=QUERY_CHARS)

@@ -19,7 +19,7 @@ from commonplace.embedding.calibration import knows_script
 from commonplace.engine import checks, history, ranking
 from commonplace.engine.filters import Filters
 from commonplace.engine.memories import analysed, usable_vectors
-from commonplace.engine.model import Memory
+from commonplace.engine.model import Memory, When
 from commonplace.engine.opened import OpenSpace
 from commonplace.engine.ranking import Flags, Floats
 from commonplace.errors import EmbeddingUnavailable, InvalidInput, StorageCorrupt
@@ -142,7 +142,7 @@ def search_legs(
     asked: Question,
     filters: Filters,
     weighting: Weighting,
-    as_of: int | None,
+    as_of: When | None,
 ) -> Search:
     mask = filters.mask(snapshot, connection, space.name)
     extra: list[tuple[Row, bytes | None]] = []

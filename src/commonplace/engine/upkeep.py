@@ -171,9 +171,11 @@ def _postpone(space: OpenSpace, nums: list[int], error: CommonplaceError) -> Non
 
 
 def settle(
-    space: OpenSpace, progress: Callable[[int, int], None] | None, timeout: float | None
+    space: OpenSpace,
+    progress: Callable[[int, int], None] | None = None,
+    timeout: float | None = None,
 ) -> int:
-    """Embed until nothing waits; how many memories were finished here."""
+    """Embed until nothing waits; return how many memories this call has embedded."""
     finished, until = 0, None if timeout is None else time.monotonic() + timeout
     find_work(space)
     total = backlog(space)[0]

@@ -125,14 +125,6 @@ def tally(
     return {tuple(str(value) for value in row[:-1]): int(row[-1]) for row in found}
 
 
-def attr_texts(rows: Rows, attrs: str, names: Sequence[str]) -> tuple[str, ...]:
-    """Fields of attrs as texts, as `tally` reads them: the engine says how a number reads."""
-    if not names:
-        return ()
-    columns = ", ".join(f"coalesce({json_field('?1', name)}, '')" for name in names)
-    return tuple(str(value) for value in rows.execute(f"SELECT {columns}", (attrs,)).fetchone())
-
-
 def purged_since(rows: Rows, space: str, seq: int) -> bool:
     """Whether a memory that was touched after an operation is no more."""
     found = rows.execute(

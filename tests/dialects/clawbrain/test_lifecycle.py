@@ -9,7 +9,10 @@ import pytest
 
 from commonplace.dialects.clawbrain import briefing, contradictions, lifecycle, strategy
 from commonplace.dialects.clawbrain.briefing import Entry
+from commonplace.engine.binding import engine_call
 from commonplace.engine.commonplace import Commonplace
+from commonplace.engine.filters import Filters
+from commonplace.engine.locating import locate
 from commonplace.engine.model import Memory
 from conftest import wait_until
 
@@ -325,11 +328,13 @@ def test_the_engine_locates_in_title_tags_and_text(memory: Commonplace) -> None:
     memory.remember("C.", title="Harbour")
     memory.remember("Gone harbour.", state="archived")
 
-    found, total = memory.locate(["HARBOUR"], lambda one: one.credit)
+    found, total = engine_call(memory, locate, ["HARBOUR"], Filters(), lambda one: one.credit)
 
     assert total == 3
     assert {places for _, places in found} == {("title",), ("tag",), ("text",)}
-    assert memory.locate([], lambda one: one.credit) == ([], 0)
+    assert engine_call(memory, locate, [], Filters(), lambda one: one.credit) == ([], 0)
     with memory.unit("open"):
         memory.remember("A new harbour.")
-        assert memory.locate(["new harbour"], lambda one: one.credit)[1] == 1
+        assert (
+            engine_call(memory, locate, ["new harbour"], Filters(), lambda one: one.credit)[1] == 1
+        )

@@ -20,6 +20,8 @@ from commonplace.access.caller import READ_ONLY
 from commonplace.access.credentials import Grant
 from commonplace.dialects import registry
 from commonplace.dialects.mama import decisions, exporting, graph
+from commonplace.engine import chains
+from commonplace.engine.binding import engine_call, lease
 from commonplace.engine.memories import Draft
 from commonplace.server.paths import Paths
 
@@ -115,7 +117,8 @@ def test_checkpoints_are_listed_newest_first(web: Web, path: str) -> None:
 
 def test_more_checkpoints_than_a_response_holds_are_cut_and_not_refused(web: Web) -> None:
     for number in range(4):
-        web.memory.chains.number("checkpoint_", f"{number}" + "x" * 300_000, kind="checkpoint")
+        draft = Draft(text=f"{number}" + "x" * 300_000, kind="checkpoint")
+        engine_call(web.memory, chains.number, draft, "checkpoint_", web.memory.origin)
     listed = web.get("/checkpoints").json()
     assert [each["id"] for each in listed["checkpoints"]] == [4, 3]
 
@@ -352,7 +355,7 @@ def test_a_graph_asks_for_all_its_edges_at_once(web: Web) -> None:
     for one, other in pairwise(ids):
         web.memory.links.add(one, other, "builds_on", reason="why")
     asked: list[str] = []
-    with web.memory.unit("look"), web.memory.lease() as space:
+    with web.memory.unit("look"), lease(web.memory) as space:
         web.memory.events.record("look")  # from here on one connection reads everything
         assert space.store.open_unit is not None
         connection = space.store.open_unit.connection

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 import pytest
 
 from commonplace.dialects.orchestrator.tools import memory_knowledge
+from commonplace.engine.binding import lease
 from commonplace.engine.facts import key
 from commonplace.engine.model import NOBODY
 from commonplace.storage.database import new_id
@@ -190,7 +191,7 @@ def fill(workspace: Workspace, triples: Iterable[tuple[str, str, str]]) -> None:
     """Many facts at once, as the engine stores them."""
     empty = {"valid_from": None, "valid_to": None, "confidence": 1.0, "memory": None,
              "attrs": "{}", "origin": "{}"}  # fmt: skip
-    with workspace.memory.lease() as space, space.write("many", NOBODY) as unit:
+    with lease(workspace.memory) as space, space.write("many", NOBODY) as unit:
         for triple in triples:
             names = dict(zip(("subject", "predicate", "object"), triple, strict=True))
             keys = {f"{part}_key": key(name) for part, name in names.items()}

@@ -20,6 +20,7 @@ from commonplace.dialects.contract import Call, RequestInfo
 from commonplace.dialects.penfield import personality, reflection
 from commonplace.dialects.penfield.relations import RELATIONS
 from commonplace.dialects.penfield.schemas import CONTENT_CHARS, DESCRIPTION_CHARS, QUERY_CHARS
+from commonplace.engine.binding import lease
 from commonplace.engine.memories import Draft
 from commonplace.engine.model import NOBODY
 from penfield.conftest import Tools
@@ -757,7 +758,7 @@ def test_insights_add_up_and_read_no_memory_to_count_it(wordless: Tools) -> None
         origin=NOBODY,
     )  # fmt: skip
     asked: list[str] = []
-    with wordless.memory.unit("look"), wordless.memory.lease() as space:
+    with wordless.memory.unit("look"), lease(wordless.memory) as space:
         wordless.memory.events.record("look")  # from here on one connection reads everything
         assert space.store.open_unit is not None
         connection = space.store.open_unit.connection

@@ -14,6 +14,8 @@ from commonplace.dialects.being import beings, bridges, notes, records, sight
 from commonplace.dialects.being.scenes import scene_of
 from commonplace.dialects.being.sight import NODE, being_of
 from commonplace.dialects.contract import Call
+from commonplace.engine import memories
+from commonplace.engine.binding import engine_call
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.model import Memory
 from commonplace.text.prose import neutral, token_estimate
@@ -192,13 +194,17 @@ def _within(
 
 def recent_nodes(memory: Commonplace, being: str) -> list[Memory]:
     """The nodes that were remembered or made last."""
+    from commonplace.engine.census import census
+
     nodes = sight.own(being, NODE)
     newest, _ = memory.browse(filters=nodes, limit=CONSIDERED)
-    there = set(memory.census(filters=nodes).num.tolist())
-    used = memory.usages(there & set(memory.used_since("2000-01-01")))
+    there = set(engine_call(memory, census, nodes).num.tolist())
+    read = engine_call(memory, memories.used_since, "2000-01-01")
+    used = engine_call(memory, memories.usages, there.intersection(read))
     last = sorted(used, key=lambda num: (used[num].last_access is not None,
                                          used[num].last_access), reverse=True)  # fmt: skip
-    found = {node.num: node for node in (*newest, *memory.numbered(last[:CONSIDERED]))}
+    others = engine_call(memory, memories.numbered, last[:CONSIDERED])
+    found = {node.num: node for node in (*newest, *others)}
 
     def activated(node: Memory) -> Any:
         at = used[node.num].last_access if node.num in used else None

@@ -22,6 +22,8 @@ from commonplace.dialects.being.recalling import mine
 from commonplace.dialects.being.scenes import Scene, scene_of
 from commonplace.dialects.being.sight import NODE
 from commonplace.dialects.being.thinking import SHOWN_NODES, Consolidation, Thinking
+from commonplace.engine import census, memories
+from commonplace.engine.binding import engine_call
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.history import PATROL
 from commonplace.engine.model import LIVE_STATES, Cluster, Memory, Origin, iso
@@ -248,7 +250,7 @@ class _Patrol:
         """For each scene the cluster that it is like; nothing where it is like none."""
         if not subs:
             return [""] * len(told)
-        likeness = self.memory.likeness([note.num for note in told], subs)
+        likeness = engine_call(self.memory, census.to_clusters, [note.num for note in told], subs)
         best = likeness.argmax(axis=1)
         places = []
         for row, at, note in zip(likeness, best.tolist(), told, strict=True):
@@ -288,7 +290,9 @@ class _Patrol:
 
     def count(self) -> None:
         """❷ One more session for every active node: told by the being's row alone."""
-        nodes = self.memory.census(filters=sight.own(self.being, NODE, states=sight.ALL_STATES))
+        nodes = engine_call(
+            self.memory, census.census, sight.own(self.being, NODE, states=sight.ALL_STATES)
+        )
         newest = int(nodes.num[-1]) if len(nodes.num) else 0
         # The look as well: senses that are shown are noted in the same row.
         with exclusive(self.memory, PATROL, self.origin):
@@ -306,16 +310,18 @@ class _Patrol:
     def fade(self) -> None:
         """❸ What was not remembered for long is dying; what is pinned is not."""
         marks = self._marks()
-        nodes = self.memory.census(filters=sight.own(self.being, NODE, states=["active"]))
+        nodes = engine_call(
+            self.memory, census.census, sight.own(self.being, NODE, states=["active"])
+        )
         lived = _lived(marks, nodes.num)
         # Remembering only prolongs a life: those that would live without it need no closer look.
         doubtful = (nodes.importance * np.exp(-lived / 30) <= FADED) & ~nodes.pinned
         numbers = nodes.num[doubtful].tolist()
         sessions = dict(zip(numbers, lived[doubtful].tolist(), strict=True))
-        used = self.memory.usages(numbers)
+        used = engine_call(self.memory, memories.usages, numbers)
         dying = []
         with self.unit():
-            for node in self.memory.numbered(numbers):
+            for node in engine_call(self.memory, memories.numbered, numbers):
                 count = max(0, int(sessions[node.num]) - sight.number_in(node, "away"))
                 left = faded_importance(node.importance, count, used[node.num].accesses)
                 if left > FADED or node.pinned or node.state != "active":
@@ -330,16 +336,20 @@ class _Patrol:
         """❺ What was remembered although it was fading is active again."""
         if self.since is None:
             return
-        gone = self.memory.census(filters=sight.own(self.being, NODE, states=["dying", "dead"]))
-        recent = set(self.memory.used_since(self.since)) & set(gone.num.tolist())
+        gone = engine_call(
+            self.memory, census.census, sight.own(self.being, NODE, states=["dying", "dead"])
+        )
+        recent = set(engine_call(self.memory, memories.used_since, self.since)) & set(
+            gone.num.tolist()
+        )
         if not recent:
             return
         numbers = sorted(recent)
-        used = self.memory.usages(numbers)
+        used = engine_call(self.memory, memories.usages, numbers)
         lived = dict(zip(numbers, _lived(self._marks(), np.array(numbers)).tolist(), strict=True))
         revived = []
         with self.unit():
-            for node in self.memory.numbered(numbers):
+            for node in engine_call(self.memory, memories.numbered, numbers):
                 count = sight.number_in(node, "session_count", int(lived[node.num]))
                 if faded_importance(node.importance, count, used[node.num].accesses) <= FADED:
                     continue
@@ -351,7 +361,7 @@ class _Patrol:
                 self.tell("revived", nodes=revived)
         if not revived:
             return
-        self.memory.reactivate(*revived, times=2)
+        engine_call(self.memory, memories.reactivate, revived, times=2)
         homes = self.memory.clusters.homes(*revived)
         self.touched |= {cluster for held in homes.values() for cluster in held}
         with self.unit():
@@ -375,8 +385,13 @@ class _Patrol:
         """❹ With a model: fresh and dying nodes are merged with what is there, or let go."""
         if self.thinking is None:
             return
-        dying = self.memory.census(filters=sight.own(self.being, NODE, states=["dying"]))
-        fading = [node.id for node in self.memory.numbered(dying.num[:CONSIDERED].tolist())]
+        dying = engine_call(
+            self.memory, census.census, sight.own(self.being, NODE, states=["dying"])
+        )
+        fading = [
+            node.id
+            for node in engine_call(self.memory, memories.numbered, dying.num[:CONSIDERED].tolist())
+        ]
         homes = self.memory.clusters.homes(*self.fresh, *fading)
         batch: list[tuple[str, Memory]] = []
         for cluster in dict.fromkeys(each for held in homes.values() for each in held):
@@ -546,7 +561,9 @@ class _Patrol:
         return [(part.name, [by_id[each] for each in part.node_ids]) for part in answer]
 
     def _mechanical_parts(self, nodes: Sequence[Memory]) -> list[tuple[str, list[Memory]]]:
-        groups = grouping.greedy(self.memory.likeness([node.num for node in nodes]))
+        groups = grouping.greedy(
+            engine_call(self.memory, census.among, [node.num for node in nodes])
+        )
         parts = []
         for group in groups:
             members = [nodes[at] for at in group]

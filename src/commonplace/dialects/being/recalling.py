@@ -12,6 +12,8 @@ from commonplace.dialects.being import sight
 from commonplace.dialects.being.scenes import scene_of
 from commonplace.dialects.being.sight import ALL_STATES, NODE, being_of
 from commonplace.dialects.contract import Call
+from commonplace.engine import memories
+from commonplace.engine.binding import engine_call
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.model import LIVE_STATES, Cluster, Memory, Usage
 from commonplace.errors import InvalidInput, NotFound
@@ -45,7 +47,7 @@ def recall(call: Call, *, user_message: str) -> str:
     """What comes to mind: the nearest nodes, in pieces, in no order."""
     hits = _related(call, user_message, RECALLED)
     if hits:
-        call.memory.reactivate(*(memory.id for memory in hits))
+        engine_call(call.memory, memories.reactivate, [memory.id for memory in hits])
     return in_pieces(hits)
 
 
@@ -131,7 +133,7 @@ def _cluster(
     nodes = memory.clusters.members(cluster.id, states=ALL_STATES)
     wanted = query.casefold()
     nodes = [node for node in nodes if wanted in scene_of(node).action.casefold()]
-    used = memory.usages([node.num for node in nodes])
+    used = engine_call(memory, memories.usages, [node.num for node in nodes])
     nodes.sort(key=lambda node: (-node.importance, -_last(node, used[node.num])))
     shown = nodes[:limit]
     lines += [
@@ -186,9 +188,9 @@ def readable(memory: Commonplace, being: str, identity: str) -> Memory | None:
 def touch(memory: Commonplace, nodes: Sequence[Memory]) -> None:
     """Count nodes as remembered: once, or twice for one that was dead."""
     if alive := [node.id for node in nodes if node.state != "dead"]:
-        memory.reactivate(*alive)
+        engine_call(memory, memories.reactivate, alive)
     if dead := [node.id for node in nodes if node.state == "dead"]:
-        memory.reactivate(*dead, times=2)
+        engine_call(memory, memories.reactivate, dead, times=2)
 
 
 def search_memory(call: Call, *, query: str, limit: float = FOUND, mode: str = "or") -> str:

@@ -20,6 +20,8 @@ from commonplace.dialects.clawbrain import briefing, commits, lifecycle, places,
 from commonplace.dialects.clawbrain.directory import OWN, Directory, Stat
 from commonplace.dialects.clawbrain.mirror import EDITOR, Mirror
 from commonplace.dialects.contract import Call, Setting
+from commonplace.engine import files
+from commonplace.engine.binding import engine_call
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.library import Library
 from commonplace.errors import CommonplaceError, NotFound, StorageUnavailable
@@ -145,19 +147,19 @@ class Kept:
         root = self.directory.known_identity()
         if not root or self._is_large:
             return set()
-        files = self.directory.scan().files
-        self._is_large = len(files) > SMALL
+        scanned = self.directory.scan().files
+        self._is_large = len(scanned) > SMALL
         known = {
             file.path: Stat(file.size, file.mtime, file.inode)
-            for file in self.memory.files.known(root)
+            for file in engine_call(self.memory, files.known, root)
             if file.path
         }
-        changed = {(path, stat) for path, stat in files.items() if known.get(path) != stat}
-        return changed | {(path, None) for path in known if path not in files}
+        changed = {(path, stat) for path, stat in scanned.items() if known.get(path) != stat}
+        return changed | {(path, None) for path in known if path not in scanned}
 
     def after(self, head: int) -> None:
         """Wait until the files of what changed since are on disk."""
-        if self.memory.files.head() == head and not self.stale:
+        if engine_call(self.memory, files.head) == head and not self.stale:
             return
         if self.hold():
             self.mirror.push()
@@ -176,7 +178,11 @@ class Kept:
         until = time.monotonic() + WAIT_SECONDS
         while True:
             root = self.directory.known_identity()
-            behind = self.memory.files.behind(root, places.KINDS, after=head) if root else None
+            behind = (
+                engine_call(self.memory, files.behind, root, places.KINDS, after=head)
+                if root
+                else None
+            )
             if behind is not None and not behind.memories and not behind.gone:
                 return
             if self.hold():
@@ -382,7 +388,7 @@ def call_wrapper(call: Call, arguments: Mapping[str, Any]) -> Iterator[None]:
         return
     try:
         directory.before(_path(call, arguments.get("id")))
-        head = call.memory.files.head()
+        head = engine_call(call.memory, files.head)
     except OSError as error:
         raise _refused(error) from error
     yield

@@ -21,7 +21,8 @@ from commonplace.dialects.clawbrain.directory import Directory, Scan, Stat
 from commonplace.dialects.clawbrain.documents import Document
 from commonplace.dialects.clawbrain.places import ARCHIVE, KINDS, OutOfPlace, Place
 from commonplace.dialects.reserved import by_others
-from commonplace.engine import reserved
+from commonplace.engine import files, memories, reserved
+from commonplace.engine.binding import engine_call
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.files import File
 from commonplace.engine.model import LIVE_STATES, Memory, Origin
@@ -102,7 +103,9 @@ class Mirror:
             self.directory.ensure()
             self._root = self.directory.identity()
             left = self.directory.tidy()
-            self._files = {file.memory: file for file in self._memory.files.known(self._root)}
+            self._files = {
+                file.memory: file for file in engine_call(self._memory, files.known, self._root)
+            }
             self._paths = {file.path: num for num, file in self._files.items() if file.path}
             self._seen = 0
             self.problems.clear()
@@ -195,7 +198,7 @@ class Mirror:
             log.warning("a file is left alone", extra={"file": path, "why": why})
 
     def _row(self, num: int) -> Memory | None:
-        found = self._memory.files.rows([num])
+        found = engine_call(self._memory, memories.numbered, [num])
         return found[0] if found else None
 
     def _edited(self, path: str, stat: Stat, data: bytes, document: Document, num: int) -> None:
@@ -435,7 +438,7 @@ class Mirror:
 
     def _push(self) -> bool:
         after = self._seen
-        behind = self._memory.files.behind(self._root, KINDS, after=after)
+        behind = engine_call(self._memory, files.behind, self._root, KINDS, after=after)
         self._seen = behind.head
         noted: list[File] = []
         for memory in behind.memories:
@@ -453,7 +456,7 @@ class Mirror:
         for num in gone:
             self._remove(num)
         if noted or gone:
-            self._memory.files.note(self._root, noted, gone=gone)
+            engine_call(self._memory, files.note, self._root, noted, gone=gone)
         return bool(noted or gone) and not self.failures
 
     def _write(self, memory: Memory, noted: list[File]) -> None:
@@ -571,13 +574,13 @@ class Mirror:
     def _note(self, file: File) -> None:
         noted: list[File] = []
         self._remember(file, noted)
-        self._memory.files.note(self._root, noted)
+        engine_call(self._memory, files.note, self._root, noted)
 
     def _forget(self, num: int) -> None:
         file = self._files.pop(num)
         if self._paths.get(file.path) == num:
             del self._paths[file.path]
-        self._memory.files.note(self._root, [], gone=[num])
+        engine_call(self._memory, files.note, self._root, [], gone=[num])
 
 
 _ARCHIVING = ("archived_as", "missing")

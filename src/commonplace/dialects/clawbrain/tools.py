@@ -25,8 +25,10 @@ from commonplace.dialects.clawbrain.places import ARCHIVE, KINDS, Place
 from commonplace.dialects.contract import Call, Tool, Wire
 from commonplace.dialects.tool_schemas import FLAG, TEXT, listed, maybe, takes, text
 from commonplace.engine import checks, credit
+from commonplace.engine.binding import engine_call
 from commonplace.engine.commonplace import Commonplace
-from commonplace.engine.locating import PLACES, Doubles, Located
+from commonplace.engine.filters import Filters
+from commonplace.engine.locating import PLACES, Doubles, Located, locate
 from commonplace.engine.locating import Place as Where
 from commonplace.engine.model import Memory
 from commonplace.engine.ranking import credit_weighted
@@ -164,12 +166,12 @@ def seek(
         score = credit.standings(located.credit, located.credited, rate, at)
         return credit_weighted(_relevances(located), score)
 
-    conditions = _conditions(type)
+    filters = Filters(**_conditions(type))
     if len(asked) <= checks.NAME_CHARS:
-        found, total = memory.locate([asked], combined, limit=most, **conditions)
+        found, total = engine_call(memory, locate, [asked], filters, combined, limit=most)
         if total or len(words) == 1:
             return found, total
-    return memory.locate(words, combined, limit=most, **conditions)
+    return engine_call(memory, locate, words, filters, combined, limit=most)
 
 
 def _relevance(where: Sequence[Where]) -> float:

@@ -13,8 +13,11 @@ import numpy as np
 from commonplace.dialects.contract import as_json
 from commonplace.dialects.mama import checkpoints, decisions, fitting, presenting, searching
 from commonplace.dialects.mama.presenting import MILLISECONDS, identity
+from commonplace.engine.binding import engine_call
 from commonplace.engine.checks import NAME_CHARS
-from commonplace.engine.locating import PLACES, Doubles, Located
+from commonplace.engine.filters import Filters
+from commonplace.engine.likeness import alike
+from commonplace.engine.locating import PLACES, Doubles, Located, locate
 from commonplace.engine.model import Link, Memory
 from commonplace.platform import lookup
 
@@ -89,7 +92,8 @@ def _called(memory: Commonplace, topic: str) -> Iterator[Memory]:
     """What others stored with the topic in its title, and what is of the kind that it names."""
     own = [checkpoints.KIND, decisions.KIND]
     if topic.strip() and len(topic) <= NAME_CHARS:
-        titled, _ = memory.locate([topic], _by_title, limit=NODES, without_kinds=own)
+        others = Filters(without_kinds=own)
+        titled, _ = engine_call(memory, locate, [topic], others, _by_title, limit=NODES)
         yield from (each for each, _ in titled)
         if topic not in own:
             yield from memory.browse(kinds=[topic], limit=NODES)[0]
@@ -116,10 +120,8 @@ def _edges(memory: Commonplace, kept: dict[str, Memory]) -> Iterator[dict[str, A
 
 def _similar(memory: Commonplace, kept: dict[str, Memory]) -> Iterator[dict[str, Any]]:
     newest = [each.id for each in kept.values() if _is_decision(each)][:CLUSTERED]
-    pairs = memory.alike(
-        *newest, limit=SIMILAR_EACH, least=SIMILAR, kinds=[decisions.KIND],
-        states=decisions.STATES,
-    )  # fmt: skip
+    seen = Filters(kinds=[decisions.KIND], states=decisions.STATES)
+    pairs = engine_call(memory, alike, newest, seen, limit=SIMILAR_EACH, least=SIMILAR)
     for one, other, likeness in pairs:
         if one in kept and other in kept:
             yield {

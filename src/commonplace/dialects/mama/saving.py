@@ -10,6 +10,9 @@ from typing import Any
 from commonplace.dialects.contract import Call
 from commonplace.dialects.mama import checkpoints, decisions, searching
 from commonplace.dialects.mama.presenting import identity
+from commonplace.engine import chains
+from commonplace.engine.binding import engine_call
+from commonplace.engine.memories import Draft
 from commonplace.engine.model import LIVE_STATES, Memory
 from commonplace.errors import Conflict, InvalidInput, NotFound
 
@@ -47,11 +50,13 @@ def save_decision(
     _, earlier = call.memory.browse(
         kinds=[decisions.KIND], tags_all=[tag], states=decisions.STATES, limit=1
     )
-    new, old = call.memory.chains.extend(
-        tag, stated.text, kind=decisions.KIND, ref=decisions.new_identity(stated.topic),
+    draft = Draft(
+        text=stated.text, kind=decisions.KIND, ref=decisions.new_identity(stated.topic),
         tags=decisions.tags(stated.topic), confidence=confidence, attrs=stated.lengths,
-        trust="inferred", reason=f"Newer decision on {stated.topic}"[:500],
+        trust="inferred",
     )  # fmt: skip
+    reason = f"Newer decision on {stated.topic}"[:500]
+    new, old = engine_call(call.memory, chains.extend, draft, tag, call.memory.origin, reason)
     _link(call, new, stated.reasoning)
     return Saved(new, similar, _advice(new, old, similar, earlier, stated.topic))
 
@@ -100,10 +105,10 @@ def save_checkpoint(
     if summary is None or not summary.strip():
         raise InvalidInput("Checkpoint requires: summary.", field="summary")
     checkpoint = checkpoints.Checkpoint(summary, next_steps, open_files)
-    return call.memory.chains.number(
-        checkpoints.PREFIX, checkpoint.text, kind=checkpoints.KIND, attrs=checkpoint.attrs,
-        trust="inferred",
-    )  # fmt: skip
+    draft = Draft(
+        text=checkpoint.text, kind=checkpoints.KIND, attrs=checkpoint.attrs, trust="inferred"
+    )
+    return engine_call(call.memory, chains.number, draft, checkpoints.PREFIX, call.memory.origin)
 
 
 def update_outcome(call: Call, id: str, outcome: str, reason: str | None) -> tuple[str, str]:

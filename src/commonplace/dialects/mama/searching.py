@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from commonplace.dialects.mama import checkpoints, decisions
+from commonplace.engine.binding import engine_call
 from commonplace.engine.model import LIVE_STATES, Link, Memory
 from commonplace.text.analysis import analyse, analyse_query
 
@@ -117,7 +118,9 @@ def _hear_topics(
         topic = (decisions.topic_of(found.memory) or "").replace("_", " ").strip()
         if topic and _with_topic(found.similarity, 1.0) >= least:
             topics.setdefault(topic, []).append(found)
-    likenesses = memory.similarity(query, *topics) if topics else []
+    from commonplace.engine import recall
+
+    likenesses = engine_call(memory, recall.similarity, query, list(topics)) if topics else []
     for likeness, held in zip(likenesses, topics.values(), strict=True):
         for found in held:
             found.similarity = max(found.similarity, _with_topic(found.similarity, likeness))

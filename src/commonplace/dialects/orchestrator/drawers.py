@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from commonplace.dialects.orchestrator.answering import stamp
 from commonplace.dialects.orchestrator.classifier import classify
-from commonplace.engine import checks
+from commonplace.engine import checks, memories
+from commonplace.engine.binding import engine_call
 from commonplace.engine.model import LIVE_STATES, Memory
 from commonplace.errors import Conflict, InvalidInput, NotFound
 from commonplace.platform import lookup
@@ -91,7 +92,7 @@ def wing_of_agent(name: str) -> str:
 
 def counts(memory: Commonplace) -> list[tuple[tuple[str, str, str], int]]:
     """((wing, room, hall), how many drawers)."""
-    found = memory.tally("wing", "room", "hall", kinds=OWN)
+    found = engine_call(memory, memories.tally, ["wing", "room", "hall"], OWN)
     return [((wing, room, hall), count) for (wing, room, hall), count in found.items()]
 
 
@@ -246,7 +247,7 @@ def store(
 
 def _check_room(memory: Commonplace, too_many: int = 0) -> None:
     """Refuse a drawer too many: before it is stored, and once more when nobody else can store."""
-    if sum(memory.tally(kinds=OWN).values()) >= (too_many or MOST_DRAWERS):
+    if sum(engine_call(memory, memories.tally, [], OWN).values()) >= (too_many or MOST_DRAWERS):
         raise InvalidInput(f"the workspace has {MOST_DRAWERS} drawers, the most it may have")
 
 

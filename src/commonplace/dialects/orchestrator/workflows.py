@@ -19,7 +19,9 @@ from commonplace.dialects.orchestrator import runtimes, workspaces
 from commonplace.dialects.orchestrator.answering import stamp
 from commonplace.dialects.orchestrator.messaging import capped
 from commonplace.dialects.orchestrator.shapes import records
+from commonplace.engine.binding import engine_call
 from commonplace.engine.commonplace import Commonplace
+from commonplace.engine.memories import tally
 from commonplace.engine.model import Origin
 from commonplace.errors import CommonplaceError, Conflict, InvalidInput, NotFound
 from commonplace.platform import durable
@@ -380,7 +382,7 @@ class Executions:
                 return
             memory = self._memory(space)
             try:
-                counted = memory.tally("status", kinds=[EXECUTION], states=[STATE])
+                counted = engine_call(memory, tally, ["status"], [EXECUTION], [STATE])
                 if all(status in OVER for (status,) in counted):
                     continue  # found out without loading the space's index
                 for execution in records.listing(memory, EXECUTION):

@@ -27,7 +27,8 @@ from commonplace.dialects.penfield.kinds import (
     type_of,
 )
 from commonplace.dialects.penfield.schemas import CONTENT_CHARS
-from commonplace.engine import checks
+from commonplace.engine import checks, upkeep
+from commonplace.engine.binding import engine_call
 from commonplace.engine.filters import Filters
 from commonplace.engine.model import LIVE_STATES, Link, Memory, Origin
 from commonplace.errors import Conflict, NotFound
@@ -100,7 +101,7 @@ def shown_all(
     """Memories as a list of this contract shows them: longer ones than it has are cut."""
     from commonplace.dialects.penfield.relationships import shown_link
 
-    waiting = call.memory.unembedded(*(memory.id for memory in memories))
+    waiting = engine_call(call.memory, upkeep.waiting, [memory.id for memory in memories])
     found = []
     for at, memory in enumerate(memories):
         usage = call.memory.usage(memory.id)

@@ -23,6 +23,8 @@ from commonplace.dialects.penfield.kinds import (
 )
 from commonplace.dialects.penfield.memories import moments, readable
 from commonplace.dialects.penfield.schemas import CONTENT_CHARS
+from commonplace.engine.binding import engine_call
+from commonplace.engine.filters import Filters
 from commonplace.engine.model import Memory
 from commonplace.text.snippets import opening
 from commonplace.text.stopwords import STOP_WORDS
@@ -273,7 +275,9 @@ def insights(call: Call) -> dict[str, Any]:
         name: number(created_since=now - timedelta(hours=hours), without_kinds=PROTECTED)
         for name, hours in spans.items()
     }
-    importance = call.memory.census(without_kinds=PROTECTED).importance
+    from commonplace.engine.census import census
+
+    importance = engine_call(call.memory, census, Filters(without_kinds=PROTECTED)).importance
     total = len(importance)
     told = [{"title": "Memory Creation Rate", "value": created["week"],
              "description": f"{created['week']} memories in the last week"}]  # fmt: skip

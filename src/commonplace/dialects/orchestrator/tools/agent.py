@@ -8,6 +8,7 @@ from commonplace.dialects.contract import Call
 from commonplace.dialects.orchestrator import messaging, workspaces
 from commonplace.dialects.orchestrator.answering import Answer, clamped, operation, stamp, tool
 from commonplace.engine import audit
+from commonplace.engine.binding import lease
 
 HISTORY = "agent_history"
 TITLE_CHARS = 500
@@ -82,7 +83,7 @@ def history(call: Call, slug: str, limit: int) -> list[dict[str, Any]]:
 def calls(call: Call, slug: str, limit: int, before: int) -> list[dict[str, Any]]:
     """Calls as the audit has them."""
     found: list[dict[str, Any]] = []
-    with call.memory.lease() as space:
+    with lease(call.memory) as space:
         last = before or None
         while len(found) < limit:
             page = audit.listing(space.store, before=last, limit=1_000)

@@ -1,0 +1,95 @@
+"""How functions of the engine are called for a memory.
+
+Every function of the engine that works on a space takes the open space as its first argument.
+`method` makes a public method of `Commonplace` or of one of its parts out of such a function.
+Code within the project that needs a function which is not public, such as a dialect, uses
+`engine_call`, or `lease` for several calls on the same open space.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+
+from commonplace.engine import checks
+from commonplace.engine.opened import OpenSpace
+
+if TYPE_CHECKING:
+    from commonplace.engine.commonplace import Commonplace
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Part:
+    """A memory, or one concern of it, such as its links."""
+
+    def __init__(self, memory: Commonplace) -> None:
+        self._memory = memory
+
+
+def lease(memory: Commonplace) -> AbstractContextManager[OpenSpace]:
+    """Return the memory's open space; it is not closed while the block runs."""
+    return memory.library.lease(memory.name)
+
+
+def engine_call(
+    memory: Commonplace,
+    function: Callable[Concatenate[OpenSpace, P], R],
+    /,
+    *args: P.args,
+    **kwargs: P.kwargs,
+) -> R:
+    """Call a function of the engine on a memory's open space."""
+    with memory.library.lease(memory.name) as space:
+        return function(space, *args, **kwargs)
+
+
+def method(function: Callable[Concatenate[OpenSpace, P], R]) -> Callable[Concatenate[Any, P], R]:
+    """Make a method of a function of the engine.
+
+    What the function writes has the memory's origin, unless the caller names another.
+    """
+    writes = "origin" in (getattr(function, "__kwdefaults__", None) or ())
+
+    @wraps(function)
+    def bound(part: Part, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        memory = part._memory
+        if writes:
+            given = kwargs.get("origin")
+            kwargs["origin"] = memory.origin if given is None else checks.origin(given)
+        with memory.library.lease(memory.name) as space:
+            return function(space, *args, **kwargs)
+
+    return bound
+
+
+def named(fields: type, defaults: type | None = None) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Show the fields that a function takes as keywords, for help() and interactive completion.
+
+    `fields` is the TypedDict of its `**` parameter; `defaults` a dataclass that has the defaults.
+    A field that has none is shown with `...`: if it is left out, nothing is changed.
+    """
+    usual = {each.name: each.default for each in dataclasses.fields(defaults)} if defaults else {}
+
+    def shown(function: Callable[P, R]) -> Callable[P, R]:
+        signature = inspect.signature(function)
+        own = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
+        more = [
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                annotation=getattr(hint, "__forward_arg__", hint),
+                default=usual.get(name, ...),
+            )
+            for name, hint in fields.__annotations__.items()
+            if name not in signature.parameters
+        ]
+        function.__signature__ = signature.replace(parameters=[*own, *more])  # type: ignore[attr-defined]
+        return function
+
+    return shown
