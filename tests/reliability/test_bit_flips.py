@@ -91,7 +91,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
 def _go_on(memory: Commonplace) -> None:
     """Some of everything, beside what an older release wrote."""
     drafts = [Draft(text=f"{TEXTS[i % len(TEXTS)]} (later {i})", ref=f"later-{i}",
-                    tags=("größe",), title="Later") for i in range(6)]  # fmt: skip
+                    tags=("größe",), title="Later", source=f"https://example.org/later/{i}")
+              for i in range(6)]  # fmt: skip
     memory.remember_many(drafts)
     for i in (0, 3, 5, 12):
         memory.revise(f"ref-{i}", text=f"Revised later: {TEXTS[i % len(TEXTS)]}")
@@ -213,7 +214,15 @@ def _places_of(whole: Whole, words: bytes, count: int) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    "words", ["certificate had expired", "Büro in Zürich", "Another title", "and more", "helped"]
+    "words",
+    [
+        "certificate had expired",
+        "Büro in Zürich",
+        "Another title",
+        "and more",
+        "helped",
+        "org/later",
+    ],
 )
 def test_a_flip_inside_a_stored_text_is_refused_and_its_row_named(
     whole: Whole, quick_disk: Path, words: str
