@@ -285,7 +285,7 @@ def doctor(
     healthy = True
     with options.library(options.existing(data), embedding) as library:
         for name in spaces or library.spaces():
-            if not library.file(name).exists():
+            if not library.exists(name):
                 raise NotFound(f"There is no space {name}.", hint="See 'commonplace spaces'.")
             rebuilt: dict[str, Any] | None = None
             if repair:
@@ -375,7 +375,7 @@ def spaces(data: Data = None, as_json: AsJson = False) -> None:
     where = options.existing(data)
     with options.library(where) as library:
         for name in library.spaces():
-            size = library.file(name).stat().st_size
+            size = library.size(name)
             _, count = Commonplace(space=name, library=library).browse(limit=1)
             if as_json:
                 emit({"space": name, "memories": count, "bytes": size})

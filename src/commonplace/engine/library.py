@@ -14,11 +14,8 @@ from commonplace.embedding.provider import Embedder
 from commonplace.engine import checks, memories, upkeep
 from commonplace.engine.opened import OpenSpace
 from commonplace.errors import CommonplaceError, InvalidInput, StorageUnavailable
-from commonplace.storage.database import check_runtime, sync_directory
-from commonplace.storage.ports import Maintenance
-from commonplace.storage.sqlite import Store
-from commonplace.storage.sqlite.readonly import writable
-from commonplace.storage.sqlite.swapping import recover
+from commonplace.storage.ports import Maintenance, Spaces, Watch
+from commonplace.storage.sqlite.spaces import SqliteSpaces, unusable
 from commonplace.storage.tables import Row
 
 OPEN_SPACES = 64
@@ -50,15 +47,8 @@ def directory(path: str | Path | None = None) -> Path:
             field="data",
         ) from None
     if found.is_file():
-        raise _unusable(found, os.strerror(errno.ENOTDIR))
+        raise unusable(found, os.strerror(errno.ENOTDIR))
     return found
-
-
-def _unusable(path: Path, why: str | None) -> StorageUnavailable:
-    return StorageUnavailable(
-        f"{path} cannot be used: {why}.",
-        hint="Choose another directory with --data or COMMONPLACE_DATA.",
-    )
 
 
 class Library:
@@ -93,30 +83,17 @@ class Library:
         self._wake = threading.Event()
         self._stop = threading.Event()
         self._tender: threading.Thread | None = None
-        try:
-            new = not (self.path / "spaces").exists()
-            if not self.path.exists():  # a directory that was there keeps the mode it has
-                self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            (self.path / "spaces").mkdir(mode=0o700, exist_ok=True)
-            if new:  # a file is only as durable as the directories that lead to it
-                sync_directory(self.path)
-                sync_directory(self.path.parent)
-        except OSError as error:
-            raise _unusable(self.path, error.strerror) from error
-        check_runtime(self.path)
-        recover(self.path)  # what a killed restore has left
+        self._spaces: Spaces = SqliteSpaces(self.path)
 
     @property
     def read_only(self) -> bool:
         """Whether the spaces can only be read."""
-        return not writable(self.path / "spaces")
+        return self._spaces.read_only
 
     @property
     def maintenance(self) -> Maintenance:
         """Backups, checks and repair of what is stored here."""
-        from commonplace.storage.sqlite.maintenance import SqliteMaintenance
-
-        return SqliteMaintenance(self)
+        return self._spaces.maintenance(self)
 
     @staticmethod
     def derive(row: Row, speaker: str) -> memories.Prepared:
@@ -125,12 +102,23 @@ class Library:
 
     def file(self, space: str) -> Path:
         """The file of a space."""
-        return self.path / "spaces" / f"{checks.space(space)}.db"
+        return self._spaces.file(checks.space(space))
+
+    def exists(self, space: str) -> bool:
+        """Whether there is such a space."""
+        return self._spaces.exists(checks.space(space))
+
+    def size(self, space: str) -> int:
+        """How many bytes a space takes."""
+        return self._spaces.size(checks.space(space))
+
+    def watch(self, space: str) -> Watch:
+        """What tells whether anything in a space changed."""
+        return self._spaces.watch(checks.space(space))
 
     def spaces(self) -> list[str]:
         """The names of all spaces that hold something."""
-        found = (path.stem for path in (self.path / "spaces").glob("*.db"))
-        return sorted(name for name in found if ".before-" not in name)
+        return self._spaces.names()
 
     @contextlib.contextmanager
     def lease(self, space: str) -> Iterator[OpenSpace]:
@@ -158,7 +146,7 @@ class Library:
                 if opened is not None:
                     opened.pins += 1
                     return opened
-            opened = OpenSpace(Store(self.file(name), name), self.embedder, self._rouse, pins=1)
+            opened = OpenSpace(self._spaces.open(name), self.embedder, self._rouse, pins=1)
             if upkeep.find_work(opened):
                 opened.has_work = True
                 self._rouse()

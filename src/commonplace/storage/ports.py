@@ -158,3 +158,42 @@ class Maintenance(Protocol):
 
     def salvage(self, space: str, target: Path, *, progress: Progress | None = None) -> Salvage:
         """Write every sound row of a damaged space into a new file."""
+
+
+class Watch(Protocol):
+    """Tells whether anything changed, whoever changed it."""
+
+    def version(self) -> tuple[int, int]:
+        """Another value after every commit."""
+
+    def close(self) -> None:
+        """Give back what it holds; another look opens it again."""
+
+
+class Spaces(Protocol):
+    """All spaces of an installation, by their names, which are checked before."""
+
+    @property
+    def read_only(self) -> bool:
+        """Whether the spaces can only be read."""
+
+    def names(self) -> list[str]:
+        """The names of all spaces."""
+
+    def file(self, name: str) -> Path:
+        """The file of a space."""
+
+    def exists(self, name: str) -> bool:
+        """Whether there is such a space."""
+
+    def size(self, name: str) -> int:
+        """How many bytes a space takes."""
+
+    def open(self, name: str) -> Store:
+        """The store of a space, which is made if need be."""
+
+    def watch(self, name: str) -> Watch:
+        """What tells whether anything in a space changed."""
+
+    def maintenance(self, contents: Contents) -> Maintenance:
+        """Backups, checks and repair."""

@@ -25,7 +25,6 @@ from commonplace.engine.binding import engine_call
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.library import Library
 from commonplace.errors import CommonplaceError, NotFound, StorageUnavailable
-from commonplace.storage.system import Watch
 
 SESSION = "local-session"
 SMALL = 1_000  # files that are looked at one by one before every call
@@ -47,7 +46,7 @@ class Kept:
         self.mirror = Mirror(memory, self.directory)
         self._lease: int | None = None
         self._turn = threading.Lock()
-        self._rows = Watch(memory.library.file(memory.name))
+        self._rows = memory.library.watch(memory.name)
         self._version: object = None
         self._folders: object = None
         self._tended: float | None = None

@@ -241,7 +241,7 @@ class Executions:
 
     def steps(self, space: str, identity: str) -> int | None:
         """How many steps an execution has."""
-        if not self._library.file(space).exists():
+        if not self._library.exists(space):
             return None
         record = records.find(self._memory(space), identity, EXECUTION)
         return None if record is None else len(record.attrs["steps"])

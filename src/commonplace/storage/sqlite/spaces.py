@@ -1,0 +1,76 @@
+"""The spaces of a data directory: one file each, DATA/spaces/NAME.db."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from commonplace.errors import StorageUnavailable
+from commonplace.storage.database import check_runtime, sync_directory
+from commonplace.storage.ports import Contents, Maintenance
+from commonplace.storage.sqlite.readonly import writable
+from commonplace.storage.sqlite.store import Store
+from commonplace.storage.sqlite.swapping import recover
+from commonplace.storage.system import Watch
+
+
+def unusable(path: Path, why: str | None) -> StorageUnavailable:
+    """The error for a data directory that cannot be used."""
+    return StorageUnavailable(
+        f"{path} cannot be used: {why}.",
+        hint="Choose another directory with --data or COMMONPLACE_DATA.",
+    )
+
+
+class SqliteSpaces:
+    """`ports.Spaces` for a data directory, which is made if need be. Names are checked before."""
+
+    def __init__(self, data: Path) -> None:
+        self._folder = data / "spaces"
+        try:
+            new = not self._folder.exists()
+            if not data.exists():  # a directory that was there keeps the mode it has
+                data.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._folder.mkdir(mode=0o700, exist_ok=True)
+            if new:  # a file is only as durable as the directories that lead to it
+                sync_directory(data)
+                sync_directory(data.parent)
+        except OSError as error:
+            raise unusable(data, error.strerror) from error
+        check_runtime(data)
+        recover(data)  # what a killed restore has left
+
+    @property
+    def read_only(self) -> bool:
+        """Whether the spaces can only be read."""
+        return not writable(self._folder)
+
+    def names(self) -> list[str]:
+        """The names of all spaces."""
+        found = (path.stem for path in self._folder.glob("*.db"))
+        return sorted(name for name in found if ".before-" not in name)
+
+    def file(self, name: str) -> Path:
+        """The file of a space."""
+        return self._folder / f"{name}.db"
+
+    def exists(self, name: str) -> bool:
+        """Whether there is such a space."""
+        return self.file(name).exists()
+
+    def size(self, name: str) -> int:
+        """How many bytes a space takes."""
+        return self.file(name).stat().st_size
+
+    def open(self, name: str) -> Store:
+        """The store of a space, which is made if need be."""
+        return Store(self.file(name), name)
+
+    def watch(self, name: str) -> Watch:
+        """What tells whether anything in a space changed."""
+        return Watch(self.file(name))
+
+    def maintenance(self, contents: Contents) -> Maintenance:
+        """Backups, checks and repair."""
+        from commonplace.storage.sqlite.maintenance import SqliteMaintenance  # few need it
+
+        return SqliteMaintenance(contents)
