@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 import dataclasses
 import importlib.util
+import os
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -104,6 +106,46 @@ def _code(page: Path) -> Iterator[str]:
         yield from block.splitlines()
     for prose in parts[::2]:
         yield from (" ".join(piece.split()) for piece in re.findall(r"`([^`]+)`", prose))
+
+
+def _snippets(page: Path) -> str:
+    """The Python blocks of a page, one after the other, each on the lines where it stands."""
+    lines, inside = [], False
+    for line in page.read_text().splitlines():
+        if inside or line != "```python":
+            inside = inside and line != "```"
+            future = line.startswith("from __future__")  # may only stand at the top of a file
+            lines.append(line if inside and not future else "")
+        else:
+            inside = True
+            lines.append("")
+    return "\n".join(lines)
+
+
+WITH_SNIPPETS = [page for page in PAGES if _snippets(page).strip()]
+
+
+@pytest.mark.parametrize("page", WITH_SNIPPETS, ids=lambda path: path.name)
+def test_every_python_snippet_of_a_page_runs(page: Path, tmp_path: Path) -> None:
+    file = tmp_path / f"{page.stem}.py"
+    file.write_text(_snippets(page))
+    ran = subprocess.run(
+        [sys.executable, "-W", "error", file],
+        env={**os.environ, "HOME": str(tmp_path)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_a_python_snippet_is_found_wherever_it_stands() -> None:
+    blocks = sum(page.read_text().count("```python\n") for page in PAGES)
+    assert blocks >= 5
+    assert {page.name for page in WITH_SNIPPETS} >= {"README.md", "oauth.md", "new-dialect.md"}
+    for page in PAGES:
+        assert not re.search(r"^```(py|Python|pycon)\b(?!thon$)", page.read_text(), re.M), page
 
 
 @cache

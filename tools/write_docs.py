@@ -1,4 +1,4 @@
-"""Write the pages that are made from code: docs/coverage.md and docs/dialects.md.
+"""Write the pages that are made from code: docs/coverage.md, dialects.md and library.md.
 
 python tools/write_docs.py            writes them
 python tools/write_docs.py --check    says whether they are as they should be
@@ -6,17 +6,26 @@ python tools/write_docs.py --check    says whether they are as they should be
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import re
 import sys
-from collections.abc import Iterable, Sequence
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
+import commonplace
+from commonplace import Commonplace, Library
 from commonplace.dialects import registry
+from commonplace.engine.arguments import Changes, Conditions, Details
+from commonplace.engine.binding import Part
 
 ROOT = Path(__file__).parent.parent
 Row = tuple[str, str, str]
 WITHOUT_TEST = ("later: ", "left out: ")
+GROUPS: dict[str, type] = {"details": Details, "changes": Changes, "conditions": Conditions}
 
 
 def rows_of(dialect: str) -> list[Row]:
@@ -118,7 +127,136 @@ def _cell(text: str) -> str:
     return re.sub(r"\s+", " ", text).replace("|", "\\|")
 
 
-PAGES = {ROOT / "docs" / "coverage.md": coverage, ROOT / "docs" / "dialects.md": dialects}
+def library() -> str:
+    """The public classes, with every method and field."""
+    lines = [
+        "# The library",
+        "",
+        "Made by `make docs` from the public classes. Everything here can be imported from",
+        "`commonplace`; importing the package alone loads nothing. The README has examples.",
+        "",
+        "- An `identity` is a memory's id, or the `ref` that it was stored with.",
+        "- A `When` is a `datetime` or a text as in ISO 8601; without a zone it is UTC.",
+        "- `as_of` asks for what was stored at that moment.",
+        "- `origin` says who makes the change; by default it is the one that the memory was opened",
+        "  with.",
+        "- `**details`, `**changes` and `**conditions` are named parameters: the fields of a",
+        "  memory and the conditions of a search, in the tables below.",
+        "- A parameter with the default `...` changes nothing if it is left out.",
+        "",
+        "## Commonplace",
+        "",
+        *_described(Commonplace),
+        "",
+        f"`Commonplace{_signature(Commonplace)}`",
+        "",
+    ]
+    lines += _methods(Commonplace, "memory")
+    with tempfile.TemporaryDirectory() as place, Commonplace(place, embedding="none") as memory:
+        named = {name: part for name, part in vars(memory).items() if isinstance(part, Part)}
+    for name, part in sorted(named.items()):
+        if not name.startswith("_"):
+            lines += ["", f"## memory.{name}", "", *_described(type(part)), ""]
+            lines += _methods(type(part), f"memory.{name}")
+    lines += ["", "## Fields of a memory", ""]
+    lines += ["`details` are all of these but the text, which is a parameter of its own; `changes`"]
+    lines += ["those that can be changed.", ""]
+    lines += _parameters(Commonplace.remember, Details, ("can be changed", Changes))
+    lines += ["", "## Conditions of a search", ""]
+    lines += ["Each that is given must hold; they can also be passed together as `Filters`.", ""]
+    lines += _parameters(Commonplace.recall, Conditions)
+    public = {name: getattr(commonplace, name) for name in commonplace.__all__}
+    lines += ["", "## Values", "", "What is passed and what is returned; none of them changes.", ""]
+    lines += ["| class | fields | |", "| --- | --- | --- |"]
+    for name, value in public.items():
+        if not inspect.isclass(value) or issubclass(value, (Commonplace, Library, Exception)):
+            continue
+        fields = _codes(
+            [each.name for each in dataclasses.fields(value) if each.init]
+            if dataclasses.is_dataclass(value)
+            else value.__annotations__
+        )
+        lines.append(f"| `{name}` | {fields} | {_cell(' '.join(_described(value)))} |")
+    raised = {n: v for n, v in public.items() if inspect.isclass(v) and issubclass(v, Exception)}
+    lines += [
+        "",
+        "## Errors",
+        "",
+        "Each has a `code`, a `message`, a `hint` and, where one argument",
+    ]
+    lines += ["is meant, its `field`. They are all a `CommonplaceError`.", ""]
+    lines += ["| error | code | |", "| --- | --- | --- |"]
+    for name, error in raised.items():
+        lines.append(f"| `{name}` | `{error.code}` | {_cell(' '.join(_described(error)))} |")
+    return "\n".join(lines) + "\n"
+
+
+def _methods(owner: type, called: str) -> list[str]:
+    """A line with the signature of each method, and what it does."""
+    lines: list[str] = []
+    for name, method in vars(owner).items():
+        if name.startswith("_"):
+            continue
+        if isinstance(method, property):
+            lines += [f"- `{called}.{name}`", "", f"  {' '.join(_described(method))}", ""]
+            continue
+        returned = inspect.signature(method).return_annotation
+        lines += [f"- `{called}.{name}{_signature(method)} -> {returned}`", ""]
+        lines += [f"  {line}".rstrip() for line in _described(method)]
+        lines.append("")
+    return lines[:-1]
+
+
+def _parameters(
+    function: Callable[..., Any], group: type, marked: tuple[str, type] | None = None
+) -> list[str]:
+    """A table of the parameters of a group; the marked ones are said to be so."""
+    found = inspect.signature(function).parameters
+    heading = ["name", "type", "default", *([marked[0]] if marked else [])]
+    lines = [f"| {' | '.join(heading)} |", "| --- " * len(heading) + "|"]
+    for name in group.__annotations__:
+        default = "" if found[name].default is ... else f"`{found[name].default!r}`"
+        cells = [f"`{name}`", f"`{_cell(str(found[name].annotation))}`", default]
+        if marked:
+            cells.append("yes" if name in marked[1].__annotations__ else "no")
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def _signature(function: Callable[..., Any]) -> str:
+    """The parameters of a method without its first, as they would be written."""
+    parameters = dict(inspect.signature(function).parameters)
+    if not inspect.isclass(function):
+        del parameters[next(iter(parameters))]
+    grouped = ""
+    for name, group in GROUPS.items():
+        if group.__annotations__.keys() <= parameters.keys():
+            grouped = f"**{name}"
+            parameters = {n: p for n, p in parameters.items() if n not in group.__annotations__}
+    shown, starred = [], False
+    for each in parameters.values():
+        if each.kind is each.VAR_POSITIONAL:
+            starred = True
+        elif each.kind is each.KEYWORD_ONLY and not starred:
+            starred = True
+            shown.append("*")
+        default = ""
+        if each.default is not each.empty:
+            default = f" = {'...' if each.default is ... else repr(each.default)}"
+        star = "*" if each.kind is each.VAR_POSITIONAL else ""
+        shown.append(f"{star}{each.name}: {each.annotation}{default}")
+    return f"({', '.join([*shown, grouped] if grouped else shown)})"
+
+
+def _described(value: object) -> list[str]:
+    return (inspect.getdoc(value) or "").splitlines()
+
+
+PAGES = {
+    ROOT / "docs" / "coverage.md": coverage,
+    ROOT / "docs" / "dialects.md": dialects,
+    ROOT / "docs" / "library.md": library,
+}
 
 
 def main(arguments: list[str]) -> int:

@@ -74,7 +74,11 @@ def named(fields: type, defaults: type | None = None) -> Callable[[Callable[P, R
     `fields` is the TypedDict of its `**` parameter; `defaults` a dataclass that has the defaults.
     A field that has none is shown with `...`: if it is left out, nothing is changed.
     """
-    usual = {each.name: each.default for each in dataclasses.fields(defaults)} if defaults else {}
+    usual = {} if defaults is None else {
+        each.name: each.default
+        for each in dataclasses.fields(defaults)
+        if each.default is not dataclasses.MISSING
+    }  # fmt: skip
 
     def shown(function: Callable[P, R]) -> Callable[P, R]:
         signature = inspect.signature(function)

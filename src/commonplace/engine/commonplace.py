@@ -38,6 +38,7 @@ from commonplace.engine.parts import (
     History,
     Links,
 )
+from commonplace.engine.purge import Proof
 from commonplace.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -208,7 +209,7 @@ class Commonplace(Part):
                 space, identities, "active", by(origin, self.origin), "restore"
             )
 
-    def purge(self, *identities: str, origin: Origin | None = None) -> purge.Proof:
+    def purge(self, *identities: str, origin: Origin | None = None) -> Proof:
         """Delete memories for good, with their past, and prove it by a scan of the files."""
         with lease(self) as space:
             return purge.check(purge.purge(space, identities, by(origin, self.origin)))

@@ -149,7 +149,7 @@ def need_row_as_of(connection: Rows, space: str, identity: str, seq: int) -> Row
 
 
 def versions(space: OpenSpace, identity: str) -> list[Version]:
-    """Every form a memory has had, newest first."""
+    """Return every version of a memory, newest first."""
     with space.store.read() as connection:
         row = memories.find_row(connection, space.name, identity)
         if row is None:

@@ -285,7 +285,7 @@ def get(space: OpenSpace, identity: str, *, count: bool) -> Memory:
 
 
 def usage(space: OpenSpace, identity: str) -> Usage:
-    """How often a memory was read, reads of a moment ago included."""
+    """Return how often a memory was read, and when last."""
     with space.store.read() as connection:
         num = need_row(connection, space.name, identity)["num"]
     return usages(space, [num])[num]

@@ -24,7 +24,7 @@ UPKEEP = Origin(client="commonplace", tool="upkeep")
 
 
 def backlog(space: OpenSpace) -> tuple[int, int]:
-    """(how many memories wait for vectors, age of the oldest wait in seconds)."""
+    """Return (how many memories wait for vectors, age of the oldest wait in seconds)."""
     with space.store.read() as connection:
         count, oldest = outbox.size(connection, space.name)
     return count, 0 if oldest is None else max(0, (now() - oldest) // 1_000_000)
