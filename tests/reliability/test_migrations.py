@@ -196,6 +196,77 @@ def test_an_upgrade_keeps_a_copy_of_the_file_before_it(
     library.close()
 
 
+def test_several_that_open_an_old_file_at_once_keep_one_copy_of_it(quick_disk: Path) -> None:
+    file = _golden(quick_disk)
+    large = connect(file)
+    large.execute("CREATE TABLE padding (x); INSERT INTO padding VALUES (randomblob(50000000))")
+    large.close()
+    before = _content(file)
+    opened: list[str] = []
+    together = threading.Barrier(4)
+
+    def open_it() -> None:
+        together.wait()
+        try:
+            Store(file, "default", STEPS).close()
+            opened.append("well")
+        except BaseException as error:
+            opened.append(repr(error))
+
+    threads = [threading.Thread(target=open_it) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert opened == ["well"] * 4
+    copy = file.with_name(f"default.before-v{len(STEPS)}.db")
+    assert _content(copy) == before
+    assert {each.name for each in file.parent.iterdir()} == {file.name, copy.name}
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        "ALTER TABLE memories RENAME COLUMN text TO body",
+        "UPDATE memories SET format = 3",
+    ],
+    ids=["a column that has gone", "rows in a newer format"],
+)
+def test_a_file_that_is_migrated_while_it_is_open_is_not_called_damaged(
+    quick_disk: Path, step: str
+) -> None:
+    with Commonplace(quick_disk, embedding="none") as memory:
+        first = memory.remember("Before.")
+        connection = connect(quick_disk / "spaces" / "default.db")
+        schema.migrate(connection, (*schema.MIGRATIONS, step))
+        rows = connection.execute("SELECT count(*) FROM memories").fetchall()
+        connection.close()
+        with pytest.raises(UnsupportedVersion, match="schema version"):
+            memory.get(first.id)
+        with pytest.raises(UnsupportedVersion, match="schema version"):
+            memory.remember("After.")
+        with pytest.raises(UnsupportedVersion, match="schema version"):
+            memory.revise(first.id, text="After.")
+    connection = connect(quick_disk / "spaces" / "default.db")
+    assert connection.execute("SELECT count(*) FROM memories").fetchall() == rows
+    connection.close()
+
+
+def test_an_old_release_does_not_write_to_a_file_that_a_new_one_has_migrated(
+    quick_disk: Path,
+) -> None:
+    file = _golden(quick_disk)
+    old = Store(file, "default")
+    connection = connect(file)
+    schema.migrate(connection, (*schema.MIGRATIONS, "CREATE TABLE newer (x)"))
+    connection.close()
+    with pytest.raises(UnsupportedVersion), old.maintain() as rows:
+        rows.execute("DELETE FROM memories")
+    with old.read() as rows:  # what can be read still is
+        assert rows.execute("SELECT count(*) FROM memories").fetchone() != (0,)
+    old.close()
+
+
 def _content(file: Path) -> object:
     connection = apsw.Connection(str(file))
     try:

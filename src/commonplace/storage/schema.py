@@ -257,14 +257,20 @@ def version_of(connection: apsw.Connection) -> int:
     return int(connection.pragma("user_version"))
 
 
-def migrate(connection: apsw.Connection, steps: Sequence[Step] = MIGRATIONS) -> None:
-    """Bring the file to the newest version; each step is one transaction, so a kill resumes."""
+def refuse_newer(connection: apsw.Connection, steps: Sequence[Step] = MIGRATIONS) -> None:
+    """UnsupportedVersion if a newer release has migrated the file, perhaps while it was open."""
     version = version_of(connection)
     if version > len(steps):
         raise UnsupportedVersion(
             f"The file has schema version {version}, this release knows up to {len(steps)}.",
             hint="Use the newer release that wrote it, or restore a backup.",
         )
+
+
+def migrate(connection: apsw.Connection, steps: Sequence[Step] = MIGRATIONS) -> None:
+    """Bring the file to the newest version; each step is one transaction, so a kill resumes."""
+    refuse_newer(connection, steps)
+    version = version_of(connection)
     while version < len(steps):
         connection.execute("BEGIN IMMEDIATE")
         try:

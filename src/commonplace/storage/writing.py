@@ -52,9 +52,16 @@ class _Batch:
 class Writer:
     """Runs units one at a time on one connection; the last of those that wait commits for all."""
 
-    def __init__(self, space: str, open_connection: Callable[[], apsw.Connection]) -> None:
+    def __init__(
+        self,
+        space: str,
+        open_connection: Callable[[], apsw.Connection],
+        check: Callable[[apsw.Connection], None],
+    ) -> None:
         self._space = space
         self._open = open_connection
+        self._check = check
+        """Raises if this release must not write to the file; called in each transaction."""
         self._connection: apsw.Connection | None = None
         self._lock = threading.Lock()
         self._count = threading.Lock()
@@ -125,6 +132,11 @@ class Writer:
                 time.sleep(0.002)  # processes that poll for the lock must find it free sometimes
                 self._held_since = time.monotonic()
             connection.execute("BEGIN IMMEDIATE")
+            try:
+                self._check(connection)
+            except BaseException:
+                self._reset()
+                raise
             self._batch = _Batch(time.monotonic())
         return self._batch
 

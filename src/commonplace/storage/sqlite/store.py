@@ -14,13 +14,19 @@ from typing import Any
 
 import apsw
 
-from commonplace.errors import CommonplaceError, StorageUnavailable
-from commonplace.storage import schema
+from commonplace.errors import (
+    CommonplaceError,
+    StorageCorrupt,
+    StorageUnavailable,
+    UnsupportedVersion,
+)
+from commonplace.storage import locking, schema
 from commonplace.storage.database import connect, copy_database, create, damaged, recognised, typed
 from commonplace.storage.ports import Swept
 from commonplace.storage.sqlite import readonly
 from commonplace.storage.writing import Unit, Writer
 
+COPY_SECONDS = 600.0  # how long to wait for another process that copies the file to migrate it
 _READ_ONLY = "PRAGMA query_only = ON"
 
 
@@ -44,7 +50,7 @@ class Store:
         self._scope = _Scope()
         self._idle: list[apsw.Connection] = []
         self._closed = False
-        self._writer = Writer(space, self._writable)
+        self._writer = Writer(space, self._writable, self._refuse_newer)
         self._sealed: readonly.Sealed | None = None
         try:
             self._find()
@@ -98,24 +104,34 @@ class Store:
                 raise damaged(f"{self.path.name} is empty.")
 
     def _prepare(self, connection: apsw.Connection, version: int) -> None:
-        if version > len(self._steps):
-            schema.migrate(
-                connection, self._steps
-            )  # refuses it, before the journal mode is changed
+        self._refuse_newer(connection)  # before the journal mode is changed
         if 0 < version < len(self._steps):
-            copy = self.path.with_name(f"{self.path.stem}.before-v{len(self._steps)}.db")
-            if not copy.exists():
-                connection.execute("BEGIN")
-                try:
-                    copy_database(connection, copy)
-                finally:
-                    connection.execute("ROLLBACK")
+            self._copy_before_migration(connection)
         if connection.pragma("journal_mode", "wal") != "wal":
             raise StorageUnavailable(
                 "This file system does not allow a write-ahead log.",
                 hint="Choose a directory on a local disk.",
             )
         schema.migrate(connection, self._steps)
+
+    def _copy_before_migration(self, connection: apsw.Connection) -> None:
+        """Keep a copy of the file as it was. Of several processes that migrate, one makes it."""
+        copy = self.path.with_name(f"{self.path.stem}.before-v{len(self._steps)}.db")
+        lock = copy.with_name(f"{copy.name}.lock")
+        if copy.exists():
+            return
+        with locking.file_lock(lock, COPY_SECONDS):
+            if not copy.exists():
+                connection.execute("BEGIN")
+                try:
+                    copy_database(connection, copy)
+                finally:
+                    connection.execute("ROLLBACK")
+            with contextlib.suppress(OSError):  # Windows deletes no open file
+                lock.unlink()  # whoever locks it anew finds the copy
+
+    def _refuse_newer(self, connection: apsw.Connection) -> None:
+        schema.refuse_newer(connection, self._steps)
 
     @contextlib.contextmanager
     def read(self) -> Iterator[apsw.Connection]:
@@ -138,12 +154,26 @@ class Store:
             yield connection
             healthy = True
         except (apsw.Error, UnicodeDecodeError) as error:
-            raise typed(error) from error
-        except CommonplaceError:
+            raise self._explained(connection, typed(error)) from error
+        except CommonplaceError as error:
             healthy = True
+            explained = self._explained(connection, error)
+            if explained is not error:
+                raise explained from error
             raise
         finally:
             self._give_back(connection, healthy)
+
+    def _explained(self, connection: apsw.Connection, error: CommonplaceError) -> CommonplaceError:
+        """The error; or that the file is newer, if that is why it cannot be read."""
+        if isinstance(error, StorageCorrupt | StorageUnavailable):
+            try:
+                self._refuse_newer(connection)
+            except UnsupportedVersion as newer:
+                return newer
+            except (apsw.Error, CommonplaceError):
+                pass
+        return error
 
     def _reader(self) -> apsw.Connection:
         """A connection on which a write is refused, and not silently rolled back."""
