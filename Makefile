@@ -23,7 +23,7 @@ TESTS_OF_engine := $(addprefix --ignore=,tests/dialects tests/cli tests/clients 
 UNITS := $(addprefix unit-,$(PARTS))
 # For `make quick`: the tests that tell most for their time, from every room and dialect.
 QUICK := $(wildcard tests/test_text_*.py) \
-  $(addprefix tests/test_,docs.py lock.py storage_sql.py) \
+  $(addprefix tests/test_,docs.py library.py lock.py storage_sql.py) \
   $(addprefix tests/test_engine_,artifacts.py chains.py clusters.py conversations.py counters.py \
     events.py facts.py filters.py graph.py history.py input.py memories.py recall.py units.py) \
   tests/server/test_gate.py tests/server/test_dialect_commonplace.py \
