@@ -25,7 +25,7 @@ UNITS := $(addprefix unit-,$(PARTS))
 QUICK := $(wildcard tests/test_text_*.py) \
   $(addprefix tests/test_,docs.py library.py lock.py storage_sql.py) \
   $(addprefix tests/test_engine_,artifacts.py chains.py clusters.py conversations.py counters.py \
-    events.py facts.py filters.py graph.py history.py input.py memories.py recall.py units.py) \
+    events.py facts.py filters.py history.py input.py links.py memories.py recall.py units.py) \
   tests/server/test_gate.py tests/server/test_dialect_commonplace.py \
   tests/dialects/clawbrain/test_tools.py tests/dialects/orchestrator/test_palace.py \
   tests/dialects/penfield/test_tools.py

@@ -30,7 +30,7 @@ from bench.embedders import Remembering
 from bench.report import CACHE, RESULTS, say, share
 from commonplace import Commonplace, Library, Weighting
 from commonplace.embedding.provider import open_embedder
-from commonplace.engine.recall import DEFAULT
+from commonplace.engine.finding.recall import DEFAULT
 
 START = Weighting(
     lexical=0.5, dense=0.5, coverage=0.0, k1=1.2, b=0.75, neighbours=0.0, session=0.0, speaker=0.0

@@ -27,8 +27,8 @@ from commonplace.dialects import registry
 from commonplace.dialects.contract import Call, RequestInfo
 from commonplace.dialects.orchestrator.answering import tool
 from commonplace.dialects.orchestrator.tools.memory_knowledge import about
-from commonplace.engine import audit
 from commonplace.engine.binding import lease
+from commonplace.engine.history import audit
 from commonplace.engine.model import NOBODY
 from commonplace.server.gate import Gate
 from commonplace.storage.database import connect, new_id

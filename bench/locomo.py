@@ -15,9 +15,9 @@ from bench.embedders import Remembering
 from bench.report import CACHE, RESULTS, Row, Section, say, share
 from commonplace import Commonplace, Library, Line, Weighting
 from commonplace.embedding.provider import open_embedder
-from commonplace.engine import upkeep
 from commonplace.engine.binding import engine_call
-from commonplace.engine.recall import DEFAULT, MEANING_ONLY, WORDS_ONLY
+from commonplace.engine.finding.recall import DEFAULT, MEANING_ONLY, WORDS_ONLY
+from commonplace.engine.maintenance import upkeep
 
 TOP = 10
 DEEP = 200

@@ -14,9 +14,9 @@ from bench.embedders import Remembering
 from bench.report import CACHE, Row, Section, say, share
 from commonplace import Commonplace, Draft, Library, Weighting
 from commonplace.embedding.provider import open_embedder
-from commonplace.engine import upkeep
 from commonplace.engine.binding import engine_call
-from commonplace.engine.recall import DEFAULT, MEANING_ONLY, WORDS_ONLY
+from commonplace.engine.finding.recall import DEFAULT, MEANING_ONLY, WORDS_ONLY
+from commonplace.engine.maintenance import upkeep
 from commonplace.text.analysis import analyse
 
 PAIRS = Path(__file__).parent / "meaning_pairs.txt"

@@ -35,7 +35,7 @@ from commonplace.dialects.clawbrain.tools import seek
 from commonplace.dialects.orchestrator import drawers
 from commonplace.embedding.quantise import quantise, unpack_many
 from commonplace.engine.binding import lease
-from commonplace.engine.recall import MEANING_ONLY
+from commonplace.engine.finding.recall import MEANING_ONLY
 
 CHUNK = 1_000
 THREADS = 32
@@ -658,7 +658,7 @@ def start(plan: Plan) -> Section:
     warm = [
         sys.executable,
         "-c",
-        "import commonplace.engine.recall, commonplace.engine.commonplace",
+        "import commonplace.engine.finding.recall, commonplace.engine.commonplace",
     ]
     subprocess.run(warm, env=installed, check=True)
     for number in range(plan.starts):

@@ -9,8 +9,8 @@ import pytest
 import time_machine
 
 from commonplace import Commonplace
-from commonplace.engine import answers
 from commonplace.engine.binding import lease
+from commonplace.engine.history import answers
 from commonplace.storage.sqlite import Store
 
 KEY, OTHER = b"k" * 32, b"o" * 32

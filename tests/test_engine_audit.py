@@ -13,9 +13,9 @@ import apsw
 import pytest
 
 from commonplace import Commonplace
-from commonplace.engine import audit
-from commonplace.engine.audit import PAYLOAD_BYTES, Entry, capped
 from commonplace.engine.binding import lease
+from commonplace.engine.history import audit
+from commonplace.engine.history.audit import PAYLOAD_BYTES, Entry, capped
 from commonplace.errors import CommonplaceError
 from commonplace.storage.sqlite import Store
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from commonplace import Commonplace, Draft, Filters, Memory
-from commonplace.engine import chains
 from commonplace.engine.binding import engine_call
-from commonplace.engine.likeness import alike
+from commonplace.engine.content import chains
+from commonplace.engine.finding.likeness import alike
 from commonplace.errors import Conflict, InvalidInput
 
 

@@ -17,13 +17,13 @@ from commonplace.access.caller import Caller
 from commonplace.cli.app import app
 from commonplace.dialects import registry
 from commonplace.dialects.contract import RequestInfo
-from commonplace.engine import portable
 from commonplace.engine.binding import lease
-from commonplace.engine.filters import Filters
-from commonplace.engine.importing import import_file
-from commonplace.engine.memories import CHANGEABLE, DRAFT_FIELDS, Draft
+from commonplace.engine.content.memories import CHANGEABLE, DRAFT_FIELDS, Draft
+from commonplace.engine.finding.filters import Filters
 from commonplace.engine.model import Memory
-from commonplace.engine.transfer import digest, export_space
+from commonplace.engine.transfer import rows
+from commonplace.engine.transfer.importing import import_file
+from commonplace.engine.transfer.transfer import digest, export_space
 from commonplace.errors import InvalidInput
 from commonplace.server.gate import Gate
 from commonplace.storage import schema
@@ -39,7 +39,7 @@ def test_every_use_of_the_fields_has_the_same_ones(memory: Commonplace) -> None:
     assert set(MEMORIES.columns) == names
     assert {each.name for each in dataclasses.fields(Memory)} == names | {"version", "num"}
     assert set(DRAFT_FIELDS) == (names | {"vectors"}) - {"updated_at"}
-    assert set(portable.FIELDS[MEMORIES]) == names
+    assert set(rows.FIELDS[MEMORIES]) == names
     assert memory.remember("One.").as_dict().keys() == names | {"version"}
     assert names - {"id", "origin", "created_at", "updated_at"} == CHANGEABLE
     with pytest.raises(TypeError):

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from commonplace import Commonplace, Draft, Filters, Origin, Weighting
-from commonplace.engine import filters, upkeep
 from commonplace.engine.binding import engine_call
+from commonplace.engine.finding import filters
+from commonplace.engine.maintenance import upkeep
 from commonplace.errors import InvalidInput
 from conftest import WordVectors, texts
 

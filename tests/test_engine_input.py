@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from commonplace import Commonplace, Draft, Filters, Line, Origin
-from commonplace.engine import chains, recall
 from commonplace.engine.binding import engine_call
+from commonplace.engine.content import chains
+from commonplace.engine.finding import recall
 from commonplace.errors import CommonplaceError
 
 HOSTILE: dict[str, Any] = {

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from commonplace import Commonplace, Draft
-from commonplace.engine import upkeep
 from commonplace.engine.binding import engine_call
+from commonplace.engine.maintenance import upkeep
 from conftest import texts
 
 JAPANESE = {

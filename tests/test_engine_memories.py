@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from commonplace import Commonplace, Draft, Origin
-from commonplace.engine import upkeep
 from commonplace.engine.binding import engine_call
+from commonplace.engine.maintenance import upkeep
 from commonplace.errors import Conflict, InvalidInput, NotFound
 from conftest import texts
 

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from commonplace import Commonplace, Line
-from commonplace.engine import parts, upkeep
+from commonplace.engine import parts
 from commonplace.engine.binding import engine_call
-from commonplace.engine.scoring import MEANING_ONLY, WORDS_ONLY
+from commonplace.engine.finding.scoring import MEANING_ONLY, WORDS_ONLY
+from commonplace.engine.maintenance import upkeep
 from commonplace.errors import CommonplaceError, Conflict, InvalidInput, NotFound
 from conftest import WordVectors, texts
 

@@ -12,8 +12,9 @@ import pytest
 
 import commonplace
 from commonplace import Commonplace, Filters, errors
-from commonplace.engine import arguments, clusters, graph, parts
-from commonplace.engine.memories import DRAFT_FIELDS
+from commonplace.engine import arguments, parts
+from commonplace.engine.content import clusters, links
+from commonplace.engine.content.memories import DRAFT_FIELDS
 from commonplace.errors import InvalidInput
 from commonplace.storage.fields import FIELDS, FILTERABLE, MemoryFields
 
@@ -53,7 +54,7 @@ def test_the_conditions_of_a_search_are_those_of_filters() -> None:
         (Commonplace.recall_sessions, {"query", *arguments.Conditions.__annotations__}),
         (Commonplace.browse, {"order", *arguments.Conditions.__annotations__}),
         (Commonplace.find_text, {"needle", *arguments.Conditions.__annotations__}),
-        (parts.Links.revise, {"origin", *graph.LinkChanges.__annotations__}),
+        (parts.Links.revise, {"origin", *links.LinkChanges.__annotations__}),
         (parts.Clusters.revise, {"origin", *clusters.ClusterChanges.__annotations__}),
     ],
 )

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from commonplace.engine import ranking
+from commonplace.engine.finding import ranking
 
 
 @pytest.mark.parametrize(

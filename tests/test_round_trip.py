@@ -22,9 +22,11 @@ from commonplace import Commonplace, Draft, Line, Origin
 from commonplace.access.caller import Caller
 from commonplace.dialects import registry
 from commonplace.dialects.contract import RequestInfo, Tool
-from commonplace.engine import audit, chains, transfer
 from commonplace.engine.binding import engine_call, lease
-from commonplace.engine.importing import import_file
+from commonplace.engine.content import chains
+from commonplace.engine.history import audit
+from commonplace.engine.transfer import transfer
+from commonplace.engine.transfer.importing import import_file
 from commonplace.errors import Conflict, InvalidInput, NotFound
 from commonplace.server.gate import Gate
 from commonplace.storage.system import open_system

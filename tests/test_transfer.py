@@ -17,10 +17,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from commonplace import Commonplace, Draft, Line, Origin
-from commonplace.engine import transfer
 from commonplace.engine.binding import lease
-from commonplace.engine.importing import import_file
-from commonplace.engine.incoming import ImportReport
+from commonplace.engine.transfer import transfer
+from commonplace.engine.transfer.importing import import_file
+from commonplace.engine.transfer.reading import ImportReport
 from commonplace.errors import Conflict, InvalidInput, NotFound, UnsupportedVersion
 
 
@@ -605,11 +605,11 @@ def test_a_cluster_within_itself_is_left_out(other: Commonplace, tmp_path: Path)
                 "parent": None if parent is None else ids[parent], "origin": {},
                 "created_at": "2026-01-01T00:00:00Z"}  # fmt: skip
 
-    from commonplace.engine import portable
+    from commonplace.engine.transfer import rows
     from commonplace.storage.tables import CLUSTERS
 
     first = cluster(0, None)
-    after = portable.mark(CLUSTERS, first)
+    after = rows.mark(CLUSTERS, first)
     records = [(1, None, first), (1, None, cluster(1, 0)), (2, after, cluster(0, 1))]
     lines = [json.dumps({"format": "commonplace-export", "version": 1})]
     for form, mark, value in records:

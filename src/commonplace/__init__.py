@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from commonplace.engine.commonplace import Commonplace
-    from commonplace.engine.conversations import Line
-    from commonplace.engine.facts import NoRoom, Room, Totals
-    from commonplace.engine.filters import Filters
-    from commonplace.engine.graph import Neighbour, Path, Walk
+    from commonplace.engine.content.conversations import Line
+    from commonplace.engine.content.facts import NoRoom, Room, Totals
+    from commonplace.engine.content.links import Neighbour, Path, Walk
+    from commonplace.engine.content.memories import Draft
+    from commonplace.engine.finding.filters import Filters
+    from commonplace.engine.finding.recall import Hit, Hits, SessionHit, Weighting, Why
     from commonplace.engine.library import Library
-    from commonplace.engine.memories import Draft
+    from commonplace.engine.maintenance.purge import Proof
     from commonplace.engine.model import (
         Artifact,
         ArtifactVersion,
@@ -34,8 +36,6 @@ if TYPE_CHECKING:
         Usage,
         Version,
     )
-    from commonplace.engine.purge import Proof
-    from commonplace.engine.recall import Hit, Hits, SessionHit, Weighting, Why
     from commonplace.errors import (
         CommonplaceError,
         Conflict,
@@ -54,16 +54,16 @@ DISTRIBUTION = "commonplace-memory"  # on PyPI, `commonplace` is another project
 
 _MODULES = {
     "engine.commonplace": "Commonplace",
-    "engine.conversations": "Line",
-    "engine.facts": "NoRoom Room Totals",
-    "engine.filters": "Filters",
-    "engine.graph": "Neighbour Path Walk",
+    "engine.content.conversations": "Line",
+    "engine.content.facts": "NoRoom Room Totals",
+    "engine.finding.filters": "Filters",
+    "engine.content.links": "Neighbour Path Walk",
     "engine.library": "Library",
-    "engine.memories": "Draft",
+    "engine.content.memories": "Draft",
     "engine.model": "Artifact ArtifactVersion Cluster Event Fact Link Memory Message Operation"
     " Origin Review Usage Version",
-    "engine.purge": "Proof",
-    "engine.recall": "Hit Hits SessionHit Weighting Why",
+    "engine.maintenance.purge": "Proof",
+    "engine.finding.recall": "Hit Hits SessionHit Weighting Why",
     "errors": "CommonplaceError Conflict EmbeddingUnavailable InvalidInput NotFound StorageCorrupt"
     " StorageFull StorageReadOnly StorageUnavailable UnsupportedVersion",
 }

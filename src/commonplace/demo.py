@@ -13,8 +13,8 @@ from pathlib import Path
 
 from commonplace.embedding.provider import Embedder, open_embedder
 from commonplace.engine.commonplace import Commonplace
-from commonplace.engine.conversations import Line
-from commonplace.engine.memories import Draft
+from commonplace.engine.content.conversations import Line
+from commonplace.engine.content.memories import Draft
 from commonplace.engine.model import Origin
 from commonplace.errors import EmbeddingUnavailable
 

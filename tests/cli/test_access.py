@@ -22,7 +22,7 @@ from commonplace.access.signed import Tokens
 from commonplace.access.vault import open_vault
 from commonplace.cli.app import run
 from commonplace.dialects.registry import token_forms
-from commonplace.engine import audit
+from commonplace.engine.history import audit
 from commonplace.storage.system import open_system
 
 PASSWORD = "correct horse battery"

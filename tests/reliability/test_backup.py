@@ -15,9 +15,9 @@ import apsw
 import pytest
 
 from commonplace import Commonplace
-from commonplace.engine import upkeep
 from commonplace.engine.binding import engine_call, lease
 from commonplace.engine.library import Library
+from commonplace.engine.maintenance import upkeep
 from commonplace.errors import (
     Conflict,
     InvalidInput,

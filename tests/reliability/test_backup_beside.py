@@ -18,8 +18,8 @@ from commonplace import Commonplace
 from commonplace.access.credentials import Credentials, Grant
 from commonplace.access.vault import open_vault
 from commonplace.dialects.registry import token_forms
-from commonplace.engine import audit
 from commonplace.engine.binding import lease
+from commonplace.engine.history import audit
 from commonplace.errors import Conflict, NotFound, StorageCorrupt, StorageUnavailable
 from commonplace.storage.sqlite import backup, beside, swapping
 from commonplace.storage.sqlite.beside import SYSTEM, WORKFLOWS

@@ -15,13 +15,13 @@ import apsw
 import pytest
 
 from commonplace import Commonplace
-from commonplace.engine import upkeep
 from commonplace.engine.binding import engine_call
-from commonplace.engine.conversations import Line
-from commonplace.engine.graph import Neighbour, Walk
+from commonplace.engine.content.conversations import Line
+from commonplace.engine.content.links import Neighbour, Walk
+from commonplace.engine.content.memories import Draft
+from commonplace.engine.finding.recall import Hit, SessionHit
 from commonplace.engine.library import Library
-from commonplace.engine.memories import Draft
-from commonplace.engine.recall import Hit, SessionHit
+from commonplace.engine.maintenance import upkeep
 from commonplace.errors import (
     CommonplaceError,
     NotFound,

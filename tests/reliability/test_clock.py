@@ -10,10 +10,11 @@ import pytest
 import time_machine
 
 from commonplace import Commonplace
-from commonplace.engine import history, upkeep
 from commonplace.engine.binding import engine_call, lease
-from commonplace.engine.recall import Weighting
+from commonplace.engine.finding.recall import Weighting
+from commonplace.engine.maintenance import upkeep
 from commonplace.errors import NotFound
+from commonplace.storage import operations
 from conftest import WordVectors
 
 START = datetime(2026, 6, 1, 12, tzinfo=UTC)
@@ -131,7 +132,7 @@ def test_a_past_by_the_clock_alone_would_be_noticed(
         ).fetchone()
         return int(row[0]) if row else 0
 
-    monkeypatch.setattr(history, "seq_at", by_the_clock)
+    monkeypatch.setattr(operations, "newest_at", by_the_clock)
     with pytest.raises(AssertionError):
         test_the_past_only_grows_as_one_looks_later(clock, memory)
 

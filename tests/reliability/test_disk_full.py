@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from commonplace.engine import importing
 from commonplace.engine.binding import lease
+from commonplace.engine.transfer import importing
 from commonplace.errors import NotFound, StorageFull, StorageUnavailable
 from commonplace.storage import database, writing
 from commonplace.storage.sqlite import store as store_module

@@ -16,8 +16,9 @@ import pytest
 
 from commonplace import Commonplace
 from commonplace.cli.app import run
-from commonplace.engine import memories, upkeep
 from commonplace.engine.binding import engine_call, lease
+from commonplace.engine.content import memories
+from commonplace.engine.maintenance import upkeep
 from commonplace.engine.model import Origin
 from commonplace.errors import NotFound, StorageCorrupt
 from commonplace.storage.reports import Diagnosis

@@ -15,13 +15,14 @@ import pytest
 import time_machine
 
 from commonplace import Commonplace
-from commonplace.engine import answers, audit, history, upkeep
-from commonplace.engine import files as noting
 from commonplace.engine.binding import engine_call
-from commonplace.engine.importing import import_file
+from commonplace.engine.history import answers, audit, timeline
 from commonplace.engine.library import Library
+from commonplace.engine.maintenance import file_copies as noting
+from commonplace.engine.maintenance import upkeep
 from commonplace.engine.model import moment
-from commonplace.engine.transfer import digest, export_space
+from commonplace.engine.transfer.importing import import_file
+from commonplace.engine.transfer.transfer import digest, export_space
 from commonplace.errors import UnsupportedVersion
 from commonplace.storage import schema
 from commonplace.storage.sqlite import Store
@@ -180,8 +181,8 @@ def test_an_import_and_a_patrol_from_before_are_taken_back_whole(golden: Library
     assert memory.find_text("Imported: ")[1] == 0
     beings = _at(golden, "beings")
     patrol = next(e for e in beings.history.operations(limit=500) if e.name == "patrol")
-    label = history.label(patrol)
-    units = [e for e in beings.history.operations(limit=500) if history.label(e) == label]
+    label = timeline.label(patrol)
+    units = [e for e in beings.history.operations(limit=500) if timeline.label(e) == label]
     assert label is not None and label.startswith("patrol:") and len(units) > 1
     members = sum(len(beings.clusters.members(each.id)) for each in beings.clusters.all())
     beings.undo(patrol.id)

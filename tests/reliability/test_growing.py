@@ -15,9 +15,9 @@ import pytest
 
 import commonplace
 from commonplace import Commonplace
-from commonplace.engine import upkeep
 from commonplace.engine.binding import engine_call, lease
-from commonplace.engine.transfer import export_space
+from commonplace.engine.maintenance import upkeep
+from commonplace.engine.transfer.transfer import export_space
 from commonplace.errors import StorageCorrupt, UnsupportedVersion
 from commonplace.storage import schema
 from commonplace.storage.hashing import Hashed

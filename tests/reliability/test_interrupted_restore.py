@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from commonplace import Commonplace
-from commonplace.engine import audit
+from commonplace.engine.history import audit
 from commonplace.engine.library import Library
 from commonplace.errors import StorageUnavailable
 from commonplace.storage.locking import try_lock

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from commonplace import Commonplace
 from commonplace.engine import checks
 from commonplace.engine.binding import lease
-from commonplace.engine.conversations import Line
-from commonplace.engine.transfer import export_space
+from commonplace.engine.content.conversations import Line
+from commonplace.engine.transfer.transfer import export_space
 from commonplace.errors import CommonplaceError, InvalidInput
 from commonplace.storage.sqlite import backup
 

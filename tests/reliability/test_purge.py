@@ -12,9 +12,10 @@ import apsw
 import pytest
 
 from commonplace import Commonplace
-from commonplace.engine import audit, purge, upkeep
 from commonplace.engine.binding import engine_call, lease
-from commonplace.engine.conversations import Line
+from commonplace.engine.content.conversations import Line
+from commonplace.engine.history import audit
+from commonplace.engine.maintenance import purge, upkeep
 from commonplace.engine.model import Origin
 from commonplace.errors import CommonplaceError, NotFound, StorageUnavailable
 from commonplace.storage import database, sqlite

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from commonplace import Commonplace
-from commonplace.engine import audit
+from commonplace.engine.history import audit
 from commonplace.storage.system import open_system
 
 MOUNT = 'mount --bind "$0" "$0" && mount -o remount,ro,bind "$0" && exec "$@"'
@@ -44,7 +44,7 @@ import contextlib, io, json, os, sys
 from pathlib import Path
 from commonplace import Commonplace
 from commonplace.cli.app import run
-from commonplace.engine import memories
+from commonplace.engine.content import memories
 from commonplace.engine.binding import engine_call
 from commonplace.errors import CommonplaceError
 

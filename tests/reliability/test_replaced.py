@@ -12,9 +12,9 @@ import pytest
 
 from commonplace import Commonplace
 from commonplace.engine.binding import engine_call, lease
-from commonplace.engine.facts import Room
-from commonplace.engine.filters import Filters
-from commonplace.engine.locating import locate
+from commonplace.engine.content.facts import Room
+from commonplace.engine.finding.filters import Filters
+from commonplace.engine.finding.substrings import locate
 from commonplace.storage import index
 from commonplace.storage.database import copy_database
 
@@ -114,7 +114,7 @@ def test_without_the_ids_two_histories_would_be_mixed(
     monkeypatch.setattr(index, "newest_operation", lambda *given: (real(*given)[0], ""))
     monkeypatch.setattr(index, "operation_id", lambda *_: "")
     monkeypatch.setattr(
-        "commonplace.engine.opened.newest_operation", lambda *given: (real(*given)[0], "")
+        "commonplace.engine.space.newest_operation", lambda *given: (real(*given)[0], "")
     )
     opened.remember("So that the index is of the mutant.")
     opened.recall("harbour")

@@ -21,10 +21,12 @@ import pytest
 
 import commonplace
 from commonplace import Commonplace, Draft, Filters
-from commonplace.engine import census, chains, files, likeness, locating, memories, recall, upkeep
 from commonplace.engine.binding import engine_call, lease
-from commonplace.engine.conversations import Line
-from commonplace.engine.files import File
+from commonplace.engine.content import chains, memories
+from commonplace.engine.content.conversations import Line
+from commonplace.engine.finding import census, likeness, recall, substrings
+from commonplace.engine.maintenance import file_copies, upkeep
+from commonplace.engine.maintenance.file_copies import File
 from commonplace.engine.parts import Part
 from commonplace.errors import CommonplaceError, Conflict, StorageFull, StorageUnavailable
 from commonplace.storage import database
@@ -132,7 +134,7 @@ def use_everything(place: Commonplace) -> None:
     place.browse(order="importance")
     place.find_text("harbour")
     every = Filters()
-    engine_call(place, locating.locate, ["harbour"], every, lambda located: located.credit)
+    engine_call(place, substrings.locate, ["harbour"], every, lambda located: located.credit)
     engine_call(place, memories.tally, ["file"], ["note"])
     engine_call(place, recall.similarity, "a harbour", ["a port"])
     engine_call(place, likeness.alike, [first.id], every)
@@ -216,12 +218,12 @@ def use_everything(place: Commonplace) -> None:
     place.events.all()
     place.events.count()
 
-    engine_call(place, files.head)
-    engine_call(place, files.behind, "a-directory", ["note"])
+    engine_call(place, file_copies.head)
+    engine_call(place, file_copies.behind, "a-directory", ["note"])
     (one,) = engine_call(place, memories.numbered, [first.num])
     copy = File(one.num, "one.md", 1, 2, 3, b"4", b"5", one.version)
-    engine_call(place, files.note, "a-directory", [copy], gone=[second.num])
-    engine_call(place, files.known, "a-directory")
+    engine_call(place, file_copies.note, "a-directory", [copy], gone=[second.num])
+    engine_call(place, file_copies.known, "a-directory")
     place.purge(external.id)
 
 

@@ -29,8 +29,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commonplace import Commonplace
-from commonplace.engine import memories
 from commonplace.engine.binding import lease
+from commonplace.engine.content import memories
 from commonplace.errors import CommonplaceError, Conflict, StorageFull
 from commonplace.storage import database, derived, sqlite, writing
 from commonplace.storage.sqlite import store as store_module

@@ -36,7 +36,7 @@ from commonplace.access.caller import EVERYTHING, Caller
 from commonplace.access.credentials import Grant
 from commonplace.dialects import registry
 from commonplace.dialects.contract import Dialect, RequestInfo
-from commonplace.engine import audit
+from commonplace.engine.history import audit
 from commonplace.server import serving
 from commonplace.server.door import Door
 from commonplace.server.gate import Gate

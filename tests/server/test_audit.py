@@ -14,9 +14,9 @@ import pytest
 
 from commonplace.access.caller import Caller
 from commonplace.dialects.contract import RequestInfo
-from commonplace.engine import audit
+from commonplace.engine.history import audit
+from commonplace.engine.maintenance.purge import check, purge
 from commonplace.engine.model import Origin
-from commonplace.engine.purge import check, purge
 from commonplace.errors import StorageFull
 from commonplace.server import gate as gates
 from server.harness import (

@@ -19,7 +19,7 @@ from commonplace.access.vault import open_vault
 from commonplace.dialects import registry
 from commonplace.dialects.contract import RequestInfo
 from commonplace.dialects.registry import token_forms
-from commonplace.engine import audit
+from commonplace.engine.history import audit
 from commonplace.engine.library import Library
 from commonplace.errors import NotFound
 from commonplace.server.gate import Gate, Turn, not_permitted

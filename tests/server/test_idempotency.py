@@ -12,7 +12,7 @@ import pytest
 from commonplace.access.caller import Caller
 from commonplace.dialects.being import beings
 from commonplace.engine.commonplace import Commonplace
-from commonplace.engine.filters import Filters
+from commonplace.engine.finding.filters import Filters
 from commonplace.platform.llm_keys import LlmKeys
 from server.harness import NEW, OLD, Client, Process, Running, message, running
 

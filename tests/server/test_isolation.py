@@ -33,11 +33,11 @@ from commonplace.access.caller import FULL
 from commonplace.dialects import registry
 from commonplace.dialects.being import beings, notes, patrol, records, scenes, sight
 from commonplace.dialects.being.routes import REST
-from commonplace.engine import transfer
 from commonplace.engine.commonplace import Commonplace
-from commonplace.engine.conversations import Line
-from commonplace.engine.filters import Filters
-from commonplace.engine.memories import Draft
+from commonplace.engine.content.conversations import Line
+from commonplace.engine.content.memories import Draft
+from commonplace.engine.finding.filters import Filters
+from commonplace.engine.transfer import transfer
 from server.harness import (
     NEW,
     OLD,

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from commonplace import Commonplace
-from commonplace.engine import audit
 from commonplace.engine.binding import lease
+from commonplace.engine.history import audit
 from commonplace.server import serving
 from commonplace.storage.system import open_system
 from server.harness import (

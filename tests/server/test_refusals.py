@@ -15,7 +15,7 @@ import pytest
 
 from commonplace.access.caller import Caller
 from commonplace.dialects.contract import RequestInfo, TooManyCalls
-from commonplace.engine import audit
+from commonplace.engine.history import audit
 from commonplace.errors import StorageFull, StorageUnavailable
 from commonplace.server import door, protocol, refusals
 from server.harness import (

@@ -16,8 +16,8 @@ from commonplace.dialects.contract import RequestInfo, Tool
 from commonplace.dialects.orchestrator.shapes import records as workspace_records
 from commonplace.dialects.penfield import kinds as penfield_kinds
 from commonplace.dialects.reserved import by_others
-from commonplace.engine import reserved
 from commonplace.engine.commonplace import Commonplace
+from commonplace.engine.content import reserved
 from commonplace.engine.model import Memory
 from commonplace.errors import CommonplaceError, InvalidInput
 from commonplace.server.gate import Outcome

@@ -59,7 +59,7 @@ class _Access:
 
     def write_down(self, what: str, **details: Any) -> None:
         """Write an audit entry; the details never hold a secret."""
-        from commonplace.engine import audit
+        from commonplace.engine.history import audit
 
         audit.append(
             self.store,

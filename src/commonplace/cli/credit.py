@@ -34,7 +34,7 @@ def bad(
 
 
 def _judge(signal: str, data: Data, space: Space, session: Session, as_json: bool) -> None:
-    from commonplace.engine.credit import judge_turn
+    from commonplace.engine.content.credit import judge_turn
 
     with memory(data, space) as opened, opened.unit("credit"):
         judged = judge_turn(opened, signal, session)

@@ -14,8 +14,8 @@ from commonplace.errors import InvalidInput
 
 if TYPE_CHECKING:
     from commonplace.engine.commonplace import Commonplace
+    from commonplace.engine.finding.recall import Hit
     from commonplace.engine.model import Link, Memory, Version
-    from commonplace.engine.recall import Hit
 
 NOTHING_FOUND = 1
 
@@ -279,13 +279,13 @@ def undo(
     Whatever it changed is as it was before; if a later change stands in the way, it says which.
     An import is taken back whole, however many operations the log shows of it.
     """
-    from commonplace.engine import prefixes
     from commonplace.engine.binding import lease
+    from commonplace.engine.finding import short_ids
 
     with options.memory(data, space, embedding) as memory:
         if operation is not None:
             with lease(memory) as opened:
-                operation = prefixes.operation_id(opened, operation)
+                operation = short_ids.operation_id(opened, operation)
         undone = memory.undo(operation)
         target = next(
             (each for each in memory.history.operations(limit=1000) if each.id == undone.undoes),
@@ -307,17 +307,17 @@ def log(
     as_json: AsJson = False,
 ) -> None:
     """The newest operations. With --json, one object per line."""
-    from commonplace.engine import history
+    from commonplace.engine.history import timeline
 
     with options.memory(data, space) as memory:
         operations = memory.history.operations(limit=limit)
     undone = {each.undoes for each in operations}
-    imports = {history.label(each) for each in operations if each.id in undone} - {None}
+    imports = {timeline.label(each) for each in operations if each.id in undone} - {None}
     for each in operations:
         if as_json:
             emit(each.as_dict())
             continue
-        label = history.label(each)
+        label = timeline.label(each)
         by = " ".join(
             f"{part} {value}" for part, value in each.origin.as_dict().items() if value != label
         )
@@ -354,11 +354,11 @@ def _text(argument: str) -> str:
 
 
 def _named(memory: Commonplace, name: str) -> str:
-    from commonplace.engine import prefixes
     from commonplace.engine.binding import lease
+    from commonplace.engine.finding import short_ids
 
     with lease(memory) as opened:
-        return prefixes.memory_id(opened, name)
+        return short_ids.memory_id(opened, name)
 
 
 def _all_named(memory: Commonplace, names: list[str]) -> list[str]:

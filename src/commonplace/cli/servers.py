@@ -151,7 +151,7 @@ def list_calls(
     as_json: AsJson = False,
 ) -> None:
     """List calls, the newest first."""
-    from commonplace.engine import audit as engine
+    from commonplace.engine.history import audit as engine
     from commonplace.engine.model import iso
 
     with _store(data, space, system) as store:
@@ -184,7 +184,7 @@ def verify_chain(
     as_json: AsJson = False,
 ) -> None:
     """Check the whole chain: finds any edit, deletion or swap. Exit code 6 when it does."""
-    from commonplace.engine import audit as engine
+    from commonplace.engine.history import audit as engine
 
     with _store(data, space, system) as store:
         verdict = engine.verify(store, head=head)

@@ -52,8 +52,8 @@ def export(
       commonplace export team.jsonl
       commonplace export | gzip > team.jsonl.gz
     """
-    from commonplace.engine import transfer
     from commonplace.engine.binding import lease
+    from commonplace.engine.transfer import transfer
 
     if file is None and as_json:
         raise InvalidInput("The export itself goes to stdout.", hint="Name a FILE, for a report.")
@@ -136,8 +136,9 @@ def import_(
       commonplace import ~/notes
       gunzip -c team.jsonl.gz | commonplace import -
     """
-    from commonplace.engine import incoming, transfer, upkeep
     from commonplace.engine.binding import engine_call, lease
+    from commonplace.engine.maintenance import upkeep
+    from commonplace.engine.transfer import reading, transfer
 
     if str(file) != "-" and not file.exists():  # before a space is made for it
         raise NotFound(f"There is no file {file}.", hint="Check its name.", field="path")
@@ -146,7 +147,7 @@ def import_(
         options.memory(data, space, embedding, create=True) as memory,
     ):
         if str(file) == "-":
-            file = given.enter_context(incoming.spooled(sys.stdin.buffer, "stdin"))
+            file = given.enter_context(reading.spooled(sys.stdin.buffer, "stdin"))
         with lease(memory) as opened, progress("Importing") as show:
             report = transfer.import_file(
                 opened, file, trust_file=trust_file, partial=partial, progress=show

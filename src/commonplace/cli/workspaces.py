@@ -259,8 +259,8 @@ def import_palace(
       commonplace workspace import acme ~/.mempalace/palace
     """
     from commonplace.dialects.orchestrator import importing
-    from commonplace.engine import upkeep
     from commonplace.engine.binding import engine_call
+    from commonplace.engine.maintenance import upkeep
 
     with options.memory(data, identity, embedding, create=True) as memory:
         with progress("importing") as tell:

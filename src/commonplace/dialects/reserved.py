@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from commonplace.dialects import registry
+from commonplace.engine.content.reserved import NEVER_LIVE, Reserved
 from commonplace.engine.model import LIVE_STATES, Memory
-from commonplace.engine.reserved import NEVER_LIVE, Reserved
 
 if TYPE_CHECKING:
     from commonplace.engine.commonplace import Commonplace

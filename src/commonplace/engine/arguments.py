@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import Any, TypedDict
 
 from commonplace.engine import checks
-from commonplace.engine.filters import Filters
-from commonplace.engine.memories import DRAFT_FIELDS, Draft
+from commonplace.engine.content.memories import DRAFT_FIELDS, Draft
+from commonplace.engine.finding.filters import Filters
 from commonplace.engine.model import Origin, When
 from commonplace.errors import InvalidInput
 from commonplace.storage.fields import FILTERABLE

@@ -16,7 +16,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from commonplace.engine import checks
-from commonplace.engine.opened import OpenSpace
+from commonplace.engine.space import OpenSpace
 
 if TYPE_CHECKING:
     from commonplace.engine.commonplace import Commonplace

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
 
 from commonplace.embedding.provider import Embedder, open_embedder
-from commonplace.engine import checks, history, memories, purge, upkeep
+from commonplace.engine import checks
 from commonplace.engine.arguments import (
     Changes,
     Conditions,
@@ -25,9 +25,13 @@ from commonplace.engine.arguments import (
     sound_drafts,
 )
 from commonplace.engine.binding import Part, lease, method, named
-from commonplace.engine.filters import Filters
+from commonplace.engine.content import memories
+from commonplace.engine.content.memories import Draft
+from commonplace.engine.finding.filters import Filters
+from commonplace.engine.history import timeline
 from commonplace.engine.library import Library
-from commonplace.engine.memories import Draft
+from commonplace.engine.maintenance import purge, upkeep
+from commonplace.engine.maintenance.purge import Proof
 from commonplace.engine.model import NOBODY, Memory, Origin, When, moment
 from commonplace.engine.parts import (
     Artifacts,
@@ -38,11 +42,10 @@ from commonplace.engine.parts import (
     History,
     Links,
 )
-from commonplace.engine.purge import Proof
 from commonplace.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from commonplace.engine.recall import Hits, SessionHit, Weighting
+    from commonplace.engine.finding.recall import Hits, SessionHit, Weighting
 
 
 class Commonplace(Part):
@@ -142,7 +145,7 @@ class Commonplace(Part):
         checks.flag(count, "count")
         with lease(self) as space:
             if as_of is not None:
-                return history.memory_as_of(space, identity, as_of)
+                return timeline.memory_as_of(space, identity, as_of)
             return memories.get(space, identity, count=count)
 
     usage = method(memories.usage)
@@ -214,7 +217,7 @@ class Commonplace(Part):
         with lease(self) as space:
             return purge.check(purge.purge(space, identities, by(origin, self.origin)))
 
-    undo = method(history.undo)
+    undo = method(timeline.undo)
 
     # Finding
 
@@ -235,7 +238,9 @@ class Commonplace(Part):
         The conditions, or `filters`, decide what is seen before anything is ranked. What is
         returned counts as read, unless `count` is False or the past is asked for.
         """
-        from commonplace.engine import recall  # numpy is imported with it, when it is needed
+        from commonplace.engine.finding import (
+            recall,  # numpy is imported with it, when it is needed
+        )
 
         if not isinstance(weighting, recall.Weighting | None):
             raise InvalidInput(
@@ -260,7 +265,7 @@ class Commonplace(Part):
         **conditions: Unpack[Conditions],
     ) -> list[SessionHit]:
         """Return the sessions of conversations that fit best."""
-        from commonplace.engine import recall
+        from commonplace.engine.finding import recall
 
         chosen = filters_of(filters, conditions)
         with lease(self) as space:
@@ -288,7 +293,7 @@ class Commonplace(Part):
         chosen = filters_of(filters, conditions)
         with lease(self) as space:
             if as_of is not None:
-                from commonplace.engine import past
+                from commonplace.engine.history import past
 
                 return past.browse(
                     space, chosen, order=order, limit=limit, offset=offset, as_of=as_of
@@ -317,7 +322,7 @@ class Commonplace(Part):
         chosen = filters_of(filters, conditions)
         with lease(self) as space:
             if as_of is not None:
-                from commonplace.engine import past
+                from commonplace.engine.history import past
 
                 return past.find_text(
                     space, needle, chosen, limit=limit, order=order, in_text=in_text, as_of=as_of
@@ -330,7 +335,7 @@ class Commonplace(Part):
         """Return (tag, how many live memories have it, since when), the most used first."""
         with lease(self) as space:
             if as_of is not None:
-                from commonplace.engine import past
+                from commonplace.engine.history import past
 
                 found = past.tags(space, as_of=as_of)
             else:

@@ -11,8 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from commonplace.embedding.provider import Embedder
-from commonplace.engine import checks, memories, upkeep
-from commonplace.engine.opened import OpenSpace
+from commonplace.engine import checks
+from commonplace.engine.content import memories
+from commonplace.engine.maintenance import upkeep
+from commonplace.engine.space import OpenSpace
 from commonplace.errors import CommonplaceError, InvalidInput, StorageUnavailable
 from commonplace.storage.ports import Maintenance, Spaces, Watch
 from commonplace.storage.sqlite.spaces import SqliteSpaces, unusable

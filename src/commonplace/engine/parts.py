@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-from commonplace.engine import artifacts, clusters, conversations, events, facts, graph, history
 from commonplace.engine.binding import Part, method
+from commonplace.engine.content import artifacts, clusters, conversations, events, facts, links
+from commonplace.engine.history import timeline
 
 
 class History(Part):
     """Operations and former versions."""
 
-    operations = method(history.operations)
-    versions = method(history.versions)
+    operations = method(timeline.operations)
+    versions = method(timeline.versions)
 
 
 class Links(Part):
     """Relations between memories."""
 
-    add = method(graph.link)
-    get = method(graph.get_link)
-    revise = method(graph.revise_link)
-    remove = method(graph.unlink)
-    of = method(graph.links)
-    around = method(graph.links_around)
-    neighbours = method(graph.neighbours)
-    traverse = method(graph.traverse)
-    components = method(graph.components)
+    add = method(links.link)
+    get = method(links.get_link)
+    revise = method(links.revise_link)
+    remove = method(links.unlink)
+    of = method(links.links)
+    around = method(links.links_around)
+    neighbours = method(links.neighbours)
+    traverse = method(links.traverse)
+    components = method(links.components)
 
 
 class Facts(Part):

@@ -10,7 +10,7 @@ from commonplace.errors import NotFound
 
 if TYPE_CHECKING:
     from commonplace.engine.commonplace import Commonplace
-    from commonplace.engine.filters import Filters
+    from commonplace.engine.finding.filters import Filters
 
 PAGE = 1_000
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from commonplace.engine.content.reserved import NEVER_LIVE, Reserved
 from commonplace.engine.model import Memory
-from commonplace.engine.reserved import NEVER_LIVE, Reserved
 from commonplace.platform import lookup
 from commonplace.platform.exclusive import exclusive
 

@@ -21,8 +21,9 @@ from commonplace.access.caller import Caller, NotPermitted
 from commonplace.dialects import schema
 from commonplace.dialects.contract import Call, Dialect, RequestInfo, Schema, Tool, Wire, as_json
 from commonplace.dialects.reserved import by_others
-from commonplace.engine import answers, audit, reserved
 from commonplace.engine.commonplace import Commonplace
+from commonplace.engine.content import reserved
+from commonplace.engine.history import answers, audit
 from commonplace.engine.library import Library
 from commonplace.engine.model import Origin
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound

@@ -19,7 +19,7 @@ from websockets.sync.client import ClientConnection, connect
 
 from commonplace import Commonplace
 from commonplace.dialects.being import bridges
-from commonplace.engine import audit
+from commonplace.engine.history import audit
 from conftest import wait_until
 
 from .conftest import Served

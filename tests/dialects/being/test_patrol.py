@@ -12,7 +12,7 @@ import pytest
 from commonplace.dialects.being import patrol, records, running, sight
 from commonplace.dialects.being.recalling import mine
 from commonplace.dialects.being.scenes import FAILED, scene_of
-from commonplace.engine.ranking import faded_importance
+from commonplace.engine.finding.ranking import faded_importance
 
 from .conftest import Desk, scene
 from .lives import nodes

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from commonplace.engine import audit
+from commonplace.engine.history import audit
 
 from .conftest import Served, scene
 

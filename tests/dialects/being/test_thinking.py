@@ -11,7 +11,7 @@ import pytest
 from commonplace.dialects.being import beings, patrol, records, running, sight
 from commonplace.dialects.being.recalling import mine
 from commonplace.dialects.being.scenes import scene_of
-from commonplace.engine.filters import Filters
+from commonplace.engine.finding.filters import Filters
 from commonplace.platform import llm
 from commonplace.storage.fields import STATES
 

@@ -237,7 +237,7 @@ def test_on_rest_a_read_only_token_may_only_get(served: Served, space: str) -> N
 
 
 def test_every_call_leaves_a_line_in_the_audit(served: Served, space: str) -> None:
-    from commonplace.engine import audit
+    from commonplace.engine.history import audit
 
     served.being(space=space)
     token = served.token(space=space)

@@ -41,7 +41,7 @@ ROWS: list[tuple[str, str, str]] = [
     ("memory_search", "limit: 5 by default, at most 20; total_matches counts all", _T + "test_the_limit_is_clamped_and_the_total_is_not"),
     ("memory_search", "An empty query, and one that matches nothing", _T + "test_a_search_for_nothing_finds_nothing"),
     ("memory_search", "Words one by one when the whole is nowhere", _T + "test_words_are_looked_for_one_by_one_when_the_whole_is_not_found"),
-    ("memory_search", "The formula, whatever is stored and asked for", "tests/test_engine_locating.py::test_a_search_gives_what_the_formula_gives_for_each_memory"),
+    ("memory_search", "The formula, whatever is stored and asked for", "tests/test_engine_substrings.py::test_a_search_gives_what_the_formula_gives_for_each_memory"),
     ("memory_search", "Short and odd needles", _T + "test_short_and_odd_needles_are_found_as_they_stand"),
     ("memory_search", "All returned results are one turn", _C + "test_a_retrieval_and_a_search_are_one_turn_each"),
     ("memory_update", "Frontmatter is preserved, updated is set, previous_updated_at", _T + "test_an_update_keeps_the_frontmatter_and_tells_the_former_time"),

@@ -219,7 +219,7 @@ CHILD = textwrap.dedent(
     sys.path.insert(0, {tests!r})
     from clawbrain.brain import opened
     from commonplace.dialects.clawbrain.directory import Directory
-    from commonplace.engine import files
+    from commonplace.engine.maintenance import file_copies
 
     def die(root, place, at):
         steps = [0]
@@ -238,7 +238,7 @@ CHILD = textwrap.dedent(
                 for name in ("fsync", "rename", "unlink"):
                     setattr(os, name, dying(getattr(os, name)))
             else:
-                files.note = dying(files.note)
+                file_copies.note = dying(file_copies.note)
             for number in range(3):
                 identity = brain.store(f"n{{number}}", f"First {{number}}.")
                 print("stored", number, file=said, flush=True)

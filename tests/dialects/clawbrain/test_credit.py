@@ -11,7 +11,7 @@ import pytest
 import time_machine
 
 from commonplace.cli.app import run
-from commonplace.engine import credit
+from commonplace.engine.content import credit
 from commonplace.errors import InvalidInput
 
 from .brain import Brain, opened

@@ -11,8 +11,8 @@ from commonplace.dialects.clawbrain import briefing, contradictions, lifecycle, 
 from commonplace.dialects.clawbrain.briefing import Entry
 from commonplace.engine.binding import engine_call
 from commonplace.engine.commonplace import Commonplace
-from commonplace.engine.filters import Filters
-from commonplace.engine.locating import locate
+from commonplace.engine.finding.filters import Filters
+from commonplace.engine.finding.substrings import locate
 from commonplace.engine.model import Memory
 from conftest import wait_until
 

@@ -20,9 +20,9 @@ from commonplace.access.caller import READ_ONLY
 from commonplace.access.credentials import Grant
 from commonplace.dialects import registry
 from commonplace.dialects.mama import decisions, exporting, graph
-from commonplace.engine import chains
 from commonplace.engine.binding import engine_call, lease
-from commonplace.engine.memories import Draft
+from commonplace.engine.content import chains
+from commonplace.engine.content.memories import Draft
 from commonplace.server.paths import Paths
 
 from .conftest import SEED_CHECKPOINT, Kept, Web, serving

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from commonplace.engine.memories import Draft
+from commonplace.engine.content.memories import Draft
 
 from .conftest import SEED_CHECKPOINT, SEED_DECISION, Mama
 

@@ -8,7 +8,7 @@ import pytest
 import time_machine
 
 from commonplace.dialects.mama import decisions, searching
-from commonplace.engine.ranking import recency_gauss
+from commonplace.engine.finding.ranking import recency_gauss
 
 from .conftest import SEED_DECISION, Mama
 

@@ -122,7 +122,7 @@ def test_a_reader_is_shown_and_given_only_what_reads(tmp_path: Path, builtin_mod
 
 
 def test_every_call_is_in_the_audit(mama: Mama) -> None:
-    from commonplace.engine import audit
+    from commonplace.engine.history import audit
 
     mama.call("save", **SEED_DECISION)
     mama.failure("update", id="x", outcome="success")

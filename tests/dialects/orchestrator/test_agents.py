@@ -16,7 +16,7 @@ from commonplace.dialects.orchestrator import messaging, runtimes
 from commonplace.dialects.orchestrator.dialect import TOOLS
 from commonplace.dialects.orchestrator.running import running
 from commonplace.dialects.orchestrator.shapes import records
-from commonplace.engine import audit
+from commonplace.engine.history import audit
 from commonplace.errors import InvalidInput
 from commonplace.platform import llm
 from commonplace.storage.system import open_system

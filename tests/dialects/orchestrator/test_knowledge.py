@@ -12,7 +12,7 @@ import pytest
 
 from commonplace.dialects.orchestrator.tools import memory_knowledge
 from commonplace.engine.binding import lease
-from commonplace.engine.facts import key
+from commonplace.engine.content.facts import key
 from commonplace.engine.model import NOBODY
 from commonplace.storage.database import new_id
 from commonplace.storage.tables import FACTS

@@ -10,7 +10,7 @@ import time_machine
 
 from commonplace.dialects.contract import Setting
 from commonplace.dialects.orchestrator import layers, lifecycle
-from commonplace.engine.memories import Draft
+from commonplace.engine.content.memories import Draft
 from commonplace.storage.system import open_system
 from conftest import wait_until
 

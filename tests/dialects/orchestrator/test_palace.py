@@ -14,7 +14,7 @@ import pytest
 
 from commonplace.dialects.contract import RequestInfo
 from commonplace.dialects.orchestrator import drawers, rooms
-from commonplace.engine.memories import Draft
+from commonplace.engine.content.memories import Draft
 
 from .conftest import Workspace
 

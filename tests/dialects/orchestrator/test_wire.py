@@ -18,7 +18,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from commonplace.dialects.orchestrator import answering
 from commonplace.dialects.orchestrator.dialect import DIALECT
-from commonplace.engine import audit
+from commonplace.engine.history import audit
 
 from .conftest import Server
 

@@ -13,7 +13,7 @@ import time_machine
 
 from commonplace import Commonplace
 from commonplace.dialects.penfield.operations import ENDPOINTS
-from commonplace.engine.memories import Draft
+from commonplace.engine.content.memories import Draft
 from penfield.conftest import Server, running
 
 MISSING = "550e8400-e29b-41d4-a716-446655440000"

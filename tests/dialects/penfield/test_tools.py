@@ -21,7 +21,7 @@ from commonplace.dialects.penfield import personality, reflection
 from commonplace.dialects.penfield.relations import RELATIONS
 from commonplace.dialects.penfield.schemas import CONTENT_CHARS, DESCRIPTION_CHARS, QUERY_CHARS
 from commonplace.engine.binding import lease
-from commonplace.engine.memories import Draft
+from commonplace.engine.content.memories import Draft
 from commonplace.engine.model import NOBODY
 from penfield.conftest import Tools
 
@@ -542,7 +542,7 @@ def test_recent_is_the_last_fifty(tools: Tools) -> None:
 
 
 def _draft(i: int) -> Any:
-    from commonplace.engine.memories import Draft
+    from commonplace.engine.content.memories import Draft
 
     return Draft(text=f"note {i}", kind="fact")
 

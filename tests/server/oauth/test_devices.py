@@ -23,7 +23,7 @@ from commonplace.access.oauth.devices import (
 from commonplace.access.oauth.errors import OAuthError
 from commonplace.access.oauth.metadata import DEVICE_CODE
 from commonplace.access.oauth.server import form_token, new_cookie
-from commonplace.engine import audit
+from commonplace.engine.history import audit
 
 from .browsing import Browser
 from .conftest import CALLBACK, PASSWORD, World

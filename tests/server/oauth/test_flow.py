@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from commonplace.engine import audit
+from commonplace.engine.history import audit
 
 from .conftest import CALLBACK, PASSWORD, VERIFIER, World
 

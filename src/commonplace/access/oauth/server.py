@@ -50,7 +50,7 @@ from commonplace.access.oauth.resources import (
 )
 from commonplace.access.oauth.rows import MacRows
 from commonplace.access.rates import Rates, block_of
-from commonplace.engine import audit
+from commonplace.engine.history import audit
 from commonplace.errors import NotFound
 from commonplace.platform.fetching import Fetcher
 from commonplace.storage.ports import Store

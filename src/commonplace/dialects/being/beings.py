@@ -8,7 +8,7 @@ from typing import Any
 from commonplace.dialects.being import sight
 from commonplace.dialects.being.sight import BEING, SOUL
 from commonplace.engine.commonplace import Commonplace
-from commonplace.engine.filters import Filters
+from commonplace.engine.finding.filters import Filters
 from commonplace.engine.model import Memory, iso
 from commonplace.errors import InvalidInput
 from commonplace.platform import lookup

@@ -14,9 +14,9 @@ from commonplace.dialects.being import beings, bridges, notes, records, sight
 from commonplace.dialects.being.scenes import scene_of
 from commonplace.dialects.being.sight import NODE, being_of
 from commonplace.dialects.contract import Call
-from commonplace.engine import memories
 from commonplace.engine.binding import engine_call
 from commonplace.engine.commonplace import Commonplace
+from commonplace.engine.content import memories
 from commonplace.engine.model import Memory
 from commonplace.text.prose import neutral, token_estimate
 
@@ -194,7 +194,7 @@ def _within(
 
 def recent_nodes(memory: Commonplace, being: str) -> list[Memory]:
     """The nodes that were remembered or made last."""
-    from commonplace.engine.census import census
+    from commonplace.engine.finding.census import census
 
     nodes = sight.own(being, NODE)
     newest, _ = memory.browse(filters=nodes, limit=CONSIDERED)

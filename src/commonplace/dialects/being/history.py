@@ -11,8 +11,8 @@ from commonplace.dialects.being.recalling import capped
 from commonplace.dialects.being.sight import SAID, being_of
 from commonplace.dialects.contract import Call
 from commonplace.engine.commonplace import Commonplace
-from commonplace.engine.conversations import KIND, Line
-from commonplace.engine.filters import Filters
+from commonplace.engine.content.conversations import KIND, Line
+from commonplace.engine.finding.filters import Filters
 from commonplace.engine.model import Message
 from commonplace.errors import InvalidInput
 from commonplace.text.prose import neutral

@@ -22,12 +22,13 @@ from commonplace.dialects.being.recalling import mine
 from commonplace.dialects.being.scenes import Scene, scene_of
 from commonplace.dialects.being.sight import NODE
 from commonplace.dialects.being.thinking import SHOWN_NODES, Consolidation, Thinking
-from commonplace.engine import census, memories
 from commonplace.engine.binding import engine_call
 from commonplace.engine.commonplace import Commonplace
-from commonplace.engine.history import PATROL
+from commonplace.engine.content import memories
+from commonplace.engine.finding import census
+from commonplace.engine.finding.ranking import faded_importance
+from commonplace.engine.history.timeline import PATROL
 from commonplace.engine.model import LIVE_STATES, Cluster, Memory, Origin, iso
-from commonplace.engine.ranking import faded_importance
 from commonplace.errors import CommonplaceError, Conflict, NotFound
 from commonplace.platform.exclusive import exclusive
 
@@ -262,7 +263,7 @@ class _Patrol:
 
     def _place_by_words(self, note: Memory, subs: Sequence[str]) -> str:
         """Where meaning cannot say, the cluster of the node that shares most words."""
-        from commonplace.engine.recall import WORDS_ONLY
+        from commonplace.engine.finding.recall import WORDS_ONLY
 
         nodes = sight.own(self.being, NODE)
         hits = self.memory.recall(

@@ -12,9 +12,9 @@ from commonplace.dialects.being import sight
 from commonplace.dialects.being.scenes import scene_of
 from commonplace.dialects.being.sight import ALL_STATES, NODE, being_of
 from commonplace.dialects.contract import Call
-from commonplace.engine import memories
 from commonplace.engine.binding import engine_call
 from commonplace.engine.commonplace import Commonplace
+from commonplace.engine.content import memories
 from commonplace.engine.model import LIVE_STATES, Cluster, Memory, Usage
 from commonplace.errors import InvalidInput, NotFound
 from commonplace.text.prose import neutral

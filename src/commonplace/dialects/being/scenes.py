@@ -12,7 +12,7 @@ from typing import Any
 from commonplace.dialects.being import RESERVED
 from commonplace.dialects.being.sight import NODE, tag
 from commonplace.engine import checks
-from commonplace.engine.memories import Draft
+from commonplace.engine.content.memories import Draft
 from commonplace.engine.model import Memory
 
 FAILED = "[PARSE_FAILED]"

@@ -12,7 +12,7 @@ from commonplace.access.caller import Caller
 from commonplace.dialects.being import RESERVED
 from commonplace.dialects.contract import Call
 from commonplace.engine.commonplace import Commonplace
-from commonplace.engine.filters import Filters
+from commonplace.engine.finding.filters import Filters
 from commonplace.engine.model import LIVE_STATES, Memory
 from commonplace.errors import InvalidInput, NotFound
 from commonplace.platform import lookup

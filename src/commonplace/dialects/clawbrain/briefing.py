@@ -11,8 +11,8 @@ from commonplace.dialects.clawbrain import places
 from commonplace.dialects.clawbrain.directory import Directory
 from commonplace.dialects.clawbrain.strategy import Strategy
 from commonplace.engine.commonplace import Commonplace
+from commonplace.engine.finding.ranking import credit_decayed
 from commonplace.engine.model import Memory
-from commonplace.engine.ranking import credit_decayed
 from commonplace.text import prose
 
 FILE = "MEMORY.md"

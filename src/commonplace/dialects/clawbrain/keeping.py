@@ -20,10 +20,10 @@ from commonplace.dialects.clawbrain import briefing, commits, lifecycle, places,
 from commonplace.dialects.clawbrain.directory import OWN, Directory, Stat
 from commonplace.dialects.clawbrain.mirror import EDITOR, Mirror
 from commonplace.dialects.contract import Call, Setting
-from commonplace.engine import files
 from commonplace.engine.binding import engine_call
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.library import Library
+from commonplace.engine.maintenance import file_copies
 from commonplace.errors import CommonplaceError, NotFound, StorageUnavailable
 
 SESSION = "local-session"
@@ -150,7 +150,7 @@ class Kept:
         self._is_large = len(scanned) > SMALL
         known = {
             file.path: Stat(file.size, file.mtime, file.inode)
-            for file in engine_call(self.memory, files.known, root)
+            for file in engine_call(self.memory, file_copies.known, root)
             if file.path
         }
         changed = {(path, stat) for path, stat in scanned.items() if known.get(path) != stat}
@@ -158,7 +158,7 @@ class Kept:
 
     def after(self, head: int) -> None:
         """Wait until the files of what changed since are on disk."""
-        if engine_call(self.memory, files.head) == head and not self.stale:
+        if engine_call(self.memory, file_copies.head) == head and not self.stale:
             return
         if self.hold():
             self.mirror.push()
@@ -178,7 +178,7 @@ class Kept:
         while True:
             root = self.directory.known_identity()
             behind = (
-                engine_call(self.memory, files.behind, root, places.KINDS, after=head)
+                engine_call(self.memory, file_copies.behind, root, places.KINDS, after=head)
                 if root
                 else None
             )
@@ -387,7 +387,7 @@ def call_wrapper(call: Call, arguments: Mapping[str, Any]) -> Iterator[None]:
         return
     try:
         directory.before(_path(call, arguments.get("id")))
-        head = engine_call(call.memory, files.head)
+        head = engine_call(call.memory, file_copies.head)
     except OSError as error:
         raise _refused(error) from error
     yield

@@ -12,8 +12,9 @@ from commonplace.dialects.clawbrain import contradictions, documents, places, re
 from commonplace.dialects.clawbrain import strategy as strategies
 from commonplace.dialects.clawbrain.places import Place
 from commonplace.dialects.clawbrain.strategy import Strategy
-from commonplace.engine import checks, credit
+from commonplace.engine import checks
 from commonplace.engine.commonplace import Commonplace
+from commonplace.engine.content import credit
 from commonplace.engine.model import TRUSTS, Memory, Origin
 
 PROMOTED_AT_MOST = 0.69  # an episode that has given its facts away is not promoted again

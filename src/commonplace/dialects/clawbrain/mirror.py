@@ -21,10 +21,11 @@ from commonplace.dialects.clawbrain.directory import Directory, Scan, Stat
 from commonplace.dialects.clawbrain.documents import Document
 from commonplace.dialects.clawbrain.places import ARCHIVE, KINDS, OutOfPlace, Place
 from commonplace.dialects.reserved import by_others
-from commonplace.engine import files, memories, reserved
 from commonplace.engine.binding import engine_call
 from commonplace.engine.commonplace import Commonplace
-from commonplace.engine.files import File
+from commonplace.engine.content import memories, reserved
+from commonplace.engine.maintenance import file_copies
+from commonplace.engine.maintenance.file_copies import File
 from commonplace.engine.model import LIVE_STATES, Memory, Origin
 from commonplace.errors import CommonplaceError, Conflict, NotFound
 from commonplace.platform import lookup
@@ -104,7 +105,8 @@ class Mirror:
             self._root = self.directory.identity()
             left = self.directory.tidy()
             self._files = {
-                file.memory: file for file in engine_call(self._memory, files.known, self._root)
+                file.memory: file
+                for file in engine_call(self._memory, file_copies.known, self._root)
             }
             self._paths = {file.path: num for num, file in self._files.items() if file.path}
             self._seen = 0
@@ -438,7 +440,7 @@ class Mirror:
 
     def _push(self) -> bool:
         after = self._seen
-        behind = engine_call(self._memory, files.behind, self._root, KINDS, after=after)
+        behind = engine_call(self._memory, file_copies.behind, self._root, KINDS, after=after)
         self._seen = behind.head
         noted: list[File] = []
         for memory in behind.memories:
@@ -456,7 +458,7 @@ class Mirror:
         for num in gone:
             self._remove(num)
         if noted or gone:
-            engine_call(self._memory, files.note, self._root, noted, gone=gone)
+            engine_call(self._memory, file_copies.note, self._root, noted, gone=gone)
         return bool(noted or gone) and not self.failures
 
     def _write(self, memory: Memory, noted: list[File]) -> None:
@@ -574,13 +576,13 @@ class Mirror:
     def _note(self, file: File) -> None:
         noted: list[File] = []
         self._remember(file, noted)
-        engine_call(self._memory, files.note, self._root, noted)
+        engine_call(self._memory, file_copies.note, self._root, noted)
 
     def _forget(self, num: int) -> None:
         file = self._files.pop(num)
         if self._paths.get(file.path) == num:
             del self._paths[file.path]
-        engine_call(self._memory, files.note, self._root, [], gone=[num])
+        engine_call(self._memory, file_copies.note, self._root, [], gone=[num])
 
 
 _ARCHIVING = ("archived_as", "missing")

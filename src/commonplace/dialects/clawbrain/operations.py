@@ -7,7 +7,8 @@ from typing import Any
 from commonplace.dialects.clawbrain import records
 from commonplace.dialects.contract import Call, Tool
 from commonplace.dialects.tool_schemas import TEXT, maybe, takes
-from commonplace.engine import checks, credit
+from commonplace.engine import checks
+from commonplace.engine.content import credit
 
 
 def outcome(call: Call, *, signal: str, session: str | None = None) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from typing import Any
 
 from commonplace.dialects.clawbrain import documents, mirror, places
 from commonplace.dialects.clawbrain.places import KINDS, Place
-from commonplace.engine import credit
 from commonplace.engine.commonplace import Commonplace
+from commonplace.engine.content import credit
 from commonplace.engine.model import LIVE_STATES, Memory
 from commonplace.errors import NotFound
 from commonplace.platform import lookup

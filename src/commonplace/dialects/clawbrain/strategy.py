@@ -13,8 +13,8 @@ from typing import Any
 
 from commonplace.dialects.clawbrain.directory import Directory
 from commonplace.dialects.clawbrain.places import CATEGORIES
-from commonplace.engine import credit
 from commonplace.engine.commonplace import Commonplace
+from commonplace.engine.content import credit
 
 FILE = "STRATEGY.md"
 YOUNGEST_DAYS = 14.0  # nothing younger is ever pruned

@@ -24,14 +24,15 @@ from commonplace.dialects.clawbrain.keeping import Kept
 from commonplace.dialects.clawbrain.places import ARCHIVE, KINDS, Place
 from commonplace.dialects.contract import Call, Tool, Wire
 from commonplace.dialects.tool_schemas import FLAG, TEXT, listed, maybe, takes, text
-from commonplace.engine import checks, credit
+from commonplace.engine import checks
 from commonplace.engine.binding import engine_call
 from commonplace.engine.commonplace import Commonplace
-from commonplace.engine.filters import Filters
-from commonplace.engine.locating import PLACES, Doubles, Located, locate
-from commonplace.engine.locating import Place as Where
+from commonplace.engine.content import credit
+from commonplace.engine.finding.filters import Filters
+from commonplace.engine.finding.ranking import credit_weighted
+from commonplace.engine.finding.substrings import PLACES, Doubles, Located, locate
+from commonplace.engine.finding.substrings import Place as Where
 from commonplace.engine.model import Memory
-from commonplace.engine.ranking import credit_weighted
 from commonplace.errors import CommonplaceError, Conflict, InvalidInput, NotFound
 from commonplace.storage.database import now
 

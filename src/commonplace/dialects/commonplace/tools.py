@@ -9,7 +9,7 @@ from commonplace.access.caller import NotPermitted
 from commonplace.dialects.commonplace import fitting
 from commonplace.dialects.contract import Call, Schema, Told, Tool
 from commonplace.dialects.tool_schemas import FLAG, SHARE, TEXT, gives, listed, takes, whole
-from commonplace.engine import credit
+from commonplace.engine.content import credit
 from commonplace.engine.model import Link, Memory, Version, iso
 from commonplace.errors import InvalidInput, NotFound
 from commonplace.text import prose

@@ -15,9 +15,9 @@ from commonplace.dialects.mama import checkpoints, decisions, fitting, presentin
 from commonplace.dialects.mama.presenting import MILLISECONDS, identity
 from commonplace.engine.binding import engine_call
 from commonplace.engine.checks import NAME_CHARS
-from commonplace.engine.filters import Filters
-from commonplace.engine.likeness import alike
-from commonplace.engine.locating import PLACES, Doubles, Located, locate
+from commonplace.engine.finding.filters import Filters
+from commonplace.engine.finding.likeness import alike
+from commonplace.engine.finding.substrings import PLACES, Doubles, Located, locate
 from commonplace.engine.model import Link, Memory
 from commonplace.platform import lookup
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from commonplace.dialects.mama import checkpoints, decisions, originals
 from commonplace.dialects.mama.originals import Row, milliseconds
 from commonplace.dialects.mama.searching import EDGES, RELATIONS, SUPERSEDES
-from commonplace.engine.memories import Draft
+from commonplace.engine.content.memories import Draft
 from commonplace.engine.model import Memory, Origin, moment
 from commonplace.errors import CommonplaceError, Conflict, InvalidInput, NotFound
 from commonplace.platform import lookup

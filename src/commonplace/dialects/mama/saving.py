@@ -10,9 +10,9 @@ from typing import Any
 from commonplace.dialects.contract import Call
 from commonplace.dialects.mama import checkpoints, decisions, searching
 from commonplace.dialects.mama.presenting import identity
-from commonplace.engine import chains
 from commonplace.engine.binding import engine_call
-from commonplace.engine.memories import Draft
+from commonplace.engine.content import chains
+from commonplace.engine.content.memories import Draft
 from commonplace.engine.model import LIVE_STATES, Memory
 from commonplace.errors import Conflict, InvalidInput, NotFound
 

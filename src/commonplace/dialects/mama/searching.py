@@ -18,7 +18,7 @@ from commonplace.text.analysis import analyse, analyse_query
 
 if TYPE_CHECKING:
     from commonplace.engine.commonplace import Commonplace
-    from commonplace.engine.recall import Hit
+    from commonplace.engine.finding.recall import Hit
 
 LEAST = 0.5
 SHORT_WORDS = 3
@@ -118,7 +118,7 @@ def _hear_topics(
         topic = (decisions.topic_of(found.memory) or "").replace("_", " ").strip()
         if topic and _with_topic(found.similarity, 1.0) >= least:
             topics.setdefault(topic, []).append(found)
-    from commonplace.engine import recall
+    from commonplace.engine.finding import recall
 
     likenesses = engine_call(memory, recall.similarity, query, list(topics)) if topics else []
     for likeness, held in zip(likenesses, topics.values(), strict=True):
@@ -145,7 +145,7 @@ def _candidates(
     without_kinds: Sequence[str],
     words: float,
 ) -> list[Found]:
-    from commonplace.engine.scoring import Weighting
+    from commonplace.engine.finding.scoring import Weighting
 
     plain = Weighting(graph=0.0)
     most = min(limit * 2, 1_000)
@@ -176,7 +176,7 @@ def _similarity(hit: Hit, query: str, terms: set[str], words: float) -> float:
 
 
 def _rate(found: Found) -> None:
-    from commonplace.engine.ranking import recency_boosted, recency_gauss
+    from commonplace.engine.finding.ranking import recency_boosted, recency_gauss
 
     age = datetime.now(UTC) - found.memory.created_at
     found.age_days = max(0.0, age.total_seconds() / DAY_SECONDS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import NoneType
 
-from commonplace.engine.reserved import Reserved
+from commonplace.engine.content.reserved import Reserved
 
 RESERVED = Reserved(
     owner="the orchestrator dialect",

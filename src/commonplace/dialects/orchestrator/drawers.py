@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from commonplace.dialects.orchestrator.answering import stamp
 from commonplace.dialects.orchestrator.classifier import classify
-from commonplace.engine import checks, memories
+from commonplace.engine import checks
 from commonplace.engine.binding import engine_call
+from commonplace.engine.content import memories
 from commonplace.engine.model import LIVE_STATES, Memory
 from commonplace.errors import Conflict, InvalidInput, NotFound
 from commonplace.platform import lookup
@@ -18,7 +19,7 @@ from commonplace.text.snippets import opening
 
 if TYPE_CHECKING:
     from commonplace.engine.commonplace import Commonplace
-    from commonplace.engine.recall import Hit, Hits
+    from commonplace.engine.finding.recall import Hit, Hits
 
 DRAWER, DIARY, IDENTITY = "drawer", "diary", "identity"
 OWN = (DRAWER, DIARY)
@@ -142,7 +143,7 @@ def _elsewhere(memory: Commonplace, query: str, limit: int, room: str) -> Sequen
 
 def by_meaning(memory: Commonplace, query: str, *, limit: int, **conditions: Any) -> Hits:
     """The nearest in meaning; by words where there is no model, or none that knows the script."""
-    from commonplace.engine.recall import MEANING_ONLY
+    from commonplace.engine.finding.recall import MEANING_ONLY
 
     hits = memory.recall(query, limit=limit, weighting=MEANING_ONLY, **conditions)
     if hits.degraded or not hits:

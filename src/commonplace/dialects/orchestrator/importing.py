@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from commonplace.dialects.orchestrator import drawers
 from commonplace.dialects.orchestrator.classifier import classify
 from commonplace.engine import checks
-from commonplace.engine.facts import key
-from commonplace.engine.history import IMPORT, LABEL
-from commonplace.engine.memories import Draft
+from commonplace.engine.content.facts import key
+from commonplace.engine.content.memories import Draft
+from commonplace.engine.history.timeline import IMPORT, LABEL
 from commonplace.engine.model import microseconds
 from commonplace.errors import InvalidInput, NotFound
 from commonplace.platform import lookup

@@ -21,7 +21,7 @@ from commonplace.dialects.orchestrator.messaging import capped
 from commonplace.dialects.orchestrator.shapes import records
 from commonplace.engine.binding import engine_call
 from commonplace.engine.commonplace import Commonplace
-from commonplace.engine.memories import tally
+from commonplace.engine.content.memories import tally
 from commonplace.engine.model import Origin
 from commonplace.errors import CommonplaceError, Conflict, InvalidInput, NotFound
 from commonplace.platform import durable

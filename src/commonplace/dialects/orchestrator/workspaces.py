@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from commonplace.dialects.contract import Call
 from commonplace.dialects.orchestrator.answering import stamp
 from commonplace.dialects.orchestrator.shapes import records
-from commonplace.engine.conversations import Line
+from commonplace.engine.content.conversations import Line
 from commonplace.engine.model import Memory, Message, Origin
 from commonplace.errors import Conflict, InvalidInput, NotFound
 from commonplace.platform.exclusive import exclusive

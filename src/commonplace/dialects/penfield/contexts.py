@@ -22,7 +22,7 @@ from commonplace.dialects.penfield.memories import (
 )
 from commonplace.dialects.penfield.schemas import CONTENT_CHARS
 from commonplace.dialects.penfield.searching import hybrid
-from commonplace.engine.filters import Filters
+from commonplace.engine.finding.filters import Filters
 from commonplace.engine.model import LIVE_STATES, Memory
 from commonplace.errors import CommonplaceError, NotFound
 from commonplace.platform import lookup

@@ -20,7 +20,7 @@ from commonplace.dialects.penfield.failures import (
 from commonplace.dialects.penfield.kinds import CHUNK
 from commonplace.dialects.penfield.memories import pagination, shown_all
 from commonplace.dialects.penfield.searching import CHUNK_REF, DOCUMENT_PATH
-from commonplace.engine.memories import Draft
+from commonplace.engine.content.memories import Draft
 from commonplace.engine.model import LIVE_STATES, Artifact, Memory
 from commonplace.errors import NotFound
 from commonplace.text.files import LARGEST, extension_of, text_of

@@ -33,7 +33,7 @@ class Ranks:
 
 def reciprocal(rank: int | None, k: int = RRF_K) -> float:
     """1 for the first place, less for each further one, 0 for none."""
-    from commonplace.engine.ranking import reciprocal_rank
+    from commonplace.engine.finding.ranking import reciprocal_rank
 
     return 0.0 if rank is None else reciprocal_rank(float(rank), k)
 

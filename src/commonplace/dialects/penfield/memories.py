@@ -27,9 +27,10 @@ from commonplace.dialects.penfield.kinds import (
     type_of,
 )
 from commonplace.dialects.penfield.schemas import CONTENT_CHARS
-from commonplace.engine import checks, upkeep
+from commonplace.engine import checks
 from commonplace.engine.binding import engine_call
-from commonplace.engine.filters import Filters
+from commonplace.engine.finding.filters import Filters
+from commonplace.engine.maintenance import upkeep
 from commonplace.engine.model import LIVE_STATES, Link, Memory, Origin
 from commonplace.errors import Conflict, NotFound
 from commonplace.platform import lookup

@@ -24,7 +24,7 @@ from commonplace.dialects.penfield.kinds import (
 from commonplace.dialects.penfield.memories import moments, readable
 from commonplace.dialects.penfield.schemas import CONTENT_CHARS
 from commonplace.engine.binding import engine_call
-from commonplace.engine.filters import Filters
+from commonplace.engine.finding.filters import Filters
 from commonplace.engine.model import Memory
 from commonplace.text.snippets import opening
 from commonplace.text.stopwords import STOP_WORDS
@@ -56,7 +56,7 @@ class Aged:
 
 def score(one: Aged, weights: Sequence[float]) -> float:
     """Recency, access, importance and relationships, by their weights."""
-    from commonplace.engine.ranking import recency_exponential
+    from commonplace.engine.finding.ranking import recency_exponential
 
     parts = (
         recency_exponential(one.hours, scale_hours=SCALE_HOURS),
@@ -275,7 +275,7 @@ def insights(call: Call) -> dict[str, Any]:
         name: number(created_since=now - timedelta(hours=hours), without_kinds=PROTECTED)
         for name, hours in spans.items()
     }
-    from commonplace.engine.census import census
+    from commonplace.engine.finding.census import census
 
     importance = engine_call(call.memory, census, Filters(without_kinds=PROTECTED)).importance
     total = len(importance)

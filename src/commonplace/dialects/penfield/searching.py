@@ -21,7 +21,7 @@ from commonplace.dialects.penfield.memories import (
     wanted_tags,
 )
 from commonplace.dialects.penfield.schemas import CONTENT_CHARS
-from commonplace.engine.filters import Filters
+from commonplace.engine.finding.filters import Filters
 from commonplace.engine.model import Link, Memory, Origin
 from commonplace.errors import NotFound
 from commonplace.text.snippets import snippet
@@ -75,7 +75,7 @@ def hybrid(
     count: bool = True,
 ) -> Results:
     """The best memories by words, meaning and links."""
-    from commonplace.engine.recall import Weighting
+    from commonplace.engine.finding.recall import Weighting
 
     if not query.strip():
         raise Invalid("query must say something.", field="query")
@@ -438,7 +438,7 @@ def vector_search(
     tags: str | None = None,
 ) -> dict[str, Any]:
     """POST /search/vector: by meaning alone."""
-    from commonplace.engine.recall import MEANING_ONLY
+    from commonplace.engine.finding.recall import MEANING_ONLY
 
     if not query.strip():
         raise Invalid("query must say something.", field="query")

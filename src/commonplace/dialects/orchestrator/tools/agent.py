@@ -7,8 +7,8 @@ from typing import Annotated, Any
 from commonplace.dialects.contract import Call
 from commonplace.dialects.orchestrator import messaging, workspaces
 from commonplace.dialects.orchestrator.answering import Answer, clamped, operation, stamp, tool
-from commonplace.engine import audit
 from commonplace.engine.binding import lease
+from commonplace.engine.history import audit
 
 HISTORY = "agent_history"
 TITLE_CHARS = 500

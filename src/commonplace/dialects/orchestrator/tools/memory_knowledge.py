@@ -9,7 +9,7 @@ from commonplace.dialects.contract import Call
 from commonplace.dialects.orchestrator.answering import Answer, tool
 from commonplace.engine import checks
 from commonplace.engine.commonplace import Commonplace
-from commonplace.engine.facts import NoRoom, Role, Room, key
+from commonplace.engine.content.facts import NoRoom, Role, Room, key
 from commonplace.engine.model import Fact
 from commonplace.errors import InvalidInput, NotFound
 from commonplace.platform import lookup

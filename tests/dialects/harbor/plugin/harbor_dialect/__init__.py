@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from commonplace.engine.reserved import Reserved
+from commonplace.engine.content.reserved import Reserved
 
 RESERVED = Reserved(
     owner="the Harbor dialect", reason="its list is made of such memories", kinds=("ship",)

@@ -1,0 +1,286 @@
+"""Documents with versions and reviews, under an id and, if wanted, a path."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from commonplace.engine import checks
+from commonplace.engine.history.timeline import rows_as_of, seq_at
+from commonplace.engine.model import Artifact, ArtifactVersion, Origin, Review, When, moment
+from commonplace.engine.space import OpenSpace
+from commonplace.errors import Conflict, InvalidInput, NotFound
+from commonplace.storage import artifacts as stored
+from commonplace.storage.database import new_id
+from commonplace.storage.ports import Rows
+from commonplace.storage.tables import ARTIFACTS, CONTENTS, REVIEWS, Row, Table
+from commonplace.storage.writing import Unit
+
+CONTENT_BYTES = 20 * 1024 * 1024
+PATH_CHARS = 4_096
+
+
+def _need(connection: Rows, space: str, name: str, seq: int | None = None) -> Row:
+    """An artifact's row by its id or path: as it is, or as it was after an operation."""
+    checks.text(name, "artifact", max_chars=PATH_CHARS)
+    if seq is not None:
+        for then in rows_as_of(connection, space, ARTIFACTS, seq, state="active"):
+            if name in (then["id"], then["path"]):
+                return then
+        raise NotFound("There was no such artifact at that time.", field="artifact")
+    row = stored.named(connection, space, name)
+    if row is None:
+        raise NotFound("There is no such artifact.", field="artifact")
+    return row
+
+
+def _content(content: object) -> bytes:
+    if isinstance(content, str):
+        content = checks.optional(content, "content", max_chars=CONTENT_BYTES).encode()
+    if not isinstance(content, bytes):
+        raise InvalidInput("content must be text or bytes.", field="content")
+    if len(content) > CONTENT_BYTES:
+        raise InvalidInput(
+            f"content has {len(content)} bytes; at most {CONTENT_BYTES} fit.", field="content"
+        )
+    return bytes(content)
+
+
+def create(
+    space: OpenSpace,
+    content: str | bytes,
+    *,
+    path: str | None = None,
+    title: str = "",
+    media_type: str = "text/markdown",
+    attrs: Mapping[str, Any] | None = None,
+    origin: Origin | None = None,
+) -> Artifact:
+    """Create an artifact, version 1; a path that is taken is a Conflict."""
+    origin = checks.origin(origin)
+    data = _content(content)
+    if path is not None:
+        checks.text(path, "path", max_chars=PATH_CHARS)
+    values = {
+        "path": path,
+        "title": checks.optional(title, "title", max_chars=checks.TITLE_CHARS),
+        "media_type": checks.text(media_type, "media_type", max_chars=200),
+        "attrs": checks.attrs(attrs),
+        "origin": origin.dump(),
+    }
+    with space.write("create artifact", origin) as unit:
+        if path is not None:
+            _check_free(unit, path)
+        seq = unit.seq
+        row = ARTIFACTS.insert(
+            unit,
+            {
+                **values,
+                "id": new_id(),
+                "version": 1,
+                "status": "draft",
+                "state": "active",
+                "created_at": unit.at,
+                "updated_at": unit.at,
+            },
+        )
+        assert row["seq"] == seq
+        _put_content(unit, row["id"], 1, data, "Initial version", origin)
+        return Artifact.of(row)
+
+
+def _check_free(unit: Unit, path: str) -> None:
+    """Refuse a path that is taken, or by which another artifact goes as its id."""
+    if ARTIFACTS.first(unit.connection, unit.space, state="active", path=path):
+        raise Conflict("There is an artifact at this path.", hint="Update it.", field="path")
+    if ARTIFACTS.by_id(unit.connection, unit.space, path):
+        raise Conflict(
+            "The path is the id of another artifact.", hint="Choose another path.", field="path"
+        )
+
+
+def _put_content(
+    unit: Unit, artifact: str, version: int, content: bytes, summary: str, origin: Origin
+) -> None:
+    CONTENTS.insert(
+        unit,
+        {
+            "artifact": artifact,
+            "version": version,
+            "content": content,
+            "summary": summary,
+            "origin": origin.dump(),
+            "created_at": unit.at,
+        },
+    )
+
+
+def update(
+    space: OpenSpace,
+    name: str,
+    content: str | bytes,
+    *,
+    summary: str = "",
+    expected_version: int | None = None,
+    origin: Origin | None = None,
+) -> Artifact:
+    """Store a new version; with `expected_version`, only if that is the newest."""
+    origin = checks.origin(origin)
+    expected = checks.optional_whole(expected_version, "expected_version")
+    data = _content(content)
+    checks.optional(summary, "summary", max_chars=checks.REASON_CHARS)
+    with space.write("update artifact", origin) as unit:
+        row = _need(unit.connection, space.name, name)
+        if expected is not None and row["version"] != expected:
+            raise Conflict(
+                f"version conflict: expected {expected} but current is {row['version']}",
+                hint="Read it again and repeat the change.",
+                field="expected",
+            )
+        version = row["version"] + 1
+        seq = unit.seq
+        new = ARTIFACTS.replace(
+            unit, row, {"version": version, "status": "draft", "updated_at": unit.at}
+        )
+        assert new["seq"] == seq
+        _put_content(unit, row["id"], version, data, summary or f"Version {version}", origin)
+        return Artifact.of(new)
+
+
+def _seq(connection: Rows, space: str, as_of: When | None) -> int | None:
+    return None if as_of is None else seq_at(connection, space, as_of)
+
+
+def _rows(connection: Rows, space: str, table: Table, seq: int | None, **having: Any) -> list[Row]:
+    """Rows with these values in the order in which they came: as they are, or as they were."""
+    if seq is not None:
+        return rows_as_of(connection, space, table, seq, **having)
+    return table.where(connection, space, in_order=True, **having)
+
+
+def get(space: OpenSpace, name: str, *, as_of: When | None = None) -> Artifact:
+    """Return an artifact without its content, by id or path; or as it was at a moment."""
+    with space.store.read() as connection:
+        return Artifact.of(_need(connection, space.name, name, _seq(connection, space.name, as_of)))
+
+
+def read(
+    space: OpenSpace, name: str, *, version: int | None = None, as_of: When | None = None
+) -> tuple[Artifact, ArtifactVersion]:
+    """Return an artifact with the content of one version, the newest by default."""
+    with space.store.read() as connection:
+        seq = _seq(connection, space.name, as_of)
+        row = _need(connection, space.name, name, seq)
+        wanted = row["version"] if version is None else checks.whole(version, "version")
+        for content in _rows(
+            connection, space.name, CONTENTS, seq, artifact=row["id"], version=wanted
+        ):
+            return Artifact.of(row), _version(content)
+        raise NotFound(f"version {wanted} not found", field="version")
+
+
+def _version(row: Row) -> ArtifactVersion:
+    return ArtifactVersion(
+        row["version"],
+        row["content"],
+        row["summary"],
+        Origin.load(row["origin"]),
+        moment(row["created_at"]),
+    )
+
+
+def versions(space: OpenSpace, name: str, *, as_of: When | None = None) -> list[ArtifactVersion]:
+    """Return every version, oldest first."""
+    with space.store.read() as connection:
+        seq = _seq(connection, space.name, as_of)
+        row = _need(connection, space.name, name, seq)
+        rows = _rows(connection, space.name, CONTENTS, seq, artifact=row["id"])
+        return [_version(each) for each in sorted(rows, key=lambda each: int(each["version"]))]
+
+
+def listing(
+    space: OpenSpace, *, prefix: str | None = None, as_of: When | None = None
+) -> list[Artifact]:
+    """Return artifacts by path, those without one last; `prefix` keeps paths that begin so."""
+    if prefix is not None:
+        checks.text(prefix, "prefix", max_chars=PATH_CHARS)
+    with space.store.read() as connection:
+        seq = _seq(connection, space.name, as_of)
+        rows = _rows(connection, space.name, ARTIFACTS, seq, state="active")
+    if prefix is not None:
+        rows = [row for row in rows if (row["path"] or "").startswith(prefix)]
+    rows.sort(key=lambda row: (row["path"] is None, row["path"] or "", row["num"]))
+    return [Artifact.of(row) for row in rows]
+
+
+def delete(space: OpenSpace, name: str, *, origin: Origin | None = None) -> None:
+    """Hide an artifact; its path is free again, and undo brings it back."""
+    with space.write("delete artifact", origin) as unit:
+        row = _need(unit.connection, space.name, name)
+        ARTIFACTS.replace(unit, row, {"state": "archived"})
+
+
+def review(
+    space: OpenSpace,
+    name: str,
+    outcome: str,
+    *,
+    reviewer: str = "",
+    comments: str = "",
+    version: int | None = None,
+    origin: Origin | None = None,
+) -> Review:
+    """Record a review: approved, changes_requested, rejected or commented.
+
+    Without `version` it is of the newest; a review of the newest sets the artifact's status.
+    """
+    origin = checks.origin(origin)
+    checks.one_of(outcome, "outcome", ("approved", "changes_requested", "rejected", "commented"))
+    checks.optional(reviewer, "reviewer")
+    checks.optional(comments, "comments", max_chars=checks.TEXT_CHARS)
+    with space.write("review artifact", origin) as unit:
+        row = _need(unit.connection, space.name, name)
+        wanted = row["version"] if version is None else checks.whole(version, "version")
+        if not CONTENTS.first(unit.connection, space.name, artifact=row["id"], version=wanted):
+            raise NotFound(f"version {wanted} not found", field="version")
+        seq = unit.seq
+        made = REVIEWS.insert(
+            unit,
+            {
+                "artifact": row["id"],
+                "version": wanted,
+                "reviewer": reviewer,
+                "outcome": outcome,
+                "comments": comments,
+                "origin": origin.dump(),
+                "created_at": unit.at,
+            },
+        )
+        assert made["seq"] == seq
+        if outcome != "commented" and wanted == row["version"]:
+            ARTIFACTS.replace(unit, row, {"status": outcome})
+        return _review(made)
+
+
+def _review(row: Row) -> Review:
+    return Review(
+        row["version"],
+        row["reviewer"],
+        row["outcome"],
+        row["comments"],
+        Origin.load(row["origin"]),
+        moment(row["created_at"]),
+    )
+
+
+def reviews(
+    space: OpenSpace, name: str, *, version: int | None = None, as_of: When | None = None
+) -> list[Review]:
+    """Return the reviews of one version, or of all, oldest first."""
+    if version is not None:
+        checks.whole(version, "version")
+    with space.store.read() as connection:
+        seq = _seq(connection, space.name, as_of)
+        row = _need(connection, space.name, name, seq)
+        rows = _rows(connection, space.name, REVIEWS, seq, artifact=row["id"])
+        return [_review(each) for each in rows if version in (None, each["version"])]

@@ -1,0 +1,67 @@
+"""Memories that follow one another: each supersedes the one before, or carries the next number.
+
+Which one is the last is looked up in the unit that adds to it, so that two callers never add
+behind the same one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from commonplace.engine import checks
+from commonplace.engine.content.links import put_link
+from commonplace.engine.content.memories import Draft, change_row, embed_now, prepare, put
+from commonplace.engine.model import LIVE_STATES, Memory, Origin
+from commonplace.engine.space import OpenSpace
+from commonplace.storage import memories as stored
+from commonplace.storage.ports import Rows
+from commonplace.storage.tables import MEMORIES
+
+if TYPE_CHECKING:
+    from commonplace.storage.tables import Row
+
+SUPERSEDES = "supersedes"
+PREFIX_CHARS = 100
+NUMBER_DIGITS = 18  # what is longer is no number that was given here
+
+
+def extend(
+    space: OpenSpace, draft: Draft, tag: str, origin: Origin, reason: str
+) -> tuple[Memory, Memory | None]:
+    """Store a memory at the end of the chain of its kind and tag; it, and what it supersedes."""
+    checks.text(tag, "tag", max_chars=checks.TAG_CHARS)
+    checks.optional(reason, "reason", max_chars=checks.REASON_CHARS)
+    prepared = prepare(draft, origin)
+    embed_now(space, [prepared])
+    with space.write("extend", origin) as unit:
+        last = _end(unit.connection, space.name, draft.kind, tag)
+        (new,) = put(space, unit, [prepared])
+        if last is None:
+            return Memory.of(new), None
+        old = change_row(space, unit, last, {"state": "superseded"}, None)
+        put_link(unit, new["id"], old["id"], SUPERSEDES, 1.0, reason, "{}", origin)
+        return Memory.of(new), Memory.of(old)
+
+
+def _end(connection: Rows, space: str, kind: str, tag: str) -> Row | None:
+    """The newest live memory of the kind and tag that nothing supersedes yet."""
+    num = stored.newest_unlinked(connection, space, kind, f"tag:{tag}", LIVE_STATES, SUPERSEDES)
+    return None if num is None else MEMORIES.by_nums(connection, space, [num])[num]
+
+
+def number(space: OpenSpace, draft: Draft, prefix: str, origin: Origin) -> Memory:
+    """Store a memory under the prefix and the number after the highest there is, as its ref."""
+    checks.text(prefix, "prefix", max_chars=PREFIX_CHARS)
+    prepared = prepare(draft, origin)
+    embed_now(space, [prepared])
+    with space.write("number", origin) as unit:
+        refs = stored.numbered_refs(unit.connection, space.name, prefix)
+        numbers = [ref[len(prefix) :] for ref in refs]
+        taken = (
+            int(each)
+            for each in numbers
+            if len(each) <= NUMBER_DIGITS and each.isascii() and each.isdigit()
+        )
+        prepared.values["ref"] = f"{prefix}{max(taken, default=0) + 1}"
+        (row,) = put(space, unit, [prepared])
+        return Memory.of(row)

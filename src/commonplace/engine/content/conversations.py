@@ -1,0 +1,208 @@
+"""Lines of conversations: memories with a speaker, a session and a place in an order."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from commonplace.engine import checks
+from commonplace.engine.content import memories
+from commonplace.engine.history.timeline import memories_as_of, need_row_as_of, rows_as_of, seq_at
+from commonplace.engine.model import LIVE_STATES, Memory, Message, Origin, When
+from commonplace.engine.space import OpenSpace
+from commonplace.errors import InvalidInput, NotFound, StorageCorrupt
+from commonplace.storage import messages
+from commonplace.storage.ports import Rows
+from commonplace.storage.tables import MEMORIES, MESSAGES, Row
+from commonplace.text.fold import fold
+
+KIND = "message"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """What somebody said, before it is stored."""
+
+    speaker: str
+    text: str
+    at: datetime | str | None = None
+    session: str = ""
+    ref: str | None = None
+    trust: str = "stated"
+    tags: Sequence[str] = ()
+    vectors: Sequence[bytes] | None = None
+
+
+def add(
+    space: OpenSpace, conversation: str, *lines: Line, origin: Origin | None = None
+) -> list[Message]:
+    """Append lines to a conversation, in their order: all of them, or none."""
+    origin = checks.origin(origin)
+    checks.text(conversation, "conversation", max_chars=checks.NAME_CHARS)
+    prepared = []
+    for line in lines:
+        if not isinstance(line, Line):
+            raise InvalidInput("A conversation is made of lines.", hint="Use Line.", field="lines")
+        checks.text(line.speaker, "speaker", max_chars=checks.NAME_CHARS)
+        checks.optional(line.session, "session")
+        if line.vectors is not None:
+            checks.vectors(line.vectors)
+        draft = memories.Draft(
+            text=line.text,
+            kind=KIND,
+            occurred_at=line.at,
+            ref=line.ref,
+            trust=line.trust,
+            tags=line.tags,
+            vectors=line.vectors,
+        )
+        prepared.append(memories.prepare(draft, origin, line.speaker))
+    if not prepared:
+        return []
+    memories.embed_now(space, prepared)
+    with space.write("add messages", origin) as unit:
+        position = messages.newest_position(unit.connection, space.name, conversation)
+        added = []
+        for line, row in zip(lines, memories.put(space, unit, prepared), strict=True):
+            position += 1
+            message = {
+                "memory": row["num"],
+                "conversation": conversation,
+                "session": line.session,
+                "position": position,
+                "speaker": line.speaker,
+            }
+            added.append(_message(row, MESSAGES.insert(unit, message)))
+        return added
+
+
+def _message(row: Row, message: Row) -> Message:
+    return Message(
+        Memory.of(row),
+        message["conversation"],
+        message["session"],
+        message["position"],
+        message["speaker"],
+    )
+
+
+def of_memory(space: OpenSpace, identity: str, *, as_of: When | None = None) -> Message:
+    """Return the line of a conversation that a memory is, or was at a moment."""
+    with space.store.read() as connection:
+        if as_of is None:
+            row = memories.need_row(connection, space.name, identity)
+            message = MESSAGES.first(connection, space.name, memory=row["num"])
+        else:
+            seq = seq_at(connection, space.name, as_of)
+            row = need_row_as_of(connection, space.name, identity, seq)
+            then = rows_as_of(connection, space.name, MESSAGES, seq, memory=row["num"])
+            message = then[0] if then else None
+        if message is None:
+            raise NotFound("This memory is not a line of a conversation.", field="id")
+        return _message(row, message)
+
+
+def _joined(connection: Rows, space: str, rows: Sequence[Row]) -> list[Message]:
+    found = MEMORIES.by_nums(connection, space, [row["memory"] for row in rows])
+    return [_message(found[row["memory"]], row) for row in rows if row["memory"] in found]
+
+
+def _lines_as_of(connection: Rows, space: str, as_of: When, **having: object) -> list[Message]:
+    """The lines that were live at a moment, each as it was, in their order."""
+    seq = seq_at(connection, space, as_of)
+    rows = rows_as_of(connection, space, MESSAGES, seq, **having)
+    then = memories_as_of(connection, space, [row["memory"] for row in rows], seq)
+    lines = [
+        _message(then[row["memory"]], row)
+        for row in rows
+        if row["memory"] in then and then[row["memory"]]["state"] in LIVE_STATES
+    ]
+    return sorted(lines, key=lambda line: (line.conversation, line.position))
+
+
+def history(
+    space: OpenSpace,
+    conversation: str,
+    *,
+    session: str | None = None,
+    limit: int = 50,
+    before: int | None = None,
+    as_of: When | None = None,
+) -> list[Message]:
+    """Return the newest lines of a conversation, oldest of them first; `before` is a position."""
+    checks.limit(limit)
+    wanted: dict[str, object] = {"conversation": checks.optional(conversation, "conversation")}
+    if session is not None:
+        wanted["session"] = checks.optional(session, "session")
+    if before is not None:
+        checks.whole(before, "before")
+    with space.store.read() as connection:
+        if as_of is not None:
+            lines = _lines_as_of(connection, space.name, as_of, **wanted)
+            return [line for line in lines if before is None or line.position < before][-limit:]
+        rows = messages.newest(connection, space.name, wanted, before, limit)
+        return _joined(connection, space.name, rows[::-1])
+
+
+def window(
+    space: OpenSpace, identity: str, *, before: int = 2, after: int = 2, as_of: When | None = None
+) -> list[Message]:
+    """Return a line with those around it."""
+    checks.whole(before, "before")
+    checks.whole(after, "after")
+    here = of_memory(space, identity, as_of=as_of)
+    first, last = here.position - before, here.position + after
+    with space.store.read() as connection:
+        if as_of is not None:
+            lines = _lines_as_of(connection, space.name, as_of, conversation=here.conversation)
+            return [line for line in lines if first <= line.position <= last]
+        rows = messages.between(connection, space.name, here.conversation, first, last)
+        return _joined(connection, space.name, rows)
+
+
+def find(
+    space: OpenSpace,
+    conversation: str,
+    needle: str,
+    *,
+    limit: int = 50,
+    as_of: When | None = None,
+) -> list[Message]:
+    """Return the lines of a conversation that contain a text as it stands, newest first."""
+    checks.limit(limit)
+    checks.optional(conversation, "conversation")
+    folded = fold(checks.text(needle, "needle", max_chars=1_000))
+    found: list[Message] = []
+    with space.store.read() as connection:
+        if as_of is not None:
+            lines = _lines_as_of(connection, space.name, as_of, conversation=conversation)
+            return [line for line in lines[::-1] if folded in fold(line.memory.text)][:limit]
+        wanted = set(memories.candidates(connection, space.name, folded))
+        places = messages.live_memories(connection, space.name, conversation)
+        for num in [num for num in places if num in wanted]:
+            for message in MESSAGES.where(connection, space.name, memory=num):
+                line = _joined(connection, space.name, [message])
+                if line and folded in fold(line[0].memory.text):
+                    found += line
+            if len(found) >= limit:
+                break
+    return found
+
+
+def names(space: OpenSpace, *, as_of: When | None = None) -> list[tuple[str, int]]:
+    """Return (conversation, how many lines), by name."""
+    with space.store.read() as connection:
+        if as_of is not None:
+            lines = _lines_as_of(connection, space.name, as_of)
+            return sorted(Counter(line.conversation for line in lines).items())
+        found = messages.conversations(connection, space.name)
+        for name, _ in found:  # read from an index, which has no hashes
+            line = MESSAGES.first(connection, space.name, conversation=name)
+            if line is None or line["conversation"] != name:
+                raise StorageCorrupt(
+                    "The list of conversations names one that has no lines.",
+                    hint="Run 'commonplace doctor --repair'.",
+                )
+        return found

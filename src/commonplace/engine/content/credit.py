@@ -1,0 +1,170 @@
+"""What outcomes do to the credit of memories, whoever tells of them.
+
+A turn is what one call returned; an outcome judges the newest turn that has none. Turns, outcomes
+and every change of a credit are events, and so for good.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from commonplace.engine.model import LIVE_STATES, Memory
+from commonplace.errors import InvalidInput, NotFound
+from commonplace.storage.database import now
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from commonplace.engine.commonplace import Commonplace
+
+SIGNALS: Mapping[str, float] = {
+    "task_completed": 0.5,
+    "positive_feedback": 0.3,
+    "tool_success": 0.1,
+    "user_correction": -0.4,
+    "session_abandoned": -0.2,
+}
+AVERAGED = ("entity", "episode")
+"""Kinds whose credit is a moving average of rewards, and fades; others move towards 1 or 0."""
+GAIN, LOSS = 0.1, 0.2  # of the way to 1 or to 0 that one judgement moves other credits
+TURN, OUTCOME, CHANGE, RULE = "turn", "outcome", "credit", "credit-rule"
+TURNS = 1_000  # how far back an open turn is looked for
+DAY = 86_400_000_000
+LATEST = 2**62
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How strongly an outcome counts, and how fast a credit fades."""
+
+    alpha: float = 0.1
+    decay_rate: float = 0.01
+    additive: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A credit before and after an outcome."""
+
+    memory: Memory
+    before: float
+    after: float
+
+
+def rule(memory: Commonplace) -> Rule:
+    """The rule of this space."""
+    found = memory.events.all(kind=RULE, newest=True, limit=1)
+    return Rule(**found[0].payload) if found and found[0].payload else Rule()
+
+
+def set_rule(memory: Commonplace, new: Rule) -> None:
+    """Let another rule hold from now on."""
+    if rule(memory) != new:
+        memory.events.record(RULE, "", asdict(new))
+
+
+def credited(attrs: Mapping[str, Any]) -> int:
+    """When a credit was set, in microseconds; 0 if nobody said."""
+    since = attrs.get("credited")
+    return since if type(since) is int and 0 < since < LATEST else 0
+
+
+def standing(credit: float, attrs: Mapping[str, Any], decay_rate: float, at: int) -> float:
+    """A credit after the whole days that passed since it was set.
+
+    It is what a daily pass over all rows would have left, without rewriting them every day.
+    """
+    since = credited(attrs)
+    if not since or at - since < DAY:
+        return credit
+    return credit * math.exp(-decay_rate * ((at - since) // DAY))
+
+
+def standings(
+    credits: NDArray[np.float64], since: NDArray[np.int64], decay_rate: float, at: int
+) -> NDArray[np.float64]:
+    """Many credits at once, each exactly as `standing` has it."""
+    import numpy as np
+
+    days = np.where(since > 0, np.maximum((at - since) // DAY, 0), 0)
+    passed = np.flatnonzero(np.bincount(days))
+    fading = np.ones(int(passed[-1]) + 1 if len(passed) else 1)
+    # Not numpy's exp, whose last digit may be another.
+    fading[passed] = [math.exp(-decay_rate * day) for day in passed.tolist()]
+    return credits * fading[days]
+
+
+def credit_of(memory: Memory, by: Rule) -> float:
+    """What a memory's credit is now."""
+    return standing(memory.credit, memory.attrs, by.decay_rate, now())
+
+
+def record_turn(memory: Commonplace, session: str, ids: Iterable[str]) -> None:
+    """Note what one call returned; nothing when it returned nothing."""
+    returned = list(dict.fromkeys(ids))
+    if returned:
+        memory.events.record(TURN, session, {"ids": returned})
+
+
+def judge_turn(memory: Commonplace, signal: str, session: str | None = None) -> list[Judged]:
+    """Tell how the newest turn without an outcome went; nothing happens without one.
+
+    Without a session, the newest of all sessions is meant.
+    """
+    _reward(signal)
+    ended = memory.events.all(kind=OUTCOME, subject=session, newest=True, limit=TURNS)
+    closed = {(event.payload or {}).get("turn") for event in ended}
+    for turn in memory.events.all(kind=TURN, subject=session, newest=True, limit=TURNS):
+        if turn.num in closed or turn.payload is None:
+            continue
+        memory.events.record(OUTCOME, turn.subject, {"turn": turn.num, "signal": signal})
+        return judge(memory, turn.payload["ids"], signal, turn.subject)
+    return []
+
+
+def judge(memory: Commonplace, ids: Sequence[str], signal: str, session: str = "") -> list[Judged]:
+    """Let memories share an outcome: each credit moves, is counted as used, and is written down."""
+    from commonplace.engine.finding.ranking import credit_after
+
+    reward, by, at = _reward(signal), rule(memory), now()
+    shared = list(dict.fromkeys(ids))
+    judged = []
+    for identity in shared:
+        one = _live(memory, identity)
+        if one is None:
+            continue  # archived since: its record is gone
+        before = credit_of(one, by)
+        if one.kind in AVERAGED:
+            after = credit_after(before, reward, len(shared), alpha=by.alpha, additive=by.additive)
+            one = memory.revise(one.id, credit=after, attrs={**one.attrs, "credited": at})
+        else:
+            after = before + (1 - before) * GAIN if reward > 0 else before * (1 - LOSS)
+            one = memory.revise(one.id, credit=after)
+        payload = {
+            "signal": signal, "reward": reward, "old": before, "new": after, "session": session,
+        }  # fmt: skip
+        memory.events.record(CHANGE, one.id, payload)
+        memory.get(one.id, count=True)
+        judged.append(Judged(one, before, after))
+    return judged
+
+
+def _live(memory: Commonplace, identity: str) -> Memory | None:
+    try:
+        found = memory.get(identity, count=False)
+    except NotFound:
+        return None
+    return found if found.state in LIVE_STATES else None
+
+
+def _reward(signal: str) -> float:
+    if signal not in SIGNALS:
+        raise InvalidInput(
+            f"There is no signal {signal[:40]!r}.", hint=f"There are: {', '.join(SIGNALS)}.",
+            field="signal",
+        )  # fmt: skip
+    return SIGNALS[signal]

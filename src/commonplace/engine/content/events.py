@@ -1,0 +1,89 @@
+"""Events: append-only, ordered, each with a hash that outlives its payload."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from commonplace.engine import checks
+from commonplace.engine.history.timeline import seq_at
+from commonplace.engine.model import Event, Origin, When, moment
+from commonplace.engine.space import OpenSpace
+from commonplace.storage import events as stored
+from commonplace.storage.events import EventRow, Wanted
+from commonplace.storage.hashing import digest
+from commonplace.storage.writing import Unit
+
+
+def put(unit: Unit, kind: str, subject: str, payload: str) -> int:
+    """Append a checked event in an open unit."""
+    seq, num = unit.seq, unit.next_num()
+    hashed = digest(payload)
+    stored.insert(unit.connection, num, unit.space, kind, subject, unit.at, hashed, seq, payload)
+    return num
+
+
+def record(
+    space: OpenSpace,
+    kind: str,
+    subject: str = "",
+    payload: Mapping[str, Any] | None = None,
+    *,
+    origin: Origin | None = None,
+) -> None:
+    """Append an event."""
+    checks.kind(kind)
+    checks.optional(subject, "subject")
+    dumped = checks.attrs(payload, "payload")
+    with space.write("record event", origin) as unit:
+        put(unit, kind, subject, dumped)
+
+
+def listing(
+    space: OpenSpace,
+    *,
+    kind: str | None = None,
+    subject: str | None = None,
+    limit: int = 100,
+    after: int = 0,
+    newest: bool = False,
+    as_of: When | None = None,
+) -> list[Event]:
+    """Return events in their order, after a given one; or the newest first; or those until then."""
+    checks.limit(limit)
+    checks.flag(newest, "newest")
+    wanted = _wanted(kind, subject)._replace(after=checks.whole(after, "after"))
+    with space.store.read() as connection:
+        if as_of is not None:
+            wanted = wanted._replace(upto=seq_at(connection, space.name, as_of))
+        rows = stored.find(connection, space.name, wanted, limit=limit, newest=newest)
+        return [_event(row) for row in rows]
+
+
+def count(
+    space: OpenSpace,
+    *,
+    kind: str | None = None,
+    subject: str | None = None,
+    as_of: When | None = None,
+) -> int:
+    """Count events; or those that there were at a moment."""
+    wanted = _wanted(kind, subject)
+    with space.store.read() as connection:
+        if as_of is not None:
+            wanted = wanted._replace(upto=seq_at(connection, space.name, as_of))
+        return stored.count(connection, space.name, wanted)
+
+
+def _wanted(kind: str | None, subject: str | None) -> Wanted:
+    """Events of a kind and a subject."""
+    return Wanted(
+        None if kind is None else checks.kind(kind),
+        None if subject is None else checks.optional(subject, "subject"),
+    )
+
+
+def _event(row: EventRow) -> Event:
+    content = None if row.payload is None else json.loads(row.payload)
+    return Event(row.num, row.kind, row.subject, moment(row.at), content)

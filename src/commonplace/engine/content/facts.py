@@ -1,0 +1,280 @@
+"""Facts with validity: what was true when, and when we learned it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from operator import itemgetter
+from typing import Any, Literal
+
+from commonplace.engine import checks
+from commonplace.engine.content.memories import need_row
+from commonplace.engine.history.timeline import rows_as_of, seq_at
+from commonplace.engine.model import Fact, Origin, When
+from commonplace.engine.space import OpenSpace
+from commonplace.errors import InvalidInput, NotFound
+from commonplace.storage import facts as stored
+from commonplace.storage.database import new_id
+from commonplace.storage.ports import Rows
+from commonplace.storage.tables import FACTS, Row
+from commonplace.text.fold import fold
+
+Role = Literal["subject", "object", "any"]
+ROLES = ("subject", "object", "any")
+_NUM = itemgetter("num")
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """How many facts there may be, and how many things they may name."""
+
+    facts: int
+    entities: int
+
+    def __post_init__(self) -> None:
+        checks.limit(self.facts, "facts", checks.MOST)
+        checks.limit(self.entities, "entities", checks.MOST)
+
+
+class NoRoom(InvalidInput):
+    """One fact, or one thing that facts name, too many; nothing was changed."""
+
+    def __init__(
+        self, message: str, *, hint: str, full: Literal["facts", "entities"], counted: int
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.full = full
+        self.counted = counted
+
+
+def key(name: str) -> str:
+    """Names that differ only in case, width or spacing are one."""
+    return " ".join(fold(name).split())
+
+
+def add(
+    space: OpenSpace,
+    subject: str,
+    predicate: str,
+    object: str,
+    *,
+    valid_from: When | None = None,
+    valid_to: When | None = None,
+    confidence: float = 1.0,
+    memory: str | None = None,
+    attrs: Mapping[str, Any] | None = None,
+    room: Room | None = None,
+    origin: Origin | None = None,
+) -> Fact:
+    """Store a fact; the same open fact again is the one already there.
+
+    With `room`, one fact too many is refused, whoever else adds facts at the same time.
+    """
+    origin = checks.origin(origin)
+    names = {
+        "subject": checks.text(subject, "subject", max_chars=checks.NAME_CHARS),
+        "predicate": checks.text(predicate, "predicate", max_chars=checks.NAME_CHARS),
+        "object": checks.text(object, "object", max_chars=checks.NAME_CHARS),
+    }
+    confidence = checks.share(confidence, "confidence")
+    dumped = checks.attrs(attrs)
+    start, end = checks.when(valid_from, "valid_from"), checks.when(valid_to, "valid_to")
+    _check_period(start, end)
+    keys = {f"{part}_key": key(name) for part, name in names.items()}
+    if not isinstance(room, Room | None):
+        raise InvalidInput("room must be a Room.", field="room")
+    if room is not None and space.store.open_unit is None:
+        with space.store.read() as connection:
+            space.fact_count.catch_up(connection, space.name)
+    with space.write("add fact", origin) as unit:
+        source = None
+        if memory is not None:
+            source = need_row(unit.connection, space.name, memory)["id"]
+        if end is None:
+            for same in stored.open_ones(unit.connection, space.name, *keys.values()):
+                return Fact.of(same)
+        if room is not None:
+            _check_room(space, unit.connection, room, keys["subject_key"], keys["object_key"])
+        seq = unit.seq
+        row = FACTS.insert(
+            unit,
+            {
+                **names,
+                **keys,
+                "id": new_id(),
+                "valid_from": start,
+                "valid_to": end,
+                "confidence": confidence,
+                "memory": source,
+                "attrs": dumped,
+                "origin": origin.dump(),
+                "created_at": unit.at,
+            },
+        )
+        assert row["seq"] == seq
+        return Fact.of(row)
+
+
+def _check_room(space: OpenSpace, connection: Rows, room: Room, subject: str, object: str) -> None:
+    """Refuse one too many; nobody else can write while the unit is open."""
+    counted, entities, wanted = space.fact_count.with_another(
+        connection, space.name, subject, object
+    )
+    if counted >= room.facts:
+        raise NoRoom(
+            f"There are {counted} facts, and there may be {room.facts}.",
+            hint="Retract some first.",
+            full="facts",
+            counted=counted,
+        )
+    if wanted > max(entities, room.entities):
+        raise NoRoom(
+            f"Facts name {entities} things, and may name {room.entities}.",
+            hint="Use names that are known.",
+            full="entities",
+            counted=entities,
+        )
+
+
+def close(
+    space: OpenSpace,
+    subject: str,
+    predicate: str,
+    object: str,
+    *,
+    ended: When | None = None,
+    origin: Origin | None = None,
+) -> list[Fact]:
+    """End the open facts that match, now or at a date, and return them."""
+    at = checks.when(datetime.now(UTC) if ended is None else ended, "ended")
+    keys = [key(checks.text(name, "fact", max_chars=checks.NAME_CHARS))
+            for name in (subject, predicate, object)]  # fmt: skip
+    with space.write("close fact", origin) as unit:
+        rows = stored.open_ones(unit.connection, space.name, *keys)[::-1]
+        for row in rows:
+            _check_period(row["valid_from"], at)
+        return [Fact.of(FACTS.replace(unit, row, {"valid_to": at})) for row in rows]
+
+
+def retract(space: OpenSpace, identity: str, *, origin: Origin | None = None) -> None:
+    """Take back a fact that was never true; `known_at` still shows it."""
+    checks.text(identity, "id", max_chars=checks.REF_CHARS)
+    with space.write("retract fact", origin) as unit:
+        row = FACTS.by_id(unit.connection, space.name, identity)
+        if row is None:
+            raise NotFound("There is no such fact.", field="id")
+        FACTS.remove(unit, row)
+
+
+def query(
+    space: OpenSpace,
+    entity: str | None = None,
+    *,
+    role: Role = "any",
+    predicate: str | None = None,
+    true_at: When | None = None,
+    known_at: When | None = None,
+    limit: int = 500,
+) -> list[Fact]:
+    """Return facts about an entity: true at a date, as known at a date, newest learned first.
+
+    What was true for a part of a day was true on that day.
+    """
+    checks.limit(limit)
+    first, last = checks.when(true_at, "true_at"), checks.until(true_at, "true_at")
+    on = None if first is None or last is None else (first, last)
+    checks.one_of(role, "role", ROLES)
+    name = None if entity is None else key(checks.text(entity, "entity"))
+    verb = None if predicate is None else key(checks.text(predicate, "predicate"))
+    with space.store.read() as connection:
+        rows = _rows(connection, space.name, name, role, known_at)
+    rows = [row for row in rows if _matches(row, name, role, verb, on)]
+    rows.sort(key=_NUM, reverse=True)
+    return [Fact.of(row) for row in rows[:limit]]
+
+
+def _rows(
+    connection: Rows, space: str, name: str | None, role: Role, known_at: When | None
+) -> list[Row]:
+    if known_at is not None:
+        return rows_as_of(connection, space, FACTS, seq_at(connection, space, known_at))
+    if name is None:
+        return FACTS.where(connection, space)
+    found: list[Row] = []
+    if role != "object":
+        found = FACTS.where(connection, space, subject_key=name)
+    if role != "subject":
+        others = FACTS.where(connection, space, object_key=name)
+        # What is its own object is among both.
+        found += others if role == "object" else [r for r in others if r["subject_key"] != name]
+    return found
+
+
+def _matches(
+    row: Row, name: str | None, role: Role, verb: str | None, true_at: tuple[int, int] | None
+) -> bool:
+    if name is not None and not (
+        (role != "object" and row["subject_key"] == name)
+        or (role != "subject" and row["object_key"] == name)
+    ):
+        return False
+    if verb is not None and row["predicate_key"] != verb:
+        return False
+    if true_at is None:
+        return True
+    start, end = row["valid_from"], row["valid_to"]
+    first, last = true_at
+    return (start is None or start <= last) and (end is None or end >= first)
+
+
+def timeline(
+    space: OpenSpace, entity: str | None = None, *, limit: int = 100, as_of: When | None = None
+) -> list[Fact]:
+    """Return facts by when they began; those without a beginning come last."""
+    checks.limit(limit)
+    name = None if entity is None else key(checks.text(entity, "entity"))
+    with space.store.read() as connection:
+        rows = _rows(connection, space.name, name, "any", as_of)
+    rows = [row for row in rows if _matches(row, name, "any", None, None)]
+    rows.sort(key=lambda row: (row["valid_from"] is None, row["valid_from"] or 0, row["num"]))
+    return [Fact.of(row) for row in rows[:limit]]
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """How many facts there are, open and ended, about how many things, and of which sorts."""
+
+    entities: int
+    facts: int
+    open: int
+    predicates: tuple[str, ...]
+
+
+def totals(space: OpenSpace, *, as_of: When | None = None) -> Totals:
+    """Count all facts, or those that were known at a moment."""
+    with space.store.read() as connection:
+        if as_of is not None:
+            return _totals(_rows(connection, space.name, None, "any", as_of))
+        entities, facts, still, verbs = stored.totals(connection, space.name)
+        return Totals(entities, facts, still, tuple(verbs))
+
+
+def _totals(rows: list[Row]) -> Totals:
+    verbs: dict[str, str] = {}
+    for row in rows:
+        spelt = verbs.setdefault(row["predicate_key"], row["predicate"])
+        verbs[row["predicate_key"]] = min(spelt, row["predicate"])
+    return Totals(
+        len({row[side] for row in rows for side in ("subject_key", "object_key")}),
+        len(rows),
+        sum(row["valid_to"] is None for row in rows),
+        tuple(verbs[each] for each in sorted(verbs)),
+    )
+
+
+def _check_period(start: int | None, end: int | None) -> None:
+    if start is not None and end is not None and end < start:
+        raise InvalidInput(
+            "A fact cannot end before it begins.", hint="Check the two dates.", field="valid_to"
+        )

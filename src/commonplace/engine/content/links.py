@@ -1,0 +1,408 @@
+"""Links between memories, and walking along them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypedDict, Unpack
+
+from commonplace.engine import checks
+from commonplace.engine.binding import named
+from commonplace.engine.content.memories import need_row
+from commonplace.engine.history.timeline import need_row_as_of, rows_as_of, seq_at
+from commonplace.engine.model import LIVE_STATES, Link, Memory, Origin, When
+from commonplace.engine.space import OpenSpace
+from commonplace.errors import Conflict, InvalidInput, NotFound
+from commonplace.storage import links as stored_links
+from commonplace.storage.database import new_id
+from commonplace.storage.ports import Rows
+from commonplace.storage.tables import LINKS, MEMORIES, Row
+from commonplace.storage.writing import Unit
+
+Direction = Literal["out", "in", "any"]
+DIRECTIONS = ("out", "in", "any")
+MAX_DEPTH = 10
+MAX_PATHS = 1_000
+MAX_STEPS = 20_000
+AT_ONCE = 100  # memories that one statement asks for
+_WAYS = {"out": (True,), "in": (False,), "any": (True, False)}
+_END = {True: "source", False: "target"}
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """A memory beside another, and the link that joins them."""
+
+    memory: Memory
+    link: Link
+    outward: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """A way from the start along links, without a memory twice."""
+
+    nodes: tuple[str, ...]
+    links: tuple[Link, ...]
+    score: float
+
+    @property
+    def depth(self) -> int:
+        """How many links it follows."""
+        return len(self.links)
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """All that a bounded traversal found, nearest and strongest first."""
+
+    paths: list[Path]
+    visited: list[str]
+    complete: bool
+    """False when a bound was reached before every path was seen."""
+
+
+def put_link(
+    unit: Unit,
+    source: str,
+    target: str,
+    kind: str,
+    weight: float,
+    reason: str,
+    attrs: str,
+    origin: Origin,
+) -> Row:
+    """Insert a checked link in an open unit."""
+    if stored_links.exists(unit.connection, unit.space, source, target, kind):
+        raise Conflict(
+            f"These two are already linked by {kind}.", hint="Revise that link, or remove it."
+        )
+    seq = unit.seq
+    row = LINKS.insert(
+        unit,
+        {
+            "id": new_id(),
+            "source": source,
+            "target": target,
+            "kind": kind,
+            "weight": weight,
+            "reason": reason,
+            "attrs": attrs,
+            "origin": origin.dump(),
+            "created_at": unit.at,
+        },
+    )
+    assert row["seq"] == seq
+    return row
+
+
+class LinkChanges(TypedDict, total=False):
+    """What can be changed of a link."""
+
+    weight: float
+    reason: str
+    attrs: Mapping[str, Any] | None
+
+
+def link(
+    space: OpenSpace,
+    source: str,
+    target: str,
+    kind: str,
+    *,
+    weight: float = 0.5,
+    reason: str = "",
+    attrs: Mapping[str, Any] | None = None,
+    origin: Origin | None = None,
+) -> Link:
+    """Join two memories; the same link again is a Conflict."""
+    origin = checks.origin(origin)
+    checks.kind(kind)
+    weight = checks.share(weight, "weight")
+    checks.optional(reason, "reason", max_chars=checks.REASON_CHARS)
+    dumped = checks.attrs(attrs)
+    with space.write("link", origin) as unit:
+        one = need_row(unit.connection, space.name, source)
+        other = need_row(unit.connection, space.name, target)
+        if one["num"] == other["num"]:
+            raise InvalidInput(
+                "A memory cannot be linked to itself.", hint="Name two.", field="target"
+            )
+        row = put_link(unit, one["id"], other["id"], kind, weight, reason, dumped, origin)
+        return Link.of(row)
+
+
+def _need_link(connection: Rows, space: str, identity: str) -> Row:
+    checks.text(identity, "id", max_chars=checks.REF_CHARS)
+    row = LINKS.by_id(connection, space, identity)
+    if row is None:
+        raise NotFound("There is no such link.", field="id")
+    return row
+
+
+def get_link(space: OpenSpace, identity: str, *, as_of: When | None = None) -> Link:
+    """Return one link by its id; or as it was at a moment."""
+    with space.store.read() as connection:
+        if as_of is None:
+            return Link.of(_need_link(connection, space.name, identity))
+        checks.text(identity, "id", max_chars=checks.REF_CHARS)
+        seq = seq_at(connection, space.name, as_of)
+        for row in rows_as_of(connection, space.name, LINKS, seq, id=identity):
+            return Link.of(row)
+        raise NotFound("There was no such link at that time.", field="id")
+
+
+@named(LinkChanges)
+def revise_link(
+    space: OpenSpace,
+    identity: str,
+    *,
+    origin: Origin | None = None,
+    **changes: Unpack[LinkChanges],
+) -> Link:
+    """Change a link's weight, reason or attrs."""
+    values: dict[str, Any] = {}
+    for name, value in changes.items():
+        if name == "weight":
+            values[name] = checks.share(value, name)
+        elif name == "reason":
+            values[name] = checks.optional(value, name, max_chars=checks.REASON_CHARS)
+        elif name == "attrs":
+            values[name] = checks.attrs(value)
+        else:
+            raise InvalidInput(
+                f"A link's {name} cannot be changed.",
+                hint="Only weight, reason, attrs.",
+                field=name,
+            )
+    with space.write("revise link", origin) as unit:
+        return Link.of(
+            LINKS.replace(unit, _need_link(unit.connection, space.name, identity), values)
+        )
+
+
+def unlink(space: OpenSpace, identity: str, *, origin: Origin | None = None) -> None:
+    """Remove a link; `as_of` still shows it."""
+    with space.write("unlink", origin) as unit:
+        LINKS.remove(unit, _need_link(unit.connection, space.name, identity))
+
+
+def links(
+    space: OpenSpace,
+    identity: str | None = None,
+    *,
+    direction: Direction = "any",
+    kinds: Collection[str] | None = None,
+    as_of: When | None = None,
+) -> list[Link]:
+    """Return the links of one memory, or of all."""
+    checks.one_of(direction, "direction", DIRECTIONS)
+    with space.store.read() as connection:
+        one = None if identity is None else _identity(connection, space.name, identity, as_of)
+        edges = _Edges(connection, space.name, kinds, as_of)
+        if one is None:
+            return edges.everything()
+        return [each for each, _ in edges.around(one, direction)]
+
+
+def links_around(
+    space: OpenSpace,
+    *identities: str,
+    direction: Direction = "any",
+    kinds: Collection[str] | None = None,
+    as_of: When | None = None,
+) -> list[Link]:
+    """Return the links of several memories by their ids, each once, the oldest first."""
+    checks.texts(identities, "identities")
+    checks.one_of(direction, "direction", DIRECTIONS)
+    with space.store.read() as connection:
+        return _Edges(connection, space.name, kinds, as_of).around_any(identities, direction)
+
+
+def _identity(connection: Rows, space: str, identity: str, as_of: When | None) -> str:
+    """The id of a memory that is there, or was then."""
+    if as_of is None:
+        return str(need_row(connection, space, identity)["id"])
+    seq = seq_at(connection, space, as_of)
+    return str(need_row_as_of(connection, space, identity, seq)["id"])
+
+
+class _Edges:
+    """Links as they are, or as they were."""
+
+    def __init__(
+        self,
+        connection: Rows,
+        space: str,
+        kinds: Collection[str] | None,
+        as_of: When | None,
+        weight: float = 0.0,
+    ) -> None:
+        self._connection = connection
+        self._space = space
+        self._kinds = checks.names(kinds, "kinds")
+        self._weight = weight
+        self._then: list[Link] | None = None
+        if as_of is not None:
+            seq = seq_at(connection, space, as_of)
+            rows = rows_as_of(connection, space, LINKS, seq)
+            self._then = [Link.of(row) for row in rows if self._fits(row)]
+
+    def _fits(self, row: Row) -> bool:
+        right_kind = self._kinds is None or row["kind"] in self._kinds
+        return right_kind and row["weight"] >= self._weight
+
+    def everything(self) -> list[Link]:
+        if self._then is not None:
+            return self._then
+        rows = LINKS.where(self._connection, self._space, in_order=True)
+        return [Link.of(row) for row in rows if self._fits(row)]
+
+    def around(self, node: str, direction: Direction) -> list[tuple[Link, bool]]:
+        """(link, whether it leads outward), strongest first."""
+        found = []
+        for outward in _WAYS[direction]:
+            end = _END[outward]
+            if self._then is not None:
+                met = [each for each in self._then if getattr(each, end) == node]
+            else:
+                wanted: dict[str, Any] = {end: node}
+                rows = LINKS.where(self._connection, self._space, **wanted)
+                met = [Link.of(row) for row in rows if self._fits(row)]
+            found += [(each, outward) for each in met]
+        return sorted(found, key=lambda pair: -pair[0].weight)
+
+    def around_any(self, nodes: Sequence[str], direction: Direction) -> list[Link]:
+        """The links of any of the nodes, each once, the oldest first; in few statements."""
+        ends = [_END[outward] for outward in _WAYS[direction]]
+        wanted = list(dict.fromkeys(nodes))
+        if self._then is not None:
+            known = set(wanted)
+            return [each for each in self._then if any(getattr(each, end) in known for end in ends)]
+        found: dict[int, Row] = {}
+        for end in ends:
+            rows = LINKS.among(self._connection, self._space, end, wanted)
+            found.update((row["num"], row) for row in rows if self._fits(row))
+        return [Link.of(found[num]) for num in sorted(found)]
+
+
+def neighbours(
+    space: OpenSpace,
+    identity: str,
+    *,
+    direction: Direction = "any",
+    kinds: Collection[str] | None = None,
+    weight: float = 0.0,
+    as_of: When | None = None,
+) -> list[Neighbour]:
+    """Return live memories one link away, strongest first; weaker than `weight` is left out."""
+    checks.share(weight, "weight")
+    checks.one_of(direction, "direction", DIRECTIONS)
+    with space.store.read() as connection:
+        start = _identity(connection, space.name, identity, as_of)
+        edges = _Edges(connection, space.name, kinds, as_of, weight)
+        pairs = edges.around(start, direction)
+        ends = [each.target if outward else each.source for each, outward in pairs]
+        live = _live(connection, space.name, ends, as_of)
+        return [
+            Neighbour(live[end], each, outward)
+            for (each, outward), end in zip(pairs, ends, strict=True)
+            if end in live
+        ]
+
+
+def _live(
+    connection: Rows, space: str, ids: Iterable[str], as_of: When | None
+) -> dict[str, Memory]:
+    wanted = list(dict.fromkeys(ids))
+    if as_of is not None:
+        seq = seq_at(connection, space, as_of)
+        then = rows_as_of(connection, space, MEMORIES, seq)
+        keep = set(wanted)
+        return {
+            row["id"]: Memory.of(row)
+            for row in then
+            if row["id"] in keep and row["state"] in LIVE_STATES
+        }
+    rows = MEMORIES.among(connection, space, "id", wanted)
+    return {row["id"]: Memory.of(row) for row in rows if row["state"] in LIVE_STATES}
+
+
+def traverse(
+    space: OpenSpace,
+    identity: str,
+    *,
+    depth: int = 3,
+    direction: Direction = "any",
+    kinds: Collection[str] | None = None,
+    weight: float = 0.0,
+    decay: float = 0.5,
+    max_paths: int = MAX_PATHS,
+    as_of: When | None = None,
+) -> Walk:
+    """Follow simple paths from a memory, nearest and strongest first.
+
+    A path's score is the product of its weights and of `decay` for each link.
+    """
+    checks.share(weight, "weight")
+    checks.share(decay, "decay")
+    checks.limit(depth, "depth", MAX_DEPTH)
+    checks.limit(max_paths, "max_paths", MAX_PATHS)
+    checks.one_of(direction, "direction", DIRECTIONS)
+    with space.store.read() as connection:
+        start = _identity(connection, space.name, identity, as_of)
+        edges = _Edges(connection, space.name, kinds, as_of, weight)
+        around: dict[str, list[tuple[Link, bool]]] = {}
+        live: dict[str, bool] = {start: True}
+        paths: list[Path] = []
+        level = [Path((start,), (), 1.0)]
+        steps, complete = 0, True
+        while level and complete and level[0].depth < depth:
+            following: list[Path] = []
+            for path in level:
+                here = path.nodes[-1]
+                if here not in around:
+                    around[here] = edges.around(here, direction)
+                    ends = {e.target if out else e.source for e, out in around[here]} - live.keys()
+                    known = _live(connection, space.name, ends, as_of)
+                    live.update((end, end in known) for end in ends)
+                for each, outward in around[here]:
+                    steps += 1
+                    end = each.target if outward else each.source
+                    if not live[end] or end in path.nodes:
+                        continue
+                    if steps > MAX_STEPS or len(paths) + len(following) == max_paths:
+                        complete = False
+                        break
+                    score = path.score * each.weight * decay
+                    following.append(Path((*path.nodes, end), (*path.links, each), score))
+                if not complete:
+                    break
+            paths += sorted(following, key=lambda path: -path.score)
+            level = following
+        visited = list(dict.fromkeys(node for path in paths for node in path.nodes)) or [start]
+        return Walk(paths, visited, complete)
+
+
+def components(
+    space: OpenSpace, *, kinds: Collection[str] | None = None, as_of: When | None = None
+) -> list[list[str]]:
+    """Return groups of linked memories, largest first; memories without links are in none."""
+    parent: dict[str, str] = {}
+
+    def root(node: str) -> str:
+        while parent.setdefault(node, node) != node:
+            parent[node] = parent[parent[node]]
+            node = parent[node]
+        return node
+
+    with space.store.read() as connection:
+        for each in _Edges(connection, space.name, kinds, as_of).everything():
+            parent[root(each.source)] = root(each.target)
+        live = _live(connection, space.name, parent, as_of)
+    groups: dict[str, list[str]] = defaultdict(list)
+    for node in sorted(parent):
+        if node in live:
+            groups[root(node)].append(node)
+    return sorted(groups.values(), key=lambda group: (-len(group), group))

@@ -1,0 +1,1 @@
+"""Finding memories: searching, scoring, filters, substrings."""

@@ -1,0 +1,361 @@
+"""Finding: the best memories or sessions for a query, each with the reasons it came."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from commonplace.embedding.calibration import calibrated, knows_script
+from commonplace.engine import checks
+from commonplace.engine.finding import ranking
+from commonplace.engine.finding.filters import Filters
+from commonplace.engine.finding.ranking import Flags, Floats
+from commonplace.engine.finding.scoring import (
+    DEFAULT,
+    MEANING_ONLY,
+    WORDS_ONLY,
+    Question,
+    Search,
+    Weighting,
+    fuse,
+    highest,
+    score_all,
+    search_legs,
+    with_neighbours,
+)
+from commonplace.engine.history import timeline
+from commonplace.engine.model import Memory, When
+from commonplace.engine.space import OpenSpace
+from commonplace.errors import StorageCorrupt
+from commonplace.storage import messages
+from commonplace.storage.database import now
+from commonplace.storage.index import STATES, Snapshot
+from commonplace.storage.ports import Rows
+from commonplace.storage.tables import MEMORIES, MESSAGES, Row
+from commonplace.text.analysis import analyse, analyse_query
+from commonplace.text.scripts import dominant_script
+
+__all__ = [
+    "DEFAULT",
+    "MEANING_ONLY",
+    "WORDS_ONLY",
+    "Hit",
+    "Hits",
+    "SessionHit",
+    "Weighting",
+    "Why",
+    "recall",
+    "recall_sessions",
+    "similarity",
+]
+
+QUERY_CHARS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """Why a memory was found."""
+
+    words: tuple[str, ...]
+    """The query's words it holds."""
+    lexical: float
+    """Its score by words, 1 for the best of this search."""
+    lexical_rank: int | None
+    similarity: float
+    """Its calibrated likeness to the query, 0..1."""
+    dense_rank: int | None
+    context: float
+    """What its conversation, or the naming of its speaker, added."""
+    graph: float
+    """What links from other results added."""
+    as_it_was: bool = False
+    """True for a former version found in a look at the past."""
+
+    def __str__(self) -> str:
+        parts = []
+        if self.lexical_rank is not None:
+            shown = ", ".join(self.words) or "parts of words"
+            parts.append(f"words: {shown} (rank {self.lexical_rank})")
+        if self.dense_rank is not None:
+            parts.append(f"meaning: {self.similarity:.2f} (rank {self.dense_rank})")
+        if self.context > 0.005:
+            parts.append(f"context: +{self.context:.2f}")
+        if self.graph > 0.005:
+            parts.append(f"links: +{self.graph:.2f}")
+        if self.as_it_was:
+            parts.append("a former version")
+        return "; ".join(parts) or "nothing matched better"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {
+            "words": list(self.words),
+            "lexical": round(self.lexical, 6),
+            "lexical_rank": self.lexical_rank,
+            "similarity": round(self.similarity, 6),
+            "dense_rank": self.dense_rank,
+            "context": round(self.context, 6),
+            "graph": round(self.graph, 6),
+            "as_it_was": self.as_it_was,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One memory found, with its score in 0..1 and the reasons."""
+
+    memory: Memory
+    score: float
+    why: Why
+
+    @property
+    def similarity(self) -> float:
+        """Calibrated likeness to the query, for contracts that have a threshold."""
+        return self.why.similarity
+
+
+class Hits(list[Hit]):
+    """What a recall found, best first."""
+
+    degraded: str = ""
+    """Why meaning was left out, if it was; words alone answered then."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionHit:
+    """A session of a conversation, with its score in 0..1 and its best line."""
+
+    conversation: str
+    session: str
+    score: float
+    best: Memory
+
+
+def recall(
+    space: OpenSpace,
+    query: str,
+    filters: Filters,
+    weighting: Weighting,
+    *,
+    limit: int,
+    as_of: When | None,
+    count: bool,
+) -> Hits:
+    """The best live memories for a query; as of a moment, those that were live then."""
+    checks.text(query, "query", max_chars=QUERY_CHARS)
+    asked = Question(space, query)
+    with space.view() as (connection, snapshot):
+        search = search_legs(space, connection, snapshot, asked, filters, weighting, as_of)
+        score, context, linked = score_all(space, connection, search, weighting)
+        hits = _hits(space, connection, asked, search, score, context, linked, limit)
+    hits.degraded = search.degraded
+    if count and hits and as_of is None:
+        space.count_reads([hit.memory.num for hit in hits], now())
+    return hits
+
+
+def _hits(
+    space: OpenSpace,
+    connection: Rows,
+    asked: Question,
+    search: Search,
+    score: Floats,
+    context: Floats,
+    linked: Floats,
+    limit: int,
+) -> Hits:
+    matched = search.mask & (score > 0)
+    if not search.meaning:
+        matched &= (search.bm25 > 0) | (linked > 0) | (context > 0.01)
+    top = highest(score, matched, limit)
+    size = search.snapshot.size
+    nums = search.snapshot.num[top[top < size]].tolist()
+    rows = MEMORIES.by_nums(connection, space.name, nums)
+    words = _words_held(asked, search, top)
+    likeness = _similarities(space, search, top)
+    best = float(search.bm25[search.mask].max(initial=0.0)) or 1.0
+    hits = Hits()
+    for i, at in enumerate(top.tolist()):
+        row = _agreeing(search.snapshot, at, rows) if at < size else search.extra[at - size][0]
+        embedded = search.meaning and bool(search.embedded[at])
+        why = Why(
+            words=words[i],
+            lexical=float(search.bm25[at]) / best,
+            lexical_rank=_rank(search.bm25, search.mask, at) if search.bm25[at] > 0 else None,
+            similarity=float(likeness[i]),
+            dense_rank=_rank(search.cosine, search.mask, at) if embedded else None,
+            context=max(0.0, float(context[at])),
+            graph=float(linked[at]),
+            as_it_was=at >= size,
+        )
+        hits.append(Hit(Memory.of(row), min(1.0, max(0.0, float(score[at]))), why))
+    return hits
+
+
+def _words_held(asked: Question, search: Search, top: NDArray[np.int64]) -> list[tuple[str, ...]]:
+    """The query's words, as it wrote them, that each result holds."""
+    written: dict[str, str] = {}
+    for word in re.findall(r"[\w'’.@/-]+", asked.query):
+        for term in analyse_query(word):
+            written.setdefault(term, word.strip("'’.-"))
+    held: list[dict[str, None]] = [{} for _ in top]
+    for term, positions in zip(search.terms, search.holding, strict=True):
+        if len(positions):
+            place = np.minimum(positions.searchsorted(top), len(positions) - 1)
+            for i in np.flatnonzero(positions[place] == top).tolist():
+                held[i][written.get(term, term)] = None
+    return [tuple(words) for words in held]
+
+
+def _agreeing(snapshot: Snapshot, at: int, rows: dict[int, Row]) -> Row:
+    """The row of a position; it must say what the index said when it was ranked."""
+    row = rows.get(int(snapshot.num[at]))
+    if (
+        row is None
+        or row["seq"] != snapshot.row_seq[at]
+        or row["state"] != STATES[snapshot.state[at]]
+        or snapshot.kinds.get(row["kind"]) != snapshot.kind[at]
+        or np.float32(row["importance"]) != snapshot.importance[at]
+        or row["created_at"] != snapshot.created[at]
+    ):
+        raise StorageCorrupt(
+            f"The index and row {int(snapshot.num[at])} of memories disagree.",
+            hint="Run 'commonplace doctor --repair' to rebuild the index from the rows.",
+        )
+    return row
+
+
+def _similarities(space: OpenSpace, search: Search, top: NDArray[np.int64]) -> NDArray[Any]:
+    """Calibrated likeness; where meaning is not to be had, the share of the query's words."""
+    shared: NDArray[Any] = search.covered[top]
+    if not search.meaning or space.embedder is None:
+        return shared
+    likeness = calibrated(search.cosine[top], space.embedder.id, search.script)
+    return np.where(search.embedded[top], likeness, shared)
+
+
+def _rank(leg: Floats, mask: Flags, at: int) -> int:
+    return int(np.count_nonzero((leg > leg[at]) & mask)) + 1
+
+
+def recall_sessions(
+    space: OpenSpace, query: str, filters: Filters, *, limit: int, as_of: When | None
+) -> list[SessionHit]:
+    """Sessions by their two best lines and by how much of the query they hold as a whole."""
+    checks.text(query, "query", max_chars=QUERY_CHARS)
+    asked = Question(space, query)
+    with space.view() as (connection, snapshot):
+        if not snapshot.sessions and as_of is None:
+            return []
+        search = search_legs(space, connection, snapshot, asked, filters, DEFAULT, as_of)
+        session, former = _sessions(connection, space.name, search)
+        lines = np.flatnonzero(search.mask & (session >= 0))
+        if not len(lines):
+            return []
+        size = snapshot.size
+        heard = fuse(search, DEFAULT)
+        heard[:size] = with_neighbours(
+            snapshot, search.mask[:size], heard[:size], DEFAULT.neighbours
+        )
+        codes, values = session[lines], heard[lines]
+        order = np.lexsort((-values, codes))
+        first = np.flatnonzero(np.diff(codes[order], prepend=-1))
+        sessions, best = codes[order][first], values[order][first]
+        following = np.minimum(first + 1, len(order) - 1)
+        second = np.where(codes[order][following] == sessions, values[order][following], best)
+        covered = _session_coverage(session, search, sessions)
+        score = ((best + second) / 2 + np.float32(0.3) * covered) / np.float32(1.3)
+        ranked = np.lexsort((sessions, -score))[:limit]
+        leaders = lines[order][first]
+        found = []
+        for i in ranked.tolist():
+            at = int(leaders[i])
+            if at >= size:
+                row, line = search.extra[at - size][0], former[at]
+            else:
+                num = int(snapshot.num[at])
+                row = _agreeing(snapshot, at, MEMORIES.by_nums(connection, space.name, [num]))
+                here = MESSAGES.first(connection, space.name, memory=num)
+                if here is None:
+                    raise StorageCorrupt(
+                        f"Memory {num} is a line of a conversation, and its line is not found.",
+                        hint="Run 'commonplace doctor'.",
+                    )
+                line = here
+            found.append(
+                SessionHit(line["conversation"], line["session"], float(score[i]), Memory.of(row))
+            )
+        return found
+
+
+def _sessions(
+    connection: Rows, space: str, search: Search
+) -> tuple[NDArray[np.int32], dict[int, Row]]:
+    """The code of each position's session, and the lines that former versions were."""
+    codes = search.snapshot.session
+    lines: dict[int, Row] = {}
+    known: dict[tuple[str, str], int] = {}
+    more: list[int] = []
+    for at, (row, _) in enumerate(search.extra, start=search.snapshot.size):
+        assert search.seq is not None
+        said = timeline.rows_as_of(connection, space, MESSAGES, search.seq, memory=row["num"])
+        if not said:
+            more.append(-1)
+            continue
+        lines[at] = said[0]
+        name = (said[0]["conversation"], said[0]["session"])
+        if name not in known:
+            code = _session_code(connection, space, search.snapshot, *name)
+            known[name] = search.snapshot.sessions + len(known) if code is None else code
+        more.append(known[name])
+    return (np.concatenate([codes, np.array(more, np.int32)]) if more else codes), lines
+
+
+def _session_code(
+    connection: Rows, space: str, snapshot: Snapshot, conversation: str, session: str
+) -> int | None:
+    """By which the index knows a session, if any of its lines is there now."""
+    num = messages.any_memory(connection, space, conversation, session)
+    if num is None:
+        return None
+    places = np.flatnonzero(snapshot.num == num)
+    return int(snapshot.session[places[-1]]) if len(places) else None
+
+
+def _session_coverage(
+    session: NDArray[np.int32], search: Search, sessions: NDArray[np.int32]
+) -> Floats:
+    """The share of the query's rarity that each session holds as a whole."""
+    covered = np.zeros(int(sessions.max()) + 1, np.float32)
+    mass = 0.0
+    for positions in search.holding:
+        lines = positions[search.mask[positions] & (session[positions] >= 0)]
+        holders = np.unique(session[lines])
+        rare = ranking.rarity(len(sessions), len(holders))
+        mass += rare
+        covered[holders] += np.float32(rare)
+    share: Floats = covered[sessions] / np.float32(mass or 1.0)
+    return share
+
+
+def similarity(space: OpenSpace, text: str, others: Sequence[str]) -> list[float]:
+    """Calibrated likeness of texts; by words where the model does not know the script."""
+    checks.text(text, "text")
+    for other in others:
+        checks.text(other, "text")
+    script = dominant_script(text)
+    if space.embedder is not None and knows_script(space.embedder.id, script) and others:
+        vectors = space.embedder.embed([text, *others])
+        raw = vectors[1:] @ vectors[0]
+        return [calibrated(float(value), space.embedder.id, script) for value in raw]
+    mine = set(analyse(text))
+    return [_overlap(mine, set(analyse(other))) for other in others]
+
+
+def _overlap(one: set[str], other: set[str]) -> float:
+    return len(one & other) / len(one | other) if one | other else 0.0

@@ -1,0 +1,477 @@
+"""Scoring every memory of a space for one query: words, meaning, and what stands around them.
+
+Each leg is an array over all positions of the index. The words' score is scaled by how much of
+the query a memory holds, so that where words say little, meaning decides. Lines of a conversation
+also hear their neighbours and their session.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from commonplace.embedding.calibration import knows_script
+from commonplace.engine import checks
+from commonplace.engine.content.memories import analysed, usable_vectors
+from commonplace.engine.finding import ranking
+from commonplace.engine.finding.filters import Filters
+from commonplace.engine.finding.ranking import Flags, Floats
+from commonplace.engine.history import timeline
+from commonplace.engine.model import Memory, When
+from commonplace.engine.space import OpenSpace
+from commonplace.errors import EmbeddingUnavailable, InvalidInput, StorageCorrupt
+from commonplace.storage import derived, links
+from commonplace.storage.database import now
+from commonplace.storage.index import NEVER, POSTING, Snapshot
+from commonplace.storage.ports import Rows
+from commonplace.storage.tables import LINKS, MEMORIES, Row
+from commonplace.text.analysis import analyse_query
+from commonplace.text.passages import split
+from commonplace.text.scripts import dominant_script
+
+DAY = 86_400_000_000
+_WEIGHTS = (
+    "lexical", "dense", "coverage", "k1", "b", "neighbours", "session", "speaker", "graph",
+    "recency", "recency_days", "importance", "credit",
+)  # fmt: skip
+FAIR_LIKENESS = 0.4  # a cosine that is worth something in itself
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weighting:
+    """How much each reason counts. The defaults are what the benchmarks report."""
+
+    lexical: float = 0.35
+    dense: float = 0.65
+    coverage: float = 2.0
+    """The words' score is multiplied by the share of the query that is matched, to this power."""
+    k1: float = 0.6
+    b: float = 0.4
+    neighbours: float = 0.15
+    """What the line before and the line after add to a line of a conversation."""
+    session: float = 0.75
+    """What the best line of its session adds."""
+    speaker: float = 0.1
+    """What being said by somebody the query names adds."""
+    graph: float = 0.2
+    """What a link from one of the best results adds."""
+    graph_seeds: int = 10
+    recency: float = 0.0
+    recency_days: float = 30.0
+    importance: float = 0.0
+    credit: float = 0.0
+    fusion: Literal["scores", "ranks"] = "scores"
+    """Join the two legs by their scaled scores, or by reciprocal ranks."""
+    rank_k: int = 60
+
+    def __post_init__(self) -> None:
+        for name in _WEIGHTS:
+            checks.number(getattr(self, name), name)
+        checks.limit(self.graph_seeds, "graph_seeds", checks.MOST)
+        checks.limit(self.rank_k, "rank_k", checks.MOST)
+        checks.one_of(self.fusion, "fusion", ("scores", "ranks"))
+        if not self.recency_days:
+            raise InvalidInput("recency_days must be more than 0.", field="recency_days")
+
+
+DEFAULT = Weighting()
+WORDS_ONLY = Weighting(dense=0.0, neighbours=0.0, session=0.0, speaker=0.0, coverage=0.0, graph=0.0)
+MEANING_ONLY = Weighting(lexical=0.0, neighbours=0.0, session=0.0, speaker=0.0, graph=0.0)
+
+
+@dataclass
+class Search:
+    """One query over one snapshot: every leg as an array over all positions."""
+
+    snapshot: Snapshot
+    mask: Flags
+    terms: list[str]
+    bm25: Floats
+    covered: Floats
+    holding: list[NDArray[np.int32]]
+    cosine: Floats
+    embedded: Flags
+    named: set[int]
+    named_terms: list[int]
+    script: str
+    meaning: bool
+    degraded: str
+    extra: list[tuple[Row, bytes | None]] = field(default_factory=list)
+    """Former versions that were current then, for a look at the past."""
+    spoken: dict[int, str] = field(default_factory=dict)
+    """Who had said those of them that were lines, by the memory's number."""
+    seq: int | None = None
+    """The operation as of which the past is looked at."""
+
+
+class Question:
+    """A query's terms, and its vectors when there is an embedder that answers."""
+
+    def __init__(self, space: OpenSpace, query: str) -> None:
+        self.query = query
+        self.terms = list(dict.fromkeys(analyse_query(query)))
+        self.script = dominant_script(query)
+        self.degraded = ""
+        self._embedder = space.embedder
+        if self._embedder is None:
+            self.degraded = "There is no embedding provider; words alone were searched."
+        self.usable = self._embedder is not None and knows_script(self._embedder.id, self.script)
+
+    def vector(self, text: str) -> tuple[NDArray[np.int8], float] | None:
+        """The packed vector of a text, or None when meaning cannot be had."""
+        if self._embedder is None or not self.usable:
+            return None
+        from commonplace.embedding.quantise import quantise, unpack_many
+
+        try:
+            packed = quantise(self._embedder.embed([text], query=True))[0]
+        except EmbeddingUnavailable as error:
+            self.degraded, self.usable = error.message, False
+            return None
+        matrix, scales = unpack_many(packed, self._embedder.dimensions)
+        return matrix[0], float(scales[0])
+
+
+def search_legs(
+    space: OpenSpace,
+    connection: Rows,
+    snapshot: Snapshot,
+    asked: Question,
+    filters: Filters,
+    weighting: Weighting,
+    as_of: When | None,
+) -> Search:
+    mask = filters.mask(snapshot, connection, space.name)
+    extra: list[tuple[Row, bytes | None]] = []
+    said: dict[int, str] = {}
+    seq = None
+    if as_of is not None:
+        seq = timeline.seq_at(connection, space.name, as_of)
+        mask &= snapshot.row_seq <= seq
+        extra = timeline.replaced_since(connection, space.name, seq)
+        said = timeline.speakers_as_of(
+            connection, space.name, [row["num"] for row, _ in extra], seq
+        )
+        extra = [
+            (row, vectors)
+            for row, vectors in extra
+            if filters.admits(Memory.of(row), said.get(row["num"], ""))
+        ]
+    named, spoken = _voice(snapshot, asked.query)
+    bm25, covered, holding, rarities, mean = _lexical(snapshot, asked.terms, weighting)
+    search = Search(
+        snapshot, mask, asked.terms, bm25, covered, holding,
+        np.zeros(snapshot.size, np.float32), snapshot.embedded, named,
+        [derived.term_number(term) for name in sorted(_names(snapshot, named))
+         for term in analyse_query(name)],
+        asked.script, False, "", extra, said, seq,
+    )  # fmt: skip
+    vector = asked.vector(asked.query) if weighting.dense > 0 else None
+    if vector is not None:
+        search.meaning = True
+        lines = snapshot.session >= 0 if named else None
+        if lines is None or not bool((lines | ~mask).all()):
+            search.cosine = snapshot.cosine(*vector)
+        if lines is not None:
+            heard = asked.vector(spoken) or vector
+            search.cosine = np.where(lines, snapshot.cosine(*heard), search.cosine)
+    search.degraded = asked.degraded
+    if extra:
+        _append_extra(space, connection, search, rarities, mean, weighting, vector)
+    return search
+
+
+def _lexical(
+    snapshot: Snapshot, terms: Sequence[str], weighting: Weighting
+) -> tuple[Floats, Floats, list[NDArray[np.int32]], list[float], float]:
+    """BM25 and the covered share of the query for every position."""
+    scores = np.zeros(snapshot.size, np.float32)
+    covered = np.zeros(snapshot.size, np.float32)
+    live = snapshot.live
+    documents = int(np.count_nonzero(live))
+    mean = float(snapshot.length[live].mean()) if documents else 1.0
+    holding: list[NDArray[np.int32]] = []
+    rarities: list[float] = []
+    for term in terms:
+        positions, times = snapshot.postings(derived.term_number(term))
+        rare = ranking.rarity(documents, int(np.count_nonzero(live[positions])))
+        worth = ranking.bm25_term(
+            times.astype(np.float32), snapshot.length[positions], mean,
+            k1=weighting.k1, b=weighting.b,
+        )  # fmt: skip
+        scores[positions] += np.float32(rare) * worth
+        covered[positions] += np.float32(rare)
+        holding.append(positions)
+        rarities.append(rare)
+    mass = sum(rarities)
+    if mass > 0:
+        covered /= np.float32(mass)
+    return scores, covered, holding, rarities, mean
+
+
+def _append_extra(
+    space: OpenSpace,
+    connection: Rows,
+    search: Search,
+    rarities: Sequence[float],
+    mean: float,
+    weighting: Weighting,
+    vector: tuple[NDArray[np.int8], float] | None,
+) -> None:
+    """Score former versions like present rows, and put them behind the positions."""
+    from commonplace.embedding.quantise import unpack_many
+
+    bm25, covered, cosine, embedded = [], [], [], []
+    mass = sum(rarities) or 1.0
+    holders: list[list[int]] = [[] for _ in search.terms]
+    for at, (row, kept) in enumerate(search.extra, start=search.snapshot.size):
+        item = analysed(dict(row), search.spoken.get(row["num"], ""))
+        postings = np.frombuffer(item.terms, POSTING)
+        times = dict(zip(postings["term"].tolist(), postings["times"].tolist(), strict=True))
+        length = np.array([sum(times.values())], np.float32)
+        score = held = 0.0
+        for i, (term, rare) in enumerate(zip(search.terms, rarities, strict=True)):
+            count = times.get(derived.term_number(term), 0)
+            if count:
+                holders[i].append(at)
+                worth = ranking.bm25_term(
+                    np.array([count], np.float32), length, mean, k1=weighting.k1, b=weighting.b
+                )
+                score += rare * float(worth[0])
+                held += rare
+        bm25.append(score)
+        covered.append(held / mass)
+        vectors = usable_vectors(space, connection, kept, len(split(row["text"])))
+        likeness = 0.0
+        if vector is not None and vectors and space.embedder is not None:
+            matrix, scales = unpack_many(b"".join(vectors), space.embedder.dimensions)
+            products = matrix.astype(np.int32) @ vector[0].astype(np.int32)
+            likeness = float((products * scales).max() * vector[1])
+        cosine.append(likeness)
+        embedded.append(bool(vectors))
+    search.holding = [
+        np.concatenate([positions, np.array(more, np.int32)])
+        for positions, more in zip(search.holding, holders, strict=True)
+    ]
+    search.bm25 = np.concatenate([search.bm25, np.array(bm25, np.float32)])
+    search.covered = np.concatenate([search.covered, np.array(covered, np.float32)])
+    search.cosine = np.concatenate([search.cosine, np.array(cosine, np.float32)])
+    search.embedded = np.concatenate([search.embedded, np.array(embedded, np.bool_)])
+    search.mask = np.concatenate([search.mask, np.ones(len(bm25), np.bool_)])
+
+
+def fuse(search: Search, weighting: Weighting) -> Floats:
+    """Both legs as one score in 0..1."""
+    mask = search.mask
+    weights = {"words": weighting.lexical, "meaning": weighting.dense if search.meaning else 0.0}
+    total = sum(weights.values()) or 1.0
+    if weighting.fusion == "ranks":
+        score = np.zeros_like(search.bm25)
+        legs = {"words": search.bm25, "meaning": np.where(search.embedded, search.cosine, 0)}
+        for name, leg in legs.items():
+            found = np.flatnonzero(mask & (leg > 0))
+            order = found[np.argsort(-leg[found], kind="stable")]
+            worth = ranking.reciprocal_rank(np.arange(1.0, len(order) + 1), weighting.rank_k)
+            score[order] += (weights[name] / total * worth).astype(np.float32)
+        return score
+    score = np.zeros_like(search.bm25)
+    if weights["words"]:
+        words = ranking.to_best(search.bm25, mask)
+        if weighting.coverage:
+            words *= search.covered ** np.float32(weighting.coverage)
+        score += np.float32(weights["words"] / total) * words
+    if weights["meaning"]:
+        likeness = ranking.to_best(search.cosine, mask & search.embedded, FAIR_LIKENESS)
+        score += np.float32(weights["meaning"] / total) * likeness
+    return score
+
+
+def score_all(
+    space: OpenSpace, connection: Rows, search: Search, weighting: Weighting
+) -> tuple[Floats, Floats, Floats]:
+    """(final score, what the conversation added, what links added) for every position."""
+    fused = fuse(search, weighting)
+    score = _in_conversation(search, weighting, fused)
+    context = score - fused
+    score = _with_properties(search, weighting, score)
+    linked = _along_links(space, connection, search, weighting, score)
+    if linked.any():
+        score = (score + linked) / np.float32(1 + weighting.graph)
+    return score, context, linked
+
+
+def _in_conversation(search: Search, weighting: Weighting, fused: Floats) -> Floats:
+    """Lines hear their neighbours, their session, and whether the query names their speaker."""
+    snapshot, size = search.snapshot, search.snapshot.size
+    score = fused.copy()
+    if snapshot.sessions and (weighting.neighbours or weighting.session):
+        own, mask = fused[:size], search.mask[:size]
+        heard = with_neighbours(snapshot, mask, own, weighting.neighbours)
+        score[:size] = heard
+        lines = mask & (snapshot.session >= 0)
+        if weighting.session and lines.any():
+            best = np.zeros(snapshot.sessions, np.float32)
+            np.maximum.at(best, snapshot.session[lines], heard[lines])
+            w = np.float32(weighting.session)
+            score[:size][lines] = (heard[lines] + w * best[snapshot.session[lines]]) / (1 + w)
+    if search.named and weighting.speaker:
+        share = np.float32(weighting.speaker / (1 + weighting.session))
+        said = np.zeros_like(fused)
+        said[:size] = np.isin(snapshot.speaker, list(search.named))
+        for term in search.named_terms:  # other memories may be about the one who is named
+            positions = snapshot.postings(term)[0]
+            said[positions[snapshot.session[positions] < 0]] = 1.0
+        score = np.asarray((score + share * said) / (1 + share), np.float32)
+    return score
+
+
+def with_neighbours(snapshot: Snapshot, mask: Flags, own: Floats, weight: float) -> Floats:
+    before, after = snapshot.beside
+    here = np.arange(snapshot.size)
+    before = np.where(mask[before], before, here)
+    after = np.where(mask[after], after, here)
+    w = np.float32(weight)
+    return np.asarray((own + w * own[before] + w * own[after]) / (1 + 2 * w), np.float32)
+
+
+def _with_properties(search: Search, weighting: Weighting, score: Floats) -> Floats:
+    """Recency, importance and credit, where the weighting asks for them."""
+    total = weighting.recency + weighting.importance + weighting.credit
+    if not total:
+        return score
+    snapshot, size = search.snapshot, search.snapshot.size
+    added = np.zeros_like(score)
+    if weighting.recency:
+        happened = np.where(snapshot.occurred == NEVER, snapshot.created, snapshot.occurred)
+        days = np.maximum(0, (now() - happened) / DAY)
+        added[:size] += weighting.recency * np.exp2(-days / weighting.recency_days)
+    added[:size] += weighting.importance * snapshot.importance + weighting.credit * snapshot.credit
+    for i, (row, _) in enumerate(search.extra, start=size):
+        added[i] = weighting.importance * row["importance"] + weighting.credit * row["credit"]
+        if weighting.recency:
+            when = row["created_at"] if row["occurred_at"] is None else row["occurred_at"]
+            age = max(0, (now() - when) / DAY)
+            added[i] += weighting.recency * 2 ** (-age / weighting.recency_days)
+    mixed: Floats = ((score + added) / np.float32(1 + total)).astype(np.float32)
+    return mixed
+
+
+def _along_links(
+    space: OpenSpace,
+    connection: Rows,
+    search: Search,
+    weighting: Weighting,
+    score: Floats,
+) -> Floats:
+    """What the best results hand on to the memories they are linked with."""
+    linked = np.zeros_like(score)
+    if not weighting.graph:
+        return linked
+    if search.seq is None and not links.any_there(connection, space.name):
+        return linked
+    places = _Places(search)
+    leaders = highest(score, search.mask, weighting.graph_seeds)
+    seeds = {places.num(at): float(score[at]) for at in leaders.tolist()}
+    for seed, end, weight in _edges(space, connection, search, list(seeds)):
+        at = places.of(end)
+        if not 0 <= weight <= 1:  # links are read without their hashes here
+            raise StorageCorrupt(
+                f"A link of memory {seed} has a weight that none can have.",
+                hint="Run 'commonplace doctor' and restore from a backup.",
+            )
+        if at is not None and search.mask[at]:
+            handed = weighting.graph * ranking.edge_score(seeds[seed], weight, 1)
+            linked[at] = max(float(linked[at]), handed)
+    return linked
+
+
+class _Places:
+    """Where the memories of a search stand, former versions included."""
+
+    def __init__(self, search: Search) -> None:
+        self._nums = search.snapshot.num
+        self._former = {
+            row["num"]: at for at, (row, _) in enumerate(search.extra, start=search.snapshot.size)
+        }
+        self._order: NDArray[np.int64] | None = None
+
+    def num(self, at: int) -> int:
+        if at < len(self._nums):
+            return int(self._nums[at])
+        return int(next(num for num, place in self._former.items() if place == at))
+
+    def of(self, num: int) -> int | None:
+        """The newest position of a memory."""
+        if num in self._former:
+            return self._former[num]
+        if self._order is None:
+            self._order = np.argsort(self._nums, kind="stable")
+        found = int(np.searchsorted(self._nums, num, side="right", sorter=self._order)) - 1
+        if found < 0:
+            return None
+        at = int(self._order[found])
+        return at if self._nums[at] == num else None
+
+
+def _edges(
+    space: OpenSpace, connection: Rows, search: Search, nums: Sequence[int]
+) -> list[tuple[int, int, float]]:
+    """(seed, other end, weight) of the links that touch a seed, now or as of then."""
+    if search.seq is None:
+        return [each for num in nums for each in links.beside(connection, space.name, num)]
+    then = timeline.rows_as_of(connection, space.name, MEMORIES, search.seq)
+    number = {row["id"]: row["num"] for row in then}
+    wanted = set(nums)
+    found = []
+    for link in timeline.rows_as_of(connection, space.name, LINKS, search.seq):
+        source, target = number.get(link["source"]), number.get(link["target"])
+        if source is None or target is None:
+            continue
+        if source in wanted:
+            found.append((source, target, float(link["weight"])))
+        if target in wanted:
+            found.append((target, source, float(link["weight"])))
+    return found
+
+
+def highest(score: Floats, mask: Flags, count: int) -> NDArray[np.int64]:
+    """Positions of the highest scores among those that may be found, best first."""
+    allowed = np.flatnonzero(mask)
+    if len(allowed) > count:
+        chosen = np.argpartition(-score[allowed], count - 1)[:count]
+        cut = score[allowed[chosen]].min()
+        allowed = allowed[score[allowed] >= cut]  # ties are settled by age, not by chance
+    order = np.lexsort((allowed, -score[allowed]))
+    return allowed[order][:count]
+
+
+def _names(snapshot: Snapshot, codes: set[int]) -> list[str]:
+    return [name for name, code in snapshot.speakers.items() if code in codes] if codes else []
+
+
+def _voice(snapshot: Snapshot, query: str) -> tuple[set[int], str]:
+    """(codes of the speakers a query names, the query as one of them would say it).
+
+    What people say of themselves is in the first person, and a vector model takes a name for
+    the topic; so against spoken lines "When did Ann move?" is asked as "When did I move?".
+    """
+    if not snapshot.sessions:
+        return set(), query
+    folded = query.casefold()
+    named: dict[str, int] = {}
+    for word in set(re.findall(r"\w+", folded)):
+        for full, code in snapshot.called.get(word, ()):
+            if " " in full and re.search(rf"\b{re.escape(full)}\b", folded):
+                named[full] = code
+            elif len(word) > 2:
+                named[word] = code
+    spoken = query
+    for name in sorted(named, key=len, reverse=True):
+        pattern = rf"\b{re.escape(name)}\b('s|’s)?"
+        spoken = re.sub(pattern, lambda m: "my" if m.group(1) else "I", spoken, flags=re.IGNORECASE)
+    return set(named.values()), spoken

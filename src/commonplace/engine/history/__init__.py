@@ -1,0 +1,1 @@
+"""What happened: operations and undo, the past, the audit, kept answers."""

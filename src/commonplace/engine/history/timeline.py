@@ -1,0 +1,424 @@
+"""What was: operations, former versions, undoing one operation, looking as of a moment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from commonplace.engine import checks
+from commonplace.engine.content import memories
+from commonplace.engine.model import Memory, Operation, Origin, Version, When, moment
+from commonplace.engine.space import OpenSpace
+from commonplace.errors import Conflict, NotFound
+from commonplace.storage import memories as stored_memories
+from commonplace.storage import operations as stored
+from commonplace.storage import versions as versions_of
+from commonplace.storage.operations import OperationRow
+from commonplace.storage.ports import Rows
+from commonplace.storage.tables import (
+    ARTIFACTS,
+    CLUSTERS,
+    FACTS,
+    LINKS,
+    MEMBERS,
+    MEMORIES,
+    MESSAGES,
+    REVIEWS,
+    VERSIONED,
+    Row,
+    Table,
+)
+from commonplace.storage.writing import Unit
+
+UPKEEP = ("embed",)  # operations that change no content, and so are not for undoing
+IMPORT = "import"
+PATROL = "patrol"
+# Operations of these names that share a label are undone together.
+GROUPED = (IMPORT, PATROL)
+LABEL = "import:"  # how the label in the origin of such an operation begins: with its name
+
+# Row number → (the row before an operation, or None if there was none; its vectors).
+Before = dict[int, tuple[Row | None, bytes | None]]
+
+
+def operation_of(row: OperationRow) -> Operation:
+    """An operation, of its row."""
+    origin = Origin.load(row.origin)
+    return Operation(row.id, row.name, moment(row.at), origin, row.num, row.undoes)
+
+
+def operations(space: OpenSpace, *, limit: int = 50, upkeep: bool = False) -> list[Operation]:
+    """Return the newest operations first; `upkeep` includes those that only embed."""
+    checks.limit(limit)
+    checks.flag(upkeep, "upkeep")
+    with space.store.read() as connection:
+        rows = stored.newest(connection, space.name, limit, upkeep=upkeep)
+        return list(map(operation_of, rows))
+
+
+def _at(connection: Rows, space: str, seq: int) -> Operation:
+    return operation_of(stored.by_num(connection, space, seq))
+
+
+def seq_at(connection: Rows, space: str, as_of: When) -> int:
+    """The newest operation recorded at or before a moment; 0 if there was none."""
+    at = checks.when(as_of, "as_of")
+    assert at is not None
+    return stored.newest_at(connection, space, at)
+
+
+def rows_as_of(connection: Rows, space: str, table: Table, seq: int, **having: Any) -> list[Row]:
+    """A table as it was after an operation; of its rows, those that had these values."""
+    rows = table.where(connection, space, upto=seq, **having)
+    former = table.past(connection, space, at=seq)
+    rows += [
+        row for row, _, _ in former if all(row[column] == value for column, value in having.items())
+    ]
+    return sorted(rows, key=lambda row: int(row["num"]))
+
+
+def memories_as_of(connection: Rows, space: str, nums: Iterable[int], seq: int) -> dict[int, Row]:
+    """Memories by their numbers, as they were after an operation, if they were there."""
+    wanted = list(nums)
+    current = MEMORIES.by_nums(connection, space, wanted)
+    found = {num: row for num, row in current.items() if row["seq"] <= seq}
+    for num in wanted:
+        if num not in found:
+            for row, _, _ in MEMORIES.past(connection, space, num=num, at=seq):
+                found[num] = row
+    return found
+
+
+def replaced_since(connection: Rows, space: str, seq: int) -> list[tuple[Row, bytes | None]]:
+    """Memories that were current after an operation and have been replaced since."""
+    kept = MEMORIES.past(connection, space, at=seq)
+    return [
+        (row, _vectors_after(connection, space, row) if vectors is None else vectors)
+        for row, _, vectors in kept
+    ]
+
+
+def _vectors_after(connection: Rows, space: str, row: Row) -> bytes | None:
+    """A version's vectors where it kept none, since the next form had the same text."""
+    for later, _, vectors in MEMORIES.past(connection, space, num=row["num"], after=row["seq"]):
+        if not _reads_alike(row, later):
+            return None
+        if vectors is not None:
+            return vectors
+    present = MEMORIES.first(connection, space, num=row["num"])
+    if present is None or not _reads_alike(row, present):
+        return None
+    return memories.stored_vectors(connection, space, row["num"])
+
+
+def _reads_alike(one: Row, other: Row) -> bool:
+    return bool(one["text"] == other["text"] and one["title"] == other["title"])
+
+
+def speakers_as_of(connection: Rows, space: str, nums: Iterable[int], seq: int) -> dict[int, str]:
+    """Who had said these memories after an operation; those that were no lines are left out."""
+    former = MESSAGES.past(connection, space, at=seq)
+    found = {row["memory"]: str(row["speaker"]) for row, _, _ in former}
+    for num in nums:
+        for row in MESSAGES.where(connection, space, upto=seq, memory=num):
+            found[num] = str(row["speaker"])
+    return found
+
+
+def memory_as_of(space: OpenSpace, identity: str, at: When) -> Memory:
+    """A memory as it was at a moment."""
+    with space.store.read() as connection:
+        seq = seq_at(connection, space.name, at)
+        return Memory.of(need_row_as_of(connection, space.name, identity, seq))
+
+
+def need_row_as_of(connection: Rows, space: str, identity: str, seq: int) -> Row:
+    """A memory's row after an operation, by its id, by the ref it had then, or by that of now."""
+    row = memories.find_row(connection, space, identity)
+    if row is not None and row["seq"] <= seq:
+        return row
+    former = [each for each, _ in replaced_since(connection, space, seq)]
+    for column, value in (
+        ("id", identity.lower()),
+        ("ref", identity),
+        ("num", None if row is None else row["num"]),
+    ):
+        for each in former:
+            if each[column] == value and value is not None:
+                return each
+    raise NotFound("There was no such memory at that time.", field="id")
+
+
+def versions(space: OpenSpace, identity: str) -> list[Version]:
+    """Return every version of a memory, newest first."""
+    with space.store.read() as connection:
+        row = memories.find_row(connection, space.name, identity)
+        if row is None:
+            raise NotFound("There is no such memory.", field="id")
+        former = MEMORIES.past(connection, space.name, num=row["num"], newest_first=True)
+        found = []
+        until: Operation | None = None
+        for each, replaced_by in [(row, 0), *((old, by) for old, by, _ in former)]:
+            if replaced_by and (until is None or until.seq != replaced_by):
+                until = _at(connection, space.name, replaced_by)
+            since = _at(connection, space.name, each["seq"])
+            found.append(Version(Memory.of(each), since.at, until.at if until else None, since.id))
+            until = since
+        return found
+
+
+def label(operation: Operation) -> str | None:
+    """What the operations of one import or patrol have in common; None for any other."""
+    origin, name = operation.origin, operation.name
+    shared = origin.label or origin.url  # older releases wrote it as `url`
+    return shared if name in GROUPED and shared.startswith(f"{name}:") else None
+
+
+def together(connection: Rows, space: str, operation: Operation) -> list[int]:
+    """The operations that are taken back with this one, oldest first: those of its import."""
+    shared = label(operation)
+    if shared is None:
+        return [operation.seq]
+    return stored.sharing_label(connection, space, operation.name, shared)
+
+
+def undo(
+    space: OpenSpace, operation: str | None = None, *, origin: Origin | None = None
+) -> Operation:
+    """Put back what an operation changed: the newest by default, or the one named.
+
+    The batches of an import are one operation in this. If a later operation depends on the
+    changes, it is a Conflict, and nothing is changed.
+    """
+    with space.store.read() as connection:
+        target = _chosen(space, connection, operation)
+        seqs = together(connection, space.name, target)
+    with space.write("undo", origin, undoes=target.seq) as unit:
+        touched = {table: _touched(unit.connection, unit.space, table, seqs) for table in VERSIONED}
+        if not any(touched.values()):
+            raise Conflict(
+                f"Operation {target.id} ({target.name}) left nothing that can be undone.",
+                hint="A purge is final, events are for good, and what is undone is undone.",
+            )
+        for table, rows in touched.items():
+            _check_later(unit, target, seqs, table, rows)
+        # Memories last: what finds them is computed from their message's row, too.
+        for table in reversed(VERSIONED):
+            _undo_in(space, unit, target, table, touched[table])
+        for table, rows in touched.items():
+            _check_references(unit, target, table, rows)
+        return _at(unit.connection, space.name, unit.seq)
+
+
+def _chosen(space: OpenSpace, connection: Rows, operation: str | None) -> Operation:
+    opened = space.store.open_unit
+    own = opened.seq if opened is not None and opened.changed else 0
+    if operation is not None:
+        checks.text(operation, "operation", max_chars=checks.REF_CHARS)
+        named = stored.by_id(connection, space.name, operation)
+        if named is None:
+            raise NotFound(
+                "There is no such operation.",
+                hint="'commonplace log' lists the newest ones.",
+                field="operation",
+            )
+        if named.num == own:
+            raise Conflict("This unit of work is still open.", hint="Raise an error to give it up.")
+        newest = together(connection, space.name, operation_of(named))[-1]
+        return _done_last(connection, space.name, _at(connection, space.name, newest))
+    if own:
+        raise Conflict(
+            "This unit of work has changed something itself.",
+            hint="Raise an error to give it up, or name the operation to undo.",
+        )
+    passed: set[str | None] = set()
+    for found in map(operation_of, stored.undoable(connection, space.name, own)):
+        if label(found) in passed:
+            continue
+        seqs = together(connection, space.name, found)
+        if found.seq != seqs[-1]:
+            # Its import goes by the last of its operations, and that was undone.
+            passed.add(label(found))
+            continue
+        # What only appended events, or was purged since, has nothing to take back.
+        if any(_touched(connection, space.name, table, seqs) for table in VERSIONED):
+            return found
+    raise NotFound(
+        "There is nothing to undo.",
+        hint="'commonplace log' lists the newest operations.",
+        field="operation",
+    )
+
+
+def _done_last(connection: Rows, space: str, target: Operation) -> Operation:
+    """The operation itself, or the redo that did it again; a Conflict if it stands undone."""
+    undone = stored.undone_by(connection, space, target.seq)
+    if undone is None:
+        return target
+    redone = stored.undone_by(connection, space, undone.num)
+    if redone is None:
+        raise Conflict(
+            f"Operation {target.id} ({target.name}) was undone already, by {undone.id}.",
+            hint="Undo that one to have it again.",
+        )
+    return _done_last(connection, space, operation_of(redone))
+
+
+def _touched(connection: Rows, space: str, table: Table, seqs: Sequence[int]) -> Before:
+    """What operations changed in a table, each row as it was before the first that did."""
+    before: Before = {}
+    for seq in seqs:
+        changed: Before = {}
+        for row in table.where(connection, space, seq=seq):
+            changed[row["num"]] = (None, None)
+        for row, _, _ in table.past(connection, space, since=seq):
+            changed[row["num"]] = (None, None)
+        for row, _, vectors in table.past(connection, space, until=seq):
+            changed[row["num"]] = (row, vectors)
+        before = changed | before
+    return before
+
+
+def _refuse(unit: Unit, target: Operation, seq: int, what: str) -> Conflict:
+    later = _at(unit.connection, unit.space, seq)
+    return Conflict(
+        f"Operation {target.id} ({target.name}) cannot be undone: the later operation"
+        f" {later.id} ({later.name}, {later.at:%Y-%m-%d %H:%M:%S} UTC) {what}.",
+        hint="Undo the later one first.",
+    )
+
+
+def _check_later(
+    unit: Unit, target: Operation, seqs: Sequence[int], table: Table, rows: Before
+) -> None:
+    """Refuse if anything the operations wrote has been changed since."""
+    wanted = set(seqs)
+    known: dict[int, set[int]] = {}
+    for num in rows:
+        current = table.first(unit.connection, unit.space, num=num)
+        last = (
+            versions_of.removed_by(unit.connection, unit.space, table, num)
+            if current is None
+            else current["seq"]
+        )
+        if _in_effect(unit, table, num, last, wanted, known) not in wanted:
+            raise _refuse(unit, target, last, f"changed the same {table.name}")
+
+
+def _in_effect(
+    unit: Unit, table: Table, num: int, last: int, wanted: set[int], known: dict[int, set[int]]
+) -> int:
+    """The operation whose outcome a row shows: what was undone since does not count."""
+    while last not in wanted and last:
+        undid = stored.undoes(unit.connection, unit.space, last)
+        if undid is None:
+            break
+        # An undo shows what was before the operation that it undid.
+        if undid not in known:
+            undone_one = _at(unit.connection, unit.space, undid)
+            known[undid] = set(together(unit.connection, unit.space, undone_one))
+        undone = _first(unit, table, num, known[undid])
+        last = versions_of.before(unit.connection, unit.space, table, num, undone)
+    return last
+
+
+def _first(unit: Unit, table: Table, num: int, seqs: set[int]) -> int:
+    """Of operations that were undone together, the first that changed a row."""
+    if len(seqs) == 1:
+        return next(iter(seqs))
+    spans = versions_of.spans(unit.connection, unit.space, table, num)
+    return min((at for span in spans for at in span if at in seqs), default=max(seqs))
+
+
+def _undo_in(space: OpenSpace, unit: Unit, target: Operation, table: Table, rows: Before) -> None:
+    current = table.by_nums(unit.connection, unit.space, list(rows))
+    for num, (before, _) in rows.items():
+        if before is None and num in current:
+            if table is MEMORIES:
+                memories.remove_row(unit, current[num])
+            else:
+                table.remove(unit, current[num])
+    if table is MEMORIES:
+        rows = {
+            num: (before, vectors)
+            if before is None or vectors is not None
+            else (before, _vectors_after(unit.connection, unit.space, before))
+            for num, (before, vectors) in rows.items()
+        }
+        # Refs may have changed hands: let go of all before any is taken up again.
+        stored_memories.clear_refs(unit.connection, unit.space, rows)
+    for num, (before, vectors) in rows.items():
+        if before is None:
+            continue
+        _check_place(unit, target, table, before)
+        if table is MEMORIES:
+            memories.restore_row(space, unit, current.get(num), before, vectors)
+        elif num in current:
+            table.replace(unit, current[num], before)
+        else:
+            table.restore(unit, before)
+
+
+# What no two rows may have in common, and what a row needs another to be there for.
+PLACES: tuple[tuple[Table, tuple[str, ...], dict[str, str]], ...] = (
+    (MEMORIES, ("id",), {}),
+    (MEMORIES, ("ref",), {}),
+    (MESSAGES, ("conversation", "position"), {}),
+    (LINKS, ("source", "target", "kind"), {}),
+    (MEMBERS, ("cluster", "memory"), {}),
+    (ARTIFACTS, ("path",), {"state": "active"}),
+)
+REFERENCES: tuple[tuple[Table, str, Table, str], ...] = (
+    (MESSAGES, "memory", MEMORIES, "num"),
+    (LINKS, "source", MEMORIES, "id"),
+    (LINKS, "target", MEMORIES, "id"),
+    (FACTS, "memory", MEMORIES, "id"),
+    (MEMBERS, "memory", MEMORIES, "id"),
+    (MEMBERS, "cluster", CLUSTERS, "id"),
+    (CLUSTERS, "parent", CLUSTERS, "id"),
+    (REVIEWS, "artifact", ARTIFACTS, "id"),
+)
+
+
+def _check_place(unit: Unit, target: Operation, table: Table, before: Row) -> None:
+    """Refuse if something else has taken the place of what is to come back."""
+    if before.get("state") == "archived" and table is ARTIFACTS:
+        return
+    for place, columns, also in PLACES:
+        if place is not table or any(before[column] is None for column in columns):
+            continue
+        wanted = {**{column: before[column] for column in columns}, **also}
+        for other in table.where(unit.connection, unit.space, without=before["num"], **wanted):
+            raise _refuse(unit, target, other["seq"], f"has taken its {' and '.join(columns)}")
+
+
+def _check_references(unit: Unit, target: Operation, table: Table, rows: Before) -> None:
+    """Refuse to leave anything that points at what is no longer, or is not there again."""
+    inward = [(each[0], each[1], each[3]) for each in REFERENCES if each[2] is table]
+    outward = [each[1:] for each in REFERENCES if each[0] is table]
+    for num, (before, _) in rows.items():
+        gone = _newest(unit, table, num) if before is None and inward else None
+        if gone is not None:
+            for referring, column, key in inward:
+                for user in referring.where(unit.connection, unit.space, **{column: gone[key]}):
+                    raise _refuse(unit, target, user["seq"], f"refers to it in {referring.name}")
+        if before is not None:
+            for column, referred, key in outward:
+                needed = before[column]
+                if needed is not None and not referred.first(
+                    unit.connection, unit.space, **{key: needed}
+                ):
+                    by = _who_removed(unit, referred, key, needed)
+                    raise _refuse(unit, target, by, f"removed the {column} it needs")
+
+
+def _newest(unit: Unit, table: Table, num: int) -> Row | None:
+    former = table.past(unit.connection, unit.space, num=num, newest_first=True, limit=1)
+    return former[0][0] if former else None
+
+
+def _who_removed(unit: Unit, table: Table, key: str, value: object) -> int:
+    return max(
+        (by for row, by, _ in table.past(unit.connection, unit.space) if row[key] == value),
+        default=unit.seq,
+    )

@@ -1,0 +1,1 @@
+"""Work that keeps a space in order: vectors, purges, copies in files."""

@@ -1,0 +1,214 @@
+"""Deleting for good, and proving it by a scan of the files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from commonplace.engine.content import memories
+from commonplace.engine.history import audit
+from commonplace.engine.model import Origin
+from commonplace.engine.space import OpenSpace
+from commonplace.errors import NotFound, StorageFull, StorageUnavailable
+from commonplace.storage import answers, derived, events
+from commonplace.storage import audit as stored_audit
+from commonplace.storage.erasing import erase_derived, erase_row
+from commonplace.storage.tables import (
+    FACTS,
+    LINKS,
+    MEMBERS,
+    MEMORIES,
+    MESSAGES,
+    Table,
+)
+from commonplace.storage.writing import Unit
+
+WINDOW = 24  # bytes of a purged text that must not be found together in any file
+STRIDE = 8
+MOST_WINDOWS = 2_000
+UNPROVED = "The memories are deleted, but bytes of them may still be in the files."
+SWEEP = "Close every program that has the space open: the last one empties its log."
+SAYING = ("text", "title", "ref", "reason", "subject", "object", "subject_key", "object_key")
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What a purge removed, and what a scan of the files found of it afterwards."""
+
+    memories: int
+    rows: int
+    files: tuple[str, ...]
+    bytes_scanned: int
+    traces: int
+    """Stretches of the purged texts still in the files; those of texts that remain are left out."""
+    copies: tuple[str, ...] = ()
+    """Copies that a restore or a migration left beside the file, which may hold them still."""
+
+
+def purge(space: OpenSpace, identities: Iterable[str], origin: Origin) -> Proof:
+    """Delete memories, their past and everything that refers to them. This cannot be undone."""
+    texts: list[str] = []
+    beside: list[str] = []
+    names: set[str] = set()
+    rows = purged = 0
+    with space.write("purge", origin) as unit:
+        for identity in identities:
+            found = _numbers(unit, identity)
+            if not found:
+                raise NotFound("There is no such memory.", field="id")
+            for num, ids in found.items():
+                texts += _texts(unit, MEMORIES, num)
+                rows += _erase(unit, num, ids, beside)
+                names |= ids
+                purged += 1
+        rows += _redact_events(unit, texts)
+        rows += _redact_calls(space, unit, texts + beside, names)
+    try:
+        swept = space.store.sweep(_windows(texts + beside))
+    except (StorageFull, StorageUnavailable) as error:
+        raise StorageUnavailable(
+            UNPROVED, hint=f"Free disk space if it ran out. {SWEEP}"
+        ) from error
+    return Proof(purged, rows, swept.files, swept.scanned, swept.traces, swept.copies)
+
+
+def _numbers(unit: Unit, identity: str) -> dict[int, set[str]]:
+    """Row numbers of the memory, present or only past, each with all ids it went by."""
+    row = memories.find_row(unit.connection, unit.space, identity)
+    if row is not None:
+        return {row["num"]: {row["id"]} | ({row["ref"]} if row["ref"] else set())}
+    found: dict[int, set[str]] = {}
+    for former, _, _ in MEMORIES.past(unit.connection, unit.space):
+        if identity in (former["id"], former["ref"]):
+            found[former["num"]] = {former["id"]}
+    return found
+
+
+def _texts(unit: Unit, table: Table, num: int) -> list[str]:
+    """All that a row says and said."""
+    rows = table.where(unit.connection, unit.space, num=num)
+    rows += [row for row, _, _ in table.past(unit.connection, unit.space, num=num)]
+    names = (*SAYING, "source") if table is MEMORIES else SAYING  # that of a link is an id
+    said = [row[name] for row in rows for name in names if row.get(name)]
+    for row in rows:
+        for name in ("attrs", "tags"):
+            said += _strings(json.loads(row.get(name) or "[]"))
+    return said
+
+
+def _strings(value: Any) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, dict):
+        return [text for item in value.values() for text in _strings(item)]
+    if isinstance(value, list):
+        return [text for item in value for text in _strings(item)]
+    return []
+
+
+def _erase(unit: Unit, num: int, ids: set[str], said: list[str]) -> int:
+    """Remove the row, its versions, its indexes, and rows of other tables that name it.
+
+    What those others said is added to `said`.
+    """
+    connection, space = unit.connection, unit.space
+    rows = erase_row(connection, space, MEMORIES, num) + erase_derived(connection, space, num)
+    for identity in ids:
+        for table, columns in ((LINKS, ("source", "target")), (MEMBERS, ("memory",)),
+                               (FACTS, ("memory",))):  # fmt: skip
+            rows += _erase_rows(unit, table, columns, identity, said)
+    rows += _erase_rows(unit, MESSAGES, ("memory",), num, [])
+    derived.touch(unit, num)
+    return rows
+
+
+def _erase_rows(
+    unit: Unit, table: Table, columns: Sequence[str], value: Any, said: list[str]
+) -> int:
+    """Delete the rows that name a memory, or did; how many rows that were."""
+    nums = {
+        row["num"]
+        for column in columns
+        for row in table.where(unit.connection, unit.space, **{column: value})
+    }
+    for row, _, _ in table.past(unit.connection, unit.space):
+        if any(row[column] == value for column in columns):
+            nums.add(row["num"])
+    rows = 0
+    for num in nums:
+        said += _texts(unit, table, num)
+        rows += erase_row(unit.connection, unit.space, table, num)
+    return rows
+
+
+def _redact_events(unit: Unit, texts: Sequence[str]) -> int:
+    """Drop the payloads of events that quote a purged text; their hashes keep the chain whole."""
+    redacted = 0
+    for num, payload in events.payloads(unit.connection, unit.space):
+        quoted = _strings(json.loads(payload))
+        # A word or two in common is no quotation.
+        if any(
+            (len(text) >= WINDOW // 2 and text in quote) or (len(quote) >= WINDOW and quote in text)
+            for text in texts
+            for quote in quoted
+        ):
+            events.clear_payload(unit.connection, unit.space, num)
+            redacted += 1
+    return redacted
+
+
+def _redact_calls(space: OpenSpace, unit: Unit, texts: Sequence[str], names: Iterable[str]) -> int:
+    """Drop the payloads of audited calls, and kept answers, that name a memory or quote it."""
+    # By its name, too: a text of a few characters has no stretch that could be looked for.
+    windows = _windows(texts) | {json.dumps(name, ensure_ascii=False).encode() for name in names}
+    windows |= {window.replace(b'"', b'\\"') for window in windows if window[:1] == b'"'}
+    told = [
+        num
+        for num, *payloads in stored_audit.payloads(unit.connection, unit.space)
+        if any(_holds(payload, windows) for payload in payloads)
+    ]
+    audit.redact(space.store, told)
+    answered = [
+        key
+        for key, result in answers.results(unit.connection, unit.space)
+        if _holds(result, windows)
+    ]
+    answers.remove(unit.connection, unit.space, answered)
+    return len(told) + len(answered)
+
+
+def _holds(payload: Any, windows: set[bytes]) -> bool:
+    data = payload.encode() if isinstance(payload, str) else b""
+    return any(window in data for window in windows)
+
+
+def _windows(texts: Sequence[str]) -> set[bytes]:
+    """Stretches to look for, evenly over all texts, as stored plainly and inside JSON."""
+    every = [
+        encoded[start : start + WINDOW]
+        for text in texts
+        for encoded in _written(text)
+        for start in range(0, max(1, len(encoded) - WINDOW + 1), STRIDE)
+    ]
+    step = max(1, len(every) // MOST_WINDOWS)
+    return {window for window in every[::step] if len(window) >= WINDOW // 2}
+
+
+def _written(text: str) -> set[bytes]:
+    """A text plainly and inside JSON: in a payload, in a text of one, in the head of a long one."""
+    forms = [text]
+    for _ in range(3):
+        forms.append(json.dumps(forms[-1], ensure_ascii=False)[1:-1])
+    return {form.encode() for form in forms}
+
+
+def check(proof: Proof) -> Proof:
+    """Refuse to call it purged when something was found."""
+    if proof.traces:
+        raise StorageUnavailable(
+            f"{proof.traces} stretches of the purged text are still in the files.",
+            hint=f"The memories are deleted; another process may be reading. {SWEEP}",
+        )
+    return proof

@@ -1,0 +1,192 @@
+"""Work that waits: vectors that are still missing, and vectors of a model no longer in use."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from commonplace.engine.content import memories
+from commonplace.engine.model import Origin
+from commonplace.engine.space import OpenSpace
+from commonplace.errors import CommonplaceError, EmbeddingUnavailable
+from commonplace.storage import derived, outbox
+from commonplace.storage import memories as stored
+from commonplace.storage.database import now
+from commonplace.storage.ports import Rows
+from commonplace.storage.tables import MEMORIES
+
+BATCH = 32
+LOCAL_BATCH = 8  # computed here: about a second between two looks at whether to stop
+FOUND = 10_000  # how many memories are put into the outbox at once
+CLAIM_SECONDS = 120
+RETRY_SECONDS = (1, 5, 30, 120, 600)
+UPKEEP = Origin(client="commonplace", tool="upkeep")
+
+
+def backlog(space: OpenSpace) -> tuple[int, int]:
+    """Return (how many memories wait for vectors, age of the oldest wait in seconds)."""
+    with space.store.read() as connection:
+        count, oldest = outbox.size(connection, space.name)
+    return count, 0 if oldest is None else max(0, (now() - oldest) // 1_000_000)
+
+
+def waiting(space: OpenSpace, identities: Sequence[str]) -> dict[str, str]:
+    """Which of these memories have no vectors yet, each with what the last attempt said."""
+    found: dict[str, str] = {}
+    with space.store.read() as connection:
+        for identity in identities:
+            num = memories.need_row(connection, space.name, identity)["num"]
+            error = outbox.error_of(connection, space.name, num)
+            if error is not None or space.embedder is None:
+                found[identity] = error or ""
+    return found
+
+
+def find_work(space: OpenSpace) -> bool:
+    """Put memories whose vectors are missing or of another model into the outbox."""
+    if space.embedder is None or space.store.read_only:
+        return False
+    with space.store.read() as connection:
+        if space.model is None:
+            return has_work(space)  # a provider that has not yet said what it is
+        due = outbox.unasked(connection, space.name, space.current_model(connection), FOUND)
+    if due:
+        with space.store.maintain() as connection:
+            for num in due:
+                outbox.add(connection, space.name, num)
+    return has_work(space)
+
+
+def has_work(space: OpenSpace) -> bool:
+    """Whether anything waits in the outbox."""
+    with space.store.read() as connection:
+        return not outbox.is_empty(connection, space.name)
+
+
+def embed_some(space: OpenSpace, stopping: Callable[[], bool] = lambda: False) -> int:
+    """Embed one batch of what is due; how many memories were finished.
+
+    When `stopping` says so, what is not finished is given back for the next one who looks.
+    """
+    claimed = _claim(space)
+    if not claimed:
+        return 0
+    try:
+        return _embed(space, claimed, stopping)
+    except EmbeddingUnavailable as error:
+        if len(claimed) == 1:
+            _postpone(space, claimed, error)
+            raise
+    return _embed_singly(space, claimed, stopping)
+
+
+def _embed_singly(space: OpenSpace, nums: list[int], stopping: Callable[[], bool]) -> int:
+    """Embed what failed together one by one, so that one text does not hold up the others."""
+    finished = failed = 0
+    for i, num in enumerate(nums):
+        if stopping():
+            _give_back(space, nums[i:])
+            break
+        try:
+            finished += _embed(space, [num], stopping)
+        except EmbeddingUnavailable as error:
+            failed += 1
+            if failed > finished + 1:  # it is not the text: the provider does not answer
+                _postpone(space, nums[i:], error)
+                raise
+            _postpone(space, [num], error)
+    return finished
+
+
+def _claim(space: OpenSpace) -> list[int]:
+    """Take due rows for ourselves for a while."""
+    at = now()
+    with space.store.maintain() as connection:
+        return outbox.claim(
+            connection, space.name, at,
+            until=at + CLAIM_SECONDS * 1_000_000,
+            latest_due=at + RETRY_SECONDS[-1] * 1_000_000,
+            most=BATCH,
+        )  # fmt: skip
+
+
+def _give_back(space: OpenSpace, nums: list[int]) -> None:
+    with space.store.maintain() as connection:
+        outbox.release(connection, space.name, nums)
+
+
+def _embed(space: OpenSpace, nums: list[int], stopping: Callable[[], bool]) -> int:
+    from commonplace.embedding.quantise import quantise
+
+    embedder = space.embedder
+    assert embedder is not None
+    with space.store.read() as connection:
+        rows = MEMORIES.by_nums(connection, space.name, nums)
+        speakers = {num: memories.speaker_of(connection, space.name, num) for num in rows}
+    prepared = {num: memories.analysed(row, speakers[num]) for num, row in rows.items()}
+    texts = [text for item in prepared.values() for text in item.embeddable]
+    vectors: list[bytes] = []
+    step = LOCAL_BATCH if embedder.local else BATCH
+    for first in range(0, len(texts), step):
+        if stopping():
+            _give_back(space, nums)
+            return 0
+        vectors += quantise(embedder.embed(texts[first : first + step]))
+    with space.write("embed", UPKEEP) as unit:
+        connection = unit.connection
+        model = derived.model_number(connection, space.name, embedder)
+        for num, item in prepared.items():
+            own, vectors = vectors[: len(item.spans)], vectors[len(item.spans) :]
+            current = MEMORIES.first(connection, space.name, num=num)
+            if current is None or current["seq"] != rows[num]["seq"]:
+                continue  # changed meanwhile: the change asked for its own vectors
+            passages = [
+                derived.Passage(span, model, vector)
+                for span, vector in zip(item.spans, own, strict=True)
+            ]
+            derived.replace_passages(connection, space.name, num, passages)
+            derived.touch(unit, num)
+        _finish(connection, space.name, nums, {num: rows[num]["seq"] for num in rows})
+    return len(nums)
+
+
+def _finish(connection: Rows, space: str, nums: list[int], seen: dict[int, int]) -> None:
+    """Take finished rows out; a memory changed while we embedded stays, to be done again."""
+    for num in nums:
+        version = stored.version(connection, space, num)
+        if version is not None and version != seen.get(num):
+            outbox.release(connection, space, [num])
+        else:
+            outbox.remove(connection, space, num)
+
+
+def _postpone(space: OpenSpace, nums: list[int], error: CommonplaceError) -> None:
+    at = now()
+    with space.store.maintain() as connection:
+        for num in nums:
+            attempts = outbox.attempts(connection, space.name, num)
+            wait = RETRY_SECONDS[min(attempts, len(RETRY_SECONDS) - 1)]
+            due = at + wait * 1_000_000
+            outbox.postpone(connection, space.name, num, due, error.message[:500])
+
+
+def settle(
+    space: OpenSpace,
+    progress: Callable[[int, int], None] | None = None,
+    timeout: float | None = None,
+) -> int:
+    """Embed until nothing waits; return how many memories this call has embedded."""
+    finished, until = 0, None if timeout is None else time.monotonic() + timeout
+    find_work(space)
+    total = backlog(space)[0]
+    while has_work(space):
+        done = embed_some(space)
+        finished += done
+        if progress is not None:
+            progress(finished, max(total, finished))
+        if not done:
+            if until is not None and time.monotonic() >= until:
+                break
+            time.sleep(0.05)  # another process holds what is left
+        find_work(space)
+    return finished

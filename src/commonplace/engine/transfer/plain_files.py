@@ -1,0 +1,193 @@
+"""Plain memories from files: JSON lines, Markdown, text."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from commonplace.engine import checks
+from commonplace.engine.content import memories
+from commonplace.engine.content.memories import DRAFT_FIELDS, Draft, Prepared
+from commonplace.engine.history.forms import Past
+from commonplace.engine.history.timeline import IMPORT
+from commonplace.engine.model import Origin, moment
+from commonplace.engine.space import OpenSpace
+from commonplace.engine.transfer import rows
+from commonplace.engine.transfer.reading import (
+    BATCH,
+    BATCH_BYTES,
+    UNTOUCHED,
+    ImportReport,
+    Meter,
+    Problem,
+    json_object,
+    open_file,
+    read_lines,
+)
+from commonplace.errors import CommonplaceError, Conflict, InvalidInput
+from commonplace.storage.tables import MEMORIES
+from commonplace.storage.writing import Unit
+
+_PLAIN = uuid.UUID("6d1f2f55-4d0c-5c7e-9d37-0b5ad2f1c0de")  # names of memories without an id
+_DRAFT = tuple(name for name in DRAFT_FIELDS if name != "vectors")
+
+
+def is_note(file: Path) -> bool:
+    """Whether the whole file is one memory."""
+    return file.suffix.lower() in (".md", ".markdown", ".txt")
+
+
+def plain_objects(
+    files: Sequence[Path], root: Path, report: ImportReport, meter: Meter, advice: str = ""
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """(where it stands, its fields) of every memory in the files."""
+    for file in files:
+        yield from _note(file, root, report) if is_note(file) else _objects(file, meter, advice)
+        meter.passed(file)
+
+
+def _objects(file: Path, meter: Meter, advice: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    with open_file(file) as stream:
+        for number, raw in read_lines(stream, file.name):
+            where = f"{file.name}, line {number}"
+            line = raw.removeprefix(b"\xef\xbb\xbf") if number == 1 else raw
+            if not line.strip():
+                continue
+            try:
+                yield where, json_object(line)
+            except CommonplaceError as error:
+                raise rows.located(error, where, advice) from error
+            if number % BATCH == 0:
+                meter.at(stream.tell())
+
+
+def _note(file: Path, root: Path, report: ImportReport) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """A Markdown or text file as one memory, named by its first heading or its file name."""
+    name = str(file.relative_to(root)) if root.is_dir() else file.name
+    with open_file(file) as stream:
+        data = stream.read(4 * checks.TEXT_CHARS + 4)
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InvalidInput(
+            f"{name}: It is not UTF-8 at byte {error.start}.",
+            hint="Nothing was imported: convert the file or take it away, and import again.",
+        ) from None
+    if not text.strip():
+        report.left_out(Problem(name, "The file is empty.", conflict=False))
+        return
+    first = text.lstrip().split("\n", 1)[0]
+    title = first.lstrip("#").strip() if first.startswith("#") else ""
+    title = (title or file.stem)[: checks.TITLE_CHARS]
+    yield name, {"text": text, "title": title, "attrs": {"file": name}}
+
+
+def check_plain(where: str, given: Mapping[str, Any], origin: Origin, trust_file: bool) -> None:
+    """Refuse an object that cannot be stored as a memory."""
+    try:
+        draft = _draft(given, trust_file)
+        checks.text(draft.text)
+        # All but the text, whose analysis takes long and can wait until it is stored.
+        values = memories.prepare(replace(draft, text="-"), origin).values
+        for name in ("occurred_at", "created_at"):
+            if values[name] is not None:
+                moment(values[name])
+    except CommonplaceError as error:
+        raise rows.located(error, where, UNTOUCHED) from error
+    except (OverflowError, RecursionError):
+        beyond = InvalidInput("It has a date or a depth that nothing can hold.")
+        raise rows.located(beyond, where, UNTOUCHED) from None
+
+
+def _draft(given: Mapping[str, Any], trust_file: bool) -> Draft:
+    """A memory as a file states it; without an id it gets one that its content gives."""
+    unknown = given.keys() - set(_DRAFT)
+    if unknown:
+        raise InvalidInput(
+            f"A memory has no {ascii(min(unknown))[:60]}.", hint=f"It has {', '.join(_DRAFT)}."
+        )
+    if "text" not in given:
+        raise InvalidInput("The memory has no text.", field="text")
+    details = {name: value for name, value in given.items() if name != "origin"}
+    if "origin" in given:
+        details["origin"] = Origin.load(rows.enter_origin(given["origin"], "origin"))
+    if not trust_file:
+        details["trust"] = "external"
+    if details.get("id") is None:
+        said = {name: value for name, value in given.items() if name != "trust"}
+        details["id"] = str(uuid.uuid5(_PLAIN, json.dumps(said, sort_keys=True)))
+    return Draft(**details)
+
+
+class Notes:
+    """Imports plain objects, batch by batch."""
+
+    def __init__(
+        self, space: OpenSpace, origin: Origin, trust_file: bool, report: ImportReport
+    ) -> None:
+        self._space = space
+        self._origin = origin
+        self._trust_file = trust_file
+        self._report = report
+        with space.store.read() as connection:
+            self._past = Past(connection, space.name)
+
+    def run(self, objects: Iterator[tuple[str, Mapping[str, Any]]]) -> None:
+        """Import all objects, which have been checked."""
+        batch: list[tuple[str, Mapping[str, Any], Prepared]] = []
+        size = 0
+        for where, given in objects:
+            prepared = memories.prepare(_draft(given, self._trust_file), self._origin)
+            batch.append((where, given, prepared))
+            size += len(prepared.values["text"])
+            if len(batch) >= BATCH or size > BATCH_BYTES:
+                self._import(batch)
+                batch, size = [], 0
+        self._import(batch)
+
+    def _import(self, batch: Sequence[tuple[str, Mapping[str, Any], Prepared]]) -> None:
+        if not batch:
+            return
+        memories.embed_now(self._space, [prepared for _, _, prepared in batch])
+        outcome = ImportReport()
+        with self._space.write(IMPORT, self._report.label(self._origin)) as unit:
+            for where, given, prepared in batch:
+                try:
+                    new = self._apply(unit, given, prepared)
+                except Conflict as conflict:
+                    outcome.problems.append(Problem(where, conflict.message, True))
+                else:
+                    outcome.added += new
+                    outcome.unchanged += not new
+        self._report.added += outcome.added
+        self._report.unchanged += outcome.unchanged
+        for problem in outcome.problems:
+            self._report.left_out(problem)
+        if outcome.added:
+            self._report.counts["memory"] += outcome.added
+            self._report.operations.append(unit.id)
+
+    def _apply(self, unit: Unit, given: Mapping[str, Any], prepared: Prepared) -> bool:
+        values = prepared.values
+        row = memories.find_row(unit.connection, unit.space, values["id"])
+        if row is None and values["ref"] is not None:
+            row = MEMORIES.first(unit.connection, unit.space, ref=values["ref"])
+        nums = [row["num"]] if row else self._past.gone(MEMORIES, (values["id"],))
+        if not nums:
+            memories.put(self._space, unit, [prepared])
+            return True
+        former = MEMORIES.past(unit.connection, unit.space, num=nums[-1])
+        rows = [before for before, _, _ in former] + ([row] if row else [])
+        own = ("trust", "origin", "id")
+        same = [name for name in given if name not in own and given[name] is not None]
+        if not any(all(each[name] == values[name] for name in same) for each in rows):
+            raise Conflict("Another memory with this identity is here.")
+        if row is None:
+            before, _, vectors = max(former, key=lambda version: version[1])
+            memories.restore_row(self._space, unit, None, before, vectors)
+            return True
+        return False
