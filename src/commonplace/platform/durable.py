@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from commonplace.storage.database import sync_directory
+from commonplace.storage.directories import make_private
 from commonplace.storage.locking import open_locked
 from commonplace.storage.sqlite import foreign
 
@@ -92,7 +93,7 @@ class Durable:
     def _run(self) -> None:
         with contextlib.ExitStack() as stack:
             if not self._folder.exists() and any(self._left()):
-                self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                make_private(self._folder)
             while not self._stop.is_set():
                 lock = open_locked(self._folder / "lock") if self._folder.exists() else None
                 if lock is not None:
@@ -203,7 +204,7 @@ def installed() -> bool:
 def ask(data: Path, space: str, identity: str, turn: int = 0) -> None:
     """Have work carried out by whoever holds the lock of a data directory; durable on return."""
     folder = data / "workflows" / "due"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private(folder)
     file = folder / f"{identity}.{turn}.json"
     part = file.with_suffix(f".{os.getpid()}.{threading.get_ident()}.part")
     descriptor = os.open(part, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from commonplace.errors import CommonplaceError
+from commonplace.storage.directories import make_private
 
 RETRY_SECONDS = 0.05
 # Windows locks bytes, and nobody else can read them meanwhile: lock one that no file has.
@@ -64,7 +65,7 @@ def file_lock(file: Path, seconds: float = 0.0) -> Iterator[None]:
     if not lock.acquire(timeout=max(0.0, seconds)):
         raise Busy("Another call does this now.", hint="Try again later.")
     try:
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(file.parent)
         while (descriptor := open_locked(file)) is None:
             if time.monotonic() >= until:
                 raise Busy("Another process does this now.", hint="Try again later.")

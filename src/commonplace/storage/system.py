@@ -16,6 +16,7 @@ import apsw
 from commonplace.errors import StorageUnavailable
 from commonplace.storage import schema
 from commonplace.storage.database import check_runtime, connect, sync_directory, typed
+from commonplace.storage.directories import make_private
 from commonplace.storage.sqlite import Store
 from commonplace.storage.sqlite.swapping import recover
 
@@ -133,7 +134,7 @@ def open_system(data: Path) -> Store:
     path = system_file(data)
     try:
         if not path.parent.exists():  # a directory that was there keeps the mode it has
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(path.parent)
             sync_directory(path.parent.parent)
         check_runtime(path.parent)
         recover(path.parent)  # what a killed restore has left

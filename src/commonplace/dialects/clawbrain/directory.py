@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from commonplace.storage.database import new_id
+from commonplace.storage.directories import make_private
 from commonplace.storage.locking import try_lock
 
 OWN = ".commonplace"  # the lease and the directory's id
@@ -184,7 +185,7 @@ class Directory:
     def ensure(self) -> None:
         """Make the directory if it is not there; one that was there keeps its mode."""
         if not self.path.exists():
-            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(self.path)
             _sync(self.path.parent)
 
     @contextlib.contextmanager

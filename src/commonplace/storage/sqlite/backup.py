@@ -34,6 +34,7 @@ from commonplace.errors import (
 )
 from commonplace.storage import schema
 from commonplace.storage.database import copy_database, sync_directory, typed
+from commonplace.storage.directories import make_private
 from commonplace.storage.hashing import Hashed, digest
 from commonplace.storage.ports import Contents
 from commonplace.storage.reports import BackupReport, Progress
@@ -227,7 +228,7 @@ def backup(
     told = Told(progress, 2 * len(names) + 2 * len(files))
     aside: Path | None = None
     try:
-        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(target.parent)
         aside = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent))
         due = beside.asked(library.path) if spaces is None else []
         others = {name: _copy_beside(library, name, aside / BESIDE, told) for name in files}

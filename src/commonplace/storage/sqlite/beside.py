@@ -19,6 +19,7 @@ import apsw
 
 from commonplace.storage import audit
 from commonplace.storage.database import connect, copy_database, sync_directory, typed
+from commonplace.storage.directories import make_private
 from commonplace.storage.system import NAME, open_system
 
 SYSTEM = "system.db"
@@ -139,7 +140,7 @@ def ask_again(data: Path, due: list[dict[str, Any]]) -> None:
     if not due:
         return
     folder = data / _DUE
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private(folder)
     for each in due:
         name = f"{each['id']}.{each.get('turn', 0)}.json"
         if Path(name).name != name:

@@ -28,6 +28,7 @@ from commonplace.errors import (
 )
 from commonplace.storage import schema
 from commonplace.storage.database import connect, typed
+from commonplace.storage.directories import make_private
 from commonplace.storage.ports import Contents
 from commonplace.storage.reports import Progress, RestoreReport
 from commonplace.storage.sqlite import Store, beside, swapping
@@ -186,7 +187,7 @@ class _Laid:
 
     def lay(self) -> None:
         """Copy it there."""
-        self.live.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(self.live.parent)
         _lay_aside(self.file, self.aside, self.entry, self.rename)
 
 

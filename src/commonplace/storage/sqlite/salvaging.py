@@ -12,6 +12,7 @@ import apsw
 from commonplace.errors import Conflict, NotFound, StorageCorrupt
 from commonplace.storage import schema
 from commonplace.storage.database import connect, sync_directory, typed
+from commonplace.storage.directories import make_private
 from commonplace.storage.ports import Contents
 from commonplace.storage.reports import RESTORE, Diagnosis, Progress, Salvage
 from commonplace.storage.sqlite import restoring
@@ -36,7 +37,7 @@ def salvage(
     path = directory / f"{space}.db"
     if path.exists():
         raise Conflict(f"{path} exists already.", hint="Choose another directory.", field="target")
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private(directory)
     aside = path.with_name(path.name + ".part")
     try:
         saved, lost, _ = _save(library, space, aside, progress)

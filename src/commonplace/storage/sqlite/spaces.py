@@ -6,6 +6,7 @@ from pathlib import Path
 
 from commonplace.errors import StorageUnavailable
 from commonplace.storage.database import check_runtime, sync_directory
+from commonplace.storage.directories import make_private
 from commonplace.storage.ports import Contents, Maintenance
 from commonplace.storage.sqlite.readonly import writable
 from commonplace.storage.sqlite.store import Store
@@ -29,7 +30,7 @@ class SqliteSpaces:
         try:
             new = not self._folder.exists()
             if not data.exists():  # a directory that was there keeps the mode it has
-                data.mkdir(mode=0o700, parents=True, exist_ok=True)
+                make_private(data)
             self._folder.mkdir(mode=0o700, exist_ok=True)
             if new:  # a file is only as durable as the directories that lead to it
                 sync_directory(data)
