@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import sys
 import time
 from collections.abc import Iterator
@@ -162,6 +163,22 @@ def test_a_file_that_is_moved_takes_its_memory_along(brain: Brain) -> None:
     assert "id: entity-projects-bakery\n" in brain.file("entities/projects/bakery.md").read_text()
     with pytest.raises(Refused, match="There is no memory"):
         brain.call("memory_retrieve", id=ID)
+
+
+def test_a_new_file_with_the_inode_of_a_deleted_one_is_another_memory(brain: Brain) -> None:
+    brain.store(content="She bakes.")
+    brain.call("memory_retrieve", id=ID)
+    folder = brain.file(ALICE).parent
+    inode = brain.file(ALICE).stat().st_ino
+    brain.file(ALICE).write_text(written("bob", "He sails."))
+    brain.file(ALICE).rename(folder / "bob.md")
+    assert (folder / "bob.md").stat().st_ino == inode, "as if the file system had used it again"
+
+    assert brain.call("memory_retrieve", id="entity-people-bob")["content"] == "He sails."
+
+    assert brain.paths() == ["archive/" + ALICE, "entities/people/bob.md"]
+    assert "She bakes." in brain.file("archive/" + ALICE).read_text()
+    assert brain.call("memory_search", query="bakes")["total_matches"] == 0
 
 
 def test_a_file_that_is_copied_is_another_memory(brain: Brain) -> None:
@@ -384,3 +401,13 @@ def test_documents_are_read_as_they_are_written() -> None:
     )  # fmt: skip
 
     assert documents.parse(document.render()) == document
+
+
+def test_every_directory_of_the_data_is_private(tmp_path: Path) -> None:
+    with opened(tmp_path / "data") as brain:
+        brain.store(content="She bakes.")
+
+    made = [tmp_path / "data", *(path for path in (tmp_path / "data").rglob("*") if path.is_dir())]
+
+    assert tmp_path / "data" / "clawbrain" in made
+    assert {stat.S_IMODE(path.stat().st_mode) for path in made} == {0o700}

@@ -242,7 +242,7 @@ class Mirror:
         missing: dict[str, int],
     ) -> None:
         """A file that we do not know: moved here, put here by a person, or by us before a crash."""
-        moved = self._moved_from(stat, document, missing)
+        moved = self._moved_from(stat, data, document, missing)
         if moved is not None:
             old, mover = moved
             del missing[old]
@@ -275,15 +275,18 @@ class Mirror:
             self._agree(memory, path, stat, data, document)
 
     def _moved_from(
-        self, stat: Stat, document: Document, missing: dict[str, int]
+        self, stat: Stat, data: bytes, document: Document, missing: dict[str, int]
     ) -> tuple[str, Memory] | None:
-        """The file that this one was, by its inode or by the id that it still carries."""
-        for path, num in missing.items():
-            if self._files[num].inode == stat.inode and (memory := self._row(num)) is not None:
-                return path, memory
-        for path, num in missing.items():
-            with contextlib.suppress(OutOfPlace):
-                if places.of_path(path).id == document.id and (memory := self._row(num)):
+        """The missing file that this one was: it still has its id or its content.
+
+        The inode only decides between several: a new file often gets that of a deleted one.
+        """
+        for path, num in sorted(
+            missing.items(), key=lambda at: self._files[at[1]].inode != stat.inode
+        ):
+            if self._files[num].digest == digest(data) or _id_at(path) == document.id:
+                memory = self._row(num)
+                if memory is not None:
                     return path, memory
         return None
 
@@ -587,6 +590,14 @@ class Mirror:
 
 _ARCHIVING = ("archived_as", "missing")
 _NEVER = File(0, "", *ABSENT, b"", b"", 0)
+
+
+def _id_at(path: str) -> str | None:
+    """The id that a memory has by the path of its file; None for a path of no memory."""
+    try:
+        return places.of_path(path).id
+    except OutOfPlace:
+        return None
 
 
 def _attrs(place: Place, document: Document) -> dict[str, Any]:
