@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from bench.embedders import DIMENSIONS
 from commonplace import Draft
-from commonplace.embedding.quantise import quantise, unpack_many
+from commonplace.storage.derived import quantise, unpack_many
 from commonplace.text.analysis import analyse
 
 SEED = 20_260

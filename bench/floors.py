@@ -16,10 +16,8 @@ from numpy.typing import NDArray
 
 from bench.corpus import Corpus
 from bench.embedders import DIMENSIONS
-from commonplace.storage import schema
-from commonplace.storage.database import connect
-from commonplace.text.analysis import analyse_query
-from commonplace.text.fold import fold
+from commonplace.storage.database import connect, migrate
+from commonplace.text.analysis import analyse_query, fold
 
 TOP = 10
 
@@ -146,7 +144,7 @@ class BareTables:
     def __init__(self, path: Path) -> None:
         self._connection = connect(path, create=True)
         self._connection.pragma("journal_mode", "wal")
-        schema.migrate(self._connection)
+        migrate(self._connection)
         self._statements: dict[str, str] = {}
 
     def _statement(self, name: str, width: int) -> str:

@@ -32,9 +32,8 @@ from commonplace.engine.history import audit
 from commonplace.engine.model import NOBODY
 from commonplace.server.gate import Gate
 from commonplace.storage.database import connect, new_id
-from commonplace.storage.hashing import FORMAT
 from commonplace.storage.system import open_system
-from commonplace.storage.tables import AUDIT, FACTS
+from commonplace.storage.tables import AUDIT, FACTS, FORMAT
 
 SPACE = "acme"
 _SELECT = (

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from bench.report import RESULTS, Row, Section, milliseconds, resident, say
 from commonplace import Commonplace, Library
 from commonplace.dialects.being import beings, notes, patrol, scenes, sight
-from commonplace.embedding.quantise import quantise
+from commonplace.storage.derived import quantise
 
 THEMES = 20
 NEW = 100

@@ -33,9 +33,9 @@ from bench.report import CACHE, RESULTS, Row, Section, milliseconds, resident, s
 from commonplace import Commonplace, Library
 from commonplace.dialects.clawbrain.tools import seek
 from commonplace.dialects.orchestrator import drawers
-from commonplace.embedding.quantise import quantise, unpack_many
 from commonplace.engine.binding import lease
 from commonplace.engine.finding.recall import MEANING_ONLY
+from commonplace.storage.derived import quantise, unpack_many
 
 CHUNK = 1_000
 THREADS = 32

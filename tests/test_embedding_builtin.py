@@ -14,8 +14,7 @@ import pytest
 
 from commonplace.embedding import builtin
 from commonplace.embedding.builtin import MODEL_DIRECTORY, BuiltIn
-from commonplace.embedding.provider import open_embedder
-from commonplace.embedding.query_cache import QueryCache
+from commonplace.embedding.provider import QueryCache, open_embedder
 from commonplace.errors import EmbeddingUnavailable, InvalidInput
 
 # What a float64 forward pass over the original weights gives: base64 of float16.

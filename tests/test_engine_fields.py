@@ -26,7 +26,7 @@ from commonplace.engine.transfer.importing import import_file
 from commonplace.engine.transfer.transfer import digest, export_space
 from commonplace.errors import InvalidInput
 from commonplace.server.gate import Gate
-from commonplace.storage import schema
+from commonplace.storage import database, schema
 from commonplace.storage.fields import FIELDS
 from commonplace.storage.system import SYSTEM_MIGRATIONS, open_system
 from commonplace.storage.tables import AUDIT, HASHED, MEMORIES
@@ -50,7 +50,7 @@ def test_every_use_of_the_fields_has_the_same_ones(memory: Commonplace) -> None:
 def test_the_schema_has_the_columns_that_are_declared(steps: Any) -> None:
     """Where a column was added, the schema's default is the declared one."""
     connection = apsw.Connection(":memory:")
-    schema.migrate(connection, steps)
+    database.migrate(connection, steps)
     for table in HASHED if steps is schema.MIGRATIONS else (AUDIT,):
         made = {row[1]: row for row in connection.execute(f"PRAGMA table_info({table.name})")}
         assert made.keys() == set(table.stored), table.name

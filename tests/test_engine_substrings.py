@@ -26,7 +26,7 @@ from commonplace.engine.library import Library
 from commonplace.engine.model import Memory
 from commonplace.errors import InvalidInput
 from commonplace.storage.database import now
-from commonplace.text.fold import fold
+from commonplace.text.analysis import fold
 
 DAY = credit.DAY
 WORDS = ["ab", "aB", "ba", "abab", "c-a", "aß", "ASS", "éa", "e\u0301a", "日本", "本日", "ﬁ", "a.b"]

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from commonplace import Commonplace, Draft, Line
-from commonplace.embedding.quantise import pack
 from commonplace.engine.binding import lease
 from commonplace.errors import CommonplaceError, Conflict, InvalidInput
+from commonplace.storage.derived import pack
 from conftest import WordVectors, texts, wait_until
 
 WRITER = """

@@ -16,11 +16,11 @@ import fake_embeddings_server as fake
 from commonplace import Commonplace, Draft
 from commonplace.embedding.breaker import CircuitBreaker
 from commonplace.embedding.openai import OpenAICompatible
-from commonplace.embedding.quantise import quantise
 from commonplace.engine.binding import engine_call, lease
 from commonplace.engine.finding.recall import MEANING_ONLY
 from commonplace.engine.maintenance import upkeep
 from commonplace.errors import EmbeddingUnavailable, InvalidInput
+from commonplace.storage.derived import quantise
 from commonplace.text.passages import split
 from conftest import WordVectors, texts, wait_until
 

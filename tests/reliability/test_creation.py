@@ -16,7 +16,7 @@ import pytest
 from commonplace import Commonplace
 from commonplace.cli.app import run
 from commonplace.errors import StorageCorrupt, StorageUnavailable
-from commonplace.storage import database, schema, sqlite
+from commonplace.storage import database, sqlite
 from commonplace.storage.sqlite import store as store_module
 from commonplace.storage.system import open_system, system_file
 from reliability.faulty_vfs import Recorder, mounted
@@ -222,7 +222,7 @@ def test_a_space_made_in_its_place_is_detected(
 
     def in_place(path: Path, steps: Sequence[str]) -> None:
         connection = database.connect(path, create=True)
-        schema.migrate(connection, steps)
+        database.migrate(connection, steps)
         connection.close()
 
     with monkeypatch.context() as mutant:

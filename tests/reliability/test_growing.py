@@ -19,8 +19,8 @@ from commonplace.engine.binding import engine_call, lease
 from commonplace.engine.maintenance import upkeep
 from commonplace.engine.transfer.transfer import export_space
 from commonplace.errors import StorageCorrupt, UnsupportedVersion
-from commonplace.storage import schema
-from commonplace.storage.hashing import Hashed
+from commonplace.storage import database, schema
+from commonplace.storage.tables import Hashed
 from conftest import WordVectors
 from fixtures.golden import told
 
@@ -39,9 +39,8 @@ RECIPE = {
     ),
     "storage/tables.py ": ('beside=("payload",)', 'beside=("payload",), added={"place": ""}'),
     "storage/schema.py": (
-        "\n\ndef version_of(",
+        "MIGRATIONS: tuple[Step, ...] = (_V1, AUDIT + _ANSWERS, _FILES, _MODELS, _FORMATS)",
         """
-
 def _grow(connection: apsw.Connection) -> None:
     for table, column in (("memories", "mood TEXT NOT NULL DEFAULT 'calm'"),
                           ("counters", "mark BIGINT NOT NULL DEFAULT 0"),
@@ -49,10 +48,8 @@ def _grow(connection: apsw.Connection) -> None:
         connection.execute(f"ALTER TABLE {table} ADD COLUMN {column}")
 
 
-MIGRATIONS = (*MIGRATIONS, _grow)
-
-
-def version_of(""",
+MIGRATIONS: tuple[Step, ...] = (_V1, AUDIT + _ANSWERS, _FILES, _MODELS, _FORMATS, _grow)
+""",
     ),
 }
 
@@ -175,9 +172,9 @@ def test_a_step_may_be_python_and_fails_whole(quick_disk: Path) -> None:
         raise ValueError("half of it")
 
     steps: tuple[schema.Step, ...] = ("CREATE TABLE numbers (n)", fill)
-    schema.migrate(connection, steps)
+    database.migrate(connection, steps)
     with pytest.raises(ValueError, match="half of it"):
-        schema.migrate(connection, (*steps, fail))
+        database.migrate(connection, (*steps, fail))
     assert connection.pragma("user_version") == 2
     assert connection.execute("SELECT sum(n) FROM numbers").fetchall() == [(3,)]
     connection.close()

@@ -17,7 +17,7 @@ import pytest
 from commonplace import Commonplace
 from commonplace.engine.library import Library
 from commonplace.errors import CommonplaceError, StorageCorrupt, UnsupportedVersion
-from commonplace.storage import schema
+from commonplace.storage import database, schema
 from commonplace.storage.database import connect
 from commonplace.storage.sqlite import Store
 from conftest import WordVectors
@@ -37,7 +37,7 @@ STEPS = (*schema.MIGRATIONS, *EXTRA)
 CHILD = """
 import json, os, signal, sys
 from pathlib import Path
-from commonplace.storage import schema
+from commonplace.storage import database
 from commonplace.storage.database import connect
 path, steps, fatal = sys.argv[1], json.loads(sys.argv[2]), int(sys.argv[3])
 connection = connect(Path(path))
@@ -49,7 +49,7 @@ def trace(cursor, sql, bindings):
         os.kill(os.getpid(), signal.SIGKILL)
     return True
 connection.exec_trace = trace
-schema.migrate(connection, steps)
+database.migrate(connection, steps)
 print(count)
 """
 
@@ -137,7 +137,7 @@ def test_a_migration_killed_before_any_statement_resumes(quick_disk: Path) -> No
         assert _child(file, fatal).returncode == -9
         connection = connect(file)
         assert connection.pragma("user_version") in range(1, len(STEPS) + 1)
-        schema.migrate(connection, STEPS)
+        database.migrate(connection, STEPS)
         connection.close()
         assert _rows(file) == expected, f"killed before statement {fatal}"
 
@@ -147,10 +147,10 @@ def test_a_step_that_fails_leaves_the_version_before_it(quick_disk: Path) -> Non
     connection = connect(file)
     broken = (*STEPS[:-1], "CREATE TABLE half (x); INSERT INTO nowhere VALUES (1)")
     with pytest.raises(apsw.Error):
-        schema.migrate(connection, broken)
+        database.migrate(connection, broken)
     assert connection.pragma("user_version") == len(STEPS) - 1
     assert not connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'half'").fetchall()
-    schema.migrate(connection, STEPS)
+    database.migrate(connection, STEPS)
     assert connection.pragma("user_version") == len(STEPS)
     connection.close()
 
@@ -162,7 +162,7 @@ def test_two_that_migrate_at_once_do_it_once(quick_disk: Path) -> None:
     def migrate() -> None:
         connection = connect(file)
         try:
-            schema.migrate(connection, STEPS)
+            database.migrate(connection, STEPS)
         except BaseException as error:
             errors.append(error)
         finally:
@@ -185,7 +185,7 @@ def test_an_upgrade_keeps_a_copy_of_the_file_before_it(
     file = _golden(quick_disk)
     before = _content(file)
     monkeypatch.setattr(schema, "MIGRATIONS", STEPS)
-    monkeypatch.setattr(schema.migrate, "__defaults__", (STEPS,))
+    monkeypatch.setattr(database.migrate, "__defaults__", (STEPS,))
     Store(file, "default").close()
     copy = file.with_name(f"default.before-v{len(STEPS)}.db")
     assert _content(copy) == before
@@ -238,7 +238,7 @@ def test_a_file_that_is_migrated_while_it_is_open_is_not_called_damaged(
     with Commonplace(quick_disk, embedding="none") as memory:
         first = memory.remember("Before.")
         connection = connect(quick_disk / "spaces" / "default.db")
-        schema.migrate(connection, (*schema.MIGRATIONS, step))
+        database.migrate(connection, (*schema.MIGRATIONS, step))
         rows = connection.execute("SELECT count(*) FROM memories").fetchall()
         connection.close()
         with pytest.raises(UnsupportedVersion, match="schema version"):
@@ -258,7 +258,7 @@ def test_an_old_release_does_not_write_to_a_file_that_a_new_one_has_migrated(
     file = _golden(quick_disk)
     old = Store(file, "default")
     connection = connect(file)
-    schema.migrate(connection, (*schema.MIGRATIONS, "CREATE TABLE newer (x)"))
+    database.migrate(connection, (*schema.MIGRATIONS, "CREATE TABLE newer (x)"))
     connection.close()
     with pytest.raises(UnsupportedVersion), old.maintain() as rows:
         rows.execute("DELETE FROM memories")

@@ -24,8 +24,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from commonplace.errors import InvalidInput, StorageCorrupt, StorageUnavailable
 from commonplace.storage import secrets as stored
 from commonplace.storage.database import sync_directory
-from commonplace.storage.hashing import digest
 from commonplace.storage.ports import Rows, Store
+from commonplace.storage.tables import digest
 
 VARIABLE = "COMMONPLACE_MASTER_KEY"
 KEY_BYTES = 32

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from commonplace.embedding.query_cache import QueryCache
+from commonplace.embedding.provider import QueryCache
 from commonplace.errors import EmbeddingUnavailable
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 from commonplace.embedding.breaker import CircuitBreaker
-from commonplace.embedding.query_cache import QueryCache
+from commonplace.embedding.provider import QueryCache
 from commonplace.errors import EmbeddingUnavailable, InvalidInput
 
 if TYPE_CHECKING:

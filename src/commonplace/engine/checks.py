@@ -14,7 +14,7 @@ from typing import Any
 from commonplace.engine.model import microseconds, moment
 from commonplace.errors import InvalidInput
 from commonplace.storage.fields import FIELDS, Field
-from commonplace.storage.origin import NOBODY, ORIGIN_PARTS, Origin
+from commonplace.storage.tables import NOBODY, ORIGIN_PARTS, Origin
 from commonplace.text.checks import check_text
 
 TEXT_CHARS = FIELDS["text"].chars

@@ -10,8 +10,8 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from commonplace.storage.fields import FIELDS, MemoryFields
-from commonplace.storage.origin import NOBODY as NOBODY
-from commonplace.storage.origin import Origin as Origin
+from commonplace.storage.tables import NOBODY as NOBODY
+from commonplace.storage.tables import Origin as Origin
 from commonplace.storage.tables import Row
 
 State = Literal["active", "dying", "archived", "superseded", "dead"]

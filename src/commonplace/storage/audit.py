@@ -12,9 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from commonplace.storage.hashing import digest
 from commonplace.storage.ports import Rows
-from commonplace.storage.tables import AUDIT
+from commonplace.storage.tables import AUDIT, digest
 
 START = bytes(32)
 """What the first row has in place of the hash of a row before it."""

@@ -1,4 +1,4 @@
-"""An SQLite file: opening and making it, its errors in our words, copies, names and times."""
+"""An SQLite file: opening, creating, migrating and copying it; its errors; ids and times."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ from commonplace.errors import (
     StorageFull,
     StorageReadOnly,
     StorageUnavailable,
+    UnsupportedVersion,
 )
-from commonplace.storage import schema
+from commonplace.storage.schema import APPLICATION_ID, MIGRATIONS, Step
 
 BUSY_SECONDS = 30.0
 WAL_BYTES = 64 * 1024 * 1024
@@ -136,7 +137,7 @@ def connect(path: Path, *, create: bool = False) -> apsw.Connection:
     return connection
 
 
-def create(path: Path, steps: Sequence[schema.Step]) -> None:
+def create(path: Path, steps: Sequence[Step]) -> None:
     """A new file with all tables, made aside and put in place whole.
 
     So a file without them is never one that is still being made: it is damage. Of several who
@@ -154,7 +155,7 @@ def create(path: Path, steps: Sequence[schema.Step]) -> None:
             try:
                 # Nobody sees it yet, so that it needs no journal; each commit still syncs it.
                 connection.pragma("journal_mode", "memory")
-                schema.migrate(connection, steps)
+                migrate(connection, steps)
                 connection.pragma("journal_mode", "wal")
             finally:
                 connection.close(True)
@@ -213,8 +214,8 @@ def recognised(connection: apsw.Connection) -> int:
     """The schema version of a file that is ours, or empty; another program's is refused."""
     connection.execute("BEGIN")  # all three answers from one snapshot
     try:
-        version = schema.version_of(connection)
-        marked = connection.pragma("application_id") == schema.APPLICATION_ID
+        version = version_of(connection)
+        marked = connection.pragma("application_id") == APPLICATION_ID
         used = version or connection.execute("SELECT 1 FROM sqlite_schema").fetchone()
     finally:
         if connection.in_transaction:
@@ -224,6 +225,46 @@ def recognised(connection: apsw.Connection) -> int:
             "The file is a SQLite database of another program.", hint="Choose another path."
         )
     return version
+
+
+def version_of(connection: apsw.Connection) -> int:
+    """The schema version of the open file: 0 for an empty one."""
+    if connection.pragma("application_id") not in (0, APPLICATION_ID):
+        raise StorageCorrupt(
+            "The file is a SQLite database of another program.", hint="Choose another path."
+        )
+    return int(connection.pragma("user_version"))
+
+
+def refuse_newer(connection: apsw.Connection, steps: Sequence[Step] = MIGRATIONS) -> None:
+    """UnsupportedVersion if a newer release has migrated the file, perhaps while it was open."""
+    version = version_of(connection)
+    if version > len(steps):
+        raise UnsupportedVersion(
+            f"The file has schema version {version}, this release knows up to {len(steps)}.",
+            hint="Use the newer release that wrote it, or restore a backup.",
+        )
+
+
+def migrate(connection: apsw.Connection, steps: Sequence[Step] = MIGRATIONS) -> None:
+    """Bring the file to the newest version; each step is one transaction, so a kill resumes."""
+    refuse_newer(connection, steps)
+    version = version_of(connection)
+    while version < len(steps):
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            version = version_of(connection)  # another process may have migrated meanwhile
+            if version < len(steps):
+                step = steps[version]
+                connection.execute(step) if isinstance(step, str) else step(connection)
+                connection.pragma("application_id", APPLICATION_ID)
+                connection.pragma("user_version", version + 1)
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+        version = version_of(connection)
 
 
 def copy_database(

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from commonplace.errors import StorageCorrupt
-from commonplace.storage.hashing import digest
 from commonplace.storage.ports import Rows
-from commonplace.storage.tables import EVENTS
+from commonplace.storage.tables import EVENTS, digest
 
 
 class EventRow(NamedTuple):

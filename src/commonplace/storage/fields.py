@@ -14,9 +14,10 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from commonplace.storage.origin import Origin
+if TYPE_CHECKING:
+    from commonplace.storage.tables import Origin
 
 Type = Literal[
     "identity",

@@ -7,11 +7,9 @@ or append-only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import apsw
-
-from commonplace.errors import StorageCorrupt, UnsupportedVersion
 
 APPLICATION_ID = 0x434D504C  # "CMPL" in the file's header
 
@@ -216,7 +214,7 @@ DROP INDEX models_identity;
 CREATE UNIQUE INDEX models_identity ON models (space, id, weights);
 """
 
-# Row formats: see hashing.py. An added column has a constant default, so no row is rewritten.
+# Row formats: see tables.py. An added column has a constant default, so no row is rewritten.
 AUDIT_FORMAT = "ALTER TABLE audit ADD COLUMN format BIGINT NOT NULL DEFAULT 1;\n"
 _FORMATS = (
     AUDIT_FORMAT
@@ -246,43 +244,3 @@ ALTER TABLE files ADD COLUMN format BIGINT NOT NULL DEFAULT 1;
 Step = str | Callable[[apsw.Connection], None]
 
 MIGRATIONS: tuple[Step, ...] = (_V1, AUDIT + _ANSWERS, _FILES, _MODELS, _FORMATS)
-
-
-def version_of(connection: apsw.Connection) -> int:
-    """The schema version of the open file: 0 for an empty one."""
-    if connection.pragma("application_id") not in (0, APPLICATION_ID):
-        raise StorageCorrupt(
-            "The file is a SQLite database of another program.", hint="Choose another path."
-        )
-    return int(connection.pragma("user_version"))
-
-
-def refuse_newer(connection: apsw.Connection, steps: Sequence[Step] = MIGRATIONS) -> None:
-    """UnsupportedVersion if a newer release has migrated the file, perhaps while it was open."""
-    version = version_of(connection)
-    if version > len(steps):
-        raise UnsupportedVersion(
-            f"The file has schema version {version}, this release knows up to {len(steps)}.",
-            hint="Use the newer release that wrote it, or restore a backup.",
-        )
-
-
-def migrate(connection: apsw.Connection, steps: Sequence[Step] = MIGRATIONS) -> None:
-    """Bring the file to the newest version; each step is one transaction, so a kill resumes."""
-    refuse_newer(connection, steps)
-    version = version_of(connection)
-    while version < len(steps):
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            version = version_of(connection)  # another process may have migrated meanwhile
-            if version < len(steps):
-                step = steps[version]
-                connection.execute(step) if isinstance(step, str) else step(connection)
-                connection.pragma("application_id", APPLICATION_ID)
-                connection.pragma("user_version", version + 1)
-            connection.execute("COMMIT")
-        except BaseException:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            raise
-        version = version_of(connection)

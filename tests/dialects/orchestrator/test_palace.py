@@ -128,7 +128,7 @@ def test_ten_thousand_drawers_are_the_most(workspace: Workspace) -> None:
     memory = workspace.memory
     vector = workspace.library.embedder
     assert vector is not None
-    from commonplace.embedding.quantise import quantise
+    from commonplace.storage.derived import quantise
 
     packed = quantise(vector.embed(["many"]))
     for first in range(0, 9_999, 1_000):

@@ -624,7 +624,7 @@ class _Patrol:
             every.pop(cluster.id)
 
     def _likest(self, cluster: Cluster, others: Sequence[Cluster]) -> Cluster | None:
-        from commonplace.embedding.calibration import calibrated
+        from commonplace.embedding.provider import calibrated
 
         embedder = self.memory.library.embedder
         held = [each for each in others if each.centroid is not None]

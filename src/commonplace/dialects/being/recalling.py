@@ -221,7 +221,7 @@ def found(call: Call, query: str, limit: int, mode: str) -> list[Memory]:
 
 
 def _knows_meaning(memory: Commonplace, query: str) -> bool:
-    from commonplace.embedding.calibration import knows_script
+    from commonplace.embedding.provider import knows_script
 
     embedder = memory.library.embedder
     return embedder is not None and knows_script(embedder.id, dominant_script(query))

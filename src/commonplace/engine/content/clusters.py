@@ -14,6 +14,7 @@ from commonplace.engine.space import OpenSpace
 from commonplace.errors import Conflict, InvalidInput, NotFound
 from commonplace.storage import members as stored_members
 from commonplace.storage.database import new_id
+from commonplace.storage.derived import unpack_many
 from commonplace.storage.fields import STATES
 from commonplace.storage.ports import Rows
 from commonplace.storage.tables import CLUSTERS, MEMBERS, MEMORIES, Row
@@ -189,8 +190,6 @@ def _recompute(space: OpenSpace, unit: Unit, row: Row) -> None:
 
 def _member_vectors(space: OpenSpace, connection: Rows, identity: str) -> NDArray[np.float32]:
     import numpy as np
-
-    from commonplace.embedding.quantise import unpack_many
 
     model = space.current_model(connection)
     if model is None or space.embedder is None:

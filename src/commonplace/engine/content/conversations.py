@@ -16,7 +16,7 @@ from commonplace.errors import InvalidInput, NotFound, StorageCorrupt
 from commonplace.storage import messages
 from commonplace.storage.ports import Rows
 from commonplace.storage.tables import MEMORIES, MESSAGES, Row
-from commonplace.text.fold import fold
+from commonplace.text.analysis import fold
 
 KIND = "message"
 

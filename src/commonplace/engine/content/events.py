@@ -12,7 +12,7 @@ from commonplace.engine.model import Event, Origin, When, moment
 from commonplace.engine.space import OpenSpace
 from commonplace.storage import events as stored
 from commonplace.storage.events import EventRow, Wanted
-from commonplace.storage.hashing import digest
+from commonplace.storage.tables import digest
 from commonplace.storage.writing import Unit
 
 

@@ -18,7 +18,7 @@ from commonplace.storage import facts as stored
 from commonplace.storage.database import new_id
 from commonplace.storage.ports import Rows
 from commonplace.storage.tables import FACTS, Row
-from commonplace.text.fold import fold
+from commonplace.text.analysis import fold
 
 Role = Literal["subject", "object", "any"]
 ROLES = ("subject", "object", "any")

@@ -29,11 +29,12 @@ from commonplace.storage import counters, derived, outbox
 from commonplace.storage import labels as stored_labels
 from commonplace.storage import memories as stored
 from commonplace.storage.database import new_id, new_ids, now
+from commonplace.storage.derived import quantise
 from commonplace.storage.fields import DEFAULTS, FIELDS, FILTERABLE, STATES, MemoryFields
 from commonplace.storage.ports import Rows
 from commonplace.storage.tables import MEMORIES, MESSAGES, Row
 from commonplace.storage.writing import Unit
-from commonplace.text.fold import fold, trigrams
+from commonplace.text.analysis import fold, trigrams
 from commonplace.text.passages import Span, split
 
 if TYPE_CHECKING:
@@ -175,8 +176,6 @@ def embed_now(space: OpenSpace, prepared: Sequence[Prepared]) -> None:
     texts = [text for item in due for text in item.embeddable]
     if not texts or len(texts) > INLINE_PASSAGES:
         return
-    from commonplace.embedding.quantise import quantise
-
     vectors = quantise(space.embedder.embed(texts))
     for item in due:
         item.vectors, vectors = vectors[: len(item.spans)], vectors[len(item.spans) :]

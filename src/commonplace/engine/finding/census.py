@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from commonplace.embedding.calibration import calibrated, knows_script
+from commonplace.embedding.provider import calibrated, knows_script
 from commonplace.engine.finding.filters import Filters
 from commonplace.engine.space import OpenSpace
 from commonplace.storage.index import STATES, Snapshot

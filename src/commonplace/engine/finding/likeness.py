@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from commonplace.embedding.calibration import calibrated, knows_script
+from commonplace.embedding.provider import calibrated, knows_script
 from commonplace.engine.content.memories import need_row
 from commonplace.engine.finding.filters import Filters
 from commonplace.engine.finding.scoring import highest

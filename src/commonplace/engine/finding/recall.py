@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from commonplace.embedding.calibration import calibrated, knows_script
+from commonplace.embedding.provider import calibrated, knows_script
 from commonplace.engine import checks
 from commonplace.engine.finding import ranking
 from commonplace.engine.finding.filters import Filters

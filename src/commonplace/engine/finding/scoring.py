@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from commonplace.embedding.calibration import knows_script
+from commonplace.embedding.provider import knows_script
 from commonplace.engine import checks
 from commonplace.engine.content.memories import analysed, usable_vectors
 from commonplace.engine.finding import ranking
@@ -27,6 +27,7 @@ from commonplace.engine.space import OpenSpace
 from commonplace.errors import EmbeddingUnavailable, InvalidInput, StorageCorrupt
 from commonplace.storage import derived, links
 from commonplace.storage.database import now
+from commonplace.storage.derived import quantise, unpack_many
 from commonplace.storage.index import NEVER, POSTING, Snapshot
 from commonplace.storage.ports import Rows
 from commonplace.storage.tables import LINKS, MEMORIES, Row
@@ -126,8 +127,6 @@ class Question:
         """The packed vector of a text, or None when meaning cannot be had."""
         if self._embedder is None or not self.usable:
             return None
-        from commonplace.embedding.quantise import quantise, unpack_many
-
         try:
             packed = quantise(self._embedder.embed([text], query=True))[0]
         except EmbeddingUnavailable as error:
@@ -224,8 +223,6 @@ def _append_extra(
     vector: tuple[NDArray[np.int8], float] | None,
 ) -> None:
     """Score former versions like present rows, and put them behind the positions."""
-    from commonplace.embedding.quantise import unpack_many
-
     bm25, covered, cosine, embedded = [], [], [], []
     mass = sum(rarities) or 1.0
     holders: list[list[int]] = [[] for _ in search.terms]

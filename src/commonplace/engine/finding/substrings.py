@@ -25,7 +25,7 @@ from commonplace.errors import InvalidInput
 from commonplace.storage import derived
 from commonplace.storage.ports import Rows
 from commonplace.storage.tables import MEMORIES
-from commonplace.text.fold import fold, trigrams
+from commonplace.text.analysis import fold, trigrams
 
 if TYPE_CHECKING:
     from commonplace.storage.index import Ints, Snapshot

@@ -19,8 +19,8 @@ from commonplace.engine.model import moment
 from commonplace.storage import audit as stored
 from commonplace.storage.audit import REDACTION, Fault
 from commonplace.storage.database import now
-from commonplace.storage.hashing import digest
 from commonplace.storage.ports import Store
+from commonplace.storage.tables import digest
 
 PAYLOAD_BYTES = 4096
 _REDACTIONS_A_ROW = 400

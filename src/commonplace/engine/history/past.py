@@ -23,7 +23,7 @@ from commonplace.engine.space import OpenSpace
 from commonplace.storage.index import NEVER, Snapshot
 from commonplace.storage.ports import Rows
 from commonplace.storage.tables import MEMORIES, Row
-from commonplace.text.fold import fold
+from commonplace.text.analysis import fold
 
 # The columns of the index that a listing goes by, as a row calls them.
 _COLUMNS = {"created": "created_at", "row_seq": "seq", "num": "num", "credit": "credit",

@@ -12,6 +12,7 @@ from commonplace.errors import CommonplaceError, EmbeddingUnavailable
 from commonplace.storage import derived, outbox
 from commonplace.storage import memories as stored
 from commonplace.storage.database import now
+from commonplace.storage.derived import quantise
 from commonplace.storage.ports import Rows
 from commonplace.storage.tables import MEMORIES
 
@@ -116,8 +117,6 @@ def _give_back(space: OpenSpace, nums: list[int]) -> None:
 
 
 def _embed(space: OpenSpace, nums: list[int], stopping: Callable[[], bool]) -> int:
-    from commonplace.embedding.quantise import quantise
-
     embedder = space.embedder
     assert embedder is not None
     with space.store.read() as connection:

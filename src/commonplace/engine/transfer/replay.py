@@ -32,7 +32,6 @@ from commonplace.engine.transfer.rows import Key
 from commonplace.errors import CommonplaceError, InvalidInput, UnsupportedVersion
 from commonplace.storage import derived, events, messages
 from commonplace.storage import memories as stored
-from commonplace.storage.hashing import digest
 from commonplace.storage.ports import Rows
 from commonplace.storage.tables import (
     ARTIFACTS,
@@ -46,6 +45,7 @@ from commonplace.storage.tables import (
     REVIEWS,
     Row,
     Table,
+    digest,
 )
 from commonplace.storage.writing import Unit
 

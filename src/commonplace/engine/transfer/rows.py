@@ -22,7 +22,6 @@ from commonplace.engine.content import artifacts, facts
 from commonplace.engine.model import Origin, iso, moment
 from commonplace.errors import CommonplaceError, InvalidInput, StorageCorrupt
 from commonplace.storage import fields
-from commonplace.storage.hashing import digest
 from commonplace.storage.ports import Rows
 from commonplace.storage.tables import (
     ARTIFACTS,
@@ -36,6 +35,7 @@ from commonplace.storage.tables import (
     REVIEWS,
     Row,
     Table,
+    digest,
 )
 
 Key = tuple[str, ...]

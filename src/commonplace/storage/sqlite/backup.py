@@ -33,13 +33,21 @@ from commonplace.errors import (
     UnsupportedVersion,
 )
 from commonplace.storage import schema
-from commonplace.storage.database import copy_database, sync_directory, typed
+from commonplace.storage.database import copy_database, sync_directory, typed, version_of
 from commonplace.storage.directories import make_private
-from commonplace.storage.hashing import Hashed, digest
 from commonplace.storage.ports import Contents
 from commonplace.storage.reports import BackupReport, Progress
 from commonplace.storage.sqlite import beside
-from commonplace.storage.tables import COUNTERS, EVENTS, HEAD, OPERATIONS, VERSIONED, VERSIONS
+from commonplace.storage.tables import (
+    COUNTERS,
+    EVENTS,
+    HEAD,
+    OPERATIONS,
+    VERSIONED,
+    VERSIONS,
+    Hashed,
+    digest,
+)
 from commonplace.storage.writing import read_head
 
 FORMAT = "commonplace-backup"
@@ -293,7 +301,7 @@ def _copy(library: Contents, name: str, target: Path, told: Told) -> dict[str, A
             # Counted in the space itself, so that reading the copy compares the two.
             census = take_census(connection, name)
             seq = read_head(connection, name)[0]
-            version = schema.version_of(connection)
+            version = version_of(connection)
     for rows in census.rotten.values():
         raise StorageCorrupt(
             f"{census.unsound} rows of {name} do not match their hash, first {rows[0]}.",
@@ -449,7 +457,7 @@ def _verify_file(source: Path, name: str, entry: Mapping[str, Any], told: Told) 
     path = source / entry["file"]
     _verify_bytes(source, path, entry)
     with open_sealed(path) as connection:
-        if schema.version_of(connection) != entry["schema"]:
+        if version_of(connection) != entry["schema"]:
             raise _broken(source, f"{path.name} has another schema version than {MANIFEST} says")
         for (fault,) in connection.execute("PRAGMA integrity_check(5)"):
             if fault != "ok":

@@ -16,8 +16,7 @@ from commonplace.storage.derived import Findable
 from commonplace.storage.reports import REPAIR, Diagnosis
 from commonplace.storage.sqlite.backup import TABLES, read_rows
 from commonplace.storage.tables import MEMORIES, Row
-from commonplace.text.analysis import ANALYSIS_VERSION
-from commonplace.text.fold import trigrams
+from commonplace.text.analysis import ANALYSIS_VERSION, trigrams
 
 BATCH = 500
 DERIVED = ("lexemes", "labels", "passages")

@@ -12,6 +12,7 @@ import apsw
 
 from commonplace.errors import StorageCorrupt
 from commonplace.storage import schema
+from commonplace.storage.database import migrate
 from commonplace.storage.derived import Model
 from commonplace.storage.ports import Contents
 from commonplace.storage.reports import NAMED, REPAIR, RESTORE, RESTORE_SYSTEM, Diagnosis, Progress
@@ -88,7 +89,7 @@ def _check_file(connection: apsw.Connection, diagnosis: Diagnosis) -> None:
 def empty_reference(steps: Sequence[schema.Step] | None = None) -> apsw.Connection:
     """An empty database with the tables as this release makes them."""
     reference = apsw.Connection(":memory:")
-    schema.migrate(reference) if steps is None else schema.migrate(reference, steps)
+    migrate(reference, schema.MIGRATIONS if steps is None else steps)
     return reference
 
 

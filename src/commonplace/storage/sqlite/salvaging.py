@@ -11,7 +11,7 @@ import apsw
 
 from commonplace.errors import Conflict, NotFound, StorageCorrupt
 from commonplace.storage import schema
-from commonplace.storage.database import connect, sync_directory, typed
+from commonplace.storage.database import connect, migrate, sync_directory, typed, version_of
 from commonplace.storage.directories import make_private
 from commonplace.storage.ports import Contents
 from commonplace.storage.reports import RESTORE, Diagnosis, Progress, Salvage
@@ -61,12 +61,12 @@ def _save(
     old = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
     try:
         old.set_busy_timeout(30_000)
-        if schema.version_of(old) != len(schema.MIGRATIONS):
+        if version_of(old) != len(schema.MIGRATIONS):
             raise StorageCorrupt("The file's schema is not of this release.", hint=RESTORE)
         old.execute("BEGIN")
         new = connect(aside, create=True)
         try:
-            schema.migrate(new)
+            migrate(new)
             with new:
                 saved, lost = _carry_over(old, new, space, library, progress)
                 seq = read_head(new, space)[0]

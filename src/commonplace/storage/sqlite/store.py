@@ -21,7 +21,16 @@ from commonplace.errors import (
     UnsupportedVersion,
 )
 from commonplace.storage import locking, schema
-from commonplace.storage.database import connect, copy_database, create, damaged, recognised, typed
+from commonplace.storage.database import (
+    connect,
+    copy_database,
+    create,
+    damaged,
+    migrate,
+    recognised,
+    refuse_newer,
+    typed,
+)
 from commonplace.storage.ports import Swept
 from commonplace.storage.sqlite import readonly
 from commonplace.storage.writing import Unit, Writer
@@ -112,7 +121,7 @@ class Store:
                 "This file system does not allow a write-ahead log.",
                 hint="Choose a directory on a local disk.",
             )
-        schema.migrate(connection, self._steps)
+        migrate(connection, self._steps)
 
     def _copy_before_migration(self, connection: apsw.Connection) -> None:
         """Keep a copy of the file as it was. Of several processes that migrate, one makes it."""
@@ -131,7 +140,7 @@ class Store:
                 lock.unlink()  # whoever locks it anew finds the copy
 
     def _refuse_newer(self, connection: apsw.Connection) -> None:
-        schema.refuse_newer(connection, self._steps)
+        refuse_newer(connection, self._steps)
 
     @contextlib.contextmanager
     def read(self) -> Iterator[apsw.Connection]:

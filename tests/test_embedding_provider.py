@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from commonplace.embedding.builtin import BuiltIn
-from commonplace.embedding.calibration import TABLES, calibrated, knows_script
+from commonplace.embedding.provider import TABLES, calibrated, knows_script
 
 PAIRS: dict[str, list[list[str]]] = json.loads(
     (Path(__file__).parent / "similarity_pairs.json").read_text()

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commonplace.text.fold import fold, trigrams
+from commonplace.text.analysis import fold, trigrams
 
 ANY_TEXT = st.text(st.characters(codec=None))
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from commonplace.embedding.quantise import pack, quantise, unpack_many
 from commonplace.errors import InvalidInput, StorageCorrupt
+from commonplace.storage.derived import pack, quantise, unpack_many
 
 
 def unit_rows(count: int, dimensions: int) -> np.ndarray:
