@@ -49,55 +49,54 @@ def run(
 ) -> str:
     """The agent's answer, within some seconds, or AgentFailed. Hold no lock meanwhile.
 
-    What it has cost is told to `spent`, with an answer or without.
+    `spent` is called with what the run cost, whether it gave an answer or not.
     """
     access = replace(access, model=model or access.model)
     try:
         with llm.guarded(access):
-            return asyncio.run(_within(access, instructions, prompt, abilities, seconds, spent))
+            reached = llm.reach(access, seconds)
+            try:
+                return asyncio.run(_run(reached, instructions, prompt, abilities, seconds))
+            finally:
+                spent(reached.spent())  # after the event loop has ended: it may write to a database
     except llm.ModelUnavailable as error:
-        late = isinstance(error.__cause__, _Late)
-        raise AgentFailed(error.message if late else f"the agent failed: {error.message}") from (
-            error
-        )
+        late = isinstance(error.__cause__, _TimedOut)
+        message = error.message if late else f"the agent failed: {error.message}"
+        raise AgentFailed(message) from error
 
 
-class _Late(llm.Failed):
-    """The model let the agent wait for too long."""
+class _TimedOut(llm.Failed):
+    """The model did not answer within the agent's time."""
 
 
-async def _within(
-    access: llm.Access,
+async def _run(
+    reached: llm.Reached,
     instructions: str,
     prompt: str,
     abilities: Sequence[Ability],
     seconds: float,
-    spent: Callable[[llm.Spent], None],
 ) -> str:
-    async with llm.reached(access, seconds) as reached:
-        from pydantic_ai import Agent, UsageLimits
-        from pydantic_ai.exceptions import AgentRunError, UserError
+    from pydantic_ai import Agent, UsageLimits
+    from pydantic_ai.exceptions import AgentRunError, UserError
 
-        agent = Agent(
-            reached.patient,
-            instructions=instructions or None,
-            tools=[_as_tool(ability) for ability in abilities],
-            retries=2,
-        )
-        limits = UsageLimits(request_limit=MOST_REQUESTS)
-        try:
-            async with asyncio.timeout(seconds):
-                result = await agent.run(prompt, usage_limits=limits)
-        except TimeoutError:
-            why = f"the agent did not answer within {seconds:g} s"
-            # A tool that takes long is no fault of the model.
-            raise _Late(why) if reached.asking else AgentFailed(why) from None
-        except (AgentRunError, UserError) as error:
-            # Its text may quote what the model's provider answered.
-            log.warning("an agent failed", exc_info=error)
-            raise AgentFailed(f"the agent failed: {type(error).__name__}") from error
-        finally:
-            spent(reached.spent())
+    agent = Agent(
+        reached.patient,
+        instructions=instructions or None,
+        tools=[_as_tool(ability) for ability in abilities],
+        retries=2,
+    )
+    limits = UsageLimits(request_limit=MOST_REQUESTS)
+    try:
+        async with asyncio.timeout(seconds):
+            result = await agent.run(prompt, usage_limits=limits)
+    except TimeoutError:
+        why = f"the agent did not answer within {seconds:g} s"
+        # A slow tool is not the model's fault.
+        raise _TimedOut(why) if reached.asking else AgentFailed(why) from None
+    except (AgentRunError, UserError) as error:
+        # Its text may quote what the model's provider answered.
+        log.warning("an agent failed", exc_info=error)
+        raise AgentFailed(f"the agent failed: {type(error).__name__}") from error
     return str(result.output)
 
 

@@ -205,12 +205,12 @@ def ask(
 async def _ask(
     access: Access, instructions: str, prompt: str, shape: type[Shape], seconds: float
 ) -> Answer[Shape]:
-    async with reached(access, seconds) as model:
-        try:
-            return await _answer(model, instructions, prompt, shape, seconds)
-        except Failed as error:
-            error.spent = model.spent() if model.responses else None
-            raise
+    model = reach(access, seconds)
+    try:
+        return await _answer(model, instructions, prompt, shape, seconds)
+    except Failed as error:
+        error.spent = model.spent() if model.responses else None
+        raise
 
 
 async def _answer(
@@ -282,17 +282,15 @@ class Reached:
         )
 
 
-@contextlib.asynccontextmanager
-async def reached(access: Access, seconds: float) -> AsyncIterator[Reached]:
-    """The model of an access, for some seconds from when its library is loaded.
+def reach(access: Access, seconds: float) -> Reached:
+    """The model of an access, to be used under `guarded` within some seconds.
 
-    Its `patient` is a pydantic-ai model that tries again as all of ours do, and that raises Failed
-    or Refused. Use it under `guarded`.
+    Its `patient` is a pydantic-ai model that retries requests and raises Failed or Refused.
     """
-    model = _model(access)  # the first time, importing takes seconds
+    model = _model(access)  # the first time, importing takes seconds, which do not count
     made = Reached(access, time.monotonic() + seconds)
     made.patient = _patient(model, made)
-    yield made
+    return made
 
 
 def _patient(model: Model, reached: Reached) -> Model:

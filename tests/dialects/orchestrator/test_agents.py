@@ -168,7 +168,8 @@ def test_a_model_that_fails_is_told_in_the_answer(
     model.reply = lambda _: 400
     answer = ask(staffed)
     assert (answer["success"], answer["agent_slug"]) == (False, "wally")
-    assert answer["message_id"] and answer["error"] == "the agent failed: ModelHTTPError"
+    refused = "the agent failed: The model's service refused the question (400)."
+    assert answer["message_id"] and answer["error"] == refused
     assert rows(staffed)[-1]["status"] == "failed"
     model.reply, model.delay = (lambda _: "late"), 1.0
     monkeypatch.setattr(messaging, "SECONDS", 0.3)
