@@ -52,10 +52,10 @@ class _Access:
     def sealed(self) -> tuple[Any, ...]:
         """Everything that is sealed, or has a MAC made, with the master key."""
         from commonplace.access.oauth import MacRows
-        from commonplace.platform.llm_keys import LlmKeys
+        from commonplace.platform import sealed
 
-        rows, models = MacRows(self.vault), LlmKeys(self.store, self.vault)
-        return self.tokens.credentials, self.tokens.keys, self.accounts, rows, models
+        rows, settings = MacRows(self.vault), sealed.every(self.store, self.vault)
+        return self.tokens.credentials, self.tokens.keys, self.accounts, rows, *settings
 
     def write_down(self, what: str, **details: Any) -> None:
         """Write an audit entry; the details never hold a secret."""
