@@ -35,6 +35,8 @@ TOKEN_CHARS = 4_096
 CACHED = 10_000
 USED_SECONDS = 60
 ENDED_DAYS = 30
+REPEAT_SECONDS = 60
+"""How long a used refresh token gives another pair, since some clients refresh in parallel."""
 LIFETIME_SECONDS = 100 * 366 * 86_400
 USER_CHARS = 200
 SESSION = "session"
@@ -277,18 +279,28 @@ class Credentials:
     # Revocation
 
     def revoke(self, identity: str) -> Credential:
-        """Revoke a credential, in every process at once."""
+        """Revoke a credential and the others of its family, in every process at once."""
         with self._store.maintain() as rows:
             row = _row(rows, identity)
+            if row.family:
+                self.revoke_all_in(rows, family=row.family)
             return _credential(self._revoke(rows, row))
 
     def replace(self, identity: str, grant: Grant) -> Issued:
-        """Revoke one and create its successor in one transaction; Unauthenticated if revoked."""
+        """Create the successor of a refresh token, which ends with the rest of its family.
+
+        For REPEAT_SECONDS after that it gets another successor; then Unauthenticated.
+        """
         with self._store.maintain() as rows:
             row = _row(rows, identity)
-            if row.revoked_at is not None:
+            others = stored.select(rows, revoked=False, family=row.family)
+            if row.revoked_at is None:
+                self._revoke(rows, row)
+                for other in others:
+                    if other.id != row.id:
+                        self._revoke(rows, other, not_repeatable(now()))
+            elif not others or not repeatable(row.revoked_at):
                 raise Unauthenticated("revoked")
-            self._revoke(rows, row)
             return self.create_in(rows, grant)
 
     def revoke_all(self, **which: str) -> int:
@@ -305,12 +317,12 @@ class Credentials:
             self._revoke(rows, row)
         return len(found)
 
-    def _revoke(self, rows: Rows, row: CredentialRow) -> CredentialRow:
+    def _revoke(self, rows: Rows, row: CredentialRow, at: int | None = None) -> CredentialRow:
         if row.revoked_at is not None:
             return row
-        row = row._replace(revoked_at=now())
-        assert row.revoked_at is not None
-        stored.set_revoked(rows, row.id, row.revoked_at, self._mac(row))
+        at = now() if at is None else at
+        row = row._replace(revoked_at=at)
+        stored.set_revoked(rows, row.id, at, self._mac(row))
         return row
 
     def end_before(self, space: str, at: int | None = None) -> int:
@@ -338,11 +350,14 @@ class Credentials:
             raise Unauthenticated("other resource")
         return known.caller
 
-    def find(self, token: str) -> Credential:
-        """The valid credential of a token; Unauthenticated as in `recognise`."""
-        return self._find(token).credential
+    def find(self, token: str, *, repeated: bool = False) -> Credential:
+        """The valid credential of a token; Unauthenticated as in `recognise`.
 
-    def _find(self, token: str) -> _Known:
+        With `repeated`, also one that was revoked at most REPEAT_SECONDS ago.
+        """
+        return self._find(token, repeated=repeated).credential
+
+    def _find(self, token: str, *, repeated: bool = False) -> _Known:
         if len(token) > TOKEN_CHARS or not token.isascii():
             raise Unauthenticated("malformed")
         digest = token_digest(token)
@@ -351,7 +366,9 @@ class Credentials:
         known = self._at(digest)
         if known is None or known.credential.sort == SESSION:
             raise Unauthenticated("unknown")
-        self._admit(known)
+        revoked = known.credential.revoked_at if known.refusal == "revoked" else None
+        if not (repeated and revoked is not None and repeatable(revoked)):
+            self._admit(known)
         return known
 
     def find_session(self, cookie: str) -> Credential:
@@ -439,12 +456,12 @@ class Credentials:
         refusal = ""
         if not self._mac_matches(row) or not hmac.compare_digest(row.digest, digest):
             refusal = "damaged"
-        elif credential.revoked_at is not None:
-            refusal = "revoked"
         elif gone:
             refusal = "user removed"
         elif credential.created_at < ended:
             refusal = "not before"
+        elif credential.revoked_at is not None:
+            refusal = "revoked"
         known = _Known(version, credential, credential.caller, refusal)
         if len(self._known) >= CACHED:
             self._known = {}
@@ -516,6 +533,16 @@ def _credential(row: CredentialRow) -> Credential:
 def token_digest(token: str) -> bytes:
     """The SHA-256 of a token, which is what is stored of it."""
     return hashlib.sha256(token.encode()).digest()
+
+
+def repeatable(used_at: int) -> bool:
+    """Whether a refresh token that was used at a moment still gives another pair."""
+    return 0 <= now() - used_at <= REPEAT_SECONDS * SECOND
+
+
+def not_repeatable(at: int) -> int:
+    """The time of use that is stored for a refresh token which another one has superseded."""
+    return at - REPEAT_SECONDS * SECOND - 1
 
 
 def scope_name(scopes: frozenset[Scope]) -> str:

@@ -100,6 +100,8 @@ class Resource:
     """Whether it is meant by a device that names no resource."""
     refresh: str = "cpr_"
     """The prefix of its refresh tokens; set when the dialects are collected."""
+    access_seconds: int = 3_600
+    """How long its access tokens live."""
 
     def refreshes(self, scopes: Collection[str]) -> bool:
         """Whether who was allowed these scopes gets a refresh token."""

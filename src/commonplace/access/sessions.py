@@ -12,10 +12,10 @@ REFRESH_SECONDS = 30 * 86_400
 
 
 class Sessions:
-    """Access tokens for API keys, and new ones for refresh tokens, each of which works once.
+    """Access tokens for API keys, and new ones for refresh tokens.
 
-    All tokens of one sign-in are a family. Its refresh tokens are stored credentials, of which one
-    is alive at a time; its access tokens name the family and end when no refresh token is alive.
+    All tokens of one sign-in are a family. Its refresh tokens are stored credentials; using one
+    ends the others. Its access tokens name the family and end when no refresh token is valid.
     """
 
     def __init__(self, tokens: Tokens) -> None:
@@ -32,9 +32,12 @@ class Sessions:
         return self._session(credential, refresh)
 
     def renew(self, token: str) -> tuple[Caller, Session]:
-        """The caller and the next session; a refresh token used twice ends its whole family."""
+        """The caller and the next session.
+
+        A refresh token may be used again for REPEAT_SECONDS; later use ends its whole family.
+        """
         try:
-            used = self._credentials.find(token)
+            used = self._credentials.find(token, repeated=True)
             if used.resource != REFRESH:
                 raise Unauthenticated("not a refresh token")
             credential = self._credentials.alive(used.client)

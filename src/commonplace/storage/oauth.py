@@ -56,6 +56,14 @@ def put(rows: Rows, table: str, row: tuple[Any, ...]) -> None:
     )
 
 
+def unused_refreshes(rows: Rows, family: str) -> list[bytes]:
+    """The keys of a connection's refresh tokens that have not been used."""
+    found = rows.execute(
+        "SELECT digest FROM oauth_refreshes WHERE family = ? AND used_at IS NULL", (family,)
+    )
+    return [bytes(digest) for (digest,) in found]
+
+
 def delete_expired(rows: Rows, table: str, before: int) -> None:
     """Delete the rows of a table that expired before a moment."""
     rows.execute(f"DELETE FROM {table} WHERE expires_at < ?", (before,))  # noqa: S608

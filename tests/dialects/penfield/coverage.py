@@ -159,6 +159,8 @@ ROWS: list[tuple[str, str, str]] = [
     ("REST envelope", "pagination", _rest("listing_pages_filters_and_sorts")),
     ("REST auth", "token, verify", _signing("a_key_is_exchanged_for_tokens_that_end")),
     ("REST auth", "refresh rotates; reuse ends the family", _signing("a_refresh_token_seen_twice_ends_its_family")),
+    ("REST auth", "two refreshes at once get a pair each",
+     _signing("for_a_minute_a_used_refresh_token_gives_another_pair")),
     ("REST auth", "OAuth: a refresh token only with offline_access",
      _device("a_device_that_does_not_ask_for_offline_access_gets_no_refresh_token")),
     ("REST auth", "expires_at of verify", _signing("verify_tells_when_the_credential_ends")),

@@ -329,6 +329,24 @@ async def test_penfields_other_scopes_are_taken_and_allow_nothing(world: World) 
         assert world.credentials.recognise(tokens["access_token"]).scopes == {"read"}
 
 
+async def test_the_redirects_of_a_device_do_not_matter(world: World) -> None:
+    async with world.client() as client:
+        for redirects in (["http://localhost:0/callback"], ["nonsense"], [], "no list", [7]):
+            body = {
+                "redirect_uris": redirects,
+                "grant_types": [DEVICE_CODE, "refresh_token"],
+                "token_endpoint_auth_method": "none",
+            }
+            registered = await client.post("/oauth/register", json=body)
+            assert registered.status_code == 201, registered.text
+            assert registered.json()["redirect_uris"] == []
+            started = await start(client, registered.json()["client_id"])
+            assert started["user_code"]
+            usual = {**body, "grant_types": ["authorization_code"], "redirect_uris": ["nonsense"]}
+            refused = await client.post("/oauth/register", json=usual)
+            assert_refused(refused, 400, "invalid_redirect_uri")
+
+
 async def test_each_client_keeps_to_what_it_registered_for(world: World) -> None:
     async with world.client() as client:
         usual = (await world.register(client))["client_id"]

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from commonplace.access.browser import CSRF_FIELD, CSRF_HEADER, SESSION_SECONDS, BrowserSessions
 from commonplace.access.browser import routes as browser_routes
+from commonplace.access.credentials import REPEAT_SECONDS
+from commonplace.access.declarations import Resource
 from commonplace.access.oauth import clients as clients_module
 from commonplace.access.oauth import routes
 from commonplace.access.oauth.devices import (
@@ -16,7 +18,7 @@ from commonplace.access.oauth.devices import (
     SLOWER_SECONDS,
 )
 from commonplace.access.oauth.endpoints import peer
-from commonplace.access.oauth.families import ACCESS_SECONDS, CODE_SECONDS, REFRESH_SECONDS
+from commonplace.access.oauth.families import CODE_SECONDS, REFRESH_SECONDS
 from commonplace.access.oauth.forms import MOST_BYTES
 from commonplace.access.oauth.logins import LOGIN_SECONDS, Lockout
 from commonplace.dialects import registry
@@ -57,7 +59,9 @@ def test_the_figures_are_those_of_the_code() -> None:
     free = dict(Lockout.FREE)
     for text in (
         f"lives for {CODE_SECONDS} seconds",
-        f"Access tokens {ACCESS_SECONDS // 3600} hour",
+        f"For {REPEAT_SECONDS} seconds the\n  same client",
+        f"Access tokens {Resource().access_seconds // 3600} hour",
+        f"`/api/v2` {RESOURCES['/api/v2'].access_seconds // 3600} hours",
         f"refresh tokens {REFRESH_SECONDS // 86_400} days",
         f"the login on the pages {LOGIN_SECONDS // 60} minutes",
         f"| {MOST_BYTES // 1024} KiB",

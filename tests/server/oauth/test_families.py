@@ -18,35 +18,114 @@ pytestmark = pytest.mark.anyio
 
 async def test_a_refresh_token_that_is_used_twice_ends_the_family(world: World) -> None:
     async with world.client() as client:
+        with time_machine.travel("2027-01-01T00:00:00Z", tick=False) as clock:
+            client_id = (await world.register(client))["client_id"]
+            first = await world.tokens(client, client_id)
+            second = (await refresh(client, client_id, first)).json()
+            third = (await refresh(client, client_id, second)).json()
+            assert world.alive(third["access_token"])
+            assert not world.alive(first["access_token"])
+            clock.shift(60.000_001)
+            assert_refused(await refresh(client, client_id, first), 400, "invalid_grant")
+            assert not world.alive(third["access_token"])
+            assert_refused(await refresh(client, client_id, third), 400, "invalid_grant")
+
+
+@pytest.mark.parametrize("seconds", [0, 1, 59.9, 60])
+async def test_for_a_minute_a_used_refresh_token_gives_another_pair(
+    world: World, seconds: float
+) -> None:
+    async with world.client() as client:
+        with time_machine.travel("2027-01-01T00:00:00Z", tick=False) as clock:
+            client_id = (await world.register(client))["client_id"]
+            first = await world.tokens(client, client_id)
+            pairs = [(await refresh(client, client_id, first)).json()]
+            clock.shift(seconds)
+            pairs.append((await refresh(client, client_id, first)).json())
+            assert not world.alive(first["access_token"])
+            assert all(world.alive(pair["access_token"]) for pair in pairs)
+            assert len({pair["refresh_token"] for pair in pairs}) == 2
+
+
+@pytest.mark.parametrize("used", [0, 1])
+async def test_of_two_siblings_the_other_ends_when_one_refreshes(world: World, used: int) -> None:
+    async with world.client() as client:
         client_id = (await world.register(client))["client_id"]
         first = await world.tokens(client, client_id)
+        pairs = [(await refresh(client, client_id, first)).json() for _ in range(2)]
+        ours, other = pairs[used], pairs[1 - used]
+        newest = (await refresh(client, client_id, ours)).json()
+        assert not world.alive(other["access_token"])
+        assert world.alive(newest["access_token"])
+        # Two hold tokens of this family, and nobody can tell which of them copied one.
+        assert_refused(await refresh(client, client_id, other), 400, "invalid_grant")
+        assert not world.alive(newest["access_token"])
+
+
+async def test_a_second_use_by_another_client_ends_the_family_at_once(world: World) -> None:
+    async with world.client() as client:
+        client_id = (await world.register(client))["client_id"]
+        other = (await world.register(client))["client_id"]
+        first = await world.tokens(client, client_id)
         second = (await refresh(client, client_id, first)).json()
-        third = (await refresh(client, client_id, second)).json()
-        assert world.alive(third["access_token"])
-        assert not world.alive(first["access_token"])
-        assert_refused(await refresh(client, client_id, first), 400, "invalid_grant")
-        assert not world.alive(third["access_token"])
-        assert_refused(await refresh(client, client_id, third), 400, "invalid_grant")
+        assert_refused(await refresh(client, other, first), 400, "invalid_grant")
+        assert not world.alive(second["access_token"])
+
+
+async def test_revoking_one_sibling_ends_both(world: World) -> None:
+    async with world.client() as client:
+        client_id = (await world.register(client))["client_id"]
+        first = await world.tokens(client, client_id)
+        pairs = [(await refresh(client, client_id, first)).json() for _ in range(2)]
+        world.credentials.revoke(world.credentials.find(pairs[0]["access_token"]).id)
+        for each in pairs:
+            assert not world.alive(each["access_token"])
+        for each in (first, *pairs):
+            assert_refused(await refresh(client, client_id, each), 400, "invalid_grant")
 
 
 async def test_another_connection_of_the_same_client_is_left_alone(world: World) -> None:
     async with world.client() as client:
-        client_id = (await world.register(client))["client_id"]
-        one, two = await world.tokens(client, client_id), await world.tokens(client, client_id)
-        await refresh(client, client_id, one)
-        assert_refused(await refresh(client, client_id, one), 400, "invalid_grant")
-        assert world.alive(two["access_token"])
-        assert (await refresh(client, client_id, two)).status_code == 200
+        with time_machine.travel("2027-01-01T00:00:00Z", tick=False) as clock:
+            client_id = (await world.register(client))["client_id"]
+            one, two = await world.tokens(client, client_id), await world.tokens(client, client_id)
+            await refresh(client, client_id, one)
+            clock.shift(61)
+            assert_refused(await refresh(client, client_id, one), 400, "invalid_grant")
+            assert world.alive(two["access_token"])
+            assert (await refresh(client, client_id, two)).status_code == 200
 
 
-async def test_of_many_at_once_one_gets_tokens_and_then_none_stands(world: World) -> None:
+async def test_many_at_once_get_a_pair_each_of_which_one_can_refresh(world: World) -> None:
     async with world.client() as client:
         client_id = (await world.register(client))["client_id"]
         tokens = await world.tokens(client, client_id)
         answers = await asyncio.gather(*(refresh(client, client_id, tokens) for _ in range(8)))
-        won = [answer.json() for answer in answers if answer.status_code == 200]
-        assert len(won) == 1
-        assert not world.alive(won[0]["access_token"])
+        pairs = [answer.json() for answer in answers if answer.status_code == 200]
+        assert len({pair["refresh_token"] for pair in pairs}) == 8
+        assert all(world.alive(pair["access_token"]) for pair in pairs)
+        newest = (await refresh(client, client_id, pairs[3])).json()
+        assert [world.alive(each["access_token"]) for each in (*pairs, newest)] == [False] * 8 + [
+            True
+        ]
+
+
+@pytest.mark.parametrize(("path", "seconds"), [("/api/v2", 86_400), ("/mcp/mama", 3_600)])
+async def test_how_long_an_access_token_lives_depends_on_its_resource(
+    world: World, path: str, seconds: int
+) -> None:
+    async with world.client() as client:
+        with time_machine.travel("2027-01-01T00:00:00Z", tick=False) as clock:
+            client_id = (await world.register(client))["client_id"]
+            resource = f"{world.issuer}{path}"
+            code = await world.code(client, world.request(client_id, resource=resource))
+            data = world.exchange(client_id, code, resource=resource)
+            tokens = (await client.post("/oauth/token", data=data)).json()
+            assert tokens["expires_in"] == seconds
+            clock.shift(seconds - 1)
+            assert world.alive(tokens["access_token"], path)
+            clock.shift(1)
+            assert not world.alive(tokens["access_token"], path)
 
 
 async def test_of_many_codes_at_once_one_wins(world: World) -> None:

@@ -61,10 +61,38 @@ def test_what_is_registered_matches(uri: str) -> None:
     assert find_match(REGISTERED, uri) is not None
 
 
-@pytest.mark.parametrize("port", ["", ":1", ":80", ":4321", ":60351", ":65535"])
+@pytest.mark.parametrize("port", ["", ":0", ":1", ":80", ":4321", ":60351", ":65535"])
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 def test_a_program_on_this_machine_may_choose_its_port(host: str, port: str) -> None:
     assert find_match(REGISTERED, f"http://{host}{port}/callback") is not None
+
+
+def test_a_program_that_registers_port_0_chooses_its_port_later() -> None:
+    assert parse_redirect("http://localhost:0/callback").port == 0
+    assert find_match(["http://localhost:0/callback"], "http://localhost:53682/callback")
+    assert not find_match(["http://localhost:0/callback"], "http://localhost:53682/other")
+
+
+@pytest.mark.parametrize(
+    ("uri", "reason"),
+    [
+        ("https://client.example:0/x", "its port is not a number from 1 to 65535"),
+        ("http://localhost:65536/x", "its port is not a number from 0 to 65535"),
+        ("http://localhost:00/x", "its port is not a number from 0 to 65535"),
+        ("http://localhost:/x", "its port is not a number from 0 to 65535"),
+        ("https://client.example:x/x", "its port is not a number from 1 to 65535"),
+        ("https://anna@client.example/x", "it has a user name"),
+        ("https://CLIENT.example/x", "its host is not in lower case"),
+        ("https://[::1/x", "its host has characters that a host cannot have"),
+        ("https://a*b.example/x", "its host has characters that a host cannot have"),
+        ("https:/x", "it has no host"),
+        ("http://client.example/x", "http is only for 127.0.0.1, [::1] and localhost; use https"),
+    ],
+)
+def test_a_refusal_names_its_reason(uri: str, reason: str) -> None:
+    with pytest.raises(BadRedirect) as refused:
+        parse_redirect(uri)
+    assert str(refused.value) == reason
 
 
 def test_an_answer_is_added_to_the_query() -> None:

@@ -182,8 +182,8 @@ def check_document_url(url: str) -> None:
 
 
 def _redirect_uris(value: object, grants: tuple[str, ...]) -> tuple[str, ...]:
-    if value is None and "authorization_code" not in grants:
-        return ()  # a device has no redirect
+    if "authorization_code" not in grants:
+        return ()  # only that grant redirects, so what the others register is ignored
     uris = _texts(value)
     if uris is None or not 1 <= len(uris) <= MOST_REDIRECTS:
         raise OAuthError(

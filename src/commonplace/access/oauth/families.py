@@ -1,8 +1,9 @@
 """OAuth connections: one consent with its code, refresh tokens and access tokens, a family.
 
-A code and a refresh token are good for one use. Whoever uses one a second time shows that it was
-copied, and nobody can tell who the thief is, so the whole family ends. Access tokens are
-credentials like any other; they know their family by its id.
+A code is good for one use. A refresh token that was used gives another pair for REPEAT_SECONDS,
+since some clients refresh several times in parallel; using one ends the other unused ones. A use
+after that shows that a token was copied, so the whole family ends. Access tokens are credentials
+like any other, with the id of their family.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from commonplace.access.credentials import (
     Credentials,
     Grant,
     Unauthenticated,
+    not_repeatable,
+    repeatable,
     token_digest,
 )
 from commonplace.access.declarations import OFFLINE
@@ -39,7 +42,6 @@ from commonplace.storage.database import now
 from commonplace.storage.ports import Rows, Store
 
 CODE_SECONDS = 60
-ACCESS_SECONDS = 3_600
 REFRESH_SECONDS = 30 * 86_400
 ENDED_SECONDS = 86_400
 """How long an ended family is kept, so that a late second use of its code is still noticed."""
@@ -84,13 +86,15 @@ class Tokens:
     access: str = field(repr=False)
     refresh: str | None = field(repr=False)
     scopes: tuple[str, ...]
+    seconds: int
+    """How long the access token lives."""
 
     def body(self) -> dict[str, Any]:
         """As RFC 6749 answers it."""
         body: dict[str, Any] = {
             "access_token": self.access,
             "token_type": "Bearer",
-            "expires_in": ACCESS_SECONDS,
+            "expires_in": self.seconds,
             "scope": " ".join(self.scopes),
         }
         if self.refresh is not None:
@@ -231,7 +235,7 @@ class Families:
     def refresh(
         self, token: str, *, client: str, scopes: Sequence[str] | None, resource: str | None
     ) -> Tokens:
-        """Exchange a refresh token for new tokens; it and the access token before it end."""
+        """Exchange a refresh token for new tokens; all earlier ones of the family end."""
         with self.issuing() as rows:
             outcome = self._refresh(rows, token, client, scopes, resource)
         return tokens_or_raise(outcome)
@@ -248,8 +252,10 @@ class Families:
         row = self._mac_rows.get(rows, "oauth_refreshes", token_digest(token))
         if row is None:
             return invalid_grant(_NOT_REFRESHED)
-        family = self._family(rows, row["family"])
-        if row["used_at"] is not None or family is None:
+        family, used_at = self._family(rows, row["family"]), row["used_at"]
+        if family is None or (
+            used_at is not None and not (repeatable(used_at) and family.client == client)
+        ):
             self.revoke_in(rows, row["family"])
             return invalid_grant(_NOT_REFRESHED)
         if family.client != client:
@@ -264,8 +270,14 @@ class Families:
             return OAuthError("invalid_scope", "A refresh cannot ask for more than was allowed.")
         if not set(narrowed) - {OFFLINE}:
             return OAuthError("invalid_scope", "The scopes asked for allow nothing.")
-        self._mac_rows.put(rows, "oauth_refreshes", {**row, "used_at": at})
-        self._credentials.revoke_all_in(rows, family=family.id)
+        if used_at is None:
+            self._mac_rows.put(rows, "oauth_refreshes", {**row, "used_at": at})
+            for key in stored.unused_refreshes(rows, family.id):
+                other = self._mac_rows.get(rows, "oauth_refreshes", key)
+                if other is not None:
+                    ended = {**other, "used_at": not_repeatable(at)}
+                    self._mac_rows.put(rows, "oauth_refreshes", ended)
+            self._credentials.revoke_all_in(rows, family=family.id)
         return self._issue(rows, family, narrowed, at)
 
     def issue_first_in(self, rows: Rows, identity: str) -> Tokens | OAuthError:
@@ -295,11 +307,12 @@ class Families:
                 resource=family.resource,
                 client=family.client,
                 family=family.id,
-                lifetime=ACCESS_SECONDS,
+                lifetime=audience.resource.access_seconds,
                 oauth=True,
             ),
         )
-        refresh, expires = None, at + ACCESS_SECONDS * SECOND
+        seconds = audience.resource.access_seconds
+        refresh, expires = None, at + seconds * SECOND
         if family.refreshable:
             prefix = audience.resource.refresh
             refresh, expires = f"{prefix}{secrets.token_urlsafe(32)}", at + REFRESH_SECONDS * SECOND
@@ -317,7 +330,7 @@ class Families:
         assert row is not None
         changed = {"credential": issued.credential.id, "expires_at": expires}
         self._mac_rows.put(rows, "oauth_families", {**row, **changed})
-        return Tokens(issued.token, refresh, scopes)
+        return Tokens(issued.token, refresh, scopes, seconds)
 
     def _is_valid(self, rows: Rows, family: Family) -> bool:
         """Whether neither the family nor its access token, user or space was revoked."""

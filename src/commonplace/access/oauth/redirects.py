@@ -27,7 +27,8 @@ RESPONSE_PARAMETERS = frozenset({"code", "state", "iss", "error", "error_descrip
 _PARTS = re.compile(
     r"(?P<scheme>[a-z][a-z0-9+.-]*):(?://(?P<authority>[^/?]*))?(?P<path>[^?]*)(?:\?(?P<query>.*))?"
 )
-_AUTHORITY = re.compile(r"(?P<host>\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::(?P<port>[1-9][0-9]{0,4}))?")
+_AUTHORITY = re.compile(r"(?P<host>\[[0-9a-f:.]+\]|[^:@\[\]]*)(?::(?P<port>.*))?")
+_HOST = re.compile(r"\[.*\]|[a-z0-9._-]+")
 _NAME = re.compile(r"(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z](?:[a-z0-9-]{0,61}[a-z0-9])?")
 _REVERSED_DOMAIN = re.compile(r"[a-z][a-z0-9-]*(?:\.[a-z0-9][a-z0-9-]*)+")
 _CHARACTERS = re.compile(r"[A-Za-z0-9._~:/?\[\]@!$&'()*+,;=%-]+")
@@ -109,12 +110,17 @@ def parse_redirect(uri: str) -> Redirect:
 
 
 def _web_host(scheme: str, authority: str | None) -> tuple[str, int | None]:
-    match = _AUTHORITY.fullmatch(authority or "")
-    if match is None:
-        raise BadRedirect("its host is not valid, has a user name, or is not in lower case")
-    host, port = match["host"], int(match["port"]) if match["port"] else None
-    if port is not None and port > 65_535:
-        raise BadRedirect("its port is not valid")
+    if not authority:
+        raise BadRedirect("it has no host")
+    if "@" in authority:
+        raise BadRedirect("it has a user name")
+    match = _AUTHORITY.fullmatch(authority)
+    if match is None or not _HOST.fullmatch(match["host"].lower()):
+        raise BadRedirect("its host has characters that a host cannot have")
+    host = match["host"]
+    if host != host.lower():
+        raise BadRedirect("its host is not in lower case")
+    port = _port(match["port"], least=0 if scheme == "http" else 1)
     if scheme == "http":
         if host not in LOOPBACK_HOSTS:
             raise BadRedirect("http is only for 127.0.0.1, [::1] and localhost; use https")
@@ -134,6 +140,16 @@ def _web_host(scheme: str, authority: str | None) -> tuple[str, int | None]:
     elif host != "localhost" and not _NAME.fullmatch(host):
         raise BadRedirect("its host is not a full domain name")
     return host, port
+
+
+def _port(text: str | None, *, least: int) -> int | None:
+    """A port; 0 is allowed on loopback, where the program chooses its port later."""
+    if text is None:
+        return None
+    port = int(text) if re.fullmatch(r"0|[1-9][0-9]{0,4}", text) else -1
+    if not least <= port <= 65_535:
+        raise BadRedirect(f"its port is not a number from {least} to 65535")
+    return port
 
 
 def _private_host(scheme: str, authority: str | None, path: str) -> str:

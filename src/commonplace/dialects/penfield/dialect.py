@@ -50,6 +50,7 @@ DIALECT = Dialect(
             ignored=_IGNORED,
             offline=True,
             devices=True,
+            access_seconds=86_400,  # its clients refresh when less than 4 hours are left
         ),
     },
     fail=fail,
