@@ -28,6 +28,10 @@ class Rows(Protocol):
     several of them run in one transaction.
     """
 
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open; an engine ends it itself when it is damaged."""
+
     def execute(self, statements: str, bindings: Any = None, /) -> Any:
         """Run a statement; the result can be iterated, and has `fetchone` and `fetchall`."""
 

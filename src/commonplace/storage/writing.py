@@ -1,4 +1,4 @@
-"""Units of work of one space's file: one writer, and group commit."""
+"""Units of work of one space: one writer, group commit, and the unit that a thread has open."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import contextlib
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
 
 import apsw
 
@@ -19,7 +19,6 @@ from commonplace.storage.tables import HEAD, OPERATIONS
 
 BATCH_UNITS = 512
 BATCH_SECONDS = 0.05
-HELD_SECONDS = 0.05  # how long one process may write without letting another in
 
 
 class Head(NamedTuple):
@@ -49,30 +48,39 @@ class _Batch:
         self.settled.set()
 
 
-class Writer:
+C = TypeVar("C", bound=Rows)
+Made = TypeVar("Made", bound=Rows, covariant=True)
+
+
+class Session(Protocol[Made]):
+    """The connection of a writer: how its engine begins and ends a transaction."""
+
+    def begin(self) -> Made:
+        """Open a transaction in which nobody else writes to the space."""
+
+    def commit(self, head: Head | None) -> None:
+        """Make it durable; `head` is where its units left the counters, if they moved them."""
+
+    def reset(self) -> None:
+        """Give up what is open, and the connection with it: it is not trusted any more."""
+
+
+class Writer(Generic[C]):
     """Runs units one at a time on one connection; the last of those that wait commits for all."""
 
-    def __init__(
-        self,
-        space: str,
-        open_connection: Callable[[], apsw.Connection],
-        check: Callable[[apsw.Connection], None],
-    ) -> None:
+    def __init__(self, space: str, session: Session[C]) -> None:
         self._space = space
-        self._open = open_connection
-        self._check = check
-        """Raises if this release must not write to the file; called in each transaction."""
-        self._connection: apsw.Connection | None = None
+        self._session = session
+        self._connection: C | None = None
+        """The connection while a transaction is open."""
         self._lock = threading.Lock()
         self._count = threading.Lock()
         self._waiting = 0
         self._batch: _Batch | None = None
         self._shut = False
-        self._held_since = 0.0
-        self._released_at = 0.0
 
     @contextlib.contextmanager
-    def unit(self) -> Iterator[apsw.Connection]:
+    def unit(self) -> Iterator[C]:
         """One unit; the block's effects are durable when it is left without an error."""
         with self._count:
             self._waiting += 1
@@ -115,43 +123,29 @@ class Writer:
         assert self._batch is not None
         self._batch.head = head
 
-    def _connected(self) -> apsw.Connection:
-        if self._shut:  # one who came before the closing, and has waited for it
-            raise StorageUnavailable("The store is closed.", hint="Open it again.")
-        if self._connection is None:
-            self._connection = self._open()
-        return self._connection
-
     def _begin(self) -> _Batch:
         if self._batch is None:
-            connection = self._connected()
-            began = time.monotonic()
-            if began - self._released_at > 0.001:
-                self._held_since = began
-            elif began - self._held_since > HELD_SECONDS:
-                time.sleep(0.002)  # processes that poll for the lock must find it free sometimes
-                self._held_since = time.monotonic()
-            connection.execute("BEGIN IMMEDIATE")
-            try:
-                self._check(connection)
-            except BaseException:
-                self._reset()
-                raise
+            self._refuse_if_shut()
+            self._connection = self._session.begin()
             self._batch = _Batch(time.monotonic())
         return self._batch
 
-    def _abandon(self, connection: apsw.Connection, batch: _Batch, error: BaseException) -> None:
-        """Undo one unit; if SQLite ended the whole transaction, its companions fail too."""
+    def _refuse_if_shut(self) -> None:
+        if self._shut:  # one who came before the closing, and has waited for it
+            raise StorageUnavailable("The store is closed.", hint="Open it again.")
+
+    def _abandon(self, connection: Rows, batch: _Batch, error: BaseException) -> None:
+        """Undo one unit; if the engine ended the whole transaction, its companions fail too."""
         try:
             if connection.in_transaction:
-                connection.execute("ROLLBACK TO unit; RELEASE unit")
+                connection.execute("ROLLBACK TO unit")
+                connection.execute("RELEASE unit")
                 return
-        except apsw.Error as worse:
+        except (apsw.Error, CommonplaceError) as worse:
             error = worse
-        cause = typed(error) if isinstance(error, apsw.Error) else None
-        batch.settle(cause or StorageUnavailable("The shared commit was abandoned."))
+        batch.settle(_cause(error) or StorageUnavailable("The shared commit was abandoned."))
         self._batch = None
-        self._reset()
+        self._session.reset()
 
     def _commit_or_leave(self) -> None:
         """Commit, unless another unit waits that will do it for this one too."""
@@ -168,17 +162,16 @@ class Writer:
         try:
             if batch.head is not None:
                 write_head(self._connection, self._space, batch.head)
-            self._connection.execute("COMMIT")
-        except apsw.Error as error:
-            self._reset()
-            batch.settle(typed(error))
+            self._session.commit(batch.head)
+        except (apsw.Error, CommonplaceError) as error:
+            self._session.reset()
+            batch.settle(_cause(error))
         except BaseException:
-            self._reset()
+            self._session.reset()
             batch.settle(StorageUnavailable("The commit was interrupted."))
             raise
         else:
             batch.settle(None)
-        self._released_at = time.monotonic()
 
     def _await(self, batch: _Batch) -> None:
         """Wait until the batch is committed; raise what its commit failed with."""
@@ -193,23 +186,15 @@ class Writer:
         if batch.error is not None:
             raise type(batch.error)(batch.error.message, hint=batch.error.hint)
 
-    def _reset(self) -> None:
-        """Start over with a new connection: after a failed write the old one is not trusted."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            with contextlib.suppress(apsw.Error):
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
-            connection.close(True)
-
     @contextlib.contextmanager
-    def idle(self) -> Iterator[apsw.Connection]:
-        """The connection outside any transaction, while no unit runs."""
+    def idle(self) -> Iterator[None]:
+        """While no unit runs and no transaction is open."""
         self._lock.acquire()
         try:
             if self._batch is not None:
                 self._commit(self._batch)
-            yield self._connected()
+            self._refuse_if_shut()
+            yield
         finally:
             self._lock.release()
 
@@ -220,9 +205,16 @@ class Writer:
             self._shut = True
             if self._batch is not None:
                 self._commit(self._batch)
-            self._reset()
+            self._session.reset()
         finally:
             self._lock.release()
+
+
+def _cause(error: BaseException) -> CommonplaceError | None:
+    """The typed error that an error of an engine is."""
+    if isinstance(error, CommonplaceError):
+        return error
+    return typed(error) if isinstance(error, apsw.Error) else None
 
 
 class Unit:
@@ -230,8 +222,8 @@ class Unit:
 
     def __init__(
         self,
-        writer: Writer,
-        connection: apsw.Connection,
+        writer: Writer[Any],
+        connection: Rows,
         space: str,
         name: str,
         origin: Mapping[str, Any],
@@ -278,7 +270,8 @@ class Unit:
             yield
         except BaseException as error:
             if self.connection.in_transaction:
-                self.connection.execute("ROLLBACK TO part; RELEASE part")
+                self.connection.execute("ROLLBACK TO part")
+                self.connection.execute("RELEASE part")
                 self.id, self.at, self._seq, self._num = before
             if isinstance(error, apsw.Error | UnicodeDecodeError):
                 raise typed(error) from error
@@ -305,6 +298,96 @@ class Unit:
         """Write the counters now, for a reader inside this unit that goes by them."""
         own = Head(self._seq, self._num, self.id)
         write_head(self.connection, self.space, own if self._seq else self._writer.head())
+
+
+class _Scope(threading.local):
+    """The unit that this thread has open, if any."""
+
+    def __init__(self) -> None:
+        self.stack: contextlib.ExitStack | None = None
+        self.name = ""
+        self.origin: Mapping[str, Any] = {}
+        self.unit: Unit | None = None
+
+
+class Units(Generic[C]):
+    """The writing half of a store, whichever engine is behind it; see `ports.Store`."""
+
+    def __init__(self, space: str, session: Session[C]) -> None:
+        self.space = space
+        self._scope = _Scope()
+        self._closed = False
+        self._writer = Writer(space, session)
+
+    @property
+    def open_unit(self) -> Unit | None:
+        """The unit in which this thread has begun to write, if it is still open."""
+        return self._scope.unit
+
+    @contextlib.contextmanager
+    def unit(self, name: str, origin: Mapping[str, Any]) -> Iterator[None]:
+        """Make all writes of this block one unit of work; a block inside another joins it."""
+        scope = self._scope
+        if scope.stack is not None:
+            with self.write(name, origin):  # a part, which can fail alone
+                yield
+            return
+        with contextlib.ExitStack() as stack:
+            scope.stack, scope.name, scope.origin = stack, name, origin
+            try:
+                yield
+            finally:
+                scope.stack = None
+
+    @contextlib.contextmanager
+    def write(
+        self, name: str, origin: Mapping[str, Any], undoes: int | None = None
+    ) -> Iterator[Unit]:
+        """The unit to write with: a new one, or a part of the one that is open."""
+        scope = self._scope
+        if scope.unit is None:
+            if scope.stack is None:
+                with self._begin(name, origin, undoes) as unit:
+                    yield unit
+                return
+            begun = self._begin(scope.name or name, {**origin, **scope.origin}, undoes)
+            scope.stack.enter_context(begun)
+        unit_in_scope = scope.unit
+        assert unit_in_scope is not None
+        with unit_in_scope.part():
+            yield unit_in_scope
+
+    @contextlib.contextmanager
+    def _begin(self, name: str, origin: Mapping[str, Any], undoes: int | None) -> Iterator[Unit]:
+        self._refuse_if_closed()
+        with self._writer.unit() as connection:
+            unit = Unit(self._writer, connection, self.space, name, origin, undoes)
+            self._scope.unit = unit
+            try:
+                yield unit
+                unit.close()
+            finally:
+                self._scope.unit = None
+
+    @contextlib.contextmanager
+    def maintain(self) -> Iterator[C]:
+        """A durable write of what is outside history: access counters, the outbox, indexes."""
+        if self._scope.unit is not None:
+            with self._scope.unit.part():
+                yield self._own()
+            return
+        self._refuse_if_closed()
+        with self._writer.unit() as connection:
+            yield connection
+
+    def _own(self) -> C:
+        """The connection of this thread's open unit."""
+        assert self._scope.unit is not None
+        return cast(C, self._scope.unit.connection)
+
+    def _refuse_if_closed(self) -> None:
+        if self._closed:
+            raise StorageUnavailable("The store is closed.", hint="Open it again.")
 
 
 _WRITE_HEAD = HEAD.upsert()

@@ -49,8 +49,7 @@ def mend(store: Store, library: Contents, ills: Diagnosis) -> list[str]:
             rebuilt.append("outbox")
     if not ills.ill("grams", "vectors", "models", *DERIVED):
         return rebuilt
-    with store.write(OPERATION, DOCTOR) as unit:
-        connection = unit.connection
+    with store.write(OPERATION, DOCTOR) as unit, store.read() as connection:
         before = _row_counts(connection, store.space)
         for table in DERIVED:
             if not is_readable(connection, table):

@@ -7,10 +7,9 @@ committed together or not at all, and leaving the block without an error means t
 from __future__ import annotations
 
 import contextlib
-import threading
-from collections.abc import Iterator, Mapping, Sequence, Set
+import time
+from collections.abc import Callable, Iterator, Sequence, Set
 from pathlib import Path
-from typing import Any
 
 import apsw
 
@@ -33,33 +32,76 @@ from commonplace.storage.database import (
 )
 from commonplace.storage.ports import Swept
 from commonplace.storage.sqlite import readonly
-from commonplace.storage.writing import Unit, Writer
+from commonplace.storage.writing import Head, Units
 
 COPY_SECONDS = 600.0  # how long to wait for another process that copies the file to migrate it
 _READ_ONLY = "PRAGMA query_only = ON"
 
 
-class _Scope(threading.local):
-    """The unit that this thread has open, if any."""
-
-    def __init__(self) -> None:
-        self.stack: contextlib.ExitStack | None = None
-        self.name = ""
-        self.origin: Mapping[str, Any] = {}
-        self.unit: Unit | None = None
+HELD_SECONDS = 0.05  # how long one process may write without letting another in
 
 
-class Store:
+class _Session:
+    """The connection that a file is written with, kept between transactions."""
+
+    def __init__(
+        self, connect: Callable[[], apsw.Connection], check: Callable[[apsw.Connection], None]
+    ) -> None:
+        self._connect = connect
+        self._check = check
+        """Raises if this release must not write to the file; called in each transaction."""
+        self._connection: apsw.Connection | None = None
+        self._held_since = 0.0
+        self._released_at = 0.0
+
+    @property
+    def connection(self) -> apsw.Connection:
+        """The connection, opened if need be."""
+        if self._connection is None:
+            self._connection = self._connect()
+        return self._connection
+
+    def begin(self) -> apsw.Connection:
+        """See `writing.Session`."""
+        connection = self.connection
+        began = time.monotonic()
+        if began - self._released_at > 0.001:
+            self._held_since = began
+        elif began - self._held_since > HELD_SECONDS:
+            time.sleep(0.002)  # processes that poll for the lock must find it free sometimes
+            self._held_since = time.monotonic()
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            self._check(connection)
+        except BaseException:
+            self.reset()
+            raise
+        return connection
+
+    def commit(self, head: Head | None) -> None:  # noqa: ARG002
+        """See `writing.Session`."""
+        self.connection.execute("COMMIT")
+        self._released_at = time.monotonic()
+
+    def reset(self) -> None:
+        """Start over with a new connection: after a failed write the old one is not trusted."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with contextlib.suppress(apsw.Error):
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+            connection.close(True)
+
+
+class Store(Units[apsw.Connection]):
     """One space's file. Threads may share it; so may processes, each with its own Store."""
 
     def __init__(self, path: Path, space: str, steps: Sequence[schema.Step] | None = None) -> None:
+        self._session = _Session(self._writable, self._refuse_newer)
+        super().__init__(space, self._session)
         self.path = path
-        self.space = space
         self._steps = schema.MIGRATIONS if steps is None else steps
-        self._scope = _Scope()
         self._idle: list[apsw.Connection] = []
-        self._closed = False
-        self._writer = Writer(space, self._writable, self._refuse_newer)
         self._sealed: readonly.Sealed | None = None
         try:
             self._find()
@@ -147,12 +189,11 @@ class Store:
         """A consistent snapshot; inside an open unit, that unit's own view."""
         if self._scope.unit is not None:
             try:
-                yield self._scope.unit.connection
+                yield self._own()
             except (apsw.Error, UnicodeDecodeError) as error:
                 raise typed(error) from error
             return
-        if self._closed:
-            raise StorageUnavailable("The store is closed.", hint="Open it again.")
+        self._refuse_if_closed()
         try:
             connection = self._reader()
         except (apsw.Error, UnicodeDecodeError) as error:
@@ -203,76 +244,13 @@ class Store:
         else:
             connection.close(True)
 
-    @contextlib.contextmanager
-    def unit(self, name: str, origin: Mapping[str, Any]) -> Iterator[None]:
-        """Make all writes of this block one unit of work; a block inside another joins it."""
-        scope = self._scope
-        if scope.stack is not None:
-            with self.write(name, origin):  # a part, which can fail alone
-                yield
-            return
-        with contextlib.ExitStack() as stack:
-            scope.stack, scope.name, scope.origin = stack, name, origin
-            try:
-                yield
-            finally:
-                scope.stack = None
-
-    @contextlib.contextmanager
-    def write(
-        self, name: str, origin: Mapping[str, Any], undoes: int | None = None
-    ) -> Iterator[Unit]:
-        """The unit to write with: a new one, or a part of the one that is open."""
-        scope = self._scope
-        if scope.unit is None:
-            if scope.stack is None:
-                with self._begin(name, origin, undoes) as unit:
-                    yield unit
-                return
-            begun = self._begin(scope.name or name, {**origin, **scope.origin}, undoes)
-            scope.stack.enter_context(begun)
-        unit_in_scope = scope.unit
-        assert unit_in_scope is not None
-        with unit_in_scope.part():
-            yield unit_in_scope
-
-    @contextlib.contextmanager
-    def _begin(self, name: str, origin: Mapping[str, Any], undoes: int | None) -> Iterator[Unit]:
-        if self._closed:
-            raise StorageUnavailable("The store is closed.", hint="Open it again.")
-        with self._writer.unit() as connection:
-            unit = Unit(self._writer, connection, self.space, name, origin, undoes)
-            self._scope.unit = unit
-            try:
-                yield unit
-                unit.close()
-            finally:
-                self._scope.unit = None
-
-    @contextlib.contextmanager
-    def maintain(self) -> Iterator[apsw.Connection]:
-        """A durable write of what is outside history: access counters, the outbox, indexes."""
-        if self._scope.unit is not None:
-            with self._scope.unit.part():
-                yield self._scope.unit.connection
-            return
-        if self._closed:
-            raise StorageUnavailable("The store is closed.", hint="Open it again.")
-        with self._writer.unit() as connection:
-            yield connection
-
-    @property
-    def open_unit(self) -> Unit | None:
-        """The unit in which this thread has begun to write, if it is still open."""
-        return self._scope.unit
-
     def checkpoint(self) -> None:
         """Move the write-ahead log into the file and empty it, so that nothing old stays in it."""
         if self._scope.unit is not None:
             raise StorageUnavailable("A unit of work is open.", hint="Finish it first.")
-        with self._writer.idle() as connection:
+        with self._writer.idle():
             try:
-                connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+                self._session.connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
             except apsw.Error as error:
                 raise typed(error) from error
 
@@ -284,9 +262,9 @@ class Store:
 
     def rewrite(self) -> None:
         """Write the whole file anew, so that no byte of what was deleted stays between rows."""
-        with self._writer.idle() as connection:
+        with self._writer.idle():
             try:
-                connection.execute("VACUUM")
+                self._session.connection.execute("VACUUM")
             except apsw.Error as error:
                 raise typed(error) from error
         self.checkpoint()
