@@ -129,7 +129,7 @@ def add_user(
     }  # fmt: skip
     with _opened(data, identity) as memory:
         record = workspaces.add_person(memory, user, about)
-        shown = workspaces.profile(record, preferences=True)
+        shown = workspaces.profile(record.attrs, record.created_at)
     _show([shown], as_json, "id", "name", "email")
 
 
@@ -140,7 +140,7 @@ def list_users(identity: Workspace, data: Data = None, as_json: AsJson = False) 
 
     with _opened(data, identity) as memory:
         people = workspaces.people(memory)
-        found = [workspaces.profile(person, preferences=True) for person in people]
+        found = [workspaces.profile(person.attrs, person.created_at) for person in people]
     _show(found, as_json, "id", "name", "email")
 
 

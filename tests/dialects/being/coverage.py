@@ -5,6 +5,7 @@ from __future__ import annotations
 _TOOLS = "tests/dialects/being/test_tools.py::"
 _WIRE = "tests/dialects/being/test_wire.py::"
 _REST = "tests/dialects/being/test_rest.py::"
+_CLIENT = "tests/dialects/being/test_foreign_client.py::"
 _PATROL = "tests/dialects/being/test_patrol.py::"
 _THINK = "tests/dialects/being/test_thinking.py::"
 _CONTEXT = "tests/dialects/being/test_context.py::"
@@ -149,7 +150,7 @@ ROWS: list[tuple[str, str, str]] = [
     ("update_memory", "preferences, knowledge, relationship, partner_tools, partner_map: actions",
      _TOOLS + "test_an_entry_is_appended_read_updated_and_deleted"),
     ("update_memory", "update and delete need a key",
-     _TOOLS + "test_update_and_delete_need_a_key_that_is_there"),
+     _TOOLS + "test_update_and_delete_need_a_key"),
     ("update_memory", "append and update need content",
      _TOOLS + "test_append_and_update_need_content"),
     ("update_memory", "append joins", _TOOLS + "test_appending_joins_what_is_there"),
@@ -168,6 +169,10 @@ ROWS: list[tuple[str, str, str]] = [
      _TOOLS + "test_knowledge_and_tools_are_shared_and_the_rest_is_each_beings_own"),
     ("update_memory", "unknown target or action",
      _TOOLS + "test_a_target_or_action_that_is_not_there_is_an_error"),
+    ("update_memory", "update of a missing key adds it",
+     _CLIENT + "test_an_update_of_a_key_that_is_missing_adds_it"),
+    ("update_memory", "notes and partner_rules: not added by an update",
+     _CLIENT + "test_what_is_known_by_its_id_is_not_added_by_an_update"),
     # update_notes
     ("update_notes", "notes; what is open", _TOOLS + "test_update_notes_lists_the_open_notes"),
     ("update_notes", "something is required", _TOOLS + "test_update_notes_needs_something"),
@@ -284,6 +289,12 @@ ROWS: list[tuple[str, str, str]] = [
      _REST + "test_preferences_relationships_and_rules"),
     ("REST", "notes, context", _REST + "test_notes_and_context"),
     ("REST", "memory/*", _REST + "test_memory_routes"),
+    ("REST", "memory/conclude: a summary, scenes as texts",
+     _CLIENT + "test_a_topic_is_concluded_by_a_summary_and_scenes_that_are_texts"),
+    ("REST", "memory/search-nodes: mode",
+     _CLIENT + "test_nodes_are_searched_by_any_or_every_keyword"),
+    ("REST", "memory/search-nodes: with an embedding model",
+     _CLIENT + "test_nodes_are_searched_by_keyword_with_an_embedding_model_too"),
     ("REST", "patrol/trigger without messages", _REST + "test_patrol_needs_messages"),
     ("REST", "errors", _REST + "test_an_error_is_one_text"),
     ("REST", "tokens of one being",

@@ -59,7 +59,11 @@ class Workspace:
     library: Library
     caller: Caller = field(
         default_factory=lambda: Caller(
-            space="acme", user="anna", scopes=FULL, dialects=frozenset({"orchestrator"})
+            space="acme",
+            user="anna",
+            scopes=FULL,
+            credential="a token",
+            dialects=frozenset({"orchestrator"}),
         )
     )
     request_info: RequestInfo = field(default_factory=RequestInfo)
@@ -85,7 +89,11 @@ class Workspace:
     def at(self, space: str) -> Workspace:
         """Another workspace of the same server."""
         caller = Caller(
-            space=space, user=self.caller.user, scopes=FULL, dialects=self.caller.dialects
+            space=space,
+            user=self.caller.user,
+            scopes=FULL,
+            credential="a token",
+            dialects=self.caller.dialects,
         )
         return Workspace(self.gate, self.library, caller)
 

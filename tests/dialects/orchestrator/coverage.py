@@ -135,6 +135,11 @@ ROWS: list[tuple[str, str, str]] = [
     ),
     (
         "User context",
+        "get_user_profile: the person at this machine has a profile from the first call on",
+        _WORK + "test_the_person_at_this_machine_has_a_profile_from_the_first_call_on",
+    ),
+    (
+        "User context",
         "get_workspace_info: details and agents, the default three",
         _WORK + "test_a_workspace_has_three_agents_to_begin_with",
     ),

@@ -12,9 +12,11 @@ from typing import Any
 
 import pytest
 
+from commonplace.access.caller import READ_ONLY, Caller
 from commonplace.cli import app
 from commonplace.dialects.orchestrator.shapes import records
 from commonplace.dialects.orchestrator.workflows import Executions
+from commonplace.dialects.orchestrator.workspaces import people
 from commonplace.errors import Conflict, InvalidInput, NotFound
 
 from .conftest import Server, Workspace, served_at
@@ -51,6 +53,27 @@ def test_a_profile_is_shown_with_and_without_preferences(workspace: Workspace) -
     workspace.do("create_user", id="anna", theme="light")
     again = workspace.value("get_user_profile", include_preferences=True)
     assert (again["preferences"]["theme"], again["email"]) == ("light", "a@example.org")
+
+
+def test_the_person_at_this_machine_has_a_profile_from_the_first_call_on(
+    workspace: Workspace,
+) -> None:
+    workspace.caller = Caller(space="acme", user="anna", scopes=READ_ONLY)
+    assert workspace.value("get_user_profile")["id"] == "anna"
+    assert people(workspace.memory) == []  # a read-only caller stores nothing
+    workspace.caller = Caller(space="acme", user="anna")
+    profile = workspace.value("get_user_profile", include_preferences=True)
+    assert profile.pop("created_at").endswith("Z")
+    assert profile == {
+        "id": "anna", "email": "", "nickname": "", "name": "", "surname": "", "country_code": "",
+        "preferences": {"theme": "system", "language": "en", "currency": "USD"},
+    }  # fmt: skip
+    assert workspace.value("get_user_profile", include_preferences=True)["id"] == "anna"
+    assert len(people(workspace.memory)) == 1
+    workspace.do("create_user", id="anna", name="Anna", language="de")
+    again = workspace.value("get_user_profile", include_preferences=True)
+    preferences = {"theme": "system", "language": "de", "currency": "USD"}
+    assert (again["name"], again["preferences"]) == ("Anna", preferences)
 
 
 def test_conversations_are_listed_the_last_spoken_in_first(workspace: Workspace) -> None:

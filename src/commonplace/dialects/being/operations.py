@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,16 +13,16 @@ from commonplace.dialects.being import (
     context,
     history,
     merging,
-    notes,
     recalling,
     records,
     running,
     sight,
     tools,
 )
+from commonplace.dialects.being import notes as noting
 from commonplace.dialects.being.scenes import scene_of
 from commonplace.dialects.contract import Call, Schema, Tool
-from commonplace.dialects.tool_schemas import FLAG, OBJECT, TEXT, listed, takes, whole
+from commonplace.dialects.tool_schemas import FLAG, OBJECT, TEXT, listed, takes, text, whole
 from commonplace.engine.model import Memory, iso
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound
 from commonplace.platform.exclusive import exclusive
@@ -112,7 +112,7 @@ def get_relationships(call: Call, being: str) -> Any:
 
 def put_relationship(call: Call, being: str, *, id: str, description: str) -> Any:
     """Another description of somebody."""
-    row = notes.find(call.memory, being, id, sight.RELATIONSHIP)
+    row = noting.find(call.memory, being, id, sight.RELATIONSHIP)
     if row is None:
         raise NotFound("There is no such relationship.")
     changed = call.memory.revise(row.id, text=description)
@@ -139,7 +139,7 @@ def put_rule(
         rule = records.add_rule(call.memory, being, category, title, content, "stated", **attrs)
         return records.rule_shown(rule)
     with exclusive(call.memory, "put rule"):
-        there = notes.find(call.memory, being, id, sight.RULE)
+        there = noting.find(call.memory, being, id, sight.RULE)
         if there is None:
             raise NotFound("There is no such rule.")
         kept = {**there.attrs, **attrs}
@@ -150,14 +150,14 @@ def put_rule(
 def get_notes(call: Call, being: str) -> Any:
     """A being's notes, the newest first."""
     newest, _ = call.memory.browse(
-        filters=sight.own(being, sight.NOTE, sight.SCENE), limit=notes.LISTED
+        filters=sight.own(being, sight.NOTE, sight.SCENE), limit=noting.LISTED
     )
-    return [notes.shown(note) for note in newest]
+    return [noting.shown(note) for note in newest]
 
 
 def post_note(call: Call, being: str, *, content: str) -> Any:
     """A new note."""
-    return notes.shown(notes.add_note(call.memory, being, content, "stated"))
+    return noting.shown(noting.add_note(call.memory, being, content, "stated"))
 
 
 def get_context(call: Call, being: str) -> Any:
@@ -186,10 +186,23 @@ def update(call: Call, being: str, *, target: str, action: str, **rest: Any) -> 
     return records.perform(request, action)
 
 
-def conclude(call: Call, being: str, **arguments: Any) -> Any:
-    """update_notes."""
+def conclude(
+    call: Call,
+    being: str,
+    *,
+    summary: str | None = None,
+    scenes: Sequence[Any] = (),
+    notes: Sequence[Any] = (),
+    **arguments: Any,
+) -> Any:
+    """update_notes; a scene may also be a text, and a summary becomes a note."""
     del being
-    return {"result": notes.update_notes(call, **arguments)}
+    told = [
+        {"action": each, "when": [records.today()]} if isinstance(each, str) else each
+        for each in scenes
+    ]
+    written = [*notes, summary] if summary is not None else notes
+    return {"result": noting.update_notes(call, scenes=told, notes=written, **arguments)}
 
 
 def search_history(call: Call, being: str, **arguments: Any) -> Any:
@@ -201,11 +214,11 @@ def search_history(call: Call, being: str, **arguments: Any) -> Any:
 def search_nodes(
     call: Call, being: str, *, query: str, limit: float = recalling.FOUND, mode: str = "or"
 ) -> Any:
-    """Nodes as data."""
+    """Nodes in which any keyword, or with the mode `and` every keyword, occurs."""
     del being
     count = max(1, min(int(limit), recalling.MOST_FOUND))
-    found = recalling.found(call, query, count, mode)
-    nodes = [_node_shown(node) for node in found]
+    matched = recalling.by_words(call, query, count, every=mode == "and")
+    nodes = [_node_shown(node) for node, _ in matched]
     return {"nodes": nodes, "count": len(nodes)}
 
 
@@ -371,7 +384,11 @@ OPERATIONS = (
     _operation(
         "memory_update", "write", update, ("target", "action"), **_without(tools.MEMORY_INPUT)
     ),
-    _operation("memory_conclude", "write", conclude, **_without(tools.NOTES_INPUT)),
+    _operation(
+        "memory_conclude", "write", conclude, summary=text("Stored as a note"),
+        scenes=listed({"anyOf": [TEXT, tools.SCENE]}, 200, default=[]),
+        **_without(tools.NOTES_INPUT, "scenes"),
+    ),
     _operation(
         "memory_search_history", "write", search_history, ("query",),
         **_without(tools.HISTORY_INPUT),

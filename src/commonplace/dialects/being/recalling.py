@@ -213,13 +213,6 @@ def search_memory(call: Call, *, query: str, limit: float = FOUND, mode: str = "
     return "\n".join(lines)
 
 
-def found(call: Call, query: str, limit: int, mode: str) -> list[Memory]:
-    """The nodes that a search finds, as they are."""
-    if _knows_meaning(call.memory, query):
-        return _related(call, query, limit)
-    return [memory for memory, _ in by_words(call, query, limit, every=mode == "and")]
-
-
 def _knows_meaning(memory: Commonplace, query: str) -> bool:
     from commonplace.embedding.provider import knows_script
 

@@ -143,12 +143,12 @@ class Keyed:
         return done(f"{request.target} {key!r} {'updated' if there else 'added'}.")
 
     def update(self, request: Request) -> Result:
-        """Another text for an entry that is there."""
+        """Another text for an entry; one that is missing is added."""
         there = self.find(request.memory, request.being, request.key)
-        if there is None:
-            return refused(f"{request.key!r} was not found.")
         extra = self.beside(request)
         self.put(request.memory, request.being, request.key, request.content, request.trust, extra)
+        if there is None:
+            return done(f"{request.target} {request.key!r} added.")
         return done(f"updated {request.key!r}. before: {there.text} after: {request.content}")
 
     def delete(self, request: Request) -> Result:

@@ -32,6 +32,7 @@ PROMPT_CHARS = 50_000
 CONVERSATION_HEADER = "x-conversation-id"
 PROFILE = ("email", "nickname", "name", "surname", "country_code")
 PREFERENCES = ("theme", "language", "currency")
+DEFAULT_PREFERENCES = {"theme": "system", "language": "en", "currency": "USD"}
 
 _AGENT = ("slug", "name", "role", "system_prompt", "model")
 _NAMES = uuid.UUID("0a1f5c52-8d0b-5c53-9a43-7d1f5a0f2c11")  # of the agents that are always there
@@ -219,12 +220,17 @@ def add_person(memory: Commonplace, identity: str, about: Mapping[str, str]) -> 
         return records.add(memory, PERSON, f"person:{identity}", identity, about)
 
 
-def person(memory: Commonplace, identity: str) -> Memory:
-    """Somebody's record."""
-    record = records.find(memory, f"person:{identity}", PERSON)
-    if record is None:
+def profile_of_caller(call: Call, *, preferences: bool) -> dict[str, Any]:
+    """The caller's profile; the person at this machine gets one with their first call."""
+    identity = call.caller.user
+    record = records.find(call.memory, f"person:{identity}", PERSON)
+    if record is None and call.caller.credential:
         raise NotFound("user not found")
-    return record
+    if record is None and "write" not in call.caller.scopes:
+        about = {"id": identity, **DEFAULT_PREFERENCES}
+        return profile(about, datetime.now(UTC), preferences=preferences)
+    record = record or add_person(call.memory, identity, DEFAULT_PREFERENCES)
+    return profile(record.attrs, record.created_at, preferences=preferences)
 
 
 def people(memory: Commonplace) -> list[Memory]:
@@ -232,12 +238,13 @@ def people(memory: Commonplace) -> list[Memory]:
     return records.listing(memory, PERSON)
 
 
-def profile(record: Memory, *, preferences: bool) -> dict[str, Any]:
-    """Somebody's profile."""
-    attrs = record.attrs
+def profile(
+    attrs: Mapping[str, Any], created_at: datetime, *, preferences: bool = True
+) -> dict[str, Any]:
+    """A profile as it is shown."""
     shown: dict[str, Any] = {"id": attrs["id"]}
     shown |= {name: attrs.get(name, "") for name in PROFILE}
-    shown["created_at"] = stamp(record.created_at)
+    shown["created_at"] = stamp(created_at)
     if preferences:
         shown["preferences"] = {name: attrs.get(name, "") for name in PREFERENCES}
     return shown

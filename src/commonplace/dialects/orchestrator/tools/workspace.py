@@ -35,8 +35,7 @@ def get_user_profile(
     call: Call, *, include_preferences: Annotated[bool, "With theme, language, currency."] = False
 ) -> Answer:
     """Fetch the user's name, email, nickname, and preferences."""
-    record = workspaces.person(call.memory, call.caller.user)
-    return workspaces.profile(record, preferences=include_preferences)
+    return workspaces.profile_of_caller(call, preferences=include_preferences)
 
 
 @tool("read", {"id": "", "name": "", "created_at": ""})
@@ -144,7 +143,7 @@ def create_agent(
 def list_users(call: Call) -> Answer:
     """Everybody who has a profile here."""
     people = workspaces.people(call.memory)
-    return {"users": [workspaces.profile(one, preferences=True) for one in people]}
+    return {"users": [workspaces.profile(one.attrs, one.created_at) for one in people]}
 
 
 @operation("write", {})
@@ -166,7 +165,8 @@ def create_user(
         "email": email, "nickname": nickname, "name": name, "surname": surname,
         "country_code": country_code, "theme": theme, "language": language, "currency": currency,
     }  # fmt: skip
-    return workspaces.profile(workspaces.add_person(call.memory, id, about), preferences=True)
+    person = workspaces.add_person(call.memory, id, about)
+    return workspaces.profile(person.attrs, person.created_at)
 
 
 @operation("write", {})
