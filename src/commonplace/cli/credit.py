@@ -35,8 +35,9 @@ def bad(
 
 def _judge(signal: str, data: Data, space: Space, session: Session, as_json: bool) -> None:
     from commonplace.engine.content.credit import judge_turn
+    from commonplace.platform.exclusive import exclusive
 
-    with memory(data, space) as opened, opened.unit("credit"):
+    with memory(data, space) as opened, exclusive(opened, "credit"):
         judged = judge_turn(opened, signal, session)
     for one in judged:
         name = one.memory.ref or one.memory.id

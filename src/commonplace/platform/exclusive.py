@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+import functools
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from commonplace.engine.commonplace import Commonplace
@@ -19,3 +20,27 @@ def exclusive(memory: Commonplace, name: str, origin: Origin | None = None) -> I
     """
     with memory.unit(name, origin), memory.unit(name, origin):
         yield
+
+
+class HasMemory(Protocol):
+    """A call, which has the caller's memory."""
+
+    @property
+    def memory(self) -> Commonplace:
+        """The memory that the call reads and writes."""
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+C = TypeVar("C", bound=HasMemory)
+
+
+def exclusively(function: Callable[Concatenate[C, P], R]) -> Callable[Concatenate[C, P], R]:
+    """Decorate a function of a call that reads and then writes: it runs in `exclusive`."""
+
+    @functools.wraps(function)
+    def run(call: C, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        with exclusive(call.memory, function.__name__):
+            return function(call, *args, **kwargs)
+
+    return run

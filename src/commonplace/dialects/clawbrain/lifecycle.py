@@ -16,6 +16,7 @@ from commonplace.engine import checks
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.content import credit
 from commonplace.engine.model import TRUSTS, Memory, Origin
+from commonplace.platform.exclusive import exclusive
 
 PROMOTED_AT_MOST = 0.69  # an episode that has given its facts away is not promoted again
 FACT_CHARS = 10  # what is no longer says nothing
@@ -56,14 +57,14 @@ def compact_what_is_due(
 ) -> Report | None:
     """The steps whose time has come since they last ran by themselves; None if there are none."""
     moment = at or datetime.now(UTC)
-    due = []
-    for step, every in EVERY.items():
-        last = memory.events.all(kind=RAN, subject=step, newest=True, limit=1)
-        if not last or moment - last[0].at >= every:
-            due.append(step)
-    if not due:
-        return None
-    with memory.unit("compact", UPKEEP):
+    with exclusive(memory, "compact", UPKEEP):
+        due = []
+        for step, every in EVERY.items():
+            last = memory.events.all(kind=RAN, subject=step, newest=True, limit=1)
+            if not last or moment - last[0].at >= every:
+                due.append(step)
+        if not due:
+            return None
         report = compact(memory, chosen, taken, due)
         for step in due:
             memory.events.record(RAN, step, {}, origin=UPKEEP)

@@ -9,8 +9,10 @@ from commonplace.dialects.contract import Call, Tool
 from commonplace.dialects.tool_schemas import TEXT, maybe, takes
 from commonplace.engine import checks
 from commonplace.engine.content import credit
+from commonplace.platform.exclusive import exclusively
 
 
+@exclusively
 def outcome(call: Call, *, signal: str, session: str | None = None) -> dict[str, Any]:
     """Tell how the newest open turn went; without a session, of all sessions."""
     judged = credit.judge_turn(call.memory, signal, session)

@@ -34,6 +34,7 @@ from commonplace.engine.finding.substrings import PLACES, Doubles, Located, loca
 from commonplace.engine.finding.substrings import Place as Where
 from commonplace.engine.model import Memory
 from commonplace.errors import CommonplaceError, Conflict, InvalidInput, NotFound
+from commonplace.platform.exclusive import exclusive, exclusively
 from commonplace.storage.database import now
 
 SHOWN_AS: dict[str, str] = {
@@ -69,6 +70,7 @@ def fail(tool: Tool, error: CommonplaceError) -> Wire:
     return {"content": [{"type": "text", "text": str(error)}], "isError": True}
 
 
+@exclusively
 def store(
     call: Call,
     *,
@@ -206,12 +208,13 @@ def update(call: Call, *, id: str, content: str) -> dict[str, Any]:
     """Other content; everything else stays."""
     memory, place = _own(call, id)
     checks.text(content, "content")
-    before = documents.updated(memory)
+    # Searching takes long, so it is done before the lock is taken.
     found = _contradictions(call, memory, place, content) if place.kind == "entity" else []
-    attrs = {**memory.attrs, "updated": documents.stamp(datetime.now(UTC))}
-    call.memory.revise(memory.id, text=content, attrs=attrs)
-    answer: dict[str, Any] = {"id": place.id, "updated": True, "previous_updated_at": before}
-    if place.kind == "entity":
+    with exclusive(call.memory, "memory_update"):
+        memory, place = _own(call, id)
+        before = documents.updated(memory)
+        attrs = {**memory.attrs, "updated": documents.stamp(datetime.now(UTC))}
+        call.memory.revise(memory.id, text=content, attrs=attrs)
         for one in found:
             said = {
                 "other": one.memory_id, "existing_fact": one.existing_fact,
@@ -219,6 +222,8 @@ def update(call: Call, *, id: str, content: str) -> dict[str, Any]:
                 "resolution": "unresolved" if one.kind == "conflict" else "kept_b",
             }  # fmt: skip
             call.memory.events.record("contradiction", memory.id, said)
+    answer: dict[str, Any] = {"id": place.id, "updated": True, "previous_updated_at": before}
+    if place.kind == "entity":
         answer["contradictions"] = [asdict(one) for one in found]
     return answer
 
@@ -241,6 +246,7 @@ def _contradictions(
     return contradictions.find(new, known)
 
 
+@exclusively
 def delete(call: Call, *, id: str) -> dict[str, Any]:
     """Archive a memory."""
     memory, place = _own(call, id)
@@ -293,6 +299,7 @@ def report(call: Call, *, top_n: int) -> dict[str, Any]:
     }
 
 
+@exclusively
 def compact(call: Call) -> dict[str, Any]:
     """Consolidate, promote, prune."""
     kept = keeping.kept(call)

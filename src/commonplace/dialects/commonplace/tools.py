@@ -12,6 +12,7 @@ from commonplace.dialects.tool_schemas import FLAG, SHARE, TEXT, gives, listed, 
 from commonplace.engine.content import credit
 from commonplace.engine.model import Link, Memory, Version, iso
 from commonplace.errors import InvalidInput, NotFound
+from commonplace.platform.exclusive import exclusively
 from commonplace.text import prose
 from commonplace.text.snippets import snippet
 
@@ -200,6 +201,7 @@ def context(call: Call, *, about: str | None = None) -> Told:
     return Told(value, prose.envelope(fitted.items, left_out=fitted.left_out))
 
 
+@exclusively
 def checkpoint(call: Call, *, done: bool, next: Sequence[str], summary: str | None = None) -> Any:
     """Save where the work stands, or say that it is finished."""
     open_ones, _ = call.memory.browse(kinds=["checkpoint"], trust=TRUSTED, limit=1)
@@ -225,6 +227,7 @@ def checkpoint(call: Call, *, done: bool, next: Sequence[str], summary: str | No
     return {"id": stored.id, "operation": call.memory.operation}
 
 
+@exclusively
 def feedback(call: Call, *, ids: Sequence[str], useful: bool, note: str) -> Any:
     """Say whether memories helped; their credit moves."""
     found = [call.memory.get(identity, count=False).id for identity in ids]

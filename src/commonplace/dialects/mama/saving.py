@@ -14,13 +14,13 @@ from commonplace.engine.binding import engine_call
 from commonplace.engine.content import chains
 from commonplace.engine.content.memories import Draft
 from commonplace.engine.model import LIVE_STATES, Memory
-from commonplace.errors import Conflict, InvalidInput, NotFound
+from commonplace.errors import InvalidInput, NotFound
+from commonplace.platform.exclusive import exclusively
 
 SIMILAR, NEARLY_SAME = 0.7, 0.85
 SIMILAR_SHOWN = 3
 COOLDOWN = timedelta(minutes=5)
 QUERY_CHARS = 2_000
-TRIES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +47,10 @@ def save_decision(
     query = f"{stated.topic} {stated.decision}"[:QUERY_CHARS]
     similar = searching.most_similar(call.memory, query, limit=SIMILAR_SHOWN, least=SIMILAR)
     tag = decisions.topic_tag(stated.topic)
-    _, earlier = call.memory.browse(
-        kinds=[decisions.KIND], tags_all=[tag], states=decisions.STATES, limit=1
-    )
+    on_topic: dict[str, Any] = {
+        "kinds": [decisions.KIND], "tags_all": [tag], "states": decisions.STATES, "limit": 1,
+    }  # fmt: skip
+    newest, earlier = call.memory.browse(**on_topic)
     draft = Draft(
         text=stated.text, kind=decisions.KIND, ref=decisions.new_identity(stated.topic),
         tags=decisions.tags(stated.topic), confidence=confidence, attrs=stated.lengths,
@@ -57,8 +58,10 @@ def save_decision(
     )  # fmt: skip
     reason = f"Newer decision on {stated.topic}"[:500]
     new, old = engine_call(call.memory, chains.extend, draft, tag, call.memory.origin, reason)
+    if old is not None and old.id not in [each.id for each in newest]:
+        earlier = call.memory.browse(**on_topic)[1] - 1  # another was saved since they were counted
     _link(call, new, stated.reasoning)
-    return Saved(new, similar, _advice(new, old, similar, earlier, stated.topic))
+    return Saved(new, similar, _advice(new, old, similar, earlier + 1, stated.topic))
 
 
 def _link(call: Call, new: Memory, reasoning: str) -> None:
@@ -77,7 +80,7 @@ def _link(call: Call, new: Memory, reasoning: str) -> None:
 
 
 def _advice(
-    new: Memory, old: Memory | None, similar: Sequence[searching.Found], earlier: int, topic: str
+    new: Memory, old: Memory | None, similar: Sequence[searching.Found], depth: int, topic: str
 ) -> dict[str, Any]:
     advice: dict[str, Any] = {}
     if similar:
@@ -92,9 +95,8 @@ def _advice(
             "Related decisions exist. Say in the reasoning how this one relates to them:"
             " builds_on: <id>, debates: <id> or synthesizes: [<id>, <id>]."
         )
-    if earlier:
-        graph = {"topic": topic, "depth": earlier + 1, "latest": identity(new)}
-        advice["reasoning_graph"] = graph
+    if depth > 1:
+        advice["reasoning_graph"] = {"topic": topic, "depth": depth, "latest": identity(new)}
     return advice
 
 
@@ -111,6 +113,7 @@ def save_checkpoint(
     return engine_call(call.memory, chains.number, draft, checkpoints.PREFIX, call.memory.origin)
 
 
+@exclusively
 def update_outcome(call: Call, id: str, outcome: str, reason: str | None) -> tuple[str, str]:
     """Tell what became of a decision; its id and the outcome as it is stored."""
     told = decisions.OUTCOMES.get(outcome.strip().upper())
@@ -119,21 +122,11 @@ def update_outcome(call: Call, id: str, outcome: str, reason: str | None) -> tup
             "outcome must be success, failed or partial.", hint=f"Got {outcome[:60]!r}.",
             field="outcome",
         )  # fmt: skip
-    for attempt in range(TRIES):
-        memory = need_decision(call, id)
-        attrs = {**memory.attrs, "outcome": told, "failure_reason": reason}
-        if reason is None:
-            del attrs["failure_reason"]
-        try:
-            call.memory.revise(
-                memory.id, attrs=attrs, tags=decisions.retagged(memory.tags, told),
-                expected_version=memory.version,
-            )  # fmt: skip
-        except Conflict:  # changed since it was read; from now on nobody else writes
-            if attempt == TRIES - 1:
-                raise
-            continue
-        break
+    memory = need_decision(call, id)
+    attrs = {**memory.attrs, "outcome": told, "failure_reason": reason}
+    if reason is None:
+        del attrs["failure_reason"]
+    call.memory.revise(memory.id, attrs=attrs, tags=decisions.retagged(memory.tags, told))
     return identity(memory), told
 
 

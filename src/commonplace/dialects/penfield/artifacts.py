@@ -9,6 +9,7 @@ from commonplace.dialects.contract import Call
 from commonplace.dialects.penfield.failures import BadPath, Exists, Nothing, TooBig, stamp
 from commonplace.engine.model import Artifact
 from commonplace.errors import Conflict, NotFound
+from commonplace.platform.exclusive import exclusively
 
 LARGEST = 10 * 1024 * 1024
 DEPTH = 10
@@ -53,6 +54,7 @@ def content_type(path: str) -> str:
     return _TYPES.get(extension.lower(), OTHER) if dot else OTHER
 
 
+@exclusively
 def save(call: Call, path: str, content: str) -> Artifact:
     """A new artifact; none is ever overwritten."""
     check_path(path)

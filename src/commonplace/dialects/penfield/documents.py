@@ -23,6 +23,7 @@ from commonplace.dialects.penfield.searching import CHUNK_REF, DOCUMENT_PATH
 from commonplace.engine.content.memories import Draft
 from commonplace.engine.model import LIVE_STATES, Artifact, Memory
 from commonplace.errors import NotFound
+from commonplace.platform.exclusive import exclusive, exclusively
 from commonplace.text.files import LARGEST, extension_of, text_of
 
 CHUNK_IMPORTANCE = 0.5
@@ -91,12 +92,9 @@ def upload_document(
             details={"field": "file", "max_length": LARGEST, "actual_length": len(raw)},
         )
     digest = hashlib.sha256(raw).hexdigest()
-    for one in all_of(call):
-        if one.attrs["document"]["sha256"] == digest:
-            again = shown(one)
-            again["metadata"] = {**again["metadata"], "duplicate_upload": True}
-            return again
-    text, media_type = text_of(name, raw)
+    if (same := _duplicate(call, digest)) is not None:
+        return same
+    text, media_type = text_of(name, raw)  # slow, so before the lock is taken
     chunks = chunked(text)
     about = {
         "size": len(raw),
@@ -105,37 +103,48 @@ def upload_document(
         "metadata": dict(metadata or {}),
     }
     identity = str(uuid.uuid4())
-    # The chunks first: they are analysed and embedded before anything is written.
-    call.memory.remember_many(
-        [
-            Draft(
-                text=chunk.text,
-                kind=CHUNK,
-                title=name,
-                importance=CHUNK_IMPORTANCE,
-                trust="external",
-                ref=f"{CHUNK_REF}{identity}:{at}",
-                attrs={
-                    "document": identity,
-                    "chunk": at,
-                    "chunks": len(chunks),
-                    "start": chunk.start,
-                    "stop": chunk.stop,
-                    "metadata": {"document_id": identity, "filename": name},
-                },
-            )
-            for at, chunk in enumerate(chunks)
-        ]
-    )
-    return shown(
-        call.memory.artifacts.create(
-            raw,
-            path=DOCUMENT_PATH + identity,
+    drafts = [
+        Draft(
+            text=chunk.text,
+            kind=CHUNK,
             title=name,
-            media_type=media_type,
-            attrs={"document": about},
+            importance=CHUNK_IMPORTANCE,
+            trust="external",
+            ref=f"{CHUNK_REF}{identity}:{at}",
+            attrs={
+                "document": identity,
+                "chunk": at,
+                "chunks": len(chunks),
+                "start": chunk.start,
+                "stop": chunk.stop,
+                "metadata": {"document_id": identity, "filename": name},
+            },
         )
-    )
+        for at, chunk in enumerate(chunks)
+    ]
+    with exclusive(call.memory, "upload document"):
+        if (same := _duplicate(call, digest)) is not None:  # uploaded meanwhile
+            return same
+        call.memory.remember_many(drafts)
+        return shown(
+            call.memory.artifacts.create(
+                raw,
+                path=DOCUMENT_PATH + identity,
+                title=name,
+                media_type=media_type,
+                attrs={"document": about},
+            )
+        )
+
+
+def _duplicate(call: Call, digest: str) -> dict[str, Any] | None:
+    """The document with the same bytes, as the upload of a duplicate answers."""
+    for one in all_of(call):
+        if one.attrs["document"]["sha256"] == digest:
+            again = shown(one)
+            again["metadata"] = {**again["metadata"], "duplicate_upload": True}
+            return again
+    return None
 
 
 def chunks_of(call: Call, artifact: Artifact) -> list[Memory]:
@@ -180,6 +189,7 @@ def download_document(call: Call, *, id: str) -> dict[str, Any]:
     }
 
 
+@exclusively
 def delete_document(call: Call, *, id: str) -> None:
     """DELETE /documents/{id}: the file and its chunks."""
     artifact = document_of(call, id)

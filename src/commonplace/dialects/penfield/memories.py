@@ -34,6 +34,7 @@ from commonplace.engine.maintenance import upkeep
 from commonplace.engine.model import LIVE_STATES, Link, Memory, Origin
 from commonplace.errors import Conflict, NotFound
 from commonplace.platform import lookup
+from commonplace.platform.exclusive import exclusively
 from commonplace.text.snippets import opening
 
 CONFIDENCE = 0.8
@@ -271,6 +272,7 @@ def name_taken(name: str) -> NameTaken:
     )
 
 
+@exclusively
 def change(
     call: Call,
     identity: str,
@@ -327,6 +329,7 @@ def change(
         raise name_taken(changes["title"]) from None
 
 
+@exclusively
 def remove(call: Call, identity: str) -> None:
     """Delete a memory with its relationships; undo and history keep what it was."""
     memory = changeable(call, identity)
@@ -582,6 +585,7 @@ def _distinct(
     return found
 
 
+@exclusively
 def evolve_memory(
     call: Call, *, id: str, new_content: str, evolution_type: str, reason: str | None = None
 ) -> dict[str, Any]:
@@ -673,6 +677,7 @@ def read_tags(call: Call, *, id: str) -> dict[str, Any]:
     return {"memory_id": memory.id, "tags": list(memory.tags), "warnings": []}
 
 
+@exclusively
 def add_tags(call: Call, *, id: str, tags: Sequence[str]) -> dict[str, Any]:
     """POST /memories/{id}/tags."""
     memory = changeable(call, id)
@@ -682,6 +687,7 @@ def add_tags(call: Call, *, id: str, tags: Sequence[str]) -> dict[str, Any]:
     return _retagged(call, memory, joined, refused)
 
 
+@exclusively
 def remove_tags(call: Call, *, id: str, tags: str) -> dict[str, Any]:
     """DELETE /memories/{id}/tags."""
     memory = changeable(call, id)

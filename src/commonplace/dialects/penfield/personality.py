@@ -11,7 +11,7 @@ from commonplace.dialects.penfield.personas import Persona
 from commonplace.engine.model import LIVE_STATES, Memory
 from commonplace.errors import NotFound
 from commonplace.platform import lookup
-from commonplace.platform.exclusive import exclusive
+from commonplace.platform.exclusive import exclusively
 from commonplace.text import prose
 
 PERSONA_REF = "penfield:persona"
@@ -115,6 +115,7 @@ def read_personality(call: Call) -> dict[str, Any]:
     }
 
 
+@exclusively
 def choose_persona(call: Call, *, persona_id: str, set_as_org_default: bool) -> dict[str, Any]:
     """POST /personality."""
     persona = personas.BY_ID[persona_id]
@@ -148,20 +149,20 @@ def shown_trait(memory: Memory) -> dict[str, Any]:
     }
 
 
+@exclusively
 def create_trait(call: Call, *, content: str, category: str) -> dict[str, Any]:
     """POST /personality/traits."""
     if not content.strip():
         raise Invalid("content must say something.", field="content")
-    with exclusive(call.memory, "create trait"):
-        there = traits(call)
-        if len(there) >= TRAITS:
-            raise Invalid(f"There are {TRAITS} traits already.", hint="Remove one first.")
-        if any(one.text == content for one in there):
-            raise Exists("This trait is there already.", field="content")
-        memory = call.memory.remember(
-            content, kind="personality_trait", attrs={"trait": {"category": category}},
-            trust="stated", importance=0.8,
-        )  # fmt: skip
+    there = traits(call)
+    if len(there) >= TRAITS:
+        raise Invalid(f"There are {TRAITS} traits already.", hint="Remove one first.")
+    if any(one.text == content for one in there):
+        raise Exists("This trait is there already.", field="content")
+    memory = call.memory.remember(
+        content, kind="personality_trait", attrs={"trait": {"category": category}},
+        trust="stated", importance=0.8,
+    )  # fmt: skip
     return shown_trait(memory)
 
 
@@ -172,6 +173,7 @@ def _trait(call: Call, identity: str) -> Memory:
     return found
 
 
+@exclusively
 def change_trait(call: Call, *, id: str, content: str) -> dict[str, Any]:
     """PUT /personality/traits/{id}."""
     if not content.strip():
@@ -179,6 +181,7 @@ def change_trait(call: Call, *, id: str, content: str) -> dict[str, Any]:
     return shown_trait(call.memory.revise(_trait(call, id).id, text=content))
 
 
+@exclusively
 def delete_trait(call: Call, *, id: str) -> dict[str, Any]:
     """DELETE /personality/traits/{id}."""
     call.memory.forget(_trait(call, id).id)

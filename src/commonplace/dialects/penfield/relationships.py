@@ -24,6 +24,7 @@ from commonplace.dialects.penfield.memories import (
 )
 from commonplace.engine.model import LIVE_STATES, Link, Memory
 from commonplace.errors import Conflict, NotFound
+from commonplace.platform.exclusive import exclusively
 
 STRENGTH, CONFIDENCE = 0.5, 0.8
 BIDIRECTIONAL, PAIRED = "BIDIRECTIONAL", "INVERSE_PAIRED"
@@ -55,6 +56,7 @@ def shown_link(link: Link) -> dict[str, Any]:
     }
 
 
+@exclusively
 def relate(
     call: Call,
     *,
@@ -242,6 +244,7 @@ def disconnect(call: Call, *, from_memory: str, to_memory: str) -> dict[str, Any
     return {"success": True, "message": f"{count} relationships removed", "removed": count}
 
 
+@exclusively
 def part(call: Call, from_id: str, to_id: str) -> int:
     """Remove every relationship from one memory to another; how many there were."""
     one, other = readable(call, from_id), readable(call, to_id)
@@ -310,6 +313,7 @@ def list_relationships(
     }
 
 
+@exclusively
 def change_relationship(
     call: Call,
     *,
@@ -333,6 +337,7 @@ def change_relationship(
     return shown_link(call.memory.links.revise(link.id, **changes) if changes else link)
 
 
+@exclusively
 def delete_relationship(call: Call, *, id: str) -> None:
     """DELETE /relationships/{id}."""
     call.memory.links.remove(link_of(call, id).id)
@@ -414,6 +419,7 @@ def list_contradictions(call: Call, *, id: str) -> dict[str, Any]:
     return {"items": [shown_contradiction(link) for link in links], "total": len(links)}
 
 
+@exclusively
 def resolve_contradiction(
     call: Call,
     *,
