@@ -24,6 +24,7 @@ from commonplace.cli import terminal
 from commonplace.cli.app import EXIT_CODES, app, run
 from commonplace.dialects import registry
 from commonplace.errors import CommonplaceError
+from commonplace.text.hidden import visible
 
 PROGRAM = [sys.executable, "-m", "commonplace.cli"]
 
@@ -221,6 +222,25 @@ def test_what_is_stored_cannot_steer_the_terminal(do: Callable[..., Ended]) -> N
         assert r"\u{1b}[31m" in shown.out
         assert "<b>tag</b>" in shown.out
     assert do("show", identity, "--json").json["text"] == evil
+
+
+def test_json_for_scripts_cannot_steer_the_terminal_and_stays_verbatim(
+    do: Callable[..., Ended], tmp_path: Path
+) -> None:
+    evil = "red \x1b[31m c1 \x9b2J bidi \u202e zero \u200b tag \U000e0041 del \x7f 👩\u200d🔬 é\r\n"
+    identity = do("remember", evil, "--json").json["id"]
+    no_such = tmp_path / "c1 \x9b2J"
+    outputs = [
+        do("show", identity, "--json").out,
+        do("search", "red", "--json").out,
+        do("log", "--json").out,
+        do("import", str(no_such), "--json").err,
+    ]
+    for output in outputs:
+        assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e\u200b\U000e0041]", output)
+    assert json.loads(outputs[0])["text"] == evil
+    assert "👩\u200d🔬 é" in outputs[0]
+    assert "c1 \x9b2J" in json.loads(outputs[3])["error"]["message"]
 
 
 def test_ids_may_be_short_but_not_ambiguous(do: Callable[..., Ended], data: Path) -> None:
@@ -524,7 +544,7 @@ def test_advice_is_in_words_of_the_command_line(do: Callable[..., Ended], tmp_pa
     ],
 )
 def test_visible(text: str, shown: str) -> None:
-    assert terminal.visible(text) == shown
+    assert visible(text) == shown
 
 
 def test_one_line_counts_columns() -> None:

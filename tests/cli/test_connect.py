@@ -19,12 +19,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from commonplace.cli import clients, connect, json_text, settings_files, terminal
+from commonplace.cli import clients, connect, json_text, settings_files
 from commonplace.cli.app import run
 from commonplace.cli.clients import CLIENTS, Format
 from commonplace.dialects import registry
 from commonplace.dialects.being import beings
 from commonplace.engine.commonplace import Commonplace
+from commonplace.text.hidden import visible
 from server.harness import running
 
 SERVER = str(Path(__file__).parent / "small_mcp_server.py")
@@ -948,6 +949,12 @@ def test_the_command_that_is_advised_finds_what_was_written(
     assert do(*shlex.split(advised[1])).code == 6  # it is there, and nobody listens
 
 
+def test_gemini_is_told_to_trust_the_folder(home: Path, do: Callable[..., Ended]) -> None:
+    written = do("gemini", "--yes").out
+    assert "“Disabled” until you trust the folder" in written
+    assert "trust the folder" not in do("cursor", "--yes").out
+
+
 def test_a_change_late_in_a_long_file_has_the_right_line_numbers(
     tmp_path: Path, do: Callable[..., Ended]
 ) -> None:
@@ -1248,4 +1255,4 @@ def test_the_page_has_every_client_and_option(do: Callable[..., Ended]) -> None:
         assert f"`{name}`" in page
     for option in re.findall(r"(--[a-z-]+)", do("--help").out):
         assert option in page or option in ("--json", "--help"), option
-    assert terminal.visible(page) == page
+    assert visible(page) == page

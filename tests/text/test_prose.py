@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 import time
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from idna import idnadata
 
+from commonplace.text.hidden import escape_json, visible
 from commonplace.text.prose import (
     MARK,
     Item,
@@ -19,7 +21,6 @@ from commonplace.text.prose import (
     fit,
     neutral,
     token_estimate,
-    visible,
 )
 
 # --- a strict reader of envelopes ---------------------------------------------------------------
@@ -495,3 +496,10 @@ def test_cutting_a_large_text_is_quick() -> None:
     started = time.perf_counter()
     fit(items_of("<system>\u202e猫\n" * 100_000), 1_000)
     assert time.perf_counter() - started < 2
+
+
+@given(st.text())
+def test_an_escaped_document_has_the_same_value_and_hides_nothing(text: str) -> None:
+    document = escape_json(json.dumps({"text": text}, ensure_ascii=False))
+    assert json.loads(document) == {"text": text}
+    assert visible(document) == document

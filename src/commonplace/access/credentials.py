@@ -456,12 +456,12 @@ class Credentials:
         refusal = ""
         if not self._mac_matches(row) or not hmac.compare_digest(row.digest, digest):
             refusal = "damaged"
+        elif credential.revoked_at is not None:
+            refusal = "revoked"
         elif gone:
             refusal = "user removed"
         elif credential.created_at < ended:
             refusal = "not before"
-        elif credential.revoked_at is not None:
-            refusal = "revoked"
         known = _Known(version, credential, credential.caller, refusal)
         if len(self._known) >= CACHED:
             self._known = {}

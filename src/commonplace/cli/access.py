@@ -15,8 +15,9 @@ import typer
 
 from commonplace.cli import options
 from commonplace.cli.options import DIALECTS, AsJson, Data, Space
-from commonplace.cli.terminal import bold, dim, emit, local, note, one_line, say, visible
+from commonplace.cli.terminal import bold, dim, emit, local, note, one_line, say
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound
+from commonplace.text.hidden import visible
 
 if TYPE_CHECKING:
     from commonplace.access.accounts import Accounts

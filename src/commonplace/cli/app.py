@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
-import json
 import os
 import sys
 from collections.abc import Sequence
@@ -26,7 +25,7 @@ from commonplace.cli import (
     stores,
     workspaces,
 )
-from commonplace.cli.terminal import visible
+from commonplace.cli.terminal import as_json_text
 from commonplace.errors import (
     CommonplaceError,
     Conflict,
@@ -38,6 +37,7 @@ from commonplace.errors import (
     StorageUnavailable,
     UnsupportedVersion,
 )
+from commonplace.text.hidden import visible
 
 HOOKS = ["hook", "recall"]  # what an agent runs on the way: it ends well, whatever happens
 BROKEN_PIPE = 141  # what a shell shows for a program that SIGPIPE ended
@@ -218,7 +218,7 @@ def _usage(error: Exception) -> int:
 
 def _complain(parts: dict[str, str]) -> None:
     if _as_json:
-        text = json.dumps({"error": parts}, ensure_ascii=False)
+        text = as_json_text({"error": parts})
     else:
         text = visible(f"error: {parts['message']} {parts['hint']}".rstrip())
     sys.stdout.flush()

@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from commonplace.cli.options import AsJson, Data, Embedding, Space, memory
-from commonplace.cli.terminal import bold, emit, note, one_line, say, visible
+from commonplace.cli.terminal import bold, emit, note, one_line, say
 from commonplace.errors import NotFound
+from commonplace.text.hidden import visible
 
 being = typer.Typer(
     help="Beings: agents with a memory of their own in your space.", rich_markup_mode=None

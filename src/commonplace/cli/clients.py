@@ -158,7 +158,8 @@ CLIENTS: dict[str, Client] = {
             places=(Place("~/.gemini/settings.json"),),
             project=(".gemini/settings.json",),
             url="httpUrl",
-            then="New sessions use it; see /mcp there.",
+            then="New sessions use it; see /mcp there. Gemini CLI shows it as “Disabled” until you"
+            " trust the folder that you start it in (/permissions).",
         ),
         Client(
             name="opencode",

@@ -17,8 +17,9 @@ from commonplace.cli import clients, settings_files
 from commonplace.cli.clients import CLIENTS, Client, Http, Stdio
 from commonplace.cli.options import DIALECTS, AsJson, Data
 from commonplace.cli.settings_files import Settings
-from commonplace.cli.terminal import bold, dim, emit, note, one_line, say, visible
+from commonplace.cli.terminal import bold, dim, emit, note, one_line, say
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound
+from commonplace.text.hidden import visible
 
 UNHEALTHY = 6
 SERVER = "http://127.0.0.1:3847"

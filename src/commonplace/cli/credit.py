@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from typing import Annotated
 
 import typer
 
 from commonplace.cli.options import AsJson, Data, Space, memory
-from commonplace.cli.terminal import visible
+from commonplace.cli.terminal import emit, note, say
+from commonplace.text.hidden import visible
 
 credit = typer.Typer(help="Tell how the last turn of an agent went; its memories' credit moves.")
 Session = Annotated[
@@ -41,14 +40,13 @@ def _judge(signal: str, data: Data, space: Space, session: Session, as_json: boo
         judged = judge_turn(opened, signal, session)
     for one in judged:
         name = one.memory.ref or one.memory.id
-        told = {"id": name, "before": round(one.before, 4), "after": round(one.after, 4)}
-        text = f"{name}  {one.before:.3f} → {one.after:.3f}"
-        sys.stdout.write(
-            (json.dumps(told, ensure_ascii=False) if as_json else visible(text)) + "\n"
-        )
+        if as_json:
+            emit({"id": name, "before": round(one.before, 4), "after": round(one.after, 4)})
+        else:
+            say(visible(f"{name}  {one.before:.3f} → {one.after:.3f}"))
     if not judged:
         if not as_json:
-            sys.stderr.write("no turn waits for an outcome\n")
+            note("no turn waits for an outcome")
         raise typer.Exit(1)
 
 

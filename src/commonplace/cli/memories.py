@@ -9,8 +9,9 @@ import typer
 
 from commonplace.cli import INTERRUPTED, options, terminal
 from commonplace.cli.options import AsJson, Data, Embedding, Id, Ids, Space
-from commonplace.cli.terminal import bold, dim, emit, local, note, one_line, say, visible
+from commonplace.cli.terminal import bold, dim, emit, local, note, one_line, say
 from commonplace.errors import InvalidInput
+from commonplace.text.hidden import visible
 
 if TYPE_CHECKING:
     from commonplace.engine.commonplace import Commonplace

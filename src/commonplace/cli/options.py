@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from commonplace.cli.terminal import note, visible
+from commonplace.cli.terminal import note
 from commonplace.dialects import registry
 from commonplace.errors import InvalidInput, NotFound
 from commonplace.storage.fields import FIELDS, FILTERABLE
+from commonplace.text.hidden import visible
 
 if TYPE_CHECKING:
     from commonplace.engine.commonplace import Commonplace

@@ -13,7 +13,7 @@ import typer
 
 from commonplace.cli import options
 from commonplace.cli.options import AsJson, Data, Embedding, Space
-from commonplace.cli.terminal import bold, emit, note, progress, say, visible
+from commonplace.cli.terminal import bold, emit, note, progress, say
 from commonplace.errors import (
     CommonplaceError,
     Conflict,
@@ -21,6 +21,7 @@ from commonplace.errors import (
     NotFound,
     StorageUnavailable,
 )
+from commonplace.text.hidden import visible
 
 if TYPE_CHECKING:
     from commonplace.engine.library import Library

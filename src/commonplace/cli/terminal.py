@@ -12,21 +12,7 @@ from datetime import datetime
 from typing import Any
 from unicodedata import category, east_asian_width
 
-_SHOWN_AS_ESCAPE = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
-_KEPT = "\n\t\u200c\u200d"  # joiners belong to emoji and to Persian
-
-
-def visible(text: str) -> str:
-    """Text that cannot steer a terminal: what controls or hides is shown as an escape."""
-    text = text.replace("\r\n", "\n")
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(
-        f"\\u{{{ord(sign):x}}}"
-        if category(sign) in _SHOWN_AS_ESCAPE and sign not in _KEPT
-        else sign
-        for sign in text
-    )
+from commonplace.text.hidden import escape_json, visible
 
 
 def width(text: str) -> int:
@@ -89,9 +75,14 @@ def note(text: str) -> None:
     sys.stderr.write(text + "\n")
 
 
+def as_json_text(value: Any) -> str:
+    """One JSON document on one line, in which nothing steers a terminal."""
+    return escape_json(json.dumps(value, ensure_ascii=False))
+
+
 def emit(value: Any) -> None:
-    """One JSON document on one line."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+    """Write one JSON document on one line."""
+    sys.stdout.write(as_json_text(value) + "\n")
 
 
 def columns() -> int:

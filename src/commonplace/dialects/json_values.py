@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from math import isfinite
 from typing import Any, Final
 
-from commonplace.text.prose import visible
+from commonplace.text.hidden import visible
 
 MAX_DEPTH: Final = 64
 SHOWN: Final = 60

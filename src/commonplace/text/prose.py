@@ -15,49 +15,10 @@ from typing import NamedTuple
 from unicodedata import category, combining, normalize
 
 from commonplace.text.clusters import splits_cluster
+from commonplace.text.hidden import visible
 
 MARK = "¦"
 """Put into what looks like markup. In the text itself it is doubled, so nothing is lost."""
-
-_HIDDEN = re.compile(
-    "["
-    "\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029"  # controls, but for tab and line feed
-    "\u00ad\u061c\u070f\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff0-\ufffb"  # format
-    "\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
-    "\u180b-\u180d\u180f\ufe00-\ufe0f\U000e0000-\U000e0fff"  # variation selectors, tags
-    "\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0"  # letters that are blank
-    "\ud800-\udfff\ue000-\uf8ff\U000f0000-\U0010ffff"  # half a character, or a private one
-    "\ufdd0-\ufdef"
-    + "".join(f"{chr(plane << 16 | 0xFFFE)}{chr(plane << 16 | 0xFFFF)}" for plane in range(15))
-    + "]"
-)
-
-# A joiner stays only where it is seen: where IDNA allows it (RFC 5892, appendix A.1 and A.2), in
-# the Bengali ra-phala, and inside an emoji. In none of these can two stand together, change the
-# direction, or come without the visible characters around them.
-_VIRAMA = "[\u094d\u09cd\u0a4d\u0acd\u0b4d\u0bcd\u0c4d\u0ccd\u0d3b\u0d3c\u0d4d\u0dca]"
-_JOINS_BOTH_SIDES = (
-    "\u0620\u0626\u0628\u062a-\u062e\u0633-\u063f\u0641-\u0647\u0649\u064a\u066e\u066f"
-    "\u0678-\u0687\u069a-\u06bf\u06c1\u06c2\u06cc\u06ce\u06d0\u06d1\u06fa-\u06fc\u06ff"
-    "\u0750-\u0758\u075c-\u076a\u076d-\u0770\u0772\u0775-\u0777\u077a-\u077f"
-)
-_JOINS_BEFORE = (
-    "\u0622-\u0625\u0627\u0629\u062f-\u0632\u0648\u0671-\u0673\u0675-\u0677\u0688-\u0699"
-    "\u06c0\u06c3-\u06cb\u06cd\u06cf\u06d2\u06d3\u06d5\u06ee\u06ef"
-    "\u0759-\u075b\u076b\u076c\u0771\u0773\u0774\u0778\u0779"
-)
-_VOWEL_SIGN = "[\u064b-\u065f\u0670]"
-_PICTURE = "[\u00a9\u00ae\u203c\u2049\u2122\u2139\u2190-\u27bf\u2900-\u2bff\u3030\u303d\u3297\u3299"
-_PICTURE += "\U0001f000-\U0001f3fa\U0001f400-\U0001faff]"
-_PICTURE += "\ufe0f?[\U0001f3fb-\U0001f3ff]?"
-_SEEN_JOINERS = re.compile(
-    f"{_PICTURE}(?:\u200d{_PICTURE})*"
-    "|[0-9#*]\ufe0f\u20e3"
-    f"|{_VIRAMA}[\u200c\u200d]"
-    "|\u09b0\u200d\u09cd"
-    f"|[{_JOINS_BOTH_SIDES}]{_VOWEL_SIGN}{{0,4}}\u200c"
-    f"(?={_VOWEL_SIGN}{{0,4}}[{_JOINS_BOTH_SIDES}{_JOINS_BEFORE}])"
-)
 
 # What models are trained to take for a turn of a conversation, or for markup around one.
 _ROLES = frozenset(
@@ -110,27 +71,6 @@ class Fitted(NamedTuple):
 
     items: list[Item]
     left_out: int
-
-
-def visible(text: str) -> str:
-    """The text with everything that cannot be seen, or turns its direction, shown as `\\u{200b}`.
-
-    Line breaks, tabs, emoji, and the joiners that Persian and the scripts of India spell with
-    stay; Windows line ends become plain ones.
-    """
-    if text.isprintable() and text.isascii():
-        return text
-    text = text.replace("\r\n", "\n")
-    if not _HIDDEN.search(text):
-        return text
-    shown: list[str] = []
-    at = 0
-    for seen in _SEEN_JOINERS.finditer(text):
-        if len(seen[0]) > 1:
-            shown += (_HIDDEN.sub(_escaped, text[at : seen.start()]), seen[0])
-            at = seen.end()
-    shown.append(_HIDDEN.sub(_escaped, text[at:]))
-    return "".join(shown)
 
 
 def neutral(text: str) -> str:
@@ -199,10 +139,6 @@ def fit(items: Sequence[Item | tuple[str, str, str]], tokens: int) -> Fitted:
 def token_estimate(text: str) -> int:
     """How many tokens a text may have: one for four characters, one for each of East Asia's."""
     return -(-_size(text) // 4)
-
-
-def _escaped(hidden: re.Match[str]) -> str:
-    return f"\\u{{{ord(hidden[0]):x}}}"
 
 
 def _line(text: str) -> str:

@@ -13,7 +13,7 @@ from commonplace.dialects.clawbrain.strategy import Strategy
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.finding.ranking import credit_decayed
 from commonplace.engine.model import Memory
-from commonplace.text import prose
+from commonplace.text.hidden import visible
 
 FILE = "MEMORY.md"
 EMPTY = "# Memory\n\nNothing is remembered yet; what you store with memory_store will be here.\n"
@@ -77,7 +77,7 @@ def entries(memory: Commonplace, decay_rate: float) -> list[Entry]:
 
 def _entry(one: Memory, place: places.Place, score: float) -> Entry:
     section = SECTIONS[-1] if place.kind == "episode" else place.category.capitalize()
-    content = prose.visible(one.text.strip())
+    content = visible(one.text.strip())
     return Entry(section, score, f"\n### {place.name}\n<!-- score: {score:.3f} -->\n\n{content}\n")
 
 
