@@ -38,7 +38,7 @@ with store.read() as connection:
 WORKER = """
 import sys, time
 from pathlib import Path
-from commonplace.platform.durable import Durable
+from commonplace.platform.durable import carrying_out
 
 data, stop_in = Path(sys.argv[1]), int(sys.argv[2])
 
@@ -56,8 +56,10 @@ class Work:
         print(f"failed {identity}", flush=True)
     def unfinished(self, given_up):
         return iter([("default", "first", 0)] if stop_in < 0 else [])
+    def tick(self):
+        pass
 
-with Durable(data, Work()).running():
+with carrying_out(data, "workflow", Work()):
     sys.stdin.readline()
 """
 

@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 
 class Work(Protocol):
-    """What is done in steps. Each may be called again, and must then change nothing."""
+    """One kind of work, done in steps. Each may be called again, and must then change nothing."""
 
     def steps(self, space: str, identity: str) -> int | None:
         """How many steps there are; None if there is no such work."""
@@ -55,6 +55,10 @@ class Work(Protocol):
     def unfinished(self, given_up: Callable[[], bool]) -> Iterator[tuple[str, str, int]]:
         """(space, id, turn) of all that should be on its way, until nobody wants to know."""
 
+    def tick(self) -> None:
+        """Called several times a second by the process that holds the lock: to ask for work whose
+        time has come."""
+
 
 class _Stopping(BaseException):
     """The process stops: the step is not over, and DBOS must not take it for that."""
@@ -63,36 +67,49 @@ class _Stopping(BaseException):
 class Durable:
     """Carries work out in this process while it holds the lock of the data directory."""
 
-    def __init__(self, data: Path, work: Work) -> None:
+    def __init__(self, data: Path) -> None:
         self._folder = data / "workflows"
         self._due = self._folder / "due"
-        self._work = work
+        self._works: dict[str, Work] = {}
+        self._new: list[str] = []  # kinds of work that were added and not looked at yet
         self._stop = threading.Event()
         self._taken: set[object] = set()  # steps that are on their way
         self._told: set[str] = set()  # what could not be begun
         self._thread: threading.Thread | None = None
 
-    def ask(self, space: str, identity: str, turn: int = 0) -> None:
-        """Have work carried out, here or by whoever holds the lock; durable on return.
+    def add(self, kind: str, work: Work) -> None:
+        """Carry out a kind of work, too; its ids begin with the kind (`named`)."""
+        self._works[kind] = work
+        self._new.append(kind)
 
-        The same work with the same turn is carried out once.
-        """
-        ask(self._folder.parent, space, identity, turn)
+    def remove(self, kind: str) -> bool:
+        """Carry out a kind of work no more; whether that was the last."""
+        if len(self._works) > 1:
+            del self._works[kind]
+            return False
+        return True
 
-    @contextlib.contextmanager
-    def running(self) -> Iterator[None]:
-        """Carry out what is due until the block is left."""
+    def start(self) -> None:
+        """Carry out what is due, until it is stopped."""
         self._thread = threading.Thread(target=self._run, name="commonplace-workflows", daemon=True)
         self._thread.start()
-        try:
-            yield
-        finally:
-            self._stop.set()
+
+    def stop(self) -> None:
+        """Let what is being carried out come to its end, but not for ever."""
+        self._stop.set()
+        if self._thread is not None:
             self._thread.join(timeout=STOP_SECONDS + 5)
+
+    def _work(self, identity: str) -> Work | None:
+        kind, mark, _ = identity.partition(_MARK)
+        return self._works.get(kind if mark else WORKFLOWS)
 
     def _run(self) -> None:
         with contextlib.ExitStack() as stack:
-            if not self._folder.exists() and any(self._left()):
+            works = list(self._works.values())
+            if not self._folder.exists() and any(
+                True for work in works for _ in work.unfinished(self._stop.is_set)
+            ):
                 make_private(self._folder)
             while not self._stop.is_set():
                 lock = open_locked(self._folder / "lock") if self._folder.exists() else None
@@ -102,9 +119,11 @@ class Durable:
                 self._stop.wait(LOCK_SECONDS if self._folder.exists() else LOOK_SECONDS)
             if not installed() or self._stop.is_set():
                 return
-            left = list(self._left())
             launched = False
+            left: list[tuple[str, str, int]] = []
             while not self._stop.is_set():
+                self._tick()
+                left += self._left()
                 due = self._waiting()
                 if not launched and (due or left):
                     try:
@@ -115,8 +134,9 @@ class Durable:
                         continue
                     stack.callback(_destroy)
                     launched = True
-                    for space, identity, turn in left:
-                        self._try(identity, partial(_go_on, space, identity, turn))
+                while launched and left:
+                    space, identity, turn = left.pop()
+                    self._try(identity, partial(_go_on, space, identity, turn))
                 for file in due:
                     self._try(file.stem, partial(self._begin, file))
                 self._stop.wait(LOOK_SECONDS)
@@ -130,9 +150,22 @@ class Durable:
                 self._told.add(what)
                 log.exception("work that is due cannot be begun", extra={"work": what})
 
+    def _tick(self) -> None:
+        for kind, work in list(self._works.items()):
+            try:
+                work.tick()
+                self._told.discard(kind)
+            except Exception:
+                if kind not in self._told and not self._stop.is_set():
+                    self._told.add(kind)
+                    log.exception("work that may be due was not looked for", extra={"work": kind})
+
     def _left(self) -> Iterator[tuple[str, str, int]]:
-        """What another process left in the middle, as the rows have it."""
-        return self._work.unfinished(self._stop.is_set)
+        """What another process left in the middle, as the rows have it, of each new kind."""
+        while self._new:
+            work = self._works.get(self._new.pop())
+            if work is not None:
+                yield from work.unfinished(self._stop.is_set)
 
     def _waiting(self) -> list[Path]:
         if not self._due.exists():
@@ -147,7 +180,8 @@ class Durable:
         except (OSError, ValueError, KeyError):
             file.unlink(missing_ok=True)
             return
-        if self._work.steps(space, identity) is None:
+        work = self._work(identity)
+        if work is None or work.steps(space, identity) is None:
             if time.time() - begun > WAIT_SECONDS:  # it was asked for, and then not stored
                 file.unlink(missing_ok=True)
             return
@@ -158,22 +192,27 @@ class Durable:
 
     def steps(self, space: str, identity: str) -> int:
         """How many steps there are."""
-        return int(self._guarded(lambda: self._work.steps(space, identity) or 0))
+        work = self._work(identity)
+        return 0 if work is None else int(self._guarded(lambda: work.steps(space, identity) or 0))
 
     def step(self, space: str, identity: str, index: int) -> bool:
         """Take one; what a fault of ours or of the disk prevents is tried again, then failed."""
+        work = self._work(identity)
+        if work is None:
+            return False
         for pause in PAUSES:
             try:
-                return bool(self._guarded(lambda: self._work.step(space, identity, index)))
+                return bool(self._guarded(lambda: work.step(space, identity, index)))
             except Exception:
                 log.exception("a step of a workflow failed", extra={"work": identity})
                 self._stop.wait(pause)
-        self._guarded(lambda: self._work.failed(space, identity))
+        self._guarded(lambda: work.failed(space, identity))
         return False
 
     def end(self, space: str, identity: str) -> None:
         """After the last."""
-        self._guarded(lambda: self._work.end(space, identity))
+        if (work := self._work(identity)) is not None:
+            self._guarded(lambda: work.end(space, identity))
 
     def wait_for_steps(self) -> None:
         """Let those that are being taken come to their end, but not for ever."""
@@ -194,6 +233,40 @@ class Durable:
             raise
         finally:
             self._taken.discard(mine)
+
+
+_MARK = "~"  # between the kind of work and its id
+WORKFLOWS = "workflow"  # whose ids stand alone
+_running: dict[Path, Durable] = {}
+_starting = threading.Lock()
+
+
+def named(kind: str, identity: str) -> str:
+    """The id of work of a kind, among all that is carried out."""
+    return identity if kind == WORKFLOWS else f"{kind}{_MARK}{identity}"
+
+
+@contextlib.contextmanager
+def carrying_out(data: Path, kind: str, work: Work) -> Iterator[None]:
+    """Carry out what is due of a kind of work until the block is left.
+
+    One thread a data directory does it for every kind.
+    """
+    with _starting:
+        durable = _running.get(data)
+        if durable is None:
+            durable = _running[data] = Durable(data)
+            durable.add(kind, work)
+            durable.start()
+        else:
+            durable.add(kind, work)
+    try:
+        yield
+    finally:
+        with _starting:
+            if durable.remove(kind):
+                del _running[data]
+                durable.stop()
 
 
 def installed() -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from commonplace.dialects.contract import Setting
 from commonplace.dialects.orchestrator import lifecycle, pushing, runtimes, workflows
-from commonplace.platform.durable import Durable
+from commonplace.platform import durable
 
 
 @contextlib.contextmanager
@@ -15,13 +15,16 @@ def running(setting: Setting) -> Iterator[None]:
     """Everything, until the block is left."""
     library = setting.library
     manual = setting.environ.get(workflows.SETTING) == "manual"
-    durable = Durable(library.path, workflows.Executions(library, manual=manual))
+    executions = workflows.Executions(library, manual=manual)
     if runtimes.of(library) is None:
         runtimes.put(library, runtimes.configured(setting))
     if pushing.of(library) is None:
         pushing.put(library, pushing.configured(setting.environ))
     try:
-        with lifecycle.running(setting), durable.running():
+        with (
+            lifecycle.running(setting),
+            durable.carrying_out(library.path, durable.WORKFLOWS, executions),
+        ):
             yield
     finally:
         runtimes.put(library, None)

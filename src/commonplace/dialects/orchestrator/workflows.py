@@ -396,6 +396,9 @@ class Executions:
                     return
                 log.warning("a space was not looked at for workflows", extra={"why": error.code})
 
+    def tick(self) -> None:
+        """Nothing is due by the clock."""
+
     def end(self, space: str, identity: str) -> None:
         """Complete an execution whose steps are all over; one that waits, goes on waiting."""
         memory = self._memory(space)
