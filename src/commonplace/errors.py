@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+"""The numbers of an OSError that mean a full disk."""
+
 
 class CommonplaceError(Exception):
     """Base of all typed errors. `code` is stable; `message` is for people."""
@@ -41,7 +46,7 @@ class Conflict(CommonplaceError):
 
 
 class StorageFull(CommonplaceError):
-    """No room on the disk; nothing of this call was stored, reading still works."""
+    """No room on the disk; nothing of this call was stored."""
 
     code = "STORAGE_FULL"
 

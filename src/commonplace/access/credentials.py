@@ -7,6 +7,7 @@ the contract says so.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import hmac
 import json
@@ -19,7 +20,7 @@ from commonplace.access.caller import EVERYTHING, FULL, READ_ONLY, SCOPES, Calle
 from commonplace.access.declarations import Forms
 from commonplace.engine import checks
 from commonplace.engine.model import iso, moment
-from commonplace.errors import CommonplaceError, Conflict, InvalidInput, NotFound
+from commonplace.errors import CommonplaceError, Conflict, InvalidInput, NotFound, StorageFull
 from commonplace.storage import credentials as stored
 from commonplace.storage.accounts import removed
 from commonplace.storage.credentials import CredentialRow, not_before
@@ -485,7 +486,8 @@ class Credentials:
     def close(self) -> None:
         """Store when credentials were last used, and close the connection."""
         try:
-            self.flush()
+            with contextlib.suppress(StorageFull):  # no reason to end with an error
+                self.flush()
         finally:
             self.watch.close()
 

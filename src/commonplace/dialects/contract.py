@@ -49,6 +49,8 @@ class Call:
     """What the gate is to do once the call is stored: to begin what works on it."""
     retry_key: str = ""
     """The same for a call and its retries; empty for a call without an idempotency key."""
+    reads: bool = False
+    """As `Tool.reads`: what it notes on the way must not make it fail."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,11 +75,18 @@ class Tool:
     its own time, and is not given up."""
     hidden: bool = False
     """It can be called, but is not listed."""
+    only_reads: bool = False
+    """It is a read for the caller, although its contract demands another scope."""
     withheld: bool = False
     """What it is given may be a secret: the audit has which arguments came, and no value."""
     session: Callable[[Call], str] | None = None
     """The part of the MCP session that decides what it writes; an idempotency key is valid for
     that part only. None if a retry from another session would write the same."""
+
+    @property
+    def reads(self) -> bool:
+        """Whether the caller asks to read; such a call goes on when the disk is full."""
+        return self.scope == "read" or self.only_reads
 
     def named(self, name: str) -> Tool:
         """The same tool under another name."""
@@ -268,7 +277,8 @@ class Dialect:
     """What must run while it is served: watchers, imports."""
     call_wrapper: Callable[[Call, Mapping[str, Any]], AbstractContextManager[None]] | None = None
     """A context manager around each call, outside its unit of work. It is entered with the
-    arguments before the unit begins, and left after the commit and before the answer."""
+    arguments before the unit begins, and left after the commit and before the answer. It must not
+    fail after the commit of a call that reads, which is repeated on a full disk."""
     subject: Subject | None = None
     """What a call is for, where the contract has more than one such thing in a space."""
     read_only: ReadOnly | None = None

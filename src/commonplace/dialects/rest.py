@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from commonplace.access.caller import Caller, NotPermitted, Session
-from commonplace.errors import CommonplaceError, Conflict, InvalidInput, NotFound
+from commonplace.errors import CommonplaceError, Conflict, InvalidInput, NotFound, StorageFull
 
 if TYPE_CHECKING:
     from starlette.requests import HTTPConnection
@@ -157,7 +157,7 @@ def succeed(exchange: Exchange, value: Any) -> Any:
 
 
 STATUSES: Mapping[type[CommonplaceError], int] = {
-    InvalidInput: 400, NotFound: 404, Conflict: 409, NotPermitted: 403,
+    InvalidInput: 400, NotFound: 404, Conflict: 409, NotPermitted: 403, StorageFull: 507,
 }  # fmt: skip
 
 

@@ -8,6 +8,7 @@ it stored and the audit row that tells of it are committed together, or not at a
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 import logging
@@ -172,6 +173,7 @@ class Gate:
     ) -> None:
         self._whole = Commonplace(library=library)
         self._system = system
+        system.with_reserve(lambda: None)  # so that a server can start again on a full disk
         self._counter = counter
         self._table: dict[tuple[str, str], Operation] = {}
         self._dynamic: dict[str, Dialect] = {}
@@ -314,28 +316,21 @@ class Gate:
                 session=request_info.session,
             )
             memory = self._whole.at(caller.space, origin)
-            call = Call(memory=memory, caller=caller, request_info=request_info, origin=origin)
+            call = Call(
+                memory=memory, caller=caller, request_info=request_info, origin=origin,
+                reads=tool.reads,
+            )  # fmt: skip
             key = _retry_key(opened, call) if keyed else None
             if key is not None:
                 if (kept := answers.find(space.store, key)) is not None:
                     return self._again(opened, space.store, kept)
                 call = replace(call, retry_key=key.hex())
-            wrapper = operation.dialect.call_wrapper
             try:
-                with wrapper(call, checked) if wrapper else contextlib.nullcontext():
-                    unit = None if tool.stepwise else memory.unit(tool.name, origin)
-                    with unit or contextlib.nullcontext():
-                        with reserved.enforced(by_others(operation.dialect.name)):
-                            value = tool.handler(call, **checked)
-                        wire = operation.dialect.succeed(tool, value)
-                        result = _dump(wire)
-                        _check_size(result, tool.response_bytes or RESPONSE_BYTES)
-                        if not turn.finish() and not tool.stepwise:
-                            raise TookTooLong("The call took too long and was given up.")
-                        if key is not None:
-                            answers.keep(space.store, key, result)
-                        self._write_down(opened, space.store, result, None)
-                    opened.stored = True
+                attempt = functools.partial(
+                    self._attempt, opened, space.store, call, checked, turn, key
+                )
+                # A read notes what it needs to, the audit row at least, and works on a full disk.
+                wire = space.store.with_reserve(attempt) if tool.reads else attempt()
             except answers.Answered as earlier:  # the same key, at the same time
                 return self._again(opened, space.store, earlier.result)
             except CommonplaceError:
@@ -349,6 +344,35 @@ class Gate:
         for begin in call.afterwards:
             begin()
         return Outcome(wire)
+
+    def _attempt(
+        self,
+        opened: _Open,
+        store: Store,
+        call: Call,
+        checked: Mapping[str, Any],
+        turn: Turn,
+        key: bytes | None,
+    ) -> Wire:
+        """Run the handler and commit what it did with its audit row; the result."""
+        dialect, tool = opened.operation.dialect, opened.operation.tool
+        wrapper = dialect.call_wrapper
+        call.afterwards.clear()
+        with wrapper(call, checked) if wrapper else contextlib.nullcontext():
+            unit = None if tool.stepwise else call.memory.unit(tool.name, call.origin)
+            with unit or contextlib.nullcontext():
+                with reserved.enforced(by_others(dialect.name)):
+                    value = tool.handler(call, **checked)
+                wire = dialect.succeed(tool, value)
+                result = _dump(wire)
+                _check_size(result, tool.response_bytes or RESPONSE_BYTES)
+                if not turn.finish() and not tool.stepwise:
+                    raise TookTooLong("The call took too long and was given up.")
+                if key is not None:
+                    answers.keep(store, key, result)
+                self._write_down(opened, store, result, None)
+            opened.stored = True
+        return wire
 
     def _again(self, opened: _Open, store: Store, kept: str) -> Outcome:
         self._write_down(opened, store, kept, None)

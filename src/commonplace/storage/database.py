@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import random
 import re
@@ -14,6 +13,7 @@ from pathlib import Path
 import apsw
 
 from commonplace.errors import (
+    NO_ROOM,
     CommonplaceError,
     Conflict,
     StorageCorrupt,
@@ -74,6 +74,14 @@ def check_runtime(directory: Path, version: str = "", mounts: str = "/proc/self/
         )
 
 
+def no_room() -> StorageFull:
+    """The error for a write on a full disk."""
+    return StorageFull(
+        "There is no room to write; nothing of this call was stored.",
+        hint="Free disk space and try again.",
+    )
+
+
 def typed(error: apsw.Error | UnicodeDecodeError) -> CommonplaceError:
     """What an SQLite error means for the caller."""
     extended = getattr(error, "extendedresult", 0)
@@ -81,10 +89,7 @@ def typed(error: apsw.Error | UnicodeDecodeError) -> CommonplaceError:
         apsw.SQLITE_IOERR_WRITE,
         apsw.SQLITE_IOERR_SHMSIZE,
     ):
-        return StorageFull(
-            "There is no room to write; nothing of this call was stored.",
-            hint="Free disk space and try again; reading goes on.",
-        )
+        return no_room()
     if isinstance(error, apsw.ReadOnlyError):
         return StorageReadOnly(
             "The file can only be read; nothing of this call was stored.",
@@ -171,7 +176,7 @@ def create(path: Path, steps: Sequence[Step]) -> None:
             for suffix in ("", "-wal", "-shm", "-journal"):
                 aside.with_name(aside.name + suffix).unlink(missing_ok=True)
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno in NO_ROOM:
             raise StorageFull(
                 f"There is no room for {path.name}.", hint="Free disk space and try again."
             ) from error

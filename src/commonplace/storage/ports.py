@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from commonplace.storage.derived import Findable, Model
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     )
     from commonplace.storage.tables import Row
     from commonplace.storage.writing import Unit
+
+T = TypeVar("T")
 
 
 class Rows(Protocol):
@@ -82,6 +84,12 @@ class Store(Protocol):
 
     def maintain(self) -> AbstractContextManager[Rows]:
         """A durable write of what is outside history: counters, the outbox, indexes."""
+
+    def with_reserve(self, work: Callable[[], T]) -> T:
+        """Do something that must go on when the disk is full, with room set aside for it.
+
+        It may be done several times, and must leave nothing behind when it raises StorageFull.
+        """
 
     def sweep(self, windows: Set[bytes]) -> Swept:
         """Look for bytes that must not be stored any more."""

@@ -6,7 +6,7 @@ import contextlib
 import json
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
 
@@ -49,6 +49,7 @@ class _Batch:
 
 
 C = TypeVar("C", bound=Rows)
+T = TypeVar("T")
 Made = TypeVar("Made", bound=Rows, covariant=True)
 
 
@@ -308,6 +309,8 @@ class _Scope(threading.local):
         self.name = ""
         self.origin: Mapping[str, Any] = {}
         self.unit: Unit | None = None
+        self.on_reserve = False
+        """Whether it may use the room that is set aside for a full disk."""
 
 
 class Units(Generic[C]):
@@ -359,7 +362,7 @@ class Units(Generic[C]):
 
     @contextlib.contextmanager
     def _begin(self, name: str, origin: Mapping[str, Any], undoes: int | None) -> Iterator[Unit]:
-        self._refuse_if_closed()
+        self._check_writable()
         with self._writer.unit() as connection:
             unit = Unit(self._writer, connection, self.space, name, origin, undoes)
             self._scope.unit = unit
@@ -376,9 +379,17 @@ class Units(Generic[C]):
             with self._scope.unit.part():
                 yield self._own()
             return
-        self._refuse_if_closed()
+        self._check_writable()
         with self._writer.unit() as connection:
             yield connection
+
+    def with_reserve(self, work: Callable[[], T]) -> T:
+        """See `ports.Store`; an engine without a reserve does it once."""
+        return work()
+
+    def _check_writable(self) -> None:
+        """Raises if nothing can be written; called before each transaction."""
+        self._refuse_if_closed()
 
     def _own(self) -> C:
         """The connection of this thread's open unit."""

@@ -329,6 +329,7 @@ def _operation(
     handler: Callable[..., Any],
     required: tuple[str, ...] = (),
     stepwise: bool = False,
+    only_reads: bool = False,
     /,
     **properties: Schema,
 ) -> Tool:
@@ -336,7 +337,7 @@ def _operation(
     taken = takes(("being_id", *required), being_id=TEXT, **properties)
     return Tool(
         name=name, title=name, description=handler.__doc__ or name, scope=scope,
-        handler=_for_a_being(handler), input=taken, stepwise=stepwise,
+        handler=_for_a_being(handler), input=taken, stepwise=stepwise, only_reads=only_reads,
     )  # fmt: skip
 
 
@@ -377,7 +378,9 @@ OPERATIONS = (
     _operation("get_notes", "read", get_notes),
     _operation("post_note", "write", post_note, ("content",), content=TEXT),
     _operation("rest_context", "read", get_context),
-    _operation("memory_recall", "write", recall, **_without(tools.RECALL_MEMORY_INPUT)),
+    _operation(
+        "memory_recall", "write", recall, (), False, True, **_without(tools.RECALL_MEMORY_INPUT)
+    ),
     _operation(
         "memory_merge", "write", merge, ("node_ids", "summary"), **_without(tools.MERGE_INPUT)
     ),
@@ -390,18 +393,20 @@ OPERATIONS = (
         **_without(tools.NOTES_INPUT, "scenes"),
     ),
     _operation(
-        "memory_search_history", "write", search_history, ("query",),
+        "memory_search_history", "write", search_history, ("query",), False, True,
         **_without(tools.HISTORY_INPUT),
     ),
     _operation(
-        "memory_search_nodes", "write", search_nodes, ("query",), **_without(tools.SEARCH_INPUT)
+        "memory_search_nodes", "write", search_nodes, ("query",), False, True,
+        **_without(tools.SEARCH_INPUT),
     ),
     _operation(
         "relationships_update", "write", relate, ("entity_name", "relation_type", "action"),
         **_without(tools.RELATION_INPUT),
     ),
     _operation(
-        "memory_auto_recall", "write", auto_recall, ("user_message",), True, user_message=TEXT
+        "memory_auto_recall", "write", auto_recall, ("user_message",), True, True,
+        user_message=TEXT,
     ),
     _operation(
         "patrol_trigger", "write", trigger, ("messages",), True,

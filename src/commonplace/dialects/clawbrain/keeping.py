@@ -24,7 +24,7 @@ from commonplace.engine.binding import engine_call
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.library import Library
 from commonplace.engine.maintenance import file_copies
-from commonplace.errors import CommonplaceError, NotFound, StorageUnavailable
+from commonplace.errors import NO_ROOM, CommonplaceError, NotFound, StorageUnavailable
 
 SESSION = "local-session"
 SMALL = 1_000  # files that are looked at one by one before every call
@@ -385,16 +385,26 @@ def call_wrapper(call: Call, arguments: Mapping[str, Any]) -> Iterator[None]:
     if directory is None:
         yield
         return
+    head: int | None = None
     try:
         directory.before(_path(call, arguments.get("id")))
         head = engine_call(call.memory, file_copies.head)
     except OSError as error:
-        raise _refused(error) from error
+        # A full disk does not end reading: the rows are the truth, and the files follow later.
+        if not (call.reads and error.errno in NO_ROOM):
+            raise _refused(error) from error
     yield
+    if head is None:
+        return
     try:
         directory.after(head)
-    except OSError as error:
-        raise _refused(error) from error
+    except (OSError, CommonplaceError) as error:
+        if call.reads:
+            log.warning("files could not be written", extra={"why": str(error)})
+        elif isinstance(error, OSError):
+            raise _refused(error) from error
+        else:
+            raise
 
 
 def _path(call: Call, identity: object) -> str | None:

@@ -10,9 +10,9 @@ from typing import Any
 from commonplace.access.caller import NotPermitted
 from commonplace.dialects.mama import exporting, operations
 from commonplace.dialects.mama.refusing import refusal
-from commonplace.dialects.rest import IGNORES_ALL, Exchange, Rejected, Reply, Rest, Route
+from commonplace.dialects.rest import IGNORES_ALL, Exchange, Rejected, Reply, Rest, Route, status_of
 from commonplace.engine.model import iso
-from commonplace.errors import CommonplaceError, InvalidInput, NotFound
+from commonplace.errors import CommonplaceError, InvalidInput, NotFound, StorageFull
 
 # The code of a failure that is not the caller's, by operation.
 _FAILED = {
@@ -162,8 +162,8 @@ def _fail(exchange: Exchange, error: CommonplaceError) -> Reply:
         status, code = 404, "NOT_FOUND"
         if operation == "http_load_checkpoint":
             code = "NO_CHECKPOINT"
-    elif isinstance(error, NotPermitted):
-        status, code = 403, error.code
+    elif isinstance(error, NotPermitted | StorageFull):
+        status, code = status_of(error), error.code
     else:
         status, code = 500, _FAILED.get(operation, "INTERNAL_ERROR")
     return Reply(refusal(status, code, str(error), ""), status)

@@ -113,18 +113,26 @@ def _is_whole(written: str) -> bool:
 
 
 def append(store: Store, entry: Entry) -> int:
-    """Write a row in the open unit, or durably in a transaction of its own; its number."""
+    """Write a row in the open unit, or durably in a transaction of its own; its number.
+
+    Outside a unit it may use the room that is set aside for a full disk.
+    """
     operation = store.open_unit.seq if store.open_unit and store.open_unit.changed else 0
     arguments, result = capped(entry.arguments), capped(entry.result)
-    with store.maintain() as connection:
-        rows, previous = stored.read_head(connection, store.space)
-        chained = (
-            rows + 1, store.space, now(), entry.request, entry.dialect, entry.tool, entry.caller,
-            entry.credential, entry.client, entry.session, entry.address, int(entry.success),
-            entry.error, entry.milliseconds, operation, digest(arguments), digest(result), previous,
-        )  # fmt: skip
-        stored.insert(connection, chained, arguments, result)
-    return rows + 1
+
+    def write() -> int:
+        with store.maintain() as connection:
+            rows, previous = stored.read_head(connection, store.space)
+            chained = (
+                rows + 1, store.space, now(), entry.request, entry.dialect, entry.tool,
+                entry.caller, entry.credential, entry.client, entry.session, entry.address,
+                int(entry.success), entry.error, entry.milliseconds, operation, digest(arguments),
+                digest(result), previous,
+            )  # fmt: skip
+            stored.insert(connection, chained, arguments, result)
+        return rows + 1
+
+    return store.with_reserve(write)
 
 
 def listing(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import shutil
 import tempfile
@@ -15,7 +14,7 @@ from typing import IO, Any
 
 from commonplace.engine.history.timeline import LABEL
 from commonplace.engine.model import Origin
-from commonplace.errors import InvalidInput, StorageFull
+from commonplace.errors import NO_ROOM, InvalidInput, StorageFull
 from commonplace.storage.database import new_id
 
 BATCH = 500
@@ -113,7 +112,7 @@ def spooled(stream: IO[bytes], name: str) -> Iterator[Path]:
             with file.open("xb") as copy:
                 shutil.copyfileobj(stream, copy)
         except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            if error.errno not in NO_ROOM:
                 raise
             raise StorageFull(
                 f"There is no room to keep {name} while it is imported.",

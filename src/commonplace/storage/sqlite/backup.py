@@ -24,6 +24,7 @@ from typing import Any
 import apsw
 
 from commonplace.errors import (
+    NO_ROOM,
     CommonplaceError,
     Conflict,
     NotFound,
@@ -490,7 +491,7 @@ def _verify_rows(
 def refused(error: OSError, path: Path) -> CommonplaceError:
     if isinstance(error, FileExistsError) or error.errno == errno.ENOTEMPTY:
         return Conflict(f"{path} exists already.", hint="Choose a new name.", field="target")
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if error.errno in NO_ROOM:
         return StorageFull(f"There is no room for {path}.", hint="Free disk space and try again.")
     return StorageUnavailable(
         f"{path} cannot be written: {error.strerror or error}.", hint="Choose another place."

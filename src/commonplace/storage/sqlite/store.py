@@ -10,12 +10,14 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence, Set
 from pathlib import Path
+from typing import TypeVar
 
 import apsw
 
 from commonplace.errors import (
     CommonplaceError,
     StorageCorrupt,
+    StorageFull,
     StorageUnavailable,
     UnsupportedVersion,
 )
@@ -26,13 +28,17 @@ from commonplace.storage.database import (
     create,
     damaged,
     migrate,
+    no_room,
     recognised,
     refuse_newer,
     typed,
 )
 from commonplace.storage.ports import Swept
 from commonplace.storage.sqlite import readonly
+from commonplace.storage.sqlite.ballast import Ballast
 from commonplace.storage.writing import Head, Units
+
+T = TypeVar("T")
 
 COPY_SECONDS = 600.0  # how long to wait for another process that copies the file to migrate it
 _READ_ONLY = "PRAGMA query_only = ON"
@@ -102,17 +108,28 @@ class Store(Units[apsw.Connection]):
         self.path = path
         self._steps = schema.MIGRATIONS if steps is None else steps
         self._idle: list[apsw.Connection] = []
+        self._ballast = Ballast(path)
         self._sealed: readonly.Sealed | None = None
+        while True:
+            try:
+                self._idle.append(self._first_connection())
+                return
+            except StorageFull:  # even reading needs a log and its index beside the file
+                if not self._ballast.give_up_step():
+                    raise
+
+    def _first_connection(self) -> apsw.Connection:
+        """Find or make the file, with today's tables; a connection that reads it."""
         try:
             self._find()
-            self._sealed = readonly.Sealed(path) if readonly.is_read_only(path) else None
+            self._sealed = readonly.Sealed(self.path) if readonly.is_read_only(self.path) else None
             connection = self._connect()
             try:
                 version = recognised(connection)
                 if version == 0:
-                    raise damaged(f"{path.name} has no tables.")
+                    raise damaged(f"{self.path.name} has no tables.")
                 if self._sealed is not None and version < len(self._steps):
-                    raise readonly.old(path, version)
+                    raise readonly.old(self.path, version)
                 # A restored copy has today's tables, but no write-ahead log yet.
                 ready = connection.pragma("journal_mode") == "wal"
                 if version != len(self._steps) or not (ready or self._sealed):
@@ -127,7 +144,7 @@ class Store(Units[apsw.Connection]):
             if isinstance(error, apsw.Error):
                 raise typed(error) from error
             raise
-        self._idle.append(connection)
+        return connection
 
     @property
     def read_only(self) -> bool:
@@ -243,6 +260,34 @@ class Store(Units[apsw.Connection]):
             self._idle.append(connection)
         else:
             connection.close(True)
+
+    def _check_writable(self) -> None:
+        super()._check_writable()
+        if not (self._scope.on_reserve or self._ballast.is_whole()):
+            raise no_room()  # all that there is was given up for those who may use the reserve
+
+    def with_reserve(self, work: Callable[[], T]) -> T:
+        """See `ports.Store`. Inside an open unit it is the unit that is done again, if at all."""
+        scope = self._scope
+        if scope.on_reserve or scope.unit is not None or self._sealed is not None:
+            return work()
+        self._ballast.fill()
+        scope.on_reserve = True
+        try:
+            while True:
+                try:
+                    return work()
+                except StorageFull:
+                    if not self._ballast.give_up_step():
+                        raise
+                    self._reuse_log()
+        finally:
+            scope.on_reserve = False
+
+    def _reuse_log(self) -> None:
+        """Move the log into the file, so that the next write begins it anew and needs no room."""
+        with contextlib.suppress(apsw.Error, CommonplaceError), self._writer.idle():
+            self._session.connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
 
     def checkpoint(self) -> None:
         """Move the write-ahead log into the file and empty it, so that nothing old stays in it."""
