@@ -45,18 +45,22 @@ def run(
     *,
     model: str = "",
     seconds: float,
+    requests: int = MOST_REQUESTS,
     spent: Callable[[llm.Spent], None] = lambda _: None,
 ) -> str:
     """The agent's answer, within some seconds, or AgentFailed. Hold no lock meanwhile.
 
-    `spent` is called with what the run cost, whether it gave an answer or not.
+    `requests` is how often the model may be asked. `spent` is called with what the run cost,
+    whether it gave an answer or not.
     """
     access = replace(access, model=model or access.model)
     try:
         with llm.guarded(access):
             reached = llm.reach(access, seconds)
             try:
-                return asyncio.run(_run(reached, instructions, prompt, abilities, seconds))
+                return asyncio.run(
+                    _run(reached, instructions, prompt, abilities, seconds, requests)
+                )
             finally:
                 spent(reached.spent())  # after the event loop has ended: it may write to a database
     except llm.ModelUnavailable as error:
@@ -75,6 +79,7 @@ async def _run(
     prompt: str,
     abilities: Sequence[Ability],
     seconds: float,
+    requests: int,
 ) -> str:
     from pydantic_ai import Agent, UsageLimits
     from pydantic_ai.exceptions import AgentRunError, UserError
@@ -85,7 +90,7 @@ async def _run(
         tools=[_as_tool(ability) for ability in abilities],
         retries=2,
     )
-    limits = UsageLimits(request_limit=MOST_REQUESTS)
+    limits = UsageLimits(request_limit=requests)
     try:
         async with asyncio.timeout(seconds):
             result = await agent.run(prompt, usage_limits=limits)

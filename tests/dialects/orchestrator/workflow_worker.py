@@ -73,7 +73,7 @@ class Scripted:
             stream.write(f"asked {index}\n")
         if self.kill == f"asked:{index}":
             die()
-        call = runtimes.Calls(ask, self.setting)
+        call = runtimes.calls_of(ask, self.setting)
         if order:
             name, arguments = json.JSONDecoder().raw_decode(order)[0]
             told = call.of(name)(arguments)

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import threading
-from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 from weakref import WeakKeyDictionary
 
 from commonplace.access.caller import FULL, Caller
-from commonplace.dialects.contract import RequestInfo, Setting, as_json
+from commonplace.dialects.agent_calls import AgentCalls
+from commonplace.dialects.contract import Setting
 from commonplace.dialects.orchestrator import workspaces
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.model import Origin
-from commonplace.errors import CommonplaceError
 from commonplace.platform import agents, llm
 
 if TYPE_CHECKING:
@@ -82,11 +79,7 @@ class Modelled:
         """The model's answer after as many tool calls as it wanted."""
         from commonplace.dialects.orchestrator.dialect import TOOLS
 
-        calls = Calls(ask, self._setting)
-        abilities = [
-            agents.Ability(tool.name, tool.description, tool.input, calls.of(tool.name))
-            for tool in TOOLS
-        ]
+        abilities = calls_of(ask, self._setting).abilities(TOOLS)
         return agents.run(
             self._access, ask.agent.system_prompt, ask.prompt, abilities,
             model=ask.agent.model, seconds=ask.seconds,
@@ -99,53 +92,14 @@ class Modelled:
         memory.events.record(SPENT, ask.agent.id, spent.as_dict())
 
 
-class Calls:
-    """An agent's calls of tools, each through the gate as its workspace.
-
-    With a key, a call is known by what it asks for, and by how often it was made before: an agent
-    that is run again may make its calls in another order, and still none acts twice.
-    """
-
-    def __init__(self, ask: Ask, setting: Setting) -> None:
-        self._ask = ask
-        self._setting = setting
-        self._made: Counter[str] = Counter()
-        self._counting = threading.Lock()  # a model may call several tools at once
-        self._caller = Caller(
-            space=ask.space,
-            user=ask.user,
-            scopes=FULL,
-            credential=f"agent:{ask.agent.slug}",
-            dialects=frozenset({NAME}),
-        )
-
-    def of(self, name: str) -> Any:
-        """What calls one tool."""
-
-        def call(arguments: Mapping[str, Any]) -> str:
-            perform = self._setting.perform
-            assert perform is not None
-            given = dict(sorted(arguments.items()))
-            active = self._ask.conversation_id
-            request_info = RequestInfo(
-                client=f"agent:{self._ask.agent.slug}",
-                session=f"{active}:{self._ask.agent.slug}",
-                idempotency_key=self._key(name, given) if self._ask.key else "",
-                headers={workspaces.CONVERSATION_HEADER: active} if active else {},
-            )
-            try:
-                outcome = perform(
-                    self._caller, request_info, NAME, self._setting.prefix + name, given
-                )
-            except CommonplaceError as error:
-                return f"error: {error}"
-            text: str = outcome.wire["content"][0]["text"]
-            return f"error: {text}" if outcome.wire["isError"] else text
-
-        return call
-
-    def _key(self, name: str, given: Mapping[str, Any]) -> str:
-        same = as_json([name, given])
-        with self._counting:
-            self._made[same] += 1
-            return f"{self._ask.key}:{self._made[same]}"
+def calls_of(ask: Ask, setting: Setting) -> AgentCalls:
+    """An agent's calls, as its workspace and in the conversation that it answers in."""
+    active, credential = ask.conversation_id, f"agent:{ask.agent.slug}"
+    caller = Caller(
+        space=ask.space, user=ask.user, scopes=FULL, credential=credential,
+        dialects=frozenset({NAME}),
+    )  # fmt: skip
+    return AgentCalls(
+        setting, caller, NAME, ask.key, session=f"{active}:{ask.agent.slug}",
+        headers={workspaces.CONVERSATION_HEADER: active} if active else {},
+    )  # fmt: skip

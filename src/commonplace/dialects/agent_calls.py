@@ -1,0 +1,68 @@
+"""The tools of a language model that runs here: calls through the gate, as the agent."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from commonplace.access.caller import Caller
+from commonplace.dialects.contract import RequestInfo, Setting, Tool, as_json
+from commonplace.errors import CommonplaceError
+from commonplace.platform.agents import Ability
+
+
+@dataclass(slots=True)
+class AgentCalls:
+    """An agent's calls of a dialect's tools.
+
+    With a key, a call is known by what it asks for, and by how often it was made before: an agent
+    that is run again may make its calls in another order, and still none acts twice.
+    """
+
+    setting: Setting
+    caller: Caller
+    dialect: str
+    key: str = ""
+    session: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    _made: Counter[str] = field(default_factory=Counter)
+    _counting: threading.Lock = field(default_factory=threading.Lock)
+    """A model may call several tools at once."""
+
+    def abilities(self, tools: Sequence[Tool], prefix: str = "") -> list[Ability]:
+        """The tools for a model, their names behind a prefix."""
+        return [
+            Ability(prefix + tool.name, tool.description, tool.input, self.of(tool.name))
+            for tool in tools
+        ]
+
+    def of(self, name: str) -> Any:
+        """What calls one tool."""
+
+        def call(arguments: Mapping[str, Any]) -> str:
+            perform = self.setting.perform
+            assert perform is not None
+            given = dict(sorted(arguments.items()))
+            request_info = RequestInfo(
+                client=self.caller.credential, session=self.session, headers=self.headers,
+                idempotency_key=self._idempotency_key(name, given) if self.key else "",
+            )  # fmt: skip
+            try:
+                outcome = perform(
+                    self.caller, request_info, self.dialect, self.setting.prefix + name, given
+                )
+            except CommonplaceError as error:
+                return f"error: {error}"
+            text: str = outcome.wire["content"][0]["text"]
+            return f"error: {text}" if outcome.wire.get("isError") else text
+
+        return call
+
+    def _idempotency_key(self, name: str, given: Mapping[str, Any]) -> str:
+        same = as_json([name, given])
+        with self._counting:
+            self._made[same] += 1
+            return f"{self.key}:{self._made[same]}"
