@@ -189,10 +189,7 @@ def write_entries(
             "INSERT INTO labels (space, label, memory) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
             labels,
         )
-    connection.executemany(
-        "INSERT INTO grams (rowid, body) VALUES (?, ?)",
-        zip(nums, [e.folded for e in entries], strict=True),
-    )
+    connection.add_grams(space, zip(nums, [e.folded for e in entries], strict=True))
 
 
 _PassageRow = tuple[int, int, str, int, int, int | None, bytes | None, int]
@@ -269,11 +266,6 @@ def write_labels(connection: Rows, space: str, memory: int, labels: Iterable[str
     )
 
 
-def write_grams(connection: Rows, memory: int, folded: str) -> None:
-    """Store a new memory's text for substring search."""
-    connection.execute("INSERT INTO grams (rowid, body) VALUES (?, ?)", (memory, folded))
-
-
 def touch(unit: Writing, memory: int) -> None:
     """Tell every resident index that what finds a memory changed."""
     unit.connection.execute(
@@ -290,20 +282,14 @@ def drop(connection: Rows, space: str, memory: int) -> None:
         "DELETE FROM labels WHERE space = ? AND memory = ?",
     ):
         connection.execute(statement, (space, memory))
-    connection.execute("DELETE FROM grams WHERE rowid = ?", (memory,))
+    connection.drop_grams(space, memory)
 
 
 def holding(
-    connection: Rows,
-    space: str,  # noqa: ARG001  a file holds one space: its index has no column for it
-    grams: Iterable[str],
-    most: int | None = None,
+    connection: Rows, space: str, grams: Iterable[str], most: int | None = None
 ) -> list[int]:
     """Numbers of the memories whose text holds all of these trigrams; at most so many."""
-    query = " AND ".join('"' + gram.replace('"', '""') + '"' for gram in dict.fromkeys(grams))
-    limit = "" if most is None else f" LIMIT {most:d}"
-    rows = connection.execute(f"SELECT rowid FROM grams WHERE grams MATCH ?{limit}", (query,))  # noqa: S608
-    return [row[0] for row in rows]
+    return connection.holding(space, list(dict.fromkeys(grams)), most)
 
 
 class Model(Protocol):
@@ -323,7 +309,9 @@ def model_number(connection: Rows, space: str, model: Model) -> int:
     if known is not None:
         return known
     row = connection.execute(
-        "INSERT INTO models (space, id, weights, dimensions) VALUES (?, ?, ?, ?) RETURNING num",
+        "INSERT INTO models (num, space, id, weights, dimensions)"
+        " SELECT coalesce(max(num), 0) + 1, ?1, ?2, ?3, ?4 FROM models WHERE space = ?1"
+        " RETURNING num",
         (space, model.id, model.weights, model.dimensions),
     ).fetchone()
     assert row is not None

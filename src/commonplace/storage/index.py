@@ -284,12 +284,8 @@ class SpaceIndex:
             rows: Iterator[tuple[Any, ...]] = connection.execute(
                 f"{statement} {order}", (self.space,)
             )
-        else:  # one look-up each; see Table.by_nums
-            rows = (
-                row
-                for num in sorted(nums)
-                for row in connection.execute(f"{statement} AND {key} = ?", (self.space, num))
-            )
+        else:
+            rows = connection.select_each(statement, key, self.space, sorted(nums))
         while some := list(islice(rows, READ_ROWS)):
             yield some
 

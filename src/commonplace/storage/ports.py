@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
@@ -39,6 +39,23 @@ class Rows(Protocol):
 
     def executemany(self, statements: str, sequenceofbindings: Iterable[Any], /) -> Any:
         """Run a statement once for each set of bindings."""
+
+    def select_each(
+        self, statement: str, column: str, space: str, values: Sequence[int], /
+    ) -> Iterator[tuple[Any, ...]]:
+        """The rows of a space that have one of some numbers in a column, in their order.
+
+        The statement ends with its WHERE, and its one mark is for the space.
+        """
+
+    def add_grams(self, space: str, texts: Iterable[tuple[int, str]], /) -> None:
+        """Store the folded texts of memories, by their numbers, for the search of substrings."""
+
+    def drop_grams(self, space: str, memory: int, /) -> None:
+        """Remove a memory's text from the search of substrings."""
+
+    def holding(self, space: str, grams: Sequence[str], most: int | None, /) -> list[int]:
+        """Numbers of the memories whose text holds all of these trigrams; at most so many."""
 
 
 class Swept(NamedTuple):

@@ -206,7 +206,7 @@ CREATE TABLE files (
 """
 
 # Models belong to a space, as all else does. One without any operation has no vectors either.
-_MODELS = """
+MODELS = """
 ALTER TABLE models ADD COLUMN space TEXT NOT NULL DEFAULT '';
 DELETE FROM models WHERE NOT EXISTS (SELECT 1 FROM head);
 UPDATE models SET space = (SELECT space FROM head);
@@ -243,4 +243,4 @@ ALTER TABLE files ADD COLUMN format BIGINT NOT NULL DEFAULT 1;
 # A step is SQL, or a function that is given the connection inside the step's transaction.
 Step = str | Callable[[apsw.Connection], None]
 
-MIGRATIONS: tuple[Step, ...] = (_V1, AUDIT + _ANSWERS, _FILES, _MODELS, _FORMATS)
+MIGRATIONS: tuple[Step, ...] = (_V1, AUDIT + _ANSWERS, _FILES, MODELS, _FORMATS)

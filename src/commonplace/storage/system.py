@@ -15,7 +15,7 @@ import apsw
 
 from commonplace.errors import StorageUnavailable
 from commonplace.storage import schema
-from commonplace.storage.database import check_runtime, connect, sync_directory, typed
+from commonplace.storage.database import Connection, check_runtime, connect, sync_directory, typed
 from commonplace.storage.directories import make_private
 from commonplace.storage.sqlite import Store
 from commonplace.storage.sqlite.swapping import recover
@@ -160,7 +160,7 @@ class Watch:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lock = threading.Lock()
-        self._connection: apsw.Connection | None = None
+        self._connection: Connection | None = None
         self._opened = 0
 
     def version(self) -> tuple[int, int]:

@@ -13,7 +13,7 @@ column, which has its default in every row that is there, changes no hash and ne
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
@@ -252,9 +252,12 @@ class Table(Hashed):
 
     def fetch(self, connection: Rows, space: str, clause: str = "", *params: Any) -> list[Row]:
         """Verified rows of the space; `clause` continues the WHERE."""
+        return self._sound(space, connection.execute(self._read + clause, (space, *params)))
+
+    def _sound(self, space: str, rows: Iterable[tuple[Any, ...]]) -> list[Row]:
         fields, hashed = self.fields, self.hash
         found = []
-        for stored in connection.execute(self._read + clause, (space, *params)):
+        for stored in rows:
             values = stored[:-2]
             # As `verified`, for the many rows that are as they were written.
             if hashed((space, *values), stored[-2]) != stored[-1]:
@@ -337,9 +340,8 @@ class Table(Hashed):
 
     def by_nums(self, connection: Rows, space: str, nums: Sequence[int]) -> dict[int, Row]:
         """Verified rows by their number."""
-        # One look-up each: for a list, SQLite would rather walk an index of the whole space.
-        found = [self.fetch(connection, space, "AND num = ?", num) for num in nums]
-        return {row["num"]: row for rows in found for row in rows}
+        found = connection.select_each(self._read, "num", space, nums)
+        return {row["num"]: row for row in self._sound(space, found)}
 
     def insert(self, unit: Writing, values: Mapping[str, Any]) -> Row:
         """A new row, numbered, hashed and stamped with the unit's operation."""

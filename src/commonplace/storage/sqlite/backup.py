@@ -34,7 +34,13 @@ from commonplace.errors import (
     UnsupportedVersion,
 )
 from commonplace.storage import schema
-from commonplace.storage.database import copy_database, sync_directory, typed, version_of
+from commonplace.storage.database import (
+    Connection,
+    copy_database,
+    sync_directory,
+    typed,
+    version_of,
+)
 from commonplace.storage.directories import make_private
 from commonplace.storage.ports import Contents
 from commonplace.storage.reports import BackupReport, Progress
@@ -129,7 +135,7 @@ class Census:
 
 
 def take_census(
-    connection: apsw.Connection, space: str, told: Callable[[int], None] | None = None
+    connection: Connection, space: str, told: Callable[[int], None] | None = None
 ) -> Census:
     """Read every row of every table that has hashes. The digest does not depend on the space."""
     census, whole, seen = Census(), hashlib.sha256(), 0
@@ -154,9 +160,7 @@ def named(kept: Kept, values: Sequence[Any]) -> str:
     return f"{kept.name} {', '.join(f'{part} {at[part]}' for part in kept.key)}"
 
 
-def read_rows(
-    connection: apsw.Connection, kept: Kept
-) -> Iterator[tuple[Any, tuple[Any, ...], bool]]:
+def read_rows(connection: Connection, kept: Kept) -> Iterator[tuple[Any, tuple[Any, ...], bool]]:
     """(space, values, whether they match their hash) of every row, in the order of its key."""
     after: tuple[Any, ...] | None = None
     try:
@@ -180,9 +184,7 @@ def _select(kept: Kept, columns: Sequence[str]) -> str:
     return f"SELECT space, {', '.join(columns)}, hash FROM {kept.name} ORDER BY {order}"  # noqa: S608
 
 
-def _again(
-    connection: apsw.Connection, kept: Kept, row: Sequence[Any]
-) -> tuple[tuple[Any, ...], bool]:
+def _again(connection: Connection, kept: Kept, row: Sequence[Any]) -> tuple[tuple[Any, ...], bool]:
     """One row by its key; where its texts cannot be read, what can be shown of it."""
     raw = dict(zip(kept.columns, row[1:-1], strict=True))
     where = " AND ".join(f"CAST({part} AS BLOB) = ?" for part in kept.key)
@@ -297,7 +299,7 @@ def _copy(library: Contents, name: str, target: Path, told: Told) -> dict[str, A
         with contextlib.suppress(StorageFull):  # the counts of reads alone must not prevent it
             space.write_reads()
         with space.store.read() as connection:
-            assert isinstance(connection, apsw.Connection)
+            assert isinstance(connection, Connection)
             copy_database(connection, target, told.part)
             # Counted in the space itself, so that reading the copy compares the two.
             census = take_census(connection, name)
@@ -321,9 +323,9 @@ def _copy(library: Contents, name: str, target: Path, told: Told) -> dict[str, A
 
 
 @contextlib.contextmanager
-def open_sealed(path: Path) -> Iterator[apsw.Connection]:
+def open_sealed(path: Path) -> Iterator[Connection]:
     """A file that nobody writes to, opened so that reading leaves no mark on it or beside it."""
-    connection = apsw.Connection(
+    connection = Connection(
         f"{path.absolute().as_uri()}?immutable=1",
         flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI,
     )
@@ -469,7 +471,7 @@ def _verify_file(source: Path, name: str, entry: Mapping[str, Any], told: Told) 
 
 
 def _verify_rows(
-    connection: apsw.Connection, source: Path, name: str, entry: Mapping[str, Any], told: Told
+    connection: Connection, source: Path, name: str, entry: Mapping[str, Any], told: Told
 ) -> None:
     total = sum(entry["rows"].values())
     census = take_census(connection, name, lambda done: told.part(done, total))

@@ -18,7 +18,7 @@ from typing import Any
 import apsw
 
 from commonplace.storage import audit
-from commonplace.storage.database import connect, copy_database, sync_directory, typed
+from commonplace.storage.database import Connection, connect, copy_database, sync_directory, typed
 from commonplace.storage.directories import make_private
 from commonplace.storage.system import NAME, open_system
 
@@ -36,7 +36,7 @@ def present(data: Path) -> list[str]:
 
 
 @contextlib.contextmanager
-def reading(data: Path, name: str) -> Iterator[apsw.Connection]:
+def reading(data: Path, name: str) -> Iterator[Connection]:
     """A snapshot of a file, while others write to it."""
     if name == SYSTEM:
         store = open_system(data)
@@ -64,7 +64,7 @@ def copy(data: Path, name: str, target: Path) -> dict[str, Any]:
         return summary(connection, name)
 
 
-def summary(connection: apsw.Connection, name: str) -> dict[str, Any]:
+def summary(connection: Connection, name: str) -> dict[str, Any]:
     """What a file holds, to be compared after it was copied."""
     tables = [
         row[0]
@@ -83,13 +83,13 @@ def summary(connection: apsw.Connection, name: str) -> dict[str, Any]:
     return found
 
 
-def _count(connection: apsw.Connection, table: str) -> int:
+def _count(connection: Connection, table: str) -> int:
     quoted = table.replace('"', '""')
     row = connection.execute(f'SELECT count(*) FROM "{quoted}"').fetchone()  # noqa: S608
     return int(row[0]) if row else 0
 
 
-def faults(connection: apsw.Connection, name: str) -> Iterator[str]:
+def faults(connection: Connection, name: str) -> Iterator[str]:
     """What is not as it was written, of SQLite's structure and of the audit's chain."""
     for (fault,) in connection.execute(f"PRAGMA integrity_check({_NAMED})"):
         if fault != "ok":
@@ -109,7 +109,7 @@ def asked(data: Path) -> list[dict[str, Any]]:
     return [each for each in found if isinstance(each, dict) and each.keys() >= {"space", "id"}]
 
 
-def begun(connection: apsw.Connection) -> set[str]:
+def begun(connection: Connection) -> set[str]:
     """The keys of the work that was ever begun, by the workflows' file."""
     with contextlib.suppress(apsw.SQLError):  # a file without such a table has begun nothing
         return {str(row[0]) for row in connection.execute(BEGUN)}

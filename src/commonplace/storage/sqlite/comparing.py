@@ -12,6 +12,7 @@ from typing import Any
 import apsw
 
 from commonplace.storage import derived
+from commonplace.storage.database import Connection
 from commonplace.storage.derived import Findable
 from commonplace.storage.reports import REPAIR, Diagnosis
 from commonplace.storage.sqlite.backup import TABLES, read_rows
@@ -33,7 +34,7 @@ def noting(diagnosis: Diagnosis, check: str, hint: str = REPAIR) -> Iterator[Non
 
 
 def vector_sizes(
-    connection: apsw.Connection, space: str, diagnosis: Diagnosis
+    connection: Connection, space: str, diagnosis: Diagnosis
 ) -> dict[int, tuple[Any, ...]]:
     """number → (id, weights, bytes of a vector) of the models that made vectors here."""
     with noting(diagnosis, "models"):
@@ -67,7 +68,7 @@ class Gram:
 
 
 def compare(
-    connection: apsw.Connection,
+    connection: Connection,
     space: str,
     tables: Sequence[str],
     derive: Callable[[Row, str], Findable],
@@ -113,7 +114,7 @@ def _without_memory(
         yield Wrong(num, None, strays[num])
 
 
-def _speakers(connection: apsw.Connection) -> tuple[dict[int, str], set[int]]:
+def _speakers(connection: Connection) -> tuple[dict[int, str], set[int]]:
     """Who said which memory, and the memories of which that is not sure."""
     speakers, unsure = {}, set()
     with contextlib.suppress(apsw.Error):
@@ -125,7 +126,7 @@ def _speakers(connection: apsw.Connection) -> tuple[dict[int, str], set[int]]:
     return speakers, unsure
 
 
-def _batches(connection: apsw.Connection, space: str) -> Iterator[list[tuple[int, Row | None]]]:
+def _batches(connection: Connection, space: str) -> Iterator[list[tuple[int, Row | None]]]:
     """Memories in the order of their numbers; no row for one that does not match its hash."""
     part: list[tuple[int, Row | None]] = []
     for owner, values, sound in read_rows(connection, TABLES["memories"]):
@@ -147,7 +148,7 @@ _SELECTS = {
 
 
 def stored_rows(
-    connection: apsw.Connection, table: str, after: int, upto: int
+    connection: Connection, table: str, after: int, upto: int
 ) -> dict[int, list[tuple[Any, ...]]]:
     """Derived rows of one table by their memory, for a stretch of numbers."""
     found: dict[int, list[tuple[Any, ...]]] = defaultdict(list)
@@ -203,7 +204,7 @@ def _gram(folded: str) -> Gram:
     return Gram(max(0, len(folded) - 2), len(grams), total)
 
 
-def is_readable(connection: apsw.Connection, table: str) -> bool:
+def is_readable(connection: Connection, table: str) -> bool:
     """Whether every row of a table can be read."""
     try:
         for _ in connection.execute(f"SELECT space, * FROM {table}"):  # noqa: S608

@@ -12,7 +12,7 @@ import apsw
 
 from commonplace.errors import StorageCorrupt
 from commonplace.storage import schema
-from commonplace.storage.database import migrate
+from commonplace.storage.database import Connection, migrate
 from commonplace.storage.derived import Model
 from commonplace.storage.ports import Contents
 from commonplace.storage.reports import NAMED, REPAIR, RESTORE, RESTORE_SYSTEM, Diagnosis, Progress
@@ -34,7 +34,7 @@ from commonplace.storage.writing import read_head
 
 
 def examine_file(
-    connection: apsw.Connection,
+    connection: Connection,
     space: str,
     library: Contents,
     diagnosis: Diagnosis,
@@ -76,7 +76,7 @@ def examine_file(
         progress(2 * total + 1, 2 * total + 1)
 
 
-def _check_file(connection: apsw.Connection, diagnosis: Diagnosis) -> None:
+def _check_file(connection: Connection, diagnosis: Diagnosis) -> None:
     for (fault,) in connection.execute(f"PRAGMA integrity_check({NAMED})"):
         if fault == "ok":
             continue
@@ -86,14 +86,14 @@ def _check_file(connection: apsw.Connection, diagnosis: Diagnosis) -> None:
             diagnosis.add("file", f"SQLite: {fault}.", REPAIR)
 
 
-def empty_reference(steps: Sequence[schema.Step] | None = None) -> apsw.Connection:
+def empty_reference(steps: Sequence[schema.Step] | None = None) -> Connection:
     """An empty database with the tables as this release makes them."""
-    reference = apsw.Connection(":memory:")
+    reference = Connection(":memory:")
     migrate(reference, schema.MIGRATIONS if steps is None else steps)
     return reference
 
 
-def _check_schema(connection: apsw.Connection, diagnosis: Diagnosis) -> None:
+def _check_schema(connection: Connection, diagnosis: Diagnosis) -> None:
     reference = empty_reference()
     _compare_definitions(connection, reference, diagnosis, RESTORE)
     settings = "SELECT k, v FROM grams_config ORDER BY k"
@@ -102,7 +102,7 @@ def _check_schema(connection: apsw.Connection, diagnosis: Diagnosis) -> None:
 
 
 def _compare_definitions(
-    connection: apsw.Connection, reference: apsw.Connection, diagnosis: Diagnosis, hint: str
+    connection: Connection, reference: Connection, diagnosis: Diagnosis, hint: str
 ) -> None:
     statement = "SELECT type || ' ' || name, tbl_name, sql FROM sqlite_schema"
     expected, found = (
@@ -114,7 +114,7 @@ def _compare_definitions(
             diagnosis.add("schema", f"The definition of {name} is {how}.", hint)
 
 
-def examine_beside(connection: apsw.Connection, name: str, diagnosis: Diagnosis) -> None:
+def examine_beside(connection: Connection, name: str, diagnosis: Diagnosis) -> None:
     """The checks of a file that belongs to no space."""
     with noting(diagnosis, "file", RESTORE_SYSTEM):
         for what in beside.faults(connection, name):
@@ -127,7 +127,7 @@ def examine_beside(connection: apsw.Connection, name: str, diagnosis: Diagnosis)
         diagnosis.counts.update(beside.summary(connection, name)["rows"])
 
 
-def _count(connection: apsw.Connection, space: str, diagnosis: Diagnosis) -> int:
+def _count(connection: Connection, space: str, diagnosis: Diagnosis) -> int:
     for kept in KEPT:
         with noting(diagnosis, kept.name, RESTORE):
             row = connection.execute(
@@ -139,7 +139,7 @@ def _count(connection: apsw.Connection, space: str, diagnosis: Diagnosis) -> int
 
 
 def _check_rows(
-    connection: apsw.Connection,
+    connection: Connection,
     space: str,
     diagnosis: Diagnosis,
     progress: Progress | None,
@@ -161,7 +161,7 @@ def _check_rows(
                     progress(done, 2 * total + 1)
 
 
-def _check_head(connection: apsw.Connection, space: str, diagnosis: Diagnosis) -> None:
+def _check_head(connection: Connection, space: str, diagnosis: Diagnosis) -> None:
     try:
         seq, next_num, operation = read_head(connection, space)
     except StorageCorrupt:
@@ -204,7 +204,7 @@ _ORPHANS = {
 }  # fmt: skip
 
 
-def _check_orphans(connection: apsw.Connection, space: str, diagnosis: Diagnosis) -> None:
+def _check_orphans(connection: Connection, space: str, diagnosis: Diagnosis) -> None:
     for table, (clause, what) in _ORPHANS.items():
         statement = f"SELECT num FROM {table} WHERE space = ?1 AND ({clause})"  # noqa: S608
         for (num,) in connection.execute(statement, (space,)):
@@ -213,7 +213,7 @@ def _check_orphans(connection: apsw.Connection, space: str, diagnosis: Diagnosis
             diagnosis.add("orphans", told, hint, "warning", row=num)
 
 
-def _pending(connection: apsw.Connection, space: str, diagnosis: Diagnosis) -> set[int]:
+def _pending(connection: Connection, space: str, diagnosis: Diagnosis) -> set[int]:
     """Memories whose vectors wait to be made."""
     found = set()
     for num, owner, kind, subject in connection.execute(
@@ -259,7 +259,7 @@ def _check_vectors(
 
 
 def _check_grams(
-    connection: apsw.Connection, diagnosis: Diagnosis, expected: Mapping[int, Gram | None]
+    connection: Connection, diagnosis: Diagnosis, expected: Mapping[int, Gram | None]
 ) -> None:
     """Compare the substring index with what it must hold, memory by memory."""
     with noting(diagnosis, "grams"):
@@ -288,7 +288,7 @@ def _check_grams(
                 diagnosis.add("grams", what, REPAIR, row=num)
 
 
-def _vocabulary(connection: apsw.Connection) -> Iterator[tuple[str, int]]:
+def _vocabulary(connection: Connection) -> Iterator[tuple[str, int]]:
     """Every trigram with every memory that holds it."""
     readonly = bool(connection.pragma("query_only"))
     connection.pragma("query_only", False)  # the view of the index is a temporary table

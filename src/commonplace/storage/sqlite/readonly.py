@@ -16,6 +16,7 @@ from pathlib import Path
 import apsw
 
 from commonplace.errors import StorageReadOnly, UnsupportedVersion
+from commonplace.storage.database import Connection
 
 _LOGS = ("", "-wal")
 
@@ -62,14 +63,14 @@ class Sealed:
                 if Path(f"{path}{suffix}").exists():
                     shutil.copyfile(f"{path}{suffix}", f"{self._path}{suffix}")
 
-    def connect(self) -> apsw.Connection:
+    def connect(self) -> Connection:
         """A connection that reads."""
         if self._folder is None:
-            return apsw.Connection(
+            return Connection(
                 f"{self._path.absolute().as_uri()}?immutable=1",
                 flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI,
             )
-        return apsw.Connection(str(self._path), flags=apsw.SQLITE_OPEN_READWRITE)
+        return Connection(str(self._path), flags=apsw.SQLITE_OPEN_READWRITE)
 
     def close(self) -> None:
         """Remove the copy, if one was made."""

@@ -6,10 +6,9 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
-import apsw
-
 from commonplace.errors import StorageCorrupt
 from commonplace.storage import derived, outbox
+from commonplace.storage.database import Connection
 from commonplace.storage.derived import Findable, Model
 from commonplace.storage.ports import Contents
 from commonplace.storage.reports import Diagnosis
@@ -65,7 +64,7 @@ def mend(store: Store, library: Contents, ills: Diagnosis) -> list[str]:
     return rebuilt + list(done)
 
 
-def _row_counts(connection: apsw.Connection, space: str) -> dict[str, Any]:
+def _row_counts(connection: Connection, space: str) -> dict[str, Any]:
     return {
         kept.name: connection.execute(
             f"SELECT count(*) FROM {kept.name} WHERE space = ?",  # noqa: S608
@@ -76,7 +75,7 @@ def _row_counts(connection: apsw.Connection, space: str) -> dict[str, Any]:
     }
 
 
-def true_head(connection: apsw.Connection, space: str) -> Head:
+def true_head(connection: Connection, space: str) -> Head:
     """The counters as the sound rows show them."""
     seq = num = 0
     ids: dict[int, str] = {}
@@ -96,13 +95,13 @@ def true_head(connection: apsw.Connection, space: str) -> Head:
     return Head(seq, num + 1, ids.get(seq, ""))
 
 
-def _reset_counters(connection: apsw.Connection) -> None:
+def _reset_counters(connection: Connection) -> None:
     kept = TABLES["counters"]
     ill = [(owner, values[0]) for owner, values, sound in read_rows(connection, kept) if not sound]
     connection.executemany("DELETE FROM counters WHERE space = ? AND memory = ?", ill)
 
 
-def _make_empty(connection: apsw.Connection, table: str) -> None:
+def _make_empty(connection: Connection, table: str) -> None:
     """The table as the schema defines it, with nothing in it."""
     connection.execute(f"DROP TABLE IF EXISTS {table}")
     for (sql,) in empty_reference().execute(
@@ -115,7 +114,7 @@ def _make_empty(connection: apsw.Connection, table: str) -> None:
         connection.execute("INSERT INTO grams (grams, rank) VALUES ('secure-delete', 1)")
 
 
-def _rebuild(connection: apsw.Connection, space: str, library: Contents) -> dict[str, set[int]]:
+def _rebuild(connection: Connection, space: str, library: Contents) -> dict[str, set[int]]:
     """Write anew what is not what the rows give; table → memories for which it was."""
     sizes = vector_sizes(connection, space, Diagnosis(space))
     done: dict[str, set[int]] = defaultdict(set)
@@ -140,7 +139,7 @@ def _known(passage: tuple[Any, ...], sizes: dict[int, tuple[Any, ...]]) -> bool:
 
 
 def write_derived(
-    connection: apsw.Connection,
+    connection: Connection,
     space: str,
     wrong: Wrong,
     tables: set[str],
@@ -176,7 +175,7 @@ def _with_sound_vectors(
     ]
 
 
-def fill_grams(connection: apsw.Connection, derive: Callable[[Row, str], Findable]) -> None:
+def fill_grams(connection: Connection, derive: Callable[[Row, str], Findable]) -> None:
     """The substring index anew; a row that does not match its hash is indexed as it stands."""
     _make_empty(connection, "grams")
     for _, values, sound in read_rows(connection, TABLES["memories"]):
@@ -187,4 +186,4 @@ def fill_grams(connection: apsw.Connection, derive: Callable[[Row, str], Findabl
             if sound:
                 raise
             continue
-        derived.write_grams(connection, row["num"], folded)
+        connection.add_grams("", [(row["num"], folded)])  # whatever space a damaged row names

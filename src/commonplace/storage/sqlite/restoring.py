@@ -27,7 +27,7 @@ from commonplace.errors import (
     UnsupportedVersion,
 )
 from commonplace.storage import schema
-from commonplace.storage.database import connect, typed
+from commonplace.storage.database import Connection, connect, typed
 from commonplace.storage.directories import make_private
 from commonplace.storage.ports import Contents
 from commonplace.storage.reports import Progress, RestoreReport
@@ -233,7 +233,7 @@ def _lay_aside(file: Path, aside: Path, entry: Mapping[str, Any], rename: str | 
         os.fsync(whole.fileno())
 
 
-def _rename_space(connection: apsw.Connection, place: str) -> None:
+def _rename_space(connection: Connection, place: str) -> None:
     """Give every row of the file another space, and the hash that goes with it."""
 
     def rehash(*values: Any) -> bytes:
@@ -280,7 +280,7 @@ def put_in_place(
     why: str,
     *,
     overwrite: bool = True,
-    unchanged: Callable[[apsw.Connection], bool] = lambda _: True,
+    unchanged: Callable[[Connection], bool] = lambda _: True,
 ) -> Path | None:
     """Make a finished file the space's file; what was there stays beside it under another name.
 

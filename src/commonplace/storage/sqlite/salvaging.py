@@ -11,7 +11,14 @@ import apsw
 
 from commonplace.errors import Conflict, NotFound, StorageCorrupt
 from commonplace.storage import schema
-from commonplace.storage.database import connect, migrate, sync_directory, typed, version_of
+from commonplace.storage.database import (
+    Connection,
+    connect,
+    migrate,
+    sync_directory,
+    typed,
+    version_of,
+)
 from commonplace.storage.directories import make_private
 from commonplace.storage.ports import Contents
 from commonplace.storage.reports import RESTORE, Diagnosis, Progress, Salvage
@@ -58,7 +65,7 @@ def _save(
     if not path.stat().st_size:  # which SQLite would take for a new one, and delete its log
         raise StorageCorrupt("The file is empty: no row is left to save.", hint=RESTORE)
     aside.unlink(missing_ok=True)
-    old = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+    old = Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
     try:
         old.set_busy_timeout(30_000)
         if version_of(old) != len(schema.MIGRATIONS):
@@ -81,8 +88,8 @@ def _save(
 
 
 def _carry_over(
-    old: apsw.Connection,
-    new: apsw.Connection,
+    old: Connection,
+    new: Connection,
     space: str,
     library: Contents,
     progress: Progress | None,
@@ -131,7 +138,7 @@ def _carry_over(
     return saved, lost
 
 
-def _derive(old: apsw.Connection, new: apsw.Connection, space: str, library: Contents) -> None:
+def _derive(old: Connection, new: Connection, space: str, library: Contents) -> None:
     """What finds the saved memories, with the vectors that are still whole."""
     sizes = vector_sizes(new, space, Diagnosis(space))
     for wrong in compare(new, space, DERIVED, library.derive):
@@ -141,7 +148,7 @@ def _derive(old: apsw.Connection, new: apsw.Connection, space: str, library: Con
     fill_grams(new, library.derive)
 
 
-def _bound(connection: apsw.Connection, space: str) -> int:
+def _bound(connection: Connection, space: str) -> int:
     """A number above that of every row, as far as can be told."""
     highest = 0
     for kept in KEPT[1:]:
@@ -161,7 +168,7 @@ def _bound(connection: apsw.Connection, space: str) -> int:
 
 
 def _every(
-    connection: apsw.Connection, kept: Kept, space: str, bound: int, broken: list[str]
+    connection: Connection, kept: Kept, space: str, bound: int, broken: list[str]
 ) -> Iterator[tuple[Any, tuple[Any, ...], bool]]:
     """All rows that can still be read; where a page is broken, each row behind it by its key."""
     seen: set[tuple[Any, ...]] = set()
@@ -196,7 +203,7 @@ _INDEXES = {
 }  # fmt: skip
 
 
-def _promised(connection: apsw.Connection, kept: Kept, space: str) -> set[tuple[Any, ...]] | None:
+def _promised(connection: Connection, kept: Kept, space: str) -> set[tuple[Any, ...]] | None:
     """Keys of rows that an index knows of, whatever became of the rows; None if it cannot tell."""
     if kept.name not in _INDEXES:
         return set()
@@ -223,7 +230,7 @@ def write_anew(library: Contents, space: str) -> None:
                 hint=RESTORE,
             )
 
-        def unchanged(connection: apsw.Connection) -> bool:
+        def unchanged(connection: Connection) -> bool:
             with contextlib.suppress(StorageCorrupt, apsw.Error):
                 return read_head(connection, space)[0] == seq
             return True  # the counter is part of the damage: nobody can have written

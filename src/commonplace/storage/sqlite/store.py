@@ -23,6 +23,7 @@ from commonplace.errors import (
 )
 from commonplace.storage import locking, schema
 from commonplace.storage.database import (
+    Connection,
     connect,
     copy_database,
     create,
@@ -51,23 +52,23 @@ class _Session:
     """The connection that a file is written with, kept between transactions."""
 
     def __init__(
-        self, connect: Callable[[], apsw.Connection], check: Callable[[apsw.Connection], None]
+        self, connect: Callable[[], Connection], check: Callable[[Connection], None]
     ) -> None:
         self._connect = connect
         self._check = check
         """Raises if this release must not write to the file; called in each transaction."""
-        self._connection: apsw.Connection | None = None
+        self._connection: Connection | None = None
         self._held_since = 0.0
         self._released_at = 0.0
 
     @property
-    def connection(self) -> apsw.Connection:
+    def connection(self) -> Connection:
         """The connection, opened if need be."""
         if self._connection is None:
             self._connection = self._connect()
         return self._connection
 
-    def begin(self) -> apsw.Connection:
+    def begin(self) -> Connection:
         """See `writing.Session`."""
         connection = self.connection
         began = time.monotonic()
@@ -99,7 +100,7 @@ class _Session:
             connection.close(True)
 
 
-class Store(Units[apsw.Connection]):
+class Store(Units[Connection]):
     """One space's file. Threads may share it; so may processes, each with its own Store."""
 
     def __init__(self, path: Path, space: str, steps: Sequence[schema.Step] | None = None) -> None:
@@ -107,7 +108,7 @@ class Store(Units[apsw.Connection]):
         super().__init__(space, self._session)
         self.path = path
         self._steps = schema.MIGRATIONS if steps is None else steps
-        self._idle: list[apsw.Connection] = []
+        self._idle: list[Connection] = []
         self._ballast = Ballast(path)
         self._sealed: readonly.Sealed | None = None
         while True:
@@ -118,7 +119,7 @@ class Store(Units[apsw.Connection]):
                 if not self._ballast.give_up_step():
                     raise
 
-    def _first_connection(self) -> apsw.Connection:
+    def _first_connection(self) -> Connection:
         """Find or make the file, with today's tables; a connection that reads it."""
         try:
             self._find()
@@ -151,10 +152,10 @@ class Store(Units[apsw.Connection]):
         """Whether the file can only be read."""
         return self._sealed is not None
 
-    def _connect(self) -> apsw.Connection:
+    def _connect(self) -> Connection:
         return connect(self.path) if self._sealed is None else self._sealed.connect()
 
-    def _writable(self) -> apsw.Connection:
+    def _writable(self) -> Connection:
         if self._sealed is not None:
             raise readonly.refused(self.path)
         return connect(self.path)
@@ -171,7 +172,7 @@ class Store(Units[apsw.Connection]):
             if size == 0:
                 raise damaged(f"{self.path.name} is empty.")
 
-    def _prepare(self, connection: apsw.Connection, version: int) -> None:
+    def _prepare(self, connection: Connection, version: int) -> None:
         self._refuse_newer(connection)  # before the journal mode is changed
         if 0 < version < len(self._steps):
             self._copy_before_migration(connection)
@@ -182,7 +183,7 @@ class Store(Units[apsw.Connection]):
             )
         migrate(connection, self._steps)
 
-    def _copy_before_migration(self, connection: apsw.Connection) -> None:
+    def _copy_before_migration(self, connection: Connection) -> None:
         """Keep a copy of the file as it was. Of several processes that migrate, one makes it."""
         copy = self.path.with_name(f"{self.path.stem}.before-v{len(self._steps)}.db")
         lock = copy.with_name(f"{copy.name}.lock")
@@ -198,11 +199,11 @@ class Store(Units[apsw.Connection]):
             with contextlib.suppress(OSError):  # Windows deletes no open file
                 lock.unlink()  # whoever locks it anew finds the copy
 
-    def _refuse_newer(self, connection: apsw.Connection) -> None:
+    def _refuse_newer(self, connection: Connection) -> None:
         refuse_newer(connection, self._steps)
 
     @contextlib.contextmanager
-    def read(self) -> Iterator[apsw.Connection]:
+    def read(self) -> Iterator[Connection]:
         """A consistent snapshot; inside an open unit, that unit's own view."""
         if self._scope.unit is not None:
             try:
@@ -231,7 +232,7 @@ class Store(Units[apsw.Connection]):
         finally:
             self._give_back(connection, healthy)
 
-    def _explained(self, connection: apsw.Connection, error: CommonplaceError) -> CommonplaceError:
+    def _explained(self, connection: Connection, error: CommonplaceError) -> CommonplaceError:
         """The error; or that the file is newer, if that is why it cannot be read."""
         if isinstance(error, StorageCorrupt | StorageUnavailable):
             try:
@@ -242,7 +243,7 @@ class Store(Units[apsw.Connection]):
                 pass
         return error
 
-    def _reader(self) -> apsw.Connection:
+    def _reader(self) -> Connection:
         """A connection on which a write is refused, and not silently rolled back."""
         with contextlib.suppress(IndexError):
             return self._idle.pop()
@@ -250,7 +251,7 @@ class Store(Units[apsw.Connection]):
         connection.execute(_READ_ONLY)
         return connection
 
-    def _give_back(self, connection: apsw.Connection, healthy: bool) -> None:
+    def _give_back(self, connection: Connection, healthy: bool) -> None:
         try:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")

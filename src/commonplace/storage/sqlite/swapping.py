@@ -21,7 +21,7 @@ from typing import IO
 import apsw
 
 from commonplace.errors import Conflict, StorageUnavailable
-from commonplace.storage.database import sync_directory
+from commonplace.storage.database import Connection, sync_directory
 from commonplace.storage.locking import try_lock
 from commonplace.storage.sqlite.readonly import writable
 
@@ -175,7 +175,7 @@ def swap_in(
     let_go: Callable[[], None],
     *,
     overwrite: bool,
-    unchanged: Callable[[apsw.Connection], bool] = lambda _: True,
+    unchanged: Callable[[Connection], bool] = lambda _: True,
     kept: Path | None = None,
 ) -> Path | None:
     """Make a finished file the one in use; where the former one is kept, if there was one."""
@@ -212,9 +212,9 @@ def swap_in(
 
 
 @contextlib.contextmanager
-def _alone(live: Path) -> Iterator[apsw.Connection]:
+def _alone(live: Path) -> Iterator[Connection]:
     """Keep every other process out of a file, with nothing left in its write-ahead log."""
-    connection = apsw.Connection(str(live), flags=apsw.SQLITE_OPEN_READWRITE)
+    connection = Connection(str(live), flags=apsw.SQLITE_OPEN_READWRITE)
     try:
         connection.set_busy_timeout(int(ALONE_SECONDS * 1_000))
         try:
