@@ -149,7 +149,7 @@ def test_no_fact_is_stored_beyond_the_room_there_is(memory: Commonplace) -> None
     room = Room(facts=2, entities=10)
     memory.facts.add("a", "is", "b", room=room)
     second = memory.facts.add("a", "was", "b", room=room)
-    with pytest.raises(NoRoom, match=r"There are 2 facts, and there may be 2\.") as refused:
+    with pytest.raises(NoRoom, match=r"There are 2 facts; at most 2 are allowed\.") as refused:
         memory.facts.add("a", "will be", "b", room=room)
     assert (refused.value.full, refused.value.counted) == ("facts", 2)
     assert memory.facts.add("A", "was", "B", room=room) == second, "it takes no more room"
@@ -165,7 +165,7 @@ def test_no_thing_is_named_beyond_the_room_there_is(memory: Commonplace) -> None
     room = Room(facts=10, entities=4)
     memory.facts.add("a", "is", "b", room=room)
     memory.facts.add("c", "is", "c", room=room)
-    with pytest.raises(NoRoom, match="Facts name 3 things, and may name 4") as refused:
+    with pytest.raises(NoRoom, match="Facts name 3 entities; at most 4 are allowed") as refused:
         memory.facts.add("d", "is", "e", room=room)
     assert (refused.value.full, refused.value.counted) == ("entities", 3)
     memory.facts.add("d", "is", "d", room=room)

@@ -19,10 +19,17 @@ from typing import Any, Literal
 import pytest
 
 from commonplace import Commonplace, Draft, Filters, Library, Line, Origin, Weighting
-from commonplace.engine import arguments, parts
 from commonplace.engine import commonplace as facade
+from commonplace.engine import parts
 from commonplace.engine.binding import lease
-from commonplace.engine.content import artifacts, clusters, conversations, facts, links
+from commonplace.engine.content import (
+    artifacts,
+    clusters,
+    conversations,
+    facts,
+    links,
+    memories,
+)
 from commonplace.engine.finding import filters, recall
 from commonplace.engine.transfer import transfer
 from commonplace.errors import CommonplaceError
@@ -57,7 +64,7 @@ WRONG: dict[str, Any] = {
 
 PARTS = ("links", "facts", "clusters", "artifacts", "conversations", "events", "history")
 NAMES: dict[str, Any] = {}
-for _module in (typing, arguments, links, facts, clusters, artifacts, conversations, recall,
+for _module in (typing, memories, links, facts, clusters, artifacts, conversations, recall,
                 filters, facade):  # fmt: skip
     NAMES |= vars(_module)
 

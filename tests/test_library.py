@@ -12,9 +12,10 @@ import pytest
 
 import commonplace
 from commonplace import Commonplace, Filters, errors
-from commonplace.engine import arguments, parts
+from commonplace.engine import parts
 from commonplace.engine.content import clusters, links
-from commonplace.engine.content.memories import DRAFT_FIELDS
+from commonplace.engine.content.memories import DRAFT_FIELDS, Changes, Details
+from commonplace.engine.finding.filters import Conditions
 from commonplace.errors import InvalidInput
 from commonplace.storage.fields import FIELDS, FILTERABLE, MemoryFields
 
@@ -26,10 +27,10 @@ ENGINE_ONLY = (
 
 def test_the_parameters_of_a_memory_are_those_of_its_table_of_fields() -> None:
     changeable = {name for name, known in FIELDS.items() if known.changeable}
-    assert arguments.Changes.__annotations__.keys() == changeable - {"text"}
-    assert arguments.Details.__annotations__.keys() == set(DRAFT_FIELDS) - {"text", "origin"}
+    assert Changes.__annotations__.keys() == changeable - {"text"}
+    assert Details.__annotations__.keys() == set(DRAFT_FIELDS) - {"text", "origin"}
     declared = {field.name: field.type for field in dataclasses.fields(MemoryFields)}
-    for name, hint in arguments.Details.__annotations__.items():
+    for name, hint in Details.__annotations__.items():
         if name in declared:
             written = hint.__forward_arg__.replace("When", "datetime | str")
             assert written == declared[name], name
@@ -39,7 +40,7 @@ def test_the_conditions_of_a_search_are_those_of_filters() -> None:
     declared = {field.name: str(field.type) for field in dataclasses.fields(Filters)}
     written = {
         name: hint.__forward_arg__.replace("When", "datetime | str")
-        for name, hint in arguments.Conditions.__annotations__.items()
+        for name, hint in Conditions.__annotations__.items()
     }
     assert written == declared | dict.fromkeys(FILTERABLE, "str | None")
 
@@ -47,13 +48,13 @@ def test_the_conditions_of_a_search_are_those_of_filters() -> None:
 @pytest.mark.parametrize(
     ("function", "names"),
     [
-        (Commonplace.remember, {"text", "origin", *arguments.Details.__annotations__}),
-        (Commonplace.revise, {"text", "expected_version", *arguments.Changes.__annotations__}),
-        (Commonplace.supersede, {"reason", *arguments.Details.__annotations__}),
-        (Commonplace.recall, {"query", "limit", *arguments.Conditions.__annotations__}),
-        (Commonplace.recall_sessions, {"query", *arguments.Conditions.__annotations__}),
-        (Commonplace.browse, {"order", *arguments.Conditions.__annotations__}),
-        (Commonplace.find_text, {"needle", *arguments.Conditions.__annotations__}),
+        (Commonplace.remember, {"text", "origin", *Details.__annotations__}),
+        (Commonplace.revise, {"text", "expected_version", *Changes.__annotations__}),
+        (Commonplace.supersede, {"reason", *Details.__annotations__}),
+        (Commonplace.recall, {"query", "limit", *Conditions.__annotations__}),
+        (Commonplace.recall_sessions, {"query", *Conditions.__annotations__}),
+        (Commonplace.browse, {"order", *Conditions.__annotations__}),
+        (Commonplace.find_text, {"needle", *Conditions.__annotations__}),
         (parts.Links.revise, {"origin", *links.LinkChanges.__annotations__}),
         (parts.Clusters.revise, {"origin", *clusters.ClusterChanges.__annotations__}),
     ],

@@ -19,8 +19,9 @@ from typing import Any
 import commonplace
 from commonplace import Commonplace, Library
 from commonplace.dialects import registry
-from commonplace.engine.arguments import Changes, Conditions, Details
 from commonplace.engine.binding import Part
+from commonplace.engine.content.memories import Changes, Details
+from commonplace.engine.finding.filters import Conditions
 
 ROOT = Path(__file__).parent.parent
 Row = tuple[str, str, str]

@@ -114,7 +114,7 @@ def test_without_the_ids_two_histories_would_be_mixed(
     monkeypatch.setattr(index, "newest_operation", lambda *given: (real(*given)[0], ""))
     monkeypatch.setattr(index, "operation_id", lambda *_: "")
     monkeypatch.setattr(
-        "commonplace.engine.space.newest_operation", lambda *given: (real(*given)[0], "")
+        "commonplace.engine.library.newest_operation", lambda *given: (real(*given)[0], "")
     )
     opened.remember("So that the index is of the mutant.")
     opened.recall("harbour")

@@ -359,12 +359,12 @@ def writes_derived_rows_apart(patch: Patch) -> None:
 
 def ignores_expected_version(patch: Patch) -> None:
     """A revision overwrites what another wrote meanwhile."""
-    real = memories.revise
+    real = memories.change
 
-    def revise(*args: Any, expected: int | None = None, **options: Any) -> Any:
+    def change(*args: Any, expected: int | None = None, **options: Any) -> Any:
         return real(*args, **options)
 
-    patch(memories, "revise", revise)
+    patch(memories, "change", change)
 
 
 MUTANTS: dict[str, Callable[[Patch], None]] = {

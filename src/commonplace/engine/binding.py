@@ -1,9 +1,8 @@
-"""How functions of the engine are called for a memory.
+"""Calling functions of the engine, which take the open space as their first argument.
 
-Every function of the engine that works on a space takes the open space as its first argument.
-`method` makes a public method of `Commonplace` or of one of its parts out of such a function.
-Code within the project that needs a function which is not public, such as a dialect, uses
-`engine_call`, or `lease` for several calls on the same open space.
+`method` makes such a function a public method of `Commonplace` or of one of its parts. Code within
+the project that needs a function which is not public, such as a dialect, uses `engine_call`, or
+`lease` for several calls on the same open space.
 """
 
 from __future__ import annotations
@@ -16,24 +15,24 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from commonplace.engine import checks
-from commonplace.engine.space import OpenSpace
 
 if TYPE_CHECKING:
     from commonplace.engine.commonplace import Commonplace
+    from commonplace.engine.library import OpenSpace
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class Part:
-    """A memory, or one concern of it, such as its links."""
+    """A memory, or one part of its methods, such as those for links."""
 
-    def __init__(self, memory: Commonplace) -> None:
-        self._memory = memory
+    _memory: Commonplace
 
 
 def lease(memory: Commonplace) -> AbstractContextManager[OpenSpace]:
-    """Return the memory's open space; it is not closed while the block runs."""
+    """Open the memory's space, unless it is; it is not closed while the block runs."""
     return memory.library.lease(memory.name)
 
 
@@ -52,7 +51,7 @@ def engine_call(
 def method(function: Callable[Concatenate[OpenSpace, P], R]) -> Callable[Concatenate[Any, P], R]:
     """Make a method of a function of the engine.
 
-    What the function writes has the memory's origin, unless the caller names another.
+    If the function has a parameter `origin`, its default is the memory's origin.
     """
     writes = "origin" in (getattr(function, "__kwdefaults__", None) or ())
 
@@ -71,8 +70,8 @@ def method(function: Callable[Concatenate[OpenSpace, P], R]) -> Callable[Concate
 def named(fields: type, defaults: type | None = None) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Show the fields that a function takes as keywords, for help() and interactive completion.
 
-    `fields` is the TypedDict of its `**` parameter; `defaults` a dataclass that has the defaults.
-    A field that has none is shown with `...`: if it is left out, nothing is changed.
+    `fields` is the TypedDict of its `**` parameter; `defaults` a dataclass with the defaults.
+    A field without a default is shown with `...`: if it is left out, it is not changed.
     """
     usual = {} if defaults is None else {
         each.name: each.default

@@ -1,4 +1,4 @@
-"""A data directory: its spaces, which of them are open, and the thread that tends them."""
+"""A data directory and its open spaces, with the thread that does their background work."""
 
 from __future__ import annotations
 
@@ -7,50 +7,251 @@ import errno
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from commonplace.embedding.provider import Embedder
 from commonplace.engine import checks
 from commonplace.engine.content import memories
 from commonplace.engine.maintenance import upkeep
-from commonplace.engine.space import OpenSpace
-from commonplace.errors import CommonplaceError, InvalidInput, StorageUnavailable
-from commonplace.storage.ports import Maintenance, Spaces, Watch
+from commonplace.errors import (
+    CommonplaceError,
+    EmbeddingUnavailable,
+    InvalidInput,
+    StorageUnavailable,
+)
+from commonplace.storage import counters, derived
+from commonplace.storage.ports import Maintenance, Rows, Spaces, Store, Watch
 from commonplace.storage.sqlite.spaces import SqliteSpaces, unusable
 from commonplace.storage.tables import Row
+from commonplace.storage.writing import Unit, newest_operation
+
+if TYPE_CHECKING:
+    from commonplace.engine.content.fact_counts import FactCount
+    from commonplace.engine.finding.substring_cache import Haystacks
+    from commonplace.engine.model import Origin
+    from commonplace.storage.index import Snapshot, SpaceIndex
 
 OPEN_SPACES = 64
-TEND_SECONDS = 0.5
+UPKEEP_SECONDS = 0.5
 RETRY_SECONDS = 1.0
 
 
 def default_path() -> Path:
-    """Where the data lives unless told otherwise."""
+    """Return the data directory that is used if none is given."""
     return Path(os.environ.get("COMMONPLACE_DATA") or "~/.commonplace")
 
 
 def directory(path: str | Path | None = None) -> Path:
-    """Where the data lives, if it can: a path that leads to no file."""
+    """Return the absolute path of a data directory; InvalidInput if it cannot be one."""
     path = default_path() if path is None else path
     name = os.fspath(path) if isinstance(path, str | os.PathLike) else None
     if not isinstance(name, str):
-        raise InvalidInput("The data directory must be a path.", hint="Name one.", field="data")
+        raise InvalidInput("The data directory must be a path.", hint="Give one.", field="data")
     if not name.strip():
-        raise InvalidInput("The data directory has no name.", hint="Name one.", field="data")
+        raise InvalidInput("The data directory is blank.", hint="Give a path.", field="data")
     try:
         if b"\x00" in os.fsencode(name):
             raise ValueError("a NUL")
         found = Path(name).expanduser().absolute()
-    except (ValueError, RuntimeError) as error:  # no file name, or a home that nobody has
+    except (ValueError, RuntimeError) as error:  # not a file name, or an unknown home directory
         raise InvalidInput(
-            f"The data directory cannot be called {ascii(name)[:60]}: {str(error)[:60]}.",
-            hint="Choose another.",
+            f"The data directory cannot be {ascii(name)[:60]}: {str(error)[:60]}.",
+            hint="Choose another path.",
             field="data",
         ) from None
     if found.is_file():
         raise unusable(found, os.strerror(errno.ENOTDIR))
     return found
+
+
+@dataclass(slots=True, eq=False)
+class PendingReads:
+    """Reads of one memory that are not yet written, or being written."""
+
+    count: int = 0
+    at: int = 0
+    reaches: int | None = None
+    """The value of the counter with these reads; None until they are being written."""
+
+
+@dataclass(eq=False)
+class OpenSpace:
+    """One open space: its store, its index, the embedder, and read counts not yet written."""
+
+    store: Store
+    embedder: Embedder | None
+    wake: Callable[[], None] = field(default=lambda: None)
+    pins: int = 0
+    has_work: bool = False
+    _haystacks: Haystacks | None = None
+    _fact_count: FactCount | None = None
+    _index: SpaceIndex | None = None
+    _model: tuple[str, str, int] | None = None
+    _reads: dict[int, PendingReads] = field(default_factory=dict)
+    _writing: list[dict[int, PendingReads]] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def name(self) -> str:
+        """The space's name."""
+        return self.store.space
+
+    @contextlib.contextmanager
+    def write(self, name: str, origin: Origin | None, undoes: int | None = None) -> Iterator[Unit]:
+        """Open a unit of work, or join the one that is open."""
+        with self.store.write(name, checks.origin(origin).as_dict(), undoes) as unit:
+            yield unit
+
+    @property
+    def index(self) -> SpaceIndex:
+        """The index in memory, made on first use."""
+        model = self.model  # may ask a provider, so not while holding the lock
+        with self._lock:
+            if self._index is None or self._index.model != model:
+                from commonplace.storage.index import SpaceIndex
+
+                self._index = SpaceIndex(self.name, model)
+            return self._index
+
+    @property
+    def haystacks(self) -> Haystacks:
+        """The cache of substring search."""
+        with self._lock:
+            if self._haystacks is None:
+                from commonplace.engine.finding.substring_cache import Haystacks
+
+                self._haystacks = Haystacks()
+            return self._haystacks
+
+    @haystacks.setter
+    def haystacks(self, held: Haystacks) -> None:
+        self._haystacks = held
+
+    @property
+    def fact_count(self) -> FactCount:
+        """The cached count of facts."""
+        with self._lock:
+            if self._fact_count is None:
+                from commonplace.engine.content.fact_counts import FactCount
+
+                self._fact_count = FactCount()
+            return self._fact_count
+
+    @property
+    def model(self) -> tuple[str, str, int] | None:
+        """(id, weights, dimensions) of the embedder; None without one, or until it has answered."""
+        if self._model is None and self.embedder is not None:
+            try:
+                model = self.embedder
+                self._model = (model.id, model.weights, model.dimensions)
+            except EmbeddingUnavailable:
+                return None
+        return self._model
+
+    @contextlib.contextmanager
+    def view(self) -> Iterator[tuple[Rows, Snapshot]]:
+        """Open a read snapshot together with the index at exactly the same operation."""
+        while True:
+            with self.store.read() as connection:
+                index = self._indexed(connection)
+                if index is not None:
+                    yield connection, index
+                    return
+            # The index is newer: try again with a newer snapshot.
+
+    def _indexed(self, connection: Rows) -> Snapshot | None:
+        """Return the index at the operation that a connection sees.
+
+        None if another reader moved it on, or if it belonged to a file that was replaced.
+        """
+        from commonplace.storage.index import OtherHistory
+
+        try:
+            if self.store.open_unit is not None:
+                self.store.open_unit.show_head()
+                return self.index.private_snapshot(connection)
+            index = self.index.snapshot(connection)
+        except OtherHistory:
+            self.forget_index()
+            return None
+        at = newest_operation(connection, self.name)
+        return index if (index.seq, index.operation) == at else None
+
+    def forget_index(self) -> None:
+        """Drop all caches, so that the next use loads them again."""
+        with self._lock:
+            self._index = self._haystacks = self._fact_count = None
+
+    def current_model(self, connection: Rows) -> int | None:
+        """Return the number of the embedder's model in this file, or None if it has no vectors."""
+        if self.model is None:
+            return None
+        return derived.known_model(connection, self.name, self.model[0], self.model[1])
+
+    def count_reads(self, nums: list[int], at: int) -> None:
+        """Count memories as read; the upkeep thread writes it within a second."""
+        if self.store.read_only:
+            return
+        if self.store.open_unit is not None:
+            # The unit may be rolled back, and other memories get the numbers.
+            self.add_reads(nums, 1, at)
+            return
+        with self._lock:
+            for num in nums:
+                pending = self._reads.setdefault(num, PendingReads())
+                pending.count, pending.at = pending.count + 1, at
+        self.wake()
+
+    @property
+    def has_reads(self) -> bool:
+        """Whether there are reads to be written."""
+        return bool(self._reads)
+
+    def pending_reads(self, num: int) -> list[PendingReads]:
+        """Return reads of a memory that may not be written yet; ask before reading its counter."""
+        with self._lock:
+            batches = (self._reads, *self._writing)
+            return [batch[num] for batch in batches if num in batch]
+
+    def write_reads(self) -> None:
+        """Add pending reads to the counters; on failure they stay pending."""
+        with self._lock:
+            reads, self._reads = self._reads, {}
+            self._writing.append(reads)
+        try:
+            if reads:
+                self._add(reads)
+        except BaseException:
+            with self._lock:
+                for num, pending in reads.items():
+                    again = self._reads.setdefault(num, PendingReads())
+                    again.count += pending.count
+                    again.at = max(again.at, pending.at)
+            raise
+        finally:
+            with self._lock:
+                self._writing = [each for each in self._writing if each is not reads]
+
+    def add_reads(self, nums: Iterable[int], times: int, at: int) -> None:
+        """Add to the counters now, in the open unit if there is one."""
+        self._add({num: PendingReads(times, at) for num in nums})
+
+    def _add(self, reads: dict[int, PendingReads]) -> None:
+        with self.store.maintain() as connection:
+            for num, pending in reads.items():
+                accesses, last = counters.read(connection, self.name, num)
+                pending.reaches = accesses + pending.count
+                counters.write(connection, self.name, num, pending.reaches, max(last, pending.at))
+
+    def close(self) -> None:
+        """Write pending reads and close the file."""
+        try:
+            self.write_reads()
+        finally:
+            self.store.close()
 
 
 class Library:
@@ -67,7 +268,7 @@ class Library:
         for method in ("embed", "close"):
             if embedder is not None and not callable(getattr(embedder, method, None)):
                 raise InvalidInput(
-                    f"This is no embedding provider: it cannot {method}.",
+                    f"embedding is not an Embedder: it has no method {method}.",
                     hint='Use "builtin", "none", a URL, or an Embedder.',
                     field="embedding",
                 )
@@ -84,7 +285,7 @@ class Library:
         self._closer: threading.Thread | None = None
         self._wake = threading.Event()
         self._stop = threading.Event()
-        self._tender: threading.Thread | None = None
+        self._upkeep_thread: threading.Thread | None = None
         self._spaces: Spaces = SqliteSpaces(self.path)
 
     @property
@@ -99,7 +300,7 @@ class Library:
 
     @staticmethod
     def derive(row: Row, speaker: str) -> memories.Prepared:
-        """What finds a memory, computed from its row."""
+        """Compute the index entries of a memory from its row."""
         return memories.analysed(row, speaker)
 
     def file(self, space: str) -> Path:
@@ -115,16 +316,16 @@ class Library:
         return self._spaces.size(checks.space(space))
 
     def watch(self, space: str) -> Watch:
-        """What tells whether anything in a space changed."""
+        """Return an object that tells whether anything in a space changed."""
         return self._spaces.watch(checks.space(space))
 
     def spaces(self) -> list[str]:
-        """The names of all spaces that hold something."""
+        """Return the names of all spaces that exist."""
         return self._spaces.names()
 
     @contextlib.contextmanager
     def lease(self, space: str) -> Iterator[OpenSpace]:
-        """The open space; it is not closed while the block runs."""
+        """Open a space, unless it is; it is not closed while the block runs."""
         opened = self._pin(space)
         try:
             yield opened
@@ -141,17 +342,17 @@ class Library:
                 opened.pins += 1
                 self._opened.move_to_end(name)
                 return opened
-            turn = self._opening.setdefault(checks.space(name), threading.Lock())
-        with turn:
+            lock = self._opening.setdefault(checks.space(name), threading.Lock())
+        with lock:
             with self._lock:
                 opened = self._opened.get(name)
                 if opened is not None:
                     opened.pins += 1
                     return opened
-            opened = OpenSpace(self._spaces.open(name), self.embedder, self._rouse, pins=1)
+            opened = OpenSpace(self._spaces.open(name), self.embedder, self._wake_upkeep, pins=1)
             if upkeep.find_work(opened):
                 opened.has_work = True
-                self._rouse()
+                self._wake_upkeep()
             with self._lock:
                 self._opened[name] = opened
                 self._opening.pop(name, None)
@@ -161,7 +362,7 @@ class Library:
         return opened
 
     def _retire(self, space: OpenSpace) -> None:
-        """Close a space behind the caller's back: its last commit and checkpoint take a while."""
+        """Let a thread close a space, since its last commit and checkpoint take a while."""
         with self._lock:
             if self._closer is None and not self._closed:
                 self._closer = threading.Thread(
@@ -171,7 +372,7 @@ class Library:
             self._retired.append(space)
         self._retiring.release()
         if len(self._retired) > self._open_spaces:
-            self._close_one()  # faster than they are closed: help
+            self._close_one()  # spaces are retired faster than the thread closes them: help
 
     def _close_retired(self) -> None:
         while True:
@@ -187,7 +388,7 @@ class Library:
             self._retired.remove(found[0])
             self._closing.append(found[0])
         try:
-            with contextlib.suppress(CommonplaceError):  # reads noted on a full disk are lost
+            with contextlib.suppress(CommonplaceError):  # read counts are lost if the disk is full
                 found[0].close()
         finally:
             with self._closed_one:
@@ -196,7 +397,7 @@ class Library:
         return True
 
     def _surplus(self) -> list[OpenSpace]:
-        """Take the least recently used spaces that nobody uses out of the open ones."""
+        """Remove and return the least recently used open spaces that are not in use."""
         surplus = []
         for name in list(self._opened):
             if len(self._opened) <= self._open_spaces:
@@ -220,25 +421,25 @@ class Library:
         with self._closed_one:
             self._closed_one.wait_for(lambda: all(each.name != space for each in self._closing))
 
-    def _rouse(self) -> None:
-        """Make sure that the tending thread runs and looks around."""
-        if self._tender is None:
+    def _wake_upkeep(self) -> None:
+        """Start the upkeep thread, if it does not run, and let it look for work."""
+        if self._upkeep_thread is None:
             with self._lock:
-                if self._tender is None and not self._closed:
-                    self._tender = threading.Thread(
-                        target=self._tend, name="commonplace-upkeep", daemon=True
+                if self._upkeep_thread is None and not self._closed:
+                    self._upkeep_thread = threading.Thread(
+                        target=self._upkeep, name="commonplace-upkeep", daemon=True
                     )
-                    self._tender.start()
+                    self._upkeep_thread.start()
         self._wake.set()
 
-    def _tend(self) -> None:
-        """Write noted reads and embed what waits, until the library is closed."""
+    def _upkeep(self) -> None:
+        """Write read counts and embed memories from the outbox, until the library is closed."""
         waiting = False
         while True:
             self._wake.wait(RETRY_SECONDS if waiting else None)
             self._wake.clear()
-            # A pause, so that many small notes become one write.
-            if self._stop.wait(TEND_SECONDS):
+            # A pause, so that many read counts become one write.
+            if self._stop.wait(UPKEEP_SECONDS):
                 return
             waiting = False
             for name in self._due():
@@ -253,13 +454,10 @@ class Library:
                                 space.has_work = waiting = True
                                 break
                 except CommonplaceError:
-                    waiting = True  # a full disk, an absent provider: later
-                    self._look_again(name)
-
-    def _look_again(self, name: str) -> None:
-        with self._lock:
-            if name in self._opened:
-                self._opened[name].has_work = True
+                    waiting = True  # a full disk, an unavailable provider: try again later
+                    with self._lock:
+                        if name in self._opened:
+                            self._opened[name].has_work = True
 
     def _due(self) -> list[str]:
         with self._lock:
@@ -268,7 +466,7 @@ class Library:
             ]
 
     def close(self) -> None:
-        """Finish, write what is noted, and close every file."""
+        """Stop the threads, write read counts, and close every file."""
         with self._lock:
             if self._closed:
                 return
@@ -279,15 +477,15 @@ class Library:
             self._opened.clear()
         self._stop.set()
         self._wake.set()
-        if self._tender is not None:
-            self._tender.join(timeout=10)
+        if self._upkeep_thread is not None:
+            self._upkeep_thread.join(timeout=10)
         while self._close_one():
             pass
         if self._closer is not None:
             self._retiring.release()
             self._closer.join(timeout=10)
         for space in opened:
-            with contextlib.suppress(CommonplaceError):  # reads noted on a full disk are lost
+            with contextlib.suppress(CommonplaceError):  # read counts are lost if the disk is full
                 space.close()
         if self.embedder is not None:
             self.embedder.close()

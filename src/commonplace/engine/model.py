@@ -1,4 +1,4 @@
-"""The things the engine keeps, as values."""
+"""The values that the engine stores and returns."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
-from typing import Any, Literal
+from functools import cache, lru_cache
+from typing import Any, Literal, Self
 
 from commonplace.storage.fields import FIELDS, MemoryFields
 from commonplace.storage.tables import NOBODY as NOBODY
@@ -17,7 +17,7 @@ from commonplace.storage.tables import Row
 State = Literal["active", "dying", "archived", "superseded", "dead"]
 Trust = Literal["stated", "inferred", "external"]
 When = datetime | str
-"""A moment as callers give it; a text is ISO 8601, and UTC where it names no zone."""
+"""A point in time as callers give it; text is ISO 8601, and UTC unless it names a zone."""
 
 TRUSTS: tuple[Trust, ...] = ("stated", "inferred", "external")
 LIVE_STATES: tuple[State, ...] = ("active", "dying")
@@ -26,23 +26,23 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 
-@lru_cache(maxsize=256)  # what was stored together has one time
+@lru_cache(maxsize=256)  # memories that were stored together have the same time
 def moment(at: int) -> datetime:
-    """UTC microseconds as a moment."""
+    """Convert UTC microseconds to a datetime."""
     return _EPOCH + timedelta(microseconds=at)
 
 
 def microseconds(at: datetime) -> int:
-    """A moment as UTC microseconds."""
+    """Convert a datetime to UTC microseconds."""
     return (at - _EPOCH) // _MICROSECOND
 
 
 def iso(at: datetime | None) -> str | None:
-    """A moment as ISO 8601 in UTC, or None."""
+    """Format a datetime as ISO 8601 in UTC; None stays None."""
     return None if at is None else at.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
-@lru_cache(maxsize=1024)  # few sets of tags are on very many memories
+@lru_cache(maxsize=1024)  # many memories share few sets of tags
 def _tags(text: str) -> tuple[str, ...]:
     return tuple(json.loads(text))
 
@@ -62,11 +62,41 @@ _READ: Mapping[str, Callable[[Any], Any]] = {
 _SHOWN: Mapping[str, Callable[[Any], Any]] = {
     "tags": list, "time": iso, "attrs": dict, "origin": Origin.as_dict,
 }  # fmt: skip
+_READERS = {name: _READ.get(known.type) for name, known in FIELDS.items()} | {
+    "created_at": moment, "updated_at": moment, "valid_from": _moment_or_none,
+    "valid_to": _moment_or_none,
+}  # fmt: skip
+
+
+class _Stored:
+    """A value whose fields are columns of a row."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, row: Row) -> Self:
+        """Build the value from a verified row."""
+        # Searches read many rows, and `__init__` of a frozen dataclass takes twice as long.
+        value = object.__new__(cls)
+        for put, column, read in _columns(cls):  # type: ignore[arg-type]  # a class is hashable
+            put(value, row[column] if read is None else read(row[column]))
+        return value
+
+
+@cache
+def _columns(cls: Any) -> list[tuple[Callable[[Any, Any], None], str, Callable[[Any], Any] | None]]:
+    """Return (slot setter, column, reader) for each field of a class."""
+    columns = {"version": "seq"} if cls is Memory else {}
+    return [
+        (getattr(cls, each.name).__set__, columns.get(each.name, each.name),
+         _READERS.get(each.name))
+        for each in fields(cls)
+    ]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Memory(MemoryFields):
-    """One thing remembered: the fields of `MemoryFields`, some of narrower types."""
+class Memory(MemoryFields, _Stored):
+    """One memory: the fields of `MemoryFields`, some of narrower types."""
 
     id: str
     text: str
@@ -79,16 +109,8 @@ class Memory(MemoryFields):
     origin: Origin
     trust: Trust
     version: int
-    """The operation that wrote this form of it."""
+    """The operation that wrote this version."""
     num: int = field(repr=False)
-
-    @classmethod
-    def of(cls, row: Row) -> Memory:
-        """From a verified row."""
-        memory = object.__new__(cls)
-        for put, name, read in _SLOTS:
-            put(memory, row[name] if read is None else read(row[name]))
-        return memory
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -98,25 +120,6 @@ class Memory(MemoryFields):
             for name, each in FIELDS.items()
         }  # fmt: skip
         return {**shown, "version": self.version}
-
-
-def _reader(name: str) -> Callable[[Any], Any] | None:
-    known = FIELDS.get(name)
-    if known is not None and known.type == "time" and not known.optional:
-        return moment
-    return None if known is None else _READ.get(known.type)
-
-
-# (setter, column, reader) of each field. Searches read many memories, and the `__init__` of a
-# frozen dataclass takes twice as long as setting its slots.
-_SLOTS: tuple[tuple[Callable[[Memory, Any], None], str, Callable[[Any], Any] | None], ...] = tuple(
-    (
-        getattr(Memory, each.name).__set__,
-        "seq" if each.name == "version" else each.name,
-        _reader(each.name),
-    )
-    for each in fields(Memory)
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +132,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A memory as it was, from when it was recorded until it was replaced (None: it still is)."""
+    """A memory as it was, from when it was recorded until it was replaced (None: it is current)."""
 
     memory: Memory
     since: datetime
@@ -161,7 +164,7 @@ class Operation:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class Link(_Stored):
     """A typed, directed, weighted relation between two memories."""
 
     id: str
@@ -174,24 +177,9 @@ class Link:
     origin: Origin
     created_at: datetime
 
-    @classmethod
-    def of(cls, row: Row) -> Link:
-        """From a verified row."""
-        return cls(
-            row["id"],
-            row["source"],
-            row["target"],
-            row["kind"],
-            row["weight"],
-            row["reason"],
-            json.loads(row["attrs"]),
-            Origin.load(row["origin"]),
-            moment(row["created_at"]),
-        )
-
 
 @dataclass(frozen=True, slots=True)
-class Fact:
+class Fact(_Stored):
     """Subject, predicate, object: true from one date until another; learned at `created_at`."""
 
     id: str
@@ -206,27 +194,9 @@ class Fact:
     origin: Origin
     created_at: datetime
 
-    @classmethod
-    def of(cls, row: Row) -> Fact:
-        """From a verified row."""
-        start, end, attrs = row["valid_from"], row["valid_to"], row["attrs"]
-        return cls(
-            row["id"],
-            row["subject"],
-            row["predicate"],
-            row["object"],
-            None if start is None else moment(start),
-            None if end is None else moment(end),
-            row["confidence"],
-            row["memory"],
-            {} if attrs == "{}" else json.loads(attrs),
-            Origin.load(row["origin"]),
-            moment(row["created_at"]),
-        )
-
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class Cluster(_Stored):
     """A named group of memories."""
 
     id: str
@@ -238,24 +208,10 @@ class Cluster:
     created_at: datetime
     centroid: bytes | None = field(default=None, repr=False)
 
-    @classmethod
-    def of(cls, row: Row) -> Cluster:
-        """From a verified row."""
-        return cls(
-            row["id"],
-            row["name"],
-            row["digest"],
-            row["parent"],
-            json.loads(row["attrs"]),
-            Origin.load(row["origin"]),
-            moment(row["created_at"]),
-            row["centroid"],
-        )
-
 
 @dataclass(frozen=True, slots=True)
-class Artifact:
-    """A document under a path or an id; `version` is its newest one."""
+class Artifact(_Stored):
+    """A document with an id and, optionally, a path; `version` is its newest version."""
 
     id: str
     path: str | None
@@ -268,25 +224,9 @@ class Artifact:
     created_at: datetime
     updated_at: datetime
 
-    @classmethod
-    def of(cls, row: Row) -> Artifact:
-        """From a verified row."""
-        return cls(
-            row["id"],
-            row["path"],
-            row["title"],
-            row["media_type"],
-            row["version"],
-            row["status"],
-            json.loads(row["attrs"]),
-            Origin.load(row["origin"]),
-            moment(row["created_at"]),
-            moment(row["updated_at"]),
-        )
-
 
 @dataclass(frozen=True, slots=True)
-class ArtifactVersion:
+class ArtifactVersion(_Stored):
     """One version of an artifact's content."""
 
     version: int
@@ -297,8 +237,8 @@ class ArtifactVersion:
 
 
 @dataclass(frozen=True, slots=True)
-class Review:
-    """What a reviewer said of one version."""
+class Review(_Stored):
+    """A reviewer's outcome and comments on one version of an artifact."""
 
     version: int
     reviewer: str
@@ -310,7 +250,7 @@ class Review:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A line of a conversation: a memory with a speaker and a place in an order."""
+    """A message of a conversation: a memory with a speaker and a position."""
 
     memory: Memory
     conversation: str
@@ -321,7 +261,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened, for good: credit, life cycle, audit. A purged payload is None."""
+    """An entry of the append-only log of events. The payload is None once it was purged."""
 
     num: int
     kind: str

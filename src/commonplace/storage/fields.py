@@ -3,8 +3,9 @@
 `MemoryFields` feeds the table `memories`, the `Draft` that is stored and the `Memory` that is read,
 export and import, filters and the command line. Each dialect decides which of them it shows. A new
 field is a line at the end of `MemoryFields` with `added=True`, a migration step that adds its
-column with the same default, and its name and type in `Changes` of `engine/arguments.py` (and in
-`Conditions`, if it can be filtered by), which type checkers read; a test compares them.
+column with the same default, and its name and type in `Changes` of `engine/content/memories.py`
+(and in `Conditions` of `engine/finding/filters.py`, if it can be filtered by), which type checkers
+read; a test compares them.
 """
 
 # ruff: noqa: RUF009  (`_declared` is `dataclasses.field`)

@@ -237,7 +237,7 @@ class Unit:
         self.origin = origin
         self.undoes = undoes
         self.id = ""
-        self.at = 0
+        self._at = 0
         self._seq = 0
         self._num = 0
 
@@ -247,6 +247,13 @@ class Unit:
         if not self._seq:
             self._record()
         return self._seq
+
+    @property
+    def at(self) -> int:
+        """When the operation was recorded, in UTC microseconds."""
+        if not self._seq:
+            self._record()
+        return self._at
 
     @property
     def changed(self) -> bool:
@@ -265,7 +272,7 @@ class Unit:
         """A part that can fail alone: the unit is then as it was before it."""
         if not self.connection.in_transaction:
             raise StorageUnavailable("The unit of work has failed.", hint="Start a new one.")
-        before = (self.id, self.at, self._seq, self._num)
+        before = (self.id, self._at, self._seq, self._num)
         self.connection.execute("SAVEPOINT part")
         try:
             yield
@@ -273,7 +280,7 @@ class Unit:
             if self.connection.in_transaction:
                 self.connection.execute("ROLLBACK TO part")
                 self.connection.execute("RELEASE part")
-                self.id, self.at, self._seq, self._num = before
+                self.id, self._at, self._seq, self._num = before
             if isinstance(error, apsw.Error | UnicodeDecodeError):
                 raise typed(error) from error
             raise
@@ -283,11 +290,11 @@ class Unit:
         """Take the next place in the order, and write the operation's row."""
         seq, self._num, _ = self._writer.head()
         self._seq = seq + 1
-        self.id, self.at = new_id(), now()
+        self.id, self._at = new_id(), now()
         origin = "{}"
         if self.origin:
             origin = json.dumps(dict(self.origin), ensure_ascii=False, separators=(",", ":"))
-        values = (self._seq, self.space, self.id, self.at, self.name, origin, self.undoes)
+        values = (self._seq, self.space, self.id, self._at, self.name, origin, self.undoes)
         self.connection.execute(OPERATIONS.insert_sql, OPERATIONS.row(values))
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Documents with versions and reviews, under an id and, if wanted, a path."""
+"""Artifacts: documents with versions and reviews, found by an id or a path."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from commonplace.engine import checks
-from commonplace.engine.history.timeline import rows_as_of, seq_at
-from commonplace.engine.model import Artifact, ArtifactVersion, Origin, Review, When, moment
-from commonplace.engine.space import OpenSpace
+from commonplace.engine.history.timeline import reading, rows_at
+from commonplace.engine.library import OpenSpace
+from commonplace.engine.model import Artifact, ArtifactVersion, Origin, Review, When
 from commonplace.errors import Conflict, InvalidInput, NotFound
 from commonplace.storage import artifacts as stored
 from commonplace.storage.database import new_id
 from commonplace.storage.ports import Rows
-from commonplace.storage.tables import ARTIFACTS, CONTENTS, REVIEWS, Row, Table
+from commonplace.storage.tables import ARTIFACTS, CONTENTS, REVIEWS, Row
 from commonplace.storage.writing import Unit
 
 CONTENT_BYTES = 20 * 1024 * 1024
@@ -21,10 +21,10 @@ PATH_CHARS = 4_096
 
 
 def _need(connection: Rows, space: str, name: str, seq: int | None = None) -> Row:
-    """An artifact's row by its id or path: as it is, or as it was after an operation."""
+    """Return an artifact's row by its id or path, now or after an operation."""
     checks.text(name, "artifact", max_chars=PATH_CHARS)
     if seq is not None:
-        for then in rows_as_of(connection, space, ARTIFACTS, seq, state="active"):
+        for then in rows_at(connection, space, ARTIFACTS, seq, state="active"):
             if name in (then["id"], then["path"]):
                 return then
         raise NotFound("There was no such artifact at that time.", field="artifact")
@@ -41,7 +41,8 @@ def _content(content: object) -> bytes:
         raise InvalidInput("content must be text or bytes.", field="content")
     if len(content) > CONTENT_BYTES:
         raise InvalidInput(
-            f"content has {len(content)} bytes; at most {CONTENT_BYTES} fit.", field="content"
+            f"content has {len(content):,} bytes; at most {CONTENT_BYTES:,} are allowed.",
+            field="content",
         )
     return bytes(content)
 
@@ -71,7 +72,6 @@ def create(
     with space.write("create artifact", origin) as unit:
         if path is not None:
             _check_free(unit, path)
-        seq = unit.seq
         row = ARTIFACTS.insert(
             unit,
             {
@@ -84,15 +84,16 @@ def create(
                 "updated_at": unit.at,
             },
         )
-        assert row["seq"] == seq
         _put_content(unit, row["id"], 1, data, "Initial version", origin)
         return Artifact.of(row)
 
 
 def _check_free(unit: Unit, path: str) -> None:
-    """Refuse a path that is taken, or by which another artifact goes as its id."""
+    """Raise Conflict if the path is taken, or equals the id of another artifact."""
     if ARTIFACTS.first(unit.connection, unit.space, state="active", path=path):
-        raise Conflict("There is an artifact at this path.", hint="Update it.", field="path")
+        raise Conflict(
+            "There is already an artifact at this path.", hint="Update it.", field="path"
+        )
     if ARTIFACTS.by_id(unit.connection, unit.space, path):
         raise Conflict(
             "The path is the id of another artifact.", hint="Choose another path.", field="path"
@@ -138,75 +139,51 @@ def update(
                 field="expected",
             )
         version = row["version"] + 1
-        seq = unit.seq
         new = ARTIFACTS.replace(
             unit, row, {"version": version, "status": "draft", "updated_at": unit.at}
         )
-        assert new["seq"] == seq
         _put_content(unit, row["id"], version, data, summary or f"Version {version}", origin)
         return Artifact.of(new)
 
 
-def _seq(connection: Rows, space: str, as_of: When | None) -> int | None:
-    return None if as_of is None else seq_at(connection, space, as_of)
-
-
-def _rows(connection: Rows, space: str, table: Table, seq: int | None, **having: Any) -> list[Row]:
-    """Rows with these values in the order in which they came: as they are, or as they were."""
-    if seq is not None:
-        return rows_as_of(connection, space, table, seq, **having)
-    return table.where(connection, space, in_order=True, **having)
-
-
 def get(space: OpenSpace, name: str, *, as_of: When | None = None) -> Artifact:
-    """Return an artifact without its content, by id or path; or as it was at a moment."""
-    with space.store.read() as connection:
-        return Artifact.of(_need(connection, space.name, name, _seq(connection, space.name, as_of)))
+    """Return an artifact without its content, by id or path; or as it was at a time."""
+    with reading(space, as_of) as (connection, seq):
+        return Artifact.of(_need(connection, space.name, name, seq))
 
 
 def read(
     space: OpenSpace, name: str, *, version: int | None = None, as_of: When | None = None
 ) -> tuple[Artifact, ArtifactVersion]:
     """Return an artifact with the content of one version, the newest by default."""
-    with space.store.read() as connection:
-        seq = _seq(connection, space.name, as_of)
+    with reading(space, as_of) as (connection, seq):
         row = _need(connection, space.name, name, seq)
         wanted = row["version"] if version is None else checks.whole(version, "version")
-        for content in _rows(
+        for content in rows_at(
             connection, space.name, CONTENTS, seq, artifact=row["id"], version=wanted
         ):
-            return Artifact.of(row), _version(content)
+            return Artifact.of(row), ArtifactVersion.of(content)
         raise NotFound(f"version {wanted} not found", field="version")
-
-
-def _version(row: Row) -> ArtifactVersion:
-    return ArtifactVersion(
-        row["version"],
-        row["content"],
-        row["summary"],
-        Origin.load(row["origin"]),
-        moment(row["created_at"]),
-    )
 
 
 def versions(space: OpenSpace, name: str, *, as_of: When | None = None) -> list[ArtifactVersion]:
     """Return every version, oldest first."""
-    with space.store.read() as connection:
-        seq = _seq(connection, space.name, as_of)
+    with reading(space, as_of) as (connection, seq):
         row = _need(connection, space.name, name, seq)
-        rows = _rows(connection, space.name, CONTENTS, seq, artifact=row["id"])
-        return [_version(each) for each in sorted(rows, key=lambda each: int(each["version"]))]
+        rows = rows_at(connection, space.name, CONTENTS, seq, artifact=row["id"])
+        return [
+            ArtifactVersion.of(each) for each in sorted(rows, key=lambda each: int(each["version"]))
+        ]
 
 
 def listing(
     space: OpenSpace, *, prefix: str | None = None, as_of: When | None = None
 ) -> list[Artifact]:
-    """Return artifacts by path, those without one last; `prefix` keeps paths that begin so."""
+    """Return artifacts by path, those without one last; `prefix` selects paths that begin so."""
     if prefix is not None:
         checks.text(prefix, "prefix", max_chars=PATH_CHARS)
-    with space.store.read() as connection:
-        seq = _seq(connection, space.name, as_of)
-        rows = _rows(connection, space.name, ARTIFACTS, seq, state="active")
+    with reading(space, as_of) as (connection, seq):
+        rows = rows_at(connection, space.name, ARTIFACTS, seq, state="active")
     if prefix is not None:
         rows = [row for row in rows if (row["path"] or "").startswith(prefix)]
     rows.sort(key=lambda row: (row["path"] is None, row["path"] or "", row["num"]))
@@ -243,7 +220,6 @@ def review(
         wanted = row["version"] if version is None else checks.whole(version, "version")
         if not CONTENTS.first(unit.connection, space.name, artifact=row["id"], version=wanted):
             raise NotFound(f"version {wanted} not found", field="version")
-        seq = unit.seq
         made = REVIEWS.insert(
             unit,
             {
@@ -256,21 +232,9 @@ def review(
                 "created_at": unit.at,
             },
         )
-        assert made["seq"] == seq
         if outcome != "commented" and wanted == row["version"]:
             ARTIFACTS.replace(unit, row, {"status": outcome})
-        return _review(made)
-
-
-def _review(row: Row) -> Review:
-    return Review(
-        row["version"],
-        row["reviewer"],
-        row["outcome"],
-        row["comments"],
-        Origin.load(row["origin"]),
-        moment(row["created_at"]),
-    )
+        return Review.of(made)
 
 
 def reviews(
@@ -279,8 +243,7 @@ def reviews(
     """Return the reviews of one version, or of all, oldest first."""
     if version is not None:
         checks.whole(version, "version")
-    with space.store.read() as connection:
-        seq = _seq(connection, space.name, as_of)
+    with reading(space, as_of) as (connection, seq):
         row = _need(connection, space.name, name, seq)
-        rows = _rows(connection, space.name, REVIEWS, seq, artifact=row["id"])
-        return [_review(each) for each in rows if version in (None, each["version"])]
+        rows = rows_at(connection, space.name, REVIEWS, seq, artifact=row["id"])
+        return [Review.of(each) for each in rows if version in (None, each["version"])]

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from commonplace.engine import checks
 from commonplace.engine.content.links import put_link
 from commonplace.engine.content.memories import Draft, change_row, embed_now, prepare, put
+from commonplace.engine.library import OpenSpace
 from commonplace.engine.model import LIVE_STATES, Memory, Origin
-from commonplace.engine.space import OpenSpace
 from commonplace.storage import memories as stored
 from commonplace.storage.ports import Rows
 from commonplace.storage.tables import MEMORIES

@@ -1,4 +1,4 @@
-"""Named groups of memories, with a digest and the mean of their vectors."""
+"""Clusters: named groups of memories, with a digest and the mean of their vectors."""
 
 from __future__ import annotations
 
@@ -8,10 +8,15 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 from commonplace.engine import checks
 from commonplace.engine.binding import named
 from commonplace.engine.content.memories import need_row
-from commonplace.engine.history.timeline import need_row_as_of, rows_as_of, seq_at
+from commonplace.engine.history.timeline import (
+    need,
+    need_memory,
+    reading,
+    rows_at,
+)
+from commonplace.engine.library import OpenSpace
 from commonplace.engine.model import LIVE_STATES, Cluster, Memory, Origin, When
-from commonplace.engine.space import OpenSpace
-from commonplace.errors import Conflict, InvalidInput, NotFound
+from commonplace.errors import Conflict, InvalidInput
 from commonplace.storage import members as stored_members
 from commonplace.storage.database import new_id
 from commonplace.storage.derived import unpack_many
@@ -25,26 +30,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-AT_ONCE = 100  # memories that one statement asks for
-
-
-def _need(connection: Rows, space: str, identity: str) -> Row:
-    checks.text(identity, "cluster", max_chars=checks.REF_CHARS)
-    row = CLUSTERS.by_id(connection, space, identity)
-    if row is None:
-        raise NotFound("There is no such cluster.", field="cluster")
-    return row
-
-
-def _need_as_of(connection: Rows, space: str, identity: str, seq: int) -> Row:
-    checks.text(identity, "cluster", max_chars=checks.REF_CHARS)
-    for row in rows_as_of(connection, space, CLUSTERS, seq, id=identity):
-        return row
-    raise NotFound("There was no such cluster at that time.", field="cluster")
+def _need(connection: Rows, space: str, identity: str, seq: int | None = None) -> Row:
+    return need(connection, space, CLUSTERS, identity, seq, name="cluster", field="cluster")
 
 
 class ClusterChanges(TypedDict, total=False):
-    """What can be changed of a cluster."""
+    """The fields of a cluster that can be changed."""
 
     name: str
     digest: str
@@ -67,7 +58,6 @@ def create(
     with space.write("create cluster", origin) as unit:
         if parent is not None:
             _need(unit.connection, space.name, parent)
-        seq = unit.seq
         row = CLUSTERS.insert(
             unit,
             {
@@ -78,7 +68,6 @@ def create(
                 "created_at": unit.at,
             },
         )
-        assert row["seq"] == seq
         return Cluster.of(row)
 
 
@@ -117,7 +106,7 @@ def revise(
         above, seen = values.get("parent"), {identity}
         while above is not None:
             if above in seen:
-                raise InvalidInput("A cluster cannot lie within itself.", field="parent")
+                raise InvalidInput("A cluster cannot be inside itself.", field="parent")
             seen.add(above)
             above = _need(unit.connection, space.name, above)["parent"]
         return Cluster.of(CLUSTERS.replace(unit, row, values))
@@ -128,7 +117,7 @@ def delete(space: OpenSpace, identity: str, *, origin: Origin | None = None) -> 
     with space.write("delete cluster", origin) as unit:
         row = _need(unit.connection, space.name, identity)
         if CLUSTERS.first(unit.connection, space.name, parent=identity):
-            raise Conflict("The cluster has clusters within it.", hint="Move or delete them first.")
+            raise Conflict("The cluster contains clusters.", hint="Move or delete them first.")
         for member in MEMBERS.where(unit.connection, space.name, cluster=identity):
             MEMBERS.remove(unit, member)
         CLUSTERS.remove(unit, row)
@@ -136,33 +125,32 @@ def delete(space: OpenSpace, identity: str, *, origin: Origin | None = None) -> 
 
 def add(space: OpenSpace, identity: str, *members: str, origin: Origin | None = None) -> int:
     """Put memories into a cluster; return how many were not in it before."""
-    with space.write("add to cluster", origin) as unit:
-        row = _need(unit.connection, space.name, identity)
-        added = 0
-        for memory in members:
-            found = need_row(unit.connection, space.name, memory)["id"]
-            if _membership(unit, identity, found) is None:
-                MEMBERS.insert(unit, {"cluster": identity, "memory": found})
-                added += 1
-        if added:
-            _recompute(space, unit, row)
-        return added
+    return _change_members(space, identity, members, origin, "add to cluster")
 
 
 def remove(space: OpenSpace, identity: str, *members: str, origin: Origin | None = None) -> int:
     """Take memories out of a cluster; return how many were in it."""
-    with space.write("remove from cluster", origin) as unit:
+    return _change_members(space, identity, members, origin, "remove from cluster")
+
+
+def _change_members(
+    space: OpenSpace, identity: str, members: Sequence[str], origin: Origin | None, name: str
+) -> int:
+    with space.write(name, origin) as unit:
         row = _need(unit.connection, space.name, identity)
-        removed = 0
+        changed = 0
         for memory in members:
             found = need_row(unit.connection, space.name, memory)["id"]
             member = _membership(unit, identity, found)
-            if member is not None:
+            if name == "add to cluster" and member is None:
+                MEMBERS.insert(unit, {"cluster": identity, "memory": found})
+                changed += 1
+            elif name == "remove from cluster" and member is not None:
                 MEMBERS.remove(unit, member)
-                removed += 1
-        if removed:
+                changed += 1
+        if changed:
             _recompute(space, unit, row)
-        return removed
+        return changed
 
 
 def _membership(unit: Unit, cluster: str, memory: str) -> Row | None:
@@ -170,7 +158,7 @@ def _membership(unit: Unit, cluster: str, memory: str) -> Row | None:
 
 
 def refresh(space: OpenSpace, identity: str, *, origin: Origin | None = None) -> None:
-    """Compute a cluster's centroid anew, after its memories changed."""
+    """Recompute a cluster's centroid, after its memories changed."""
     with space.write("refresh cluster", origin) as unit:
         _recompute(space, unit, _need(unit.connection, space.name, identity))
 
@@ -202,61 +190,48 @@ def _member_vectors(space: OpenSpace, connection: Rows, identity: str) -> NDArra
 
 
 def get(space: OpenSpace, identity: str, *, as_of: When | None = None) -> Cluster:
-    """Return one cluster; or as it was at a moment."""
-    with space.store.read() as connection:
-        if as_of is None:
-            return Cluster.of(_need(connection, space.name, identity))
-        seq = seq_at(connection, space.name, as_of)
-        return Cluster.of(_need_as_of(connection, space.name, identity, seq))
+    """Return one cluster; or as it was at a time."""
+    with reading(space, as_of) as (connection, seq):
+        return Cluster.of(_need(connection, space.name, identity, seq))
 
 
 def listing(space: OpenSpace, *, as_of: When | None = None) -> list[Cluster]:
     """Return all clusters, oldest first."""
-    with space.store.read() as connection:
-        if as_of is None:
-            rows = CLUSTERS.where(connection, space.name, in_order=True)
-        else:
-            seq = seq_at(connection, space.name, as_of)
-            rows = rows_as_of(connection, space.name, CLUSTERS, seq)
-        return [Cluster.of(row) for row in rows]
+    with reading(space, as_of) as (connection, seq):
+        return [Cluster.of(row) for row in rows_at(connection, space.name, CLUSTERS, seq)]
 
 
 def sizes(space: OpenSpace, *, as_of: When | None = None) -> dict[str, dict[str, int]]:
     """Count the memories of each state in each cluster; an empty cluster is left out."""
     found: dict[str, dict[str, int]] = {}
-    with space.store.read() as connection:
-        if as_of is not None:
-            seq = seq_at(connection, space.name, as_of)
-            then = rows_as_of(connection, space.name, MEMORIES, seq)
-            states = {row["id"]: row["state"] for row in then}
-            for member in rows_as_of(connection, space.name, MEMBERS, seq):
-                if member["memory"] in states:
-                    counts = found.setdefault(member["cluster"], {})
-                    state = states[member["memory"]]
-                    counts[state] = counts.get(state, 0) + 1
+    with reading(space, as_of) as (connection, seq):
+        if seq is None:
+            for cluster, state, count in stored_members.counts(connection, space.name):
+                found.setdefault(cluster, {})[state] = count
             return found
-        for cluster, state, count in stored_members.counts(connection, space.name):
-            found.setdefault(cluster, {})[state] = count
+        then = rows_at(connection, space.name, MEMORIES, seq)
+        states = {row["id"]: row["state"] for row in then}
+        for member in rows_at(connection, space.name, MEMBERS, seq):
+            if member["memory"] in states:
+                counts = found.setdefault(member["cluster"], {})
+                state = states[member["memory"]]
+                counts[state] = counts.get(state, 0) + 1
     return found
 
 
 def homes(space: OpenSpace, *identities: str, as_of: When | None = None) -> dict[str, list[str]]:
     """Return the ids of the clusters that each memory is in, by the memory's id."""
-    checks.texts(identities, "identities")
-    with space.store.read() as connection:
-        if as_of is not None:
-            seq = seq_at(connection, space.name, as_of)
-            found: dict[str, list[str]] = {memory: [] for memory in identities}
-            for row in rows_as_of(connection, space.name, MEMBERS, seq):
-                if row["memory"] in found:
-                    found[row["memory"]].append(row["cluster"])
-            return found
-        wanted = list(dict.fromkeys(identities))
-        homes: dict[str, list[str]] = {memory: [] for memory in wanted}
-        rows = MEMBERS.among(connection, space.name, "memory", wanted)
-        for row in sorted(rows, key=lambda row: int(row["num"])):
-            homes[row["memory"]].append(row["cluster"])
-        return homes
+    found: dict[str, list[str]] = {memory: [] for memory in checks.texts(identities, "identities")}
+    with reading(space, as_of) as (connection, seq):
+        if seq is None:
+            rows = MEMBERS.among(connection, space.name, "memory", list(found))
+            rows.sort(key=lambda row: int(row["num"]))
+        else:
+            rows = rows_at(connection, space.name, MEMBERS, seq)
+        for row in rows:
+            if row["memory"] in found:
+                found[row["memory"]].append(row["cluster"])
+    return found
 
 
 def move(
@@ -291,50 +266,41 @@ def members(
     states: Collection[str] = LIVE_STATES,
     most: int | None = None,
 ) -> list[Memory]:
-    """Return a cluster's memories, the live ones or those in other states, as they were added.
+    """Return a cluster's memories in these states, in the order in which they were added.
 
-    With `most`, at most so many of those that are there now: dying ones first, then the most
-    important.
+    With `most`, at most that many: dying ones first, then the most important.
     """
     states = {checks.one_of(each, "states", STATES) for each in checks.listed(states, "states")}
     if most is not None:
         checks.limit(most, "most")
         if as_of is not None:
-            raise InvalidInput("most is of now: leave as_of out.", field="most")
-    with space.store.read() as connection:
-        if as_of is None:
-            _need(connection, space.name, identity)
-            # What is in another state is not even read: of an old cluster most are dead.
+            raise InvalidInput("most cannot be combined with as_of.", field="most")
+    with reading(space, as_of) as (connection, seq):
+        _need(connection, space.name, identity, seq)
+        if seq is None:
+            # Memories in other states are not read: in an old cluster most are dead.
             ids = stored_members.ids(connection, space.name, identity, states, most)
             held = _held(connection, space.name, identity, ids)
             by_id = MEMORIES.by_ids(connection, space.name, [each for each in ids if each in held])
-            found = [by_id[each] for each in ids if each in by_id]
         else:
-            seq = seq_at(connection, space.name, as_of)
-            _need_as_of(connection, space.name, identity, seq)
-            then = rows_as_of(connection, space.name, MEMBERS, seq, cluster=identity)
-            past = {row["id"]: row for row in rows_as_of(connection, space.name, MEMORIES, seq)}
-            found = [past[row["memory"]] for row in then if row["memory"] in past]
+            then = rows_at(connection, space.name, MEMBERS, seq, cluster=identity)
+            ids = [row["memory"] for row in then]
+            by_id = {row["id"]: row for row in rows_at(connection, space.name, MEMORIES, seq)}
+        found = [by_id[each] for each in ids if each in by_id]
         return [Memory.of(row) for row in found if row["state"] in states]
 
 
 def _held(connection: Rows, space: str, cluster: str, memories: Sequence[str]) -> set[str]:
-    """Those of some memories that verified rows say to be in a cluster."""
+    """Return those of some memories that are in a cluster according to verified rows."""
     rows = MEMBERS.among(connection, space, "memory", memories, cluster=cluster)
     return {row["memory"] for row in rows if row["cluster"] == cluster}
 
 
 def of_memory(space: OpenSpace, memory: str, *, as_of: When | None = None) -> list[Cluster]:
-    """Return the clusters a memory is in, or was in at a moment."""
-    with space.store.read() as connection:
-        if as_of is not None:
-            seq = seq_at(connection, space.name, as_of)
-            one = need_row_as_of(connection, space.name, memory, seq)["id"]
-            homes = rows_as_of(connection, space.name, MEMBERS, seq, memory=one)
-            then = {row["id"]: row for row in rows_as_of(connection, space.name, CLUSTERS, seq)}
-            return [Cluster.of(then[row["cluster"]]) for row in homes]
-        one = need_row(connection, space.name, memory)["id"]
+    """Return the clusters a memory is in, or was in at a time."""
+    with reading(space, as_of) as (connection, seq):
+        one = need_memory(connection, space.name, memory, seq)["id"]
         return [
-            Cluster.of(_need(connection, space.name, row["cluster"]))
-            for row in MEMBERS.where(connection, space.name, in_order=True, memory=one)
+            Cluster.of(_need(connection, space.name, row["cluster"], seq))
+            for row in rows_at(connection, space.name, MEMBERS, seq, memory=one)
         ]

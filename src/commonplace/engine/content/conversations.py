@@ -1,4 +1,4 @@
-"""Lines of conversations: memories with a speaker, a session and a place in an order."""
+"""Conversations: messages are memories with a speaker, a session and a position."""
 
 from __future__ import annotations
 
@@ -9,13 +9,19 @@ from datetime import datetime
 
 from commonplace.engine import checks
 from commonplace.engine.content import memories
-from commonplace.engine.history.timeline import memories_as_of, need_row_as_of, rows_as_of, seq_at
+from commonplace.engine.finding.listing import NEEDLE_CHARS, candidates
+from commonplace.engine.history.timeline import (
+    memories_at,
+    need_memory,
+    reading,
+    rows_at,
+)
+from commonplace.engine.library import OpenSpace
 from commonplace.engine.model import LIVE_STATES, Memory, Message, Origin, When
-from commonplace.engine.space import OpenSpace
 from commonplace.errors import InvalidInput, NotFound, StorageCorrupt
 from commonplace.storage import messages
 from commonplace.storage.ports import Rows
-from commonplace.storage.tables import MEMORIES, MESSAGES, Row
+from commonplace.storage.tables import MESSAGES, Row
 from commonplace.text.analysis import fold
 
 KIND = "message"
@@ -23,7 +29,7 @@ KIND = "message"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """What somebody said, before it is stored."""
+    """A message before it is stored."""
 
     speaker: str
     text: str
@@ -38,17 +44,15 @@ class Line:
 def add(
     space: OpenSpace, conversation: str, *lines: Line, origin: Origin | None = None
 ) -> list[Message]:
-    """Append lines to a conversation, in their order: all of them, or none."""
+    """Append messages to a conversation, in their order: all of them, or none."""
     origin = checks.origin(origin)
     checks.text(conversation, "conversation", max_chars=checks.NAME_CHARS)
     prepared = []
     for line in lines:
         if not isinstance(line, Line):
-            raise InvalidInput("A conversation is made of lines.", hint="Use Line.", field="lines")
+            raise InvalidInput("Each message must be a Line.", hint="Use Line.", field="lines")
         checks.text(line.speaker, "speaker", max_chars=checks.NAME_CHARS)
         checks.optional(line.session, "session")
-        if line.vectors is not None:
-            checks.vectors(line.vectors)
         draft = memories.Draft(
             text=line.text,
             kind=KIND,
@@ -89,37 +93,26 @@ def _message(row: Row, message: Row) -> Message:
 
 
 def of_memory(space: OpenSpace, identity: str, *, as_of: When | None = None) -> Message:
-    """Return the line of a conversation that a memory is, or was at a moment."""
-    with space.store.read() as connection:
-        if as_of is None:
-            row = memories.need_row(connection, space.name, identity)
-            message = MESSAGES.first(connection, space.name, memory=row["num"])
-        else:
-            seq = seq_at(connection, space.name, as_of)
-            row = need_row_as_of(connection, space.name, identity, seq)
-            then = rows_as_of(connection, space.name, MESSAGES, seq, memory=row["num"])
-            message = then[0] if then else None
-        if message is None:
-            raise NotFound("This memory is not a line of a conversation.", field="id")
-        return _message(row, message)
+    """Return the message that a memory is, or was at a time."""
+    with reading(space, as_of) as (connection, seq):
+        row = need_memory(connection, space.name, identity, seq)
+        for message in rows_at(connection, space.name, MESSAGES, seq, memory=row["num"]):
+            return _message(row, message)
+        raise NotFound("This memory is not a message of a conversation.", field="id")
 
 
-def _joined(connection: Rows, space: str, rows: Sequence[Row]) -> list[Message]:
-    found = MEMORIES.by_nums(connection, space, [row["memory"] for row in rows])
+def _joined(
+    connection: Rows, space: str, rows: Sequence[Row], seq: int | None = None
+) -> list[Message]:
+    found = memories_at(connection, space, [row["memory"] for row in rows], seq)
     return [_message(found[row["memory"]], row) for row in rows if row["memory"] in found]
 
 
-def _lines_as_of(connection: Rows, space: str, as_of: When, **having: object) -> list[Message]:
-    """The lines that were live at a moment, each as it was, in their order."""
-    seq = seq_at(connection, space, as_of)
-    rows = rows_as_of(connection, space, MESSAGES, seq, **having)
-    then = memories_as_of(connection, space, [row["memory"] for row in rows], seq)
-    lines = [
-        _message(then[row["memory"]], row)
-        for row in rows
-        if row["memory"] in then and then[row["memory"]]["state"] in LIVE_STATES
-    ]
-    return sorted(lines, key=lambda line: (line.conversation, line.position))
+def _live_at(connection: Rows, space: str, seq: int, **having: object) -> list[Message]:
+    """Return the messages that were live after an operation, in their order."""
+    found = _joined(connection, space, rows_at(connection, space, MESSAGES, seq, **having), seq)
+    live = [line for line in found if line.memory.state in LIVE_STATES]
+    return sorted(live, key=lambda line: (line.conversation, line.position))
 
 
 def history(
@@ -131,16 +124,16 @@ def history(
     before: int | None = None,
     as_of: When | None = None,
 ) -> list[Message]:
-    """Return the newest lines of a conversation, oldest of them first; `before` is a position."""
+    """Return the newest messages of a conversation, oldest first; `before` is a position."""
     checks.limit(limit)
     wanted: dict[str, object] = {"conversation": checks.optional(conversation, "conversation")}
     if session is not None:
         wanted["session"] = checks.optional(session, "session")
     if before is not None:
         checks.whole(before, "before")
-    with space.store.read() as connection:
-        if as_of is not None:
-            lines = _lines_as_of(connection, space.name, as_of, **wanted)
+    with reading(space, as_of) as (connection, seq):
+        if seq is not None:
+            lines = _live_at(connection, space.name, seq, **wanted)
             return [line for line in lines if before is None or line.position < before][-limit:]
         rows = messages.newest(connection, space.name, wanted, before, limit)
         return _joined(connection, space.name, rows[::-1])
@@ -149,14 +142,14 @@ def history(
 def window(
     space: OpenSpace, identity: str, *, before: int = 2, after: int = 2, as_of: When | None = None
 ) -> list[Message]:
-    """Return a line with those around it."""
+    """Return a message with those before and after it."""
     checks.whole(before, "before")
     checks.whole(after, "after")
     here = of_memory(space, identity, as_of=as_of)
     first, last = here.position - before, here.position + after
-    with space.store.read() as connection:
-        if as_of is not None:
-            lines = _lines_as_of(connection, space.name, as_of, conversation=here.conversation)
+    with reading(space, as_of) as (connection, seq):
+        if seq is not None:
+            lines = _live_at(connection, space.name, seq, conversation=here.conversation)
             return [line for line in lines if first <= line.position <= last]
         rows = messages.between(connection, space.name, here.conversation, first, last)
         return _joined(connection, space.name, rows)
@@ -170,16 +163,16 @@ def find(
     limit: int = 50,
     as_of: When | None = None,
 ) -> list[Message]:
-    """Return the lines of a conversation that contain a text as it stands, newest first."""
+    """Return the messages of a conversation that contain exactly this text, newest first."""
     checks.limit(limit)
     checks.optional(conversation, "conversation")
-    folded = fold(checks.text(needle, "needle", max_chars=1_000))
+    folded = fold(checks.text(needle, "needle", max_chars=NEEDLE_CHARS))
     found: list[Message] = []
-    with space.store.read() as connection:
-        if as_of is not None:
-            lines = _lines_as_of(connection, space.name, as_of, conversation=conversation)
+    with reading(space, as_of) as (connection, seq):
+        if seq is not None:
+            lines = _live_at(connection, space.name, seq, conversation=conversation)
             return [line for line in lines[::-1] if folded in fold(line.memory.text)][:limit]
-        wanted = set(memories.candidates(connection, space.name, folded))
+        wanted = set(candidates(connection, space.name, folded))
         places = messages.live_memories(connection, space.name, conversation)
         for num in [num for num in places if num in wanted]:
             for message in MESSAGES.where(connection, space.name, memory=num):
@@ -192,17 +185,17 @@ def find(
 
 
 def names(space: OpenSpace, *, as_of: When | None = None) -> list[tuple[str, int]]:
-    """Return (conversation, how many lines), by name."""
-    with space.store.read() as connection:
-        if as_of is not None:
-            lines = _lines_as_of(connection, space.name, as_of)
+    """Return (conversation, how many messages), by name."""
+    with reading(space, as_of) as (connection, seq):
+        if seq is not None:
+            lines = _live_at(connection, space.name, seq)
             return sorted(Counter(line.conversation for line in lines).items())
         found = messages.conversations(connection, space.name)
-        for name, _ in found:  # read from an index, which has no hashes
+        for name, _ in found:  # these come from an index, which has no hashes
             line = MESSAGES.first(connection, space.name, conversation=name)
             if line is None or line["conversation"] != name:
                 raise StorageCorrupt(
-                    "The list of conversations names one that has no lines.",
+                    "The index of conversations names one that has no messages.",
                     hint="Run 'commonplace doctor --repair'.",
                 )
         return found

@@ -1,4 +1,4 @@
-"""Events: append-only, ordered, each with a hash that outlives its payload."""
+"""Events: an append-only log, each entry with a hash that stays if its payload is purged."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from commonplace.engine import checks
-from commonplace.engine.history.timeline import seq_at
+from commonplace.engine.history.timeline import reading
+from commonplace.engine.library import OpenSpace
 from commonplace.engine.model import Event, Origin, When, moment
-from commonplace.engine.space import OpenSpace
 from commonplace.storage import events as stored
 from commonplace.storage.events import EventRow, Wanted
 from commonplace.storage.tables import digest
@@ -18,9 +18,10 @@ from commonplace.storage.writing import Unit
 
 def put(unit: Unit, kind: str, subject: str, payload: str) -> int:
     """Append a checked event in an open unit."""
-    seq, num = unit.seq, unit.next_num()
-    hashed = digest(payload)
-    stored.insert(unit.connection, num, unit.space, kind, subject, unit.at, hashed, seq, payload)
+    num, hashed = unit.next_num(), digest(payload)
+    stored.insert(
+        unit.connection, num, unit.space, kind, subject, unit.at, hashed, unit.seq, payload
+    )
     return num
 
 
@@ -50,13 +51,12 @@ def listing(
     newest: bool = False,
     as_of: When | None = None,
 ) -> list[Event]:
-    """Return events in their order, after a given one; or the newest first; or those until then."""
+    """Return events in their order, after a given one, or the newest first; or those at a time."""
     checks.limit(limit)
     checks.flag(newest, "newest")
     wanted = _wanted(kind, subject)._replace(after=checks.whole(after, "after"))
-    with space.store.read() as connection:
-        if as_of is not None:
-            wanted = wanted._replace(upto=seq_at(connection, space.name, as_of))
+    with reading(space, as_of) as (connection, seq):
+        wanted = wanted._replace(upto=seq)
         rows = stored.find(connection, space.name, wanted, limit=limit, newest=newest)
         return [_event(row) for row in rows]
 
@@ -68,16 +68,14 @@ def count(
     subject: str | None = None,
     as_of: When | None = None,
 ) -> int:
-    """Count events; or those that there were at a moment."""
+    """Count events, or those that there were at a time."""
     wanted = _wanted(kind, subject)
-    with space.store.read() as connection:
-        if as_of is not None:
-            wanted = wanted._replace(upto=seq_at(connection, space.name, as_of))
+    with reading(space, as_of) as (connection, seq):
+        wanted = wanted._replace(upto=seq)
         return stored.count(connection, space.name, wanted)
 
 
 def _wanted(kind: str | None, subject: str | None) -> Wanted:
-    """Events of a kind and a subject."""
     return Wanted(
         None if kind is None else checks.kind(kind),
         None if subject is None else checks.optional(subject, "subject"),

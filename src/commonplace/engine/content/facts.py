@@ -1,4 +1,4 @@
-"""Facts with validity: what was true when, and when we learned it."""
+"""Facts: subject, predicate, object, when they were true, and when they were learned."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any, Literal
 
 from commonplace.engine import checks
 from commonplace.engine.content.memories import need_row
-from commonplace.engine.history.timeline import rows_as_of, seq_at
+from commonplace.engine.history.timeline import need, reading, rows_at
+from commonplace.engine.library import OpenSpace
 from commonplace.engine.model import Fact, Origin, When
-from commonplace.engine.space import OpenSpace
-from commonplace.errors import InvalidInput, NotFound
+from commonplace.errors import InvalidInput
 from commonplace.storage import facts as stored
 from commonplace.storage.database import new_id
 from commonplace.storage.ports import Rows
@@ -27,7 +27,7 @@ _NUM = itemgetter("num")
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """How many facts there may be, and how many things they may name."""
+    """Limits: how many facts there may be, and how many entities they may name."""
 
     facts: int
     entities: int
@@ -38,7 +38,7 @@ class Room:
 
 
 class NoRoom(InvalidInput):
-    """One fact, or one thing that facts name, too many; nothing was changed."""
+    """The limit of facts or of entities is reached; nothing was changed."""
 
     def __init__(
         self, message: str, *, hint: str, full: Literal["facts", "entities"], counted: int
@@ -49,7 +49,7 @@ class NoRoom(InvalidInput):
 
 
 def key(name: str) -> str:
-    """Names that differ only in case, width or spacing are one."""
+    """Return a name without differences in case, width or spacing."""
     return " ".join(fold(name).split())
 
 
@@ -67,9 +67,9 @@ def add(
     room: Room | None = None,
     origin: Origin | None = None,
 ) -> Fact:
-    """Store a fact; the same open fact again is the one already there.
+    """Store a fact; if the same open fact is stored already, return that one.
 
-    With `room`, one fact too many is refused, whoever else adds facts at the same time.
+    With `room`, a fact above the limits is refused, also if others add facts at the same time.
     """
     origin = checks.origin(origin)
     names = {
@@ -96,7 +96,6 @@ def add(
                 return Fact.of(same)
         if room is not None:
             _check_room(space, unit.connection, room, keys["subject_key"], keys["object_key"])
-        seq = unit.seq
         row = FACTS.insert(
             unit,
             {
@@ -112,26 +111,25 @@ def add(
                 "created_at": unit.at,
             },
         )
-        assert row["seq"] == seq
         return Fact.of(row)
 
 
 def _check_room(space: OpenSpace, connection: Rows, room: Room, subject: str, object: str) -> None:
-    """Refuse one too many; nobody else can write while the unit is open."""
+    """Raise NoRoom above the limits; nobody else can write while the unit is open."""
     counted, entities, wanted = space.fact_count.with_another(
         connection, space.name, subject, object
     )
     if counted >= room.facts:
         raise NoRoom(
-            f"There are {counted} facts, and there may be {room.facts}.",
+            f"There are {counted} facts; at most {room.facts} are allowed.",
             hint="Retract some first.",
             full="facts",
             counted=counted,
         )
     if wanted > max(entities, room.entities):
         raise NoRoom(
-            f"Facts name {entities} things, and may name {room.entities}.",
-            hint="Use names that are known.",
+            f"Facts name {entities} entities; at most {room.entities} are allowed.",
+            hint="Use names that facts already have.",
             full="entities",
             counted=entities,
         )
@@ -159,12 +157,8 @@ def close(
 
 def retract(space: OpenSpace, identity: str, *, origin: Origin | None = None) -> None:
     """Take back a fact that was never true; `known_at` still shows it."""
-    checks.text(identity, "id", max_chars=checks.REF_CHARS)
     with space.write("retract fact", origin) as unit:
-        row = FACTS.by_id(unit.connection, space.name, identity)
-        if row is None:
-            raise NotFound("There is no such fact.", field="id")
-        FACTS.remove(unit, row)
+        FACTS.remove(unit, need(unit.connection, space.name, FACTS, identity, name="fact"))
 
 
 def query(
@@ -179,7 +173,7 @@ def query(
 ) -> list[Fact]:
     """Return facts about an entity: true at a date, as known at a date, newest learned first.
 
-    What was true for a part of a day was true on that day.
+    A fact that was true for a part of a day was true on that day.
     """
     checks.limit(limit)
     first, last = checks.when(true_at, "true_at"), checks.until(true_at, "true_at")
@@ -187,26 +181,22 @@ def query(
     checks.one_of(role, "role", ROLES)
     name = None if entity is None else key(checks.text(entity, "entity"))
     verb = None if predicate is None else key(checks.text(predicate, "predicate"))
-    with space.store.read() as connection:
-        rows = _rows(connection, space.name, name, role, known_at)
+    with reading(space, known_at) as (connection, seq):
+        rows = _rows(connection, space.name, name, role, seq)
     rows = [row for row in rows if _matches(row, name, role, verb, on)]
     rows.sort(key=_NUM, reverse=True)
     return [Fact.of(row) for row in rows[:limit]]
 
 
-def _rows(
-    connection: Rows, space: str, name: str | None, role: Role, known_at: When | None
-) -> list[Row]:
-    if known_at is not None:
-        return rows_as_of(connection, space, FACTS, seq_at(connection, space, known_at))
-    if name is None:
-        return FACTS.where(connection, space)
+def _rows(connection: Rows, space: str, name: str | None, role: Role, seq: int | None) -> list[Row]:
+    if seq is not None or name is None:
+        return rows_at(connection, space, FACTS, seq)
     found: list[Row] = []
     if role != "object":
         found = FACTS.where(connection, space, subject_key=name)
     if role != "subject":
         others = FACTS.where(connection, space, object_key=name)
-        # What is its own object is among both.
+        # A fact whose subject is also its object is in both.
         found += others if role == "object" else [r for r in others if r["subject_key"] != name]
     return found
 
@@ -234,8 +224,8 @@ def timeline(
     """Return facts by when they began; those without a beginning come last."""
     checks.limit(limit)
     name = None if entity is None else key(checks.text(entity, "entity"))
-    with space.store.read() as connection:
-        rows = _rows(connection, space.name, name, "any", as_of)
+    with reading(space, as_of) as (connection, seq):
+        rows = _rows(connection, space.name, name, "any", seq)
     rows = [row for row in rows if _matches(row, name, "any", None, None)]
     rows.sort(key=lambda row: (row["valid_from"] is None, row["valid_from"] or 0, row["num"]))
     return [Fact.of(row) for row in rows[:limit]]
@@ -243,7 +233,7 @@ def timeline(
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """How many facts there are, open and ended, about how many things, and of which sorts."""
+    """Counts of facts, of open facts and of entities, and the predicates."""
 
     entities: int
     facts: int
@@ -252,10 +242,10 @@ class Totals:
 
 
 def totals(space: OpenSpace, *, as_of: When | None = None) -> Totals:
-    """Count all facts, or those that were known at a moment."""
-    with space.store.read() as connection:
-        if as_of is not None:
-            return _totals(_rows(connection, space.name, None, "any", as_of))
+    """Count all facts, or those that were known at a time."""
+    with reading(space, as_of) as (connection, seq):
+        if seq is not None:
+            return _totals(rows_at(connection, space.name, FACTS, seq))
         entities, facts, still, verbs = stored.totals(connection, space.name)
         return Totals(entities, facts, still, tuple(verbs))
 

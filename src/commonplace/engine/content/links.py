@@ -10,10 +10,15 @@ from typing import Any, Literal, TypedDict, Unpack
 from commonplace.engine import checks
 from commonplace.engine.binding import named
 from commonplace.engine.content.memories import need_row
-from commonplace.engine.history.timeline import need_row_as_of, rows_as_of, seq_at
+from commonplace.engine.history.timeline import (
+    need,
+    need_memory,
+    reading,
+    rows_at,
+)
+from commonplace.engine.library import OpenSpace
 from commonplace.engine.model import LIVE_STATES, Link, Memory, Origin, When
-from commonplace.engine.space import OpenSpace
-from commonplace.errors import Conflict, InvalidInput, NotFound
+from commonplace.errors import Conflict, InvalidInput
 from commonplace.storage import links as stored_links
 from commonplace.storage.database import new_id
 from commonplace.storage.ports import Rows
@@ -25,14 +30,13 @@ DIRECTIONS = ("out", "in", "any")
 MAX_DEPTH = 10
 MAX_PATHS = 1_000
 MAX_STEPS = 20_000
-AT_ONCE = 100  # memories that one statement asks for
 _WAYS = {"out": (True,), "in": (False,), "any": (True, False)}
 _END = {True: "source", False: "target"}
 
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """A memory beside another, and the link that joins them."""
+    """A memory one link away from another, and that link."""
 
     memory: Memory
     link: Link
@@ -41,7 +45,7 @@ class Neighbour:
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """A way from the start along links, without a memory twice."""
+    """A path from the start along links that visits no memory twice."""
 
     nodes: tuple[str, ...]
     links: tuple[Link, ...]
@@ -55,12 +59,12 @@ class Path:
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """All that a bounded traversal found, nearest and strongest first."""
+    """The result of a bounded traversal, nearest and strongest first."""
 
     paths: list[Path]
     visited: list[str]
     complete: bool
-    """False when a bound was reached before every path was seen."""
+    """False if a limit was reached before every path was followed."""
 
 
 def put_link(
@@ -76,10 +80,10 @@ def put_link(
     """Insert a checked link in an open unit."""
     if stored_links.exists(unit.connection, unit.space, source, target, kind):
         raise Conflict(
-            f"These two are already linked by {kind}.", hint="Revise that link, or remove it."
+            f"These two memories already have a link of kind {kind}.",
+            hint="Revise that link, or remove it.",
         )
-    seq = unit.seq
-    row = LINKS.insert(
+    return LINKS.insert(
         unit,
         {
             "id": new_id(),
@@ -93,12 +97,10 @@ def put_link(
             "created_at": unit.at,
         },
     )
-    assert row["seq"] == seq
-    return row
 
 
 class LinkChanges(TypedDict, total=False):
-    """What can be changed of a link."""
+    """The fields of a link that can be changed."""
 
     weight: float
     reason: str
@@ -116,7 +118,7 @@ def link(
     attrs: Mapping[str, Any] | None = None,
     origin: Origin | None = None,
 ) -> Link:
-    """Join two memories; the same link again is a Conflict."""
+    """Link two memories; the same link again is a Conflict."""
     origin = checks.origin(origin)
     checks.kind(kind)
     weight = checks.share(weight, "weight")
@@ -127,30 +129,20 @@ def link(
         other = need_row(unit.connection, space.name, target)
         if one["num"] == other["num"]:
             raise InvalidInput(
-                "A memory cannot be linked to itself.", hint="Name two.", field="target"
+                "A memory cannot be linked to itself.", hint="Name two memories.", field="target"
             )
         row = put_link(unit, one["id"], other["id"], kind, weight, reason, dumped, origin)
         return Link.of(row)
 
 
-def _need_link(connection: Rows, space: str, identity: str) -> Row:
-    checks.text(identity, "id", max_chars=checks.REF_CHARS)
-    row = LINKS.by_id(connection, space, identity)
-    if row is None:
-        raise NotFound("There is no such link.", field="id")
-    return row
+def _need_link(connection: Rows, space: str, identity: str, seq: int | None = None) -> Row:
+    return need(connection, space, LINKS, identity, seq, name="link")
 
 
 def get_link(space: OpenSpace, identity: str, *, as_of: When | None = None) -> Link:
-    """Return one link by its id; or as it was at a moment."""
-    with space.store.read() as connection:
-        if as_of is None:
-            return Link.of(_need_link(connection, space.name, identity))
-        checks.text(identity, "id", max_chars=checks.REF_CHARS)
-        seq = seq_at(connection, space.name, as_of)
-        for row in rows_as_of(connection, space.name, LINKS, seq, id=identity):
-            return Link.of(row)
-        raise NotFound("There was no such link at that time.", field="id")
+    """Return one link by its id; or as it was at a time."""
+    with reading(space, as_of) as (connection, seq):
+        return Link.of(_need_link(connection, space.name, identity, seq))
 
 
 @named(LinkChanges)
@@ -198,9 +190,11 @@ def links(
 ) -> list[Link]:
     """Return the links of one memory, or of all."""
     checks.one_of(direction, "direction", DIRECTIONS)
-    with space.store.read() as connection:
-        one = None if identity is None else _identity(connection, space.name, identity, as_of)
-        edges = _Edges(connection, space.name, kinds, as_of)
+    with reading(space, as_of) as (connection, seq):
+        one = None
+        if identity is not None:
+            one = str(need_memory(connection, space.name, identity, seq)["id"])
+        edges = _Edges(connection, space.name, kinds, seq)
         if one is None:
             return edges.everything()
         return [each for each, _ in edges.around(one, direction)]
@@ -216,27 +210,19 @@ def links_around(
     """Return the links of several memories by their ids, each once, the oldest first."""
     checks.texts(identities, "identities")
     checks.one_of(direction, "direction", DIRECTIONS)
-    with space.store.read() as connection:
-        return _Edges(connection, space.name, kinds, as_of).around_any(identities, direction)
-
-
-def _identity(connection: Rows, space: str, identity: str, as_of: When | None) -> str:
-    """The id of a memory that is there, or was then."""
-    if as_of is None:
-        return str(need_row(connection, space, identity)["id"])
-    seq = seq_at(connection, space, as_of)
-    return str(need_row_as_of(connection, space, identity, seq)["id"])
+    with reading(space, as_of) as (connection, seq):
+        return _Edges(connection, space.name, kinds, seq).around_any(identities, direction)
 
 
 class _Edges:
-    """Links as they are, or as they were."""
+    """Links of some kinds and of at least some weight, now or after an operation."""
 
     def __init__(
         self,
         connection: Rows,
         space: str,
         kinds: Collection[str] | None,
-        as_of: When | None,
+        seq: int | None,
         weight: float = 0.0,
     ) -> None:
         self._connection = connection
@@ -244,10 +230,11 @@ class _Edges:
         self._kinds = checks.names(kinds, "kinds")
         self._weight = weight
         self._then: list[Link] | None = None
-        if as_of is not None:
-            seq = seq_at(connection, space, as_of)
-            rows = rows_as_of(connection, space, LINKS, seq)
-            self._then = [Link.of(row) for row in rows if self._fits(row)]
+        if seq is not None:
+            self._then = self._links(rows_at(connection, space, LINKS, seq))
+
+    def _links(self, rows: Iterable[Row]) -> list[Link]:
+        return [Link.of(row) for row in rows if self._fits(row)]
 
     def _fits(self, row: Row) -> bool:
         right_kind = self._kinds is None or row["kind"] in self._kinds
@@ -256,11 +243,10 @@ class _Edges:
     def everything(self) -> list[Link]:
         if self._then is not None:
             return self._then
-        rows = LINKS.where(self._connection, self._space, in_order=True)
-        return [Link.of(row) for row in rows if self._fits(row)]
+        return self._links(LINKS.where(self._connection, self._space, in_order=True))
 
     def around(self, node: str, direction: Direction) -> list[tuple[Link, bool]]:
-        """(link, whether it leads outward), strongest first."""
+        """Return (link, whether it leads away from the node), strongest first."""
         found = []
         for outward in _WAYS[direction]:
             end = _END[outward]
@@ -268,13 +254,12 @@ class _Edges:
                 met = [each for each in self._then if getattr(each, end) == node]
             else:
                 wanted: dict[str, Any] = {end: node}
-                rows = LINKS.where(self._connection, self._space, **wanted)
-                met = [Link.of(row) for row in rows if self._fits(row)]
+                met = self._links(LINKS.where(self._connection, self._space, **wanted))
             found += [(each, outward) for each in met]
         return sorted(found, key=lambda pair: -pair[0].weight)
 
     def around_any(self, nodes: Sequence[str], direction: Direction) -> list[Link]:
-        """The links of any of the nodes, each once, the oldest first; in few statements."""
+        """Return the links of any of the nodes, each once, oldest first."""
         ends = [_END[outward] for outward in _WAYS[direction]]
         wanted = list(dict.fromkeys(nodes))
         if self._then is not None:
@@ -283,8 +268,8 @@ class _Edges:
         found: dict[int, Row] = {}
         for end in ends:
             rows = LINKS.among(self._connection, self._space, end, wanted)
-            found.update((row["num"], row) for row in rows if self._fits(row))
-        return [Link.of(found[num]) for num in sorted(found)]
+            found.update((row["num"], row) for row in rows)
+        return self._links(found[num] for num in sorted(found))
 
 
 def neighbours(
@@ -299,12 +284,12 @@ def neighbours(
     """Return live memories one link away, strongest first; weaker than `weight` is left out."""
     checks.share(weight, "weight")
     checks.one_of(direction, "direction", DIRECTIONS)
-    with space.store.read() as connection:
-        start = _identity(connection, space.name, identity, as_of)
-        edges = _Edges(connection, space.name, kinds, as_of, weight)
+    with reading(space, as_of) as (connection, seq):
+        start = str(need_memory(connection, space.name, identity, seq)["id"])
+        edges = _Edges(connection, space.name, kinds, seq, weight)
         pairs = edges.around(start, direction)
         ends = [each.target if outward else each.source for each, outward in pairs]
-        live = _live(connection, space.name, ends, as_of)
+        live = _live(connection, space.name, ends, seq)
         return [
             Neighbour(live[end], each, outward)
             for (each, outward), end in zip(pairs, ends, strict=True)
@@ -312,20 +297,13 @@ def neighbours(
         ]
 
 
-def _live(
-    connection: Rows, space: str, ids: Iterable[str], as_of: When | None
-) -> dict[str, Memory]:
-    wanted = list(dict.fromkeys(ids))
-    if as_of is not None:
-        seq = seq_at(connection, space, as_of)
-        then = rows_as_of(connection, space, MEMORIES, seq)
-        keep = set(wanted)
-        return {
-            row["id"]: Memory.of(row)
-            for row in then
-            if row["id"] in keep and row["state"] in LIVE_STATES
-        }
-    rows = MEMORIES.among(connection, space, "id", wanted)
+def _live(connection: Rows, space: str, ids: Iterable[str], seq: int | None) -> dict[str, Memory]:
+    """Return those of the memories that are live, or were after an operation, by id."""
+    wanted = dict.fromkeys(ids)
+    if seq is None:
+        rows = MEMORIES.among(connection, space, "id", list(wanted))
+    else:
+        rows = [row for row in rows_at(connection, space, MEMORIES, seq) if row["id"] in wanted]
     return {row["id"]: Memory.of(row) for row in rows if row["state"] in LIVE_STATES}
 
 
@@ -350,9 +328,9 @@ def traverse(
     checks.limit(depth, "depth", MAX_DEPTH)
     checks.limit(max_paths, "max_paths", MAX_PATHS)
     checks.one_of(direction, "direction", DIRECTIONS)
-    with space.store.read() as connection:
-        start = _identity(connection, space.name, identity, as_of)
-        edges = _Edges(connection, space.name, kinds, as_of, weight)
+    with reading(space, as_of) as (connection, seq):
+        start = str(need_memory(connection, space.name, identity, seq)["id"])
+        edges = _Edges(connection, space.name, kinds, seq, weight)
         around: dict[str, list[tuple[Link, bool]]] = {}
         live: dict[str, bool] = {start: True}
         paths: list[Path] = []
@@ -365,7 +343,7 @@ def traverse(
                 if here not in around:
                     around[here] = edges.around(here, direction)
                     ends = {e.target if out else e.source for e, out in around[here]} - live.keys()
-                    known = _live(connection, space.name, ends, as_of)
+                    known = _live(connection, space.name, ends, seq)
                     live.update((end, end in known) for end in ends)
                 for each, outward in around[here]:
                     steps += 1
@@ -388,7 +366,7 @@ def traverse(
 def components(
     space: OpenSpace, *, kinds: Collection[str] | None = None, as_of: When | None = None
 ) -> list[list[str]]:
-    """Return groups of linked memories, largest first; memories without links are in none."""
+    """Return groups of linked memories, largest first; memories without links are left out."""
     parent: dict[str, str] = {}
 
     def root(node: str) -> str:
@@ -397,10 +375,10 @@ def components(
             node = parent[node]
         return node
 
-    with space.store.read() as connection:
-        for each in _Edges(connection, space.name, kinds, as_of).everything():
+    with reading(space, as_of) as (connection, seq):
+        for each in _Edges(connection, space.name, kinds, seq).everything():
             parent[root(each.source)] = root(each.target)
-        live = _live(connection, space.name, parent, as_of)
+        live = _live(connection, space.name, parent, seq)
     groups: dict[str, list[str]] = defaultdict(list)
     for node in sorted(parent):
         if node in live:

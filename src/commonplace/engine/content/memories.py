@@ -1,18 +1,19 @@
-"""Remembering, correcting, forgetting: every change of a memory's row and of what finds it."""
+"""Storing, changing and hiding memories, together with the index entries derived from them."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import struct
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from operator import attrgetter, is_
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from commonplace.engine import checks
+from commonplace.engine.binding import named
 from commonplace.engine.content import reserved
-from commonplace.engine.finding.filters import Filters, field_labels, origin_labels, trust_labels
 from commonplace.engine.model import (
     LIVE_STATES,
     NOBODY,
@@ -23,10 +24,8 @@ from commonplace.engine.model import (
     When,
     moment,
 )
-from commonplace.engine.space import OpenSpace, used
 from commonplace.errors import Conflict, InvalidInput, NotFound
 from commonplace.storage import counters, derived, outbox
-from commonplace.storage import labels as stored_labels
 from commonplace.storage import memories as stored
 from commonplace.storage.database import new_id, new_ids, now
 from commonplace.storage.derived import quantise
@@ -34,19 +33,44 @@ from commonplace.storage.fields import DEFAULTS, FIELDS, FILTERABLE, STATES, Mem
 from commonplace.storage.ports import Rows
 from commonplace.storage.tables import MEMORIES, MESSAGES, Row
 from commonplace.storage.writing import Unit
-from commonplace.text.analysis import fold, trigrams
+from commonplace.text.analysis import fold
 from commonplace.text.passages import Span, split
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from commonplace.engine.library import OpenSpace
 
 INLINE_PASSAGES = 64  # more than this is embedded in the background
 CHANGEABLE = {name for name, known in FIELDS.items() if known.changeable}
-# The column of the index that a listing goes by: its highest values first, but for the oldest.
-ORDERS = {"newest": "created", "oldest": "created", "importance": "importance",
-          "credit": "credit", "updated": "row_seq", "latest": "occurred"}  # fmt: skip
-FOUND_ORDERS = ("newest", "latest")
 _VECTORS = struct.Struct("<iii")
+
+
+class Changes(TypedDict, total=False):
+    """The fields of a memory that can be changed, except its text.
+
+    Type checkers and editors read this; a test compares it with `MemoryFields`.
+    """
+
+    kind: str
+    title: str
+    tags: Sequence[str]
+    importance: float
+    confidence: float
+    credit: float
+    state: str
+    pinned: bool
+    occurred_at: When | None
+    ref: str | None
+    attrs: Mapping[str, Any] | None
+    trust: str
+    source: str
+
+
+class Details(Changes, total=False):
+    """The fields of a new memory, except its text and its origin."""
+
+    id: str | None
+    created_at: When | None
+    vectors: Sequence[bytes] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,15 +80,26 @@ class Draft(MemoryFields):
     text: str
     updated_at: None = field(default=None, init=False, repr=False)
     vectors: Sequence[bytes] | None = None
-    """Ready-made vectors of the current model, one for each passage, as `pack` makes them."""
+    """Vectors of the current model, one for each passage, as `pack` makes them."""
 
 
 DRAFT_FIELDS: tuple[str, ...] = tuple(each.name for each in fields(Draft) if each.init)
 
 
+def draft_of(text: str, details: Mapping[str, Any]) -> Draft:
+    """Return a draft of a text and the fields that a call names."""
+    unknown = details.keys() - set(DRAFT_FIELDS)
+    if unknown:
+        name = sorted(unknown)[0]
+        raise InvalidInput(
+            f"A memory has no field {name}.", hint=f"It has {', '.join(DRAFT_FIELDS)}.", field=name
+        )
+    return Draft(text=text, **details)
+
+
 @dataclass(slots=True)
 class Prepared:
-    """All that can be computed about a draft without holding the write lock."""
+    """A checked draft with everything that is computed before the write lock is taken."""
 
     values: dict[str, Any]
     terms: bytes
@@ -73,45 +108,56 @@ class Prepared:
     labels: Sequence[str]
     vectors: Sequence[bytes] | None = None
     lead: str = ""
-    """What goes before each passage when it is embedded: its title, its speaker."""
+    """Put before each passage when it is embedded: the title and the speaker."""
     named: bool = False
-    """Whether the caller chose its id or ref, which may then be taken."""
+    """Whether the caller chose the id or ref, so that it has to be checked for duplicates."""
 
     @property
     def embeddable(self) -> list[str]:
-        """The passages as the embedder reads them."""
+        """The passages as they are embedded."""
         text = self.values["text"]
         return [self.lead + text[span.start : span.stop] for span in self.spans]
 
 
 def prepare(draft: Draft, origin: Origin, speaker: str = "") -> Prepared:
-    """Check a draft and analyse it; raises InvalidInput before anything is written."""
+    """Check a draft and analyse it."""
     return _of_checked(draft, _checked(draft, origin), new_id(), speaker)
 
 
 def _checked(draft: Draft, origin: Origin) -> dict[str, Any]:
-    """A draft's values in their stored form; without an id if it brings none."""
+    """Return a draft's values in their stored form; the id is None if the draft has none."""
     if not isinstance(draft, Draft):
-        raise InvalidInput("What is stored are drafts.", hint="Use Draft.", field="drafts")
-    whence = draft.origin or origin
-    if whence is not NOBODY:
-        whence = checks.origin(whence)
+        raise InvalidInput("A memory to store must be a Draft.", hint="Use Draft.", field="drafts")
+    own = origin if draft.origin is None else draft.origin
+    if own is not NOBODY:
+        own = checks.origin(own)
+    if draft.vectors is not None:
+        checks.vectors(draft.vectors)
     values = _USUAL.copy()
     if draft.id is not None:
         values["id"] = _identity(draft.id)
     values["text"] = checks.text(draft.text)
-    values["origin"] = whence.dump()
+    values["origin"] = own.dump()
     given = _values(draft)
-    if not all(map(is_, given, _USUAL_VALUES)):  # many say nothing but their text
-        for name, value, usual in zip(_SAID, given, _USUAL_VALUES, strict=True):
+    if not all(map(is_, given, _USUAL_VALUES)):  # many drafts have nothing but a text
+        for name, value, usual in zip(_OTHERS, given, _USUAL_VALUES, strict=True):
             if value is not usual:
                 values[name] = _CHECKS[name](value)
     reserved.check(values)
     return values
 
 
+def _identity(value: object) -> str:
+    try:
+        return str(uuid.UUID(str(value)))
+    except ValueError:
+        raise InvalidInput(
+            "id must be a UUID.", hint="Leave it out, and use ref for your own ids.", field="id"
+        ) from None
+
+
 def _of_checked(draft: Draft, values: dict[str, Any], fresh: str, speaker: str = "") -> Prepared:
-    """Analyse the checked values of a draft; `fresh` is its id if it brings none."""
+    """Analyse the checked values of a draft; `fresh` is its id if it has none."""
     if values["id"] is None:
         values["id"] = fresh
     prepared = analysed(values, speaker)
@@ -120,7 +166,7 @@ def _of_checked(draft: Draft, values: dict[str, Any], fresh: str, speaker: str =
         if len(draft.vectors) != len(prepared.spans):
             raise InvalidInput(
                 f"There are {len(draft.vectors)} vectors for {len(prepared.spans)} passages.",
-                hint="Give one for each, or none.",
+                hint="Give one vector for each passage, or none.",
                 field="vectors",
             )
         prepared.vectors = draft.vectors
@@ -132,18 +178,42 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     for name, known in FIELDS.items()
     if known.type not in ("identity", "origin")
 }
-# What a draft may say beside its text, id and origin, and what it usually says.
-_SAID = tuple(name for name in _CHECKS if name not in ("text", "updated_at"))
-_USUAL_VALUES = tuple(DEFAULTS[name] for name in _SAID)
+# The fields of a draft except text, id and origin, and their defaults.
+_OTHERS = tuple(name for name in _CHECKS if name not in ("text", "updated_at"))
+_USUAL_VALUES = tuple(DEFAULTS[name] for name in _OTHERS)
 _USUAL: dict[str, Any] = {
     **dict.fromkeys(("id", "text", "origin")),
-    **{name: _CHECKS[name](DEFAULTS[name]) for name in _SAID},
+    **{name: _CHECKS[name](DEFAULTS[name]) for name in _OTHERS},
 }
-_values = attrgetter(*_SAID)
+_values = attrgetter(*_OTHERS)
+
+
+def origin_labels(origin: Origin) -> list[str]:
+    """Return a label for each known part of an origin."""
+    if origin is NOBODY:
+        return []
+    return [f"{part}:{value}" for part, value in origin.as_dict().items()]
+
+
+def field_labels(values: Mapping[str, Any]) -> list[str]:
+    """Return a label for each filterable field that does not have its default.
+
+    It holds a digest of the value, which may be longer than an index key may be.
+    """
+    return [
+        f"{name}:{hashlib.sha256(values[name].encode()).hexdigest()[:32]}"
+        for name in FILTERABLE
+        if name in values and values[name] != DEFAULTS[name]
+    ]
+
+
+def trust_labels(trust: str) -> list[str]:
+    """Return a label for a trust other than the default."""
+    return [] if trust == TRUSTS[0] else [f"trust:{trust}"]
 
 
 def analysed(values: dict[str, Any], speaker: str = "") -> Prepared:
-    """What finds a memory, computed from its values."""
+    """Compute the index entries of a memory from its values."""
     title, whole = values["title"], values["text"]
     spans = split(whole)
     labels = trust_labels(values["trust"]) + field_labels(values)
@@ -155,21 +225,16 @@ def analysed(values: dict[str, Any], speaker: str = "") -> Prepared:
         labels += [f"tag:{tag}" for tag in tags]
     if values["origin"] != "{}":
         labels += origin_labels(Origin.load(values["origin"]))
-    said = f"{speaker}: {whole}" if speaker else whole
+    searched = f"{speaker}: {whole}" if speaker else whole
     if values["occurred_at"] is not None:
-        said = f"{_day(values['occurred_at'])} {said}"
+        when = moment(values["occurred_at"])  # a date as people write it, found by its words
+        searched = f"{when.day} {when:%B} {when.year} {searched}"
     lead = (f"{title}\n" if title else "") + (f"{speaker}: " if speaker else "")
-    return Prepared(values, derived.pack_text(said), fold(whole), spans, labels, None, lead)
-
-
-def _day(at: int) -> str:
-    """A date as people write it, so that its words find it."""
-    when = moment(at)
-    return f"{when.day} {when:%B} {when.year}"
+    return Prepared(values, derived.pack_text(searched), fold(whole), spans, labels, None, lead)
 
 
 def embed_now(space: OpenSpace, prepared: Sequence[Prepared]) -> None:
-    """Give vectors to what is few and near; the rest waits in the outbox."""
+    """Embed a few passages with a local model; others are embedded later, from the outbox."""
     if space.embedder is None or not space.embedder.local:
         return
     due = [item for item in prepared if item.vectors is None]
@@ -182,13 +247,11 @@ def embed_now(space: OpenSpace, prepared: Sequence[Prepared]) -> None:
 
 
 def put(space: OpenSpace, unit: Unit, prepared: Sequence[Prepared]) -> list[Row]:
-    """Insert prepared memories with all that finds them."""
-    seq, at = unit.seq, unit.at  # the operation comes first, so that its time is known
-    assert seq
+    """Insert prepared memories and their index entries."""
     for item in prepared:
         values = item.values
         if values["created_at"] is None:
-            values["created_at"] = at
+            values["created_at"] = unit.at
         values["updated_at"] = values["created_at"]
         if item.named:
             _check_free(unit, values)
@@ -198,7 +261,7 @@ def put(space: OpenSpace, unit: Unit, prepared: Sequence[Prepared]) -> list[Row]
 
 
 def _check_free(unit: Unit, values: Mapping[str, Any]) -> None:
-    """Refuse an id or a ref that another memory has."""
+    """Raise Conflict if another memory has the id or the ref."""
     taken = stored.holder(unit.connection, unit.space, values["id"], values["ref"])
     if taken is not None:
         which = "id" if taken == values["id"] else "ref"
@@ -211,7 +274,7 @@ def _check_free(unit: Unit, values: Mapping[str, Any]) -> None:
 
 
 def _check_unambiguous(unit: Unit, identity: str, ref: str | None) -> None:
-    """Refuse names by which another memory would be found, or would be found no more."""
+    """Raise Conflict if a ref equals the id of another memory, or the other way round."""
     if stored.is_ambiguous(unit.connection, unit.space, identity, ref):
         raise Conflict(
             "One memory's ref would be the id of another.",
@@ -223,7 +286,7 @@ def _check_unambiguous(unit: Unit, identity: str, ref: str | None) -> None:
 def write_derived(
     space: OpenSpace, connection: Rows, nums: Sequence[int], prepared: Sequence[Prepared]
 ) -> None:
-    """Store what finds memories; passages without a vector are put into the outbox."""
+    """Store the index entries of memories; those without vectors are put into the outbox."""
     embedder, model = space.embedder, None
     if embedder is not None and any(item.vectors is not None for item in prepared):
         model = derived.model_number(connection, space.name, embedder)
@@ -242,11 +305,14 @@ def write_derived(
             space.wake()
 
 
-def remember(space: OpenSpace, drafts: Sequence[Draft], origin: Origin) -> list[Memory]:
-    """Store drafts together: all of them, or none."""
+def remember(
+    space: OpenSpace, drafts: Sequence[Draft], *, origin: Origin | None = None
+) -> list[Memory]:
+    """Store memories together: all of them, or none."""
+    origin = checks.origin(origin)
+    drafts = list(checks.listed(drafts, "drafts", "drafts"))
     if not drafts:
         return []
-    origin = NOBODY if origin == NOBODY else origin
     checked = [_checked(draft, origin) for draft in drafts]
     prepared = list(map(_of_checked, drafts, checked, new_ids(len(drafts))))
     embed_now(space, prepared)
@@ -255,7 +321,7 @@ def remember(space: OpenSpace, drafts: Sequence[Draft], origin: Origin) -> list[
 
 
 def find_row(connection: Rows, space: str, identity: str) -> Row | None:
-    """A memory's row by its id, or by the id its dialect gave it."""
+    """Return a memory's row by its id or its ref, or None."""
     checks.text(identity, "id", max_chars=checks.REF_CHARS)
     row = MEMORIES.by_id(connection, space, identity.lower())
     if row is None:
@@ -266,20 +332,28 @@ def find_row(connection: Rows, space: str, identity: str) -> Row | None:
 
 
 def need_row(connection: Rows, space: str, identity: str) -> Row:
-    """As find_row, or NotFound."""
+    """Return a memory's row by its id or its ref, or raise NotFound."""
     row = find_row(connection, space, identity)
     if row is None:
         raise NotFound(
-            "There is no such memory.", hint="Search for it; its id may be another.", field="id"
+            "There is no such memory.", hint="Check the id, or search for the memory.", field="id"
         )
     return row
 
 
-def get(space: OpenSpace, identity: str, *, count: bool) -> Memory:
-    """One memory in any state."""
-    with space.store.read() as connection:
-        memory = Memory.of(need_row(connection, space.name, identity))
-    if count:
+def get(
+    space: OpenSpace, identity: str, *, as_of: When | None = None, count: bool = True
+) -> Memory:
+    """Return one memory by its id or ref, in any state; or as it was at a time.
+
+    It counts as read, unless `count` is False or `as_of` is given.
+    """
+    from commonplace.engine.history.timeline import need_memory, reading
+
+    checks.flag(count, "count")
+    with reading(space, as_of) as (connection, seq):
+        memory = Memory.of(need_memory(connection, space.name, identity, seq))
+    if count and as_of is None:
         space.count_reads([memory.num], now())
     return memory
 
@@ -292,21 +366,29 @@ def usage(space: OpenSpace, identity: str) -> Usage:
 
 
 def numbered(space: OpenSpace, nums: Sequence[int]) -> list[Memory]:
-    """Memories by their numbers, in that order; those that are gone are left out."""
+    """Return memories by their numbers, in that order; missing ones are left out."""
     with space.store.read() as connection:
         rows = MEMORIES.by_nums(connection, space.name, nums)
     return [Memory.of(rows[num]) for num in nums if num in rows]
 
 
 def usages(space: OpenSpace, nums: Collection[int]) -> dict[int, Usage]:
-    """How often memories were read, reads of a moment ago included."""
-    noted = {num: space.noted_reads(num) for num in nums}
+    """Return how often memories were read, including reads not yet written."""
+    pending = {num: space.pending_reads(num) for num in nums}
+    found = {}
     with space.store.read() as connection:
-        return {num: used(connection, space.name, num, noted[num]) for num in nums}
+        for num in nums:
+            accesses, last = counters.read(connection, space.name, num)
+            # A counter that has reached the value of pending reads includes them already.
+            waiting = [r for r in pending[num] if r.reaches is None or accesses < r.reaches]
+            newest = max(last, *(reads.at for reads in waiting), 0)
+            count = accesses + sum(reads.count for reads in waiting)
+            found[num] = Usage(count, moment(newest) if newest else None)
+    return found
 
 
 def used_since(space: OpenSpace, since: When) -> list[int]:
-    """Return the numbers of the memories that were read at or after a moment."""
+    """Return the numbers of the memories that were read at or after a time."""
     at = checks.when(since, "since")
     assert at is not None
     space.write_reads()
@@ -315,32 +397,55 @@ def used_since(space: OpenSpace, since: When) -> list[int]:
 
 
 def reactivate(space: OpenSpace, identities: Iterable[str], times: int = 1) -> None:
-    """Count memories as read, at once: contracts go by it."""
+    """Count memories as read, and write it now instead of in the background."""
     with space.store.read() as connection:
         nums = [need_row(connection, space.name, each)["num"] for each in identities]
     if nums:
         space.add_reads(nums, times, now())
 
 
+@named(Changes)
 def revise(
     space: OpenSpace,
     identity: str,
+    text: str | None = None,
+    *,
+    expected_version: int | None = None,
+    origin: Origin | None = None,
+    **changes: Unpack[Changes],
+) -> Memory:
+    """Change a memory; its former version stays in its history.
+
+    With `expected_version`, it is a Conflict if the memory has been changed since.
+    """
+    wanted = {**changes} if text is None else {"text": text, **changes}
+    return change(space, identity, wanted, origin, expected=expected_version)
+
+
+def promote(space: OpenSpace, identity: str, trust: str, *, origin: Origin | None = None) -> Memory:
+    """Raise the trust of a memory; recorded as an operation of its own."""
+    return change(space, identity, {"trust": trust}, origin, name="promote")
+
+
+def change(
+    space: OpenSpace,
+    identity: str,
     changes: Mapping[str, Any],
-    origin: Origin,
+    origin: Origin | None,
     *,
     expected: int | None = None,
     name: str = "revise",
-    promote: bool = False,
 ) -> Memory:
-    """A memory with changes; what it was stays as a version."""
-    unknown = set(changes) - CHANGEABLE
+    """Change fields of a memory; only the operation `promote` may raise its trust."""
+    checks.optional_whole(expected, "expected_version")
+    unknown = sorted(set(changes) - CHANGEABLE)
     if unknown:
         raise InvalidInput(
-            f"A memory has no {sorted(unknown)[0]} that can be changed.",
-            hint=f"These can: {', '.join(sorted(CHANGEABLE))}.",
-            field=sorted(unknown)[0],
+            f"A memory has no field {unknown[0]} that can be changed.",
+            hint=f"These can be changed: {', '.join(sorted(CHANGEABLE))}.",
+            field=unknown[0],
         )
-    values = checked_changes(changes)
+    values = {field: _CHECKS[field](value) for field, value in changes.items()}
     with space.store.read() as connection:
         row = need_row(connection, space.name, identity)
         speaker = speaker_of(connection, space.name, row["num"])
@@ -353,7 +458,7 @@ def revise(
                 f" it has version {current['seq']}.",
                 hint="Read it again and repeat the change.",
             )
-        if "trust" in values and not promote:
+        if "trust" in values and name != "promote":
             _check_trust(current["trust"], values["trust"])
         if current["seq"] != row["seq"]:
             prepared = _prepare_change(space, current, values, speaker)
@@ -363,17 +468,12 @@ def revise(
         return Memory.of(change_row(space, unit, current, values, prepared))
 
 
-def checked_changes(changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Changed fields in their stored form."""
-    return {name: _CHECKS[name](value) for name, value in changes.items()}
-
-
 def _prepare_change(
     space: OpenSpace, row: Row, values: Mapping[str, Any], speaker: str
 ) -> Prepared | None:
-    """New terms, passages and labels, or None when none of them can change."""
-    finding = ("title", "text", "tags", "trust", "occurred_at", *FILTERABLE)
-    if not any(row[name] != values[name] for name in finding if name in values):
+    """Compute new index entries, or return None if the change affects none."""
+    indexed = ("title", "text", "tags", "trust", "occurred_at", *FILTERABLE)
+    if not any(row[name] != values[name] for name in indexed if name in values):
         return None
     prepared = analysed({**row, **values}, speaker)
     if any(row[name] != values[name] for name in ("title", "text") if name in values):
@@ -387,14 +487,12 @@ def change_row(
     """Apply checked changes in an open unit."""
     reserved.check({**row, **values}, row)
     connection = unit.connection
-    seq = unit.seq
     if values.get("ref") is not None:
         if stored.ref_is_taken(connection, unit.space, values["ref"], row["num"]):
             raise Conflict("A memory with this ref exists already.", field="ref")
         _check_unambiguous(unit, row["id"], values["ref"])
     vectors = stored_vectors(connection, unit.space, row["num"]) if prepared else None
     new = MEMORIES.replace(unit, row, {**values, "updated_at": unit.at}, vectors)
-    assert new["seq"] == seq
     if prepared is not None:
         if prepared.vectors is None and new["text"] == row["text"] and new["title"] == row["title"]:
             prepared.vectors = usable_vectors(space, connection, vectors, len(prepared.spans))
@@ -404,13 +502,13 @@ def change_row(
 
 
 def speaker_of(connection: Rows, space: str, num: int) -> str:
-    """Who said it, if the memory is a line of a conversation."""
+    """Return the speaker of a memory that is a message, or an empty text."""
     message = MESSAGES.first(connection, space, memory=num)
     return str(message["speaker"]) if message else ""
 
 
 def stored_vectors(connection: Rows, space: str, num: int) -> bytes | None:
-    """A memory's vectors as a version keeps them, if they are complete and of one model."""
+    """Return a memory's vectors packed for `versions`, if complete and of one model."""
     passages = derived.read_passages(connection, space, num)
     models = {passage.model for passage in passages}
     if len(models) != 1 or None in models:
@@ -420,7 +518,7 @@ def stored_vectors(connection: Rows, space: str, num: int) -> bytes | None:
 
 
 def unpack_vectors(kept: bytes) -> tuple[int, list[bytes]]:
-    """(model number, vectors) of a version."""
+    """Return (model number, vectors) of a version."""
     model, count, size = _VECTORS.unpack_from(kept)
     start = _VECTORS.size
     return model, [kept[start + i * size : start + (i + 1) * size] for i in range(count)]
@@ -429,7 +527,7 @@ def unpack_vectors(kept: bytes) -> tuple[int, list[bytes]]:
 def usable_vectors(
     space: OpenSpace, connection: Rows, kept: bytes | None, passages: int
 ) -> list[bytes] | None:
-    """A version's vectors, if the present model made them."""
+    """Return a version's vectors, if the current model made them."""
     if kept is None:
         return None
     model, vectors = unpack_vectors(kept)
@@ -447,10 +545,19 @@ def _check_trust(before: str, after: str) -> None:
         )
 
 
-def set_state(
-    space: OpenSpace, identities: Iterable[str], state: str, origin: Origin, name: str
+def forget(space: OpenSpace, *identities: str, origin: Origin | None = None) -> list[Memory]:
+    """Hide memories; nothing is lost, and `restore` brings them back."""
+    return _set_state(space, identities, "archived", origin, "forget")
+
+
+def restore(space: OpenSpace, *identities: str, origin: Origin | None = None) -> list[Memory]:
+    """Bring forgotten memories back."""
+    return _set_state(space, identities, "active", origin, "restore")
+
+
+def _set_state(
+    space: OpenSpace, identities: Iterable[str], state: str, origin: Origin | None, name: str
 ) -> list[Memory]:
-    """Put memories into a state; unchanged ones stay unchanged."""
     changed = []
     with space.write(name, origin) as unit:
         for identity in identities:
@@ -461,12 +568,22 @@ def set_state(
     return changed
 
 
-def supersede(space: OpenSpace, identity: str, draft: Draft, origin: Origin, reason: str) -> Memory:
-    """Store a successor; the old one stays, superseded and linked."""
+@named(Details, Draft)
+def supersede(
+    space: OpenSpace,
+    identity: str,
+    text: str,
+    *,
+    reason: str = "",
+    origin: Origin | None = None,
+    **details: Unpack[Details],
+) -> Memory:
+    """Store a memory that replaces another; the old one stays, superseded and linked."""
     from commonplace.engine.content.links import put_link
 
+    origin = checks.origin(origin)
     checks.optional(reason, "reason", max_chars=checks.REASON_CHARS)
-    prepared = prepare(draft, origin)
+    prepared = prepare(draft_of(text, details), origin)
     embed_now(space, [prepared])
     with space.write("supersede", origin) as unit:
         old = need_row(unit.connection, space.name, identity)
@@ -483,42 +600,13 @@ def supersede(space: OpenSpace, identity: str, draft: Draft, origin: Origin, rea
         return Memory.of(new)
 
 
-def browse(
-    space: OpenSpace, filters: Filters, *, order: str, limit: int, offset: int
-) -> tuple[list[Memory], int]:
-    """Memories that pass the filters in a plain order, and how many there are in all."""
-    import numpy as np
-
-    with space.view() as (connection, snapshot):
-        at = np.flatnonzero(filters.mask(snapshot, connection, space.name))
-        column = ORDERS[checks.one_of(order, "order", tuple(ORDERS))]
-        values = getattr(snapshot, column)[at]
-        if order == "latest":
-            values = happened(values, snapshot.created[at])
-        sign = 1 if order == "oldest" else -1
-        keys = (sign * snapshot.num[at], sign * values)
-        chosen = at[np.lexsort(keys)][offset : offset + limit]
-        nums = snapshot.num[chosen].tolist()
-        rows = MEMORIES.by_nums(connection, space.name, nums)
-        return [Memory.of(rows[num]) for num in nums if num in rows], len(at)
-
-
-def happened(occurred: NDArray[Any], created: NDArray[Any]) -> NDArray[Any]:
-    """When each memory happened; where nobody said, when it was stored."""
-    import numpy as np
-
-    from commonplace.storage.index import NEVER
-
-    return np.where(occurred == NEVER, created, occurred)
-
-
 def tally(
     space: OpenSpace,
     names: Sequence[str],
     kinds: Sequence[str],
     states: Sequence[str] = LIVE_STATES,
 ) -> dict[tuple[str, ...], int]:
-    """How many memories of these kinds and states have the same texts in these attrs."""
+    """Count the memories of these kinds and states by their values of these attrs."""
     for name in names:
         checks.kind(name, "names")
     wanted = [checks.kind(kind, "kinds") for kind in checks.listed(kinds, "kinds")]
@@ -527,65 +615,10 @@ def tally(
         return stored.tally(connection, space.name, names, wanted, living)
 
 
-def find_text(
-    space: OpenSpace, needle: str, filters: Filters, *, limit: int, order: str, in_text: bool
-) -> tuple[list[Memory], int]:
-    """Memories that contain the needle as it stands, and how many there are."""
-    folded = fold(checks.text(needle, "needle", max_chars=1_000))
-    with space.store.read() as connection:
-        numbers = candidates(connection, space.name, folded)
-        found = []
-        for first in range(0, len(numbers), 500):
-            part = numbers[first : first + 500]
-            rows = MEMORIES.by_nums(connection, space.name, part)
-            for num in part:
-                if num not in rows:
-                    continue
-                memory = Memory.of(rows[num])
-                held = holds(memory, folded, in_text=in_text)
-                if held and _admits(connection, space.name, filters, memory):
-                    found.append(memory)
-    return in_order(found, order)[:limit], len(found)
-
-
-def in_order(found: list[Memory], order: str) -> list[Memory]:
-    """What was found, the newest first: that was stored last, or that happened last."""
-    if checks.one_of(order, "order", FOUND_ORDERS) == "latest":
-        return sorted(found, key=lambda m: (m.occurred_at or m.created_at, m.num), reverse=True)
-    return sorted(found, key=lambda m: -m.num)
-
-
-def holds(memory: Memory, folded: str, *, in_text: bool = False) -> bool:
-    """Whether a folded text is in a memory's title, text or tags; or in its text alone."""
-    if in_text:
-        return folded in fold(memory.text)
-    return folded in fold("\n".join(p for p in (memory.title, memory.text, *memory.tags) if p))
-
-
-def tags(space: OpenSpace) -> list[tuple[str, int, int]]:
-    """(tag, how many live memories have it, when the first of them was made), most used first."""
-    with space.store.read() as connection:
-        return stored_labels.tags(connection, space.name, LIVE_STATES)
-
-
-def _admits(connection: Rows, space: str, filters: Filters, memory: Memory) -> bool:
-    speaker = "" if filters.speakers is None else speaker_of(connection, space, memory.num)
-    return filters.admits(memory, speaker)
-
-
-def candidates(connection: Rows, space: str, folded: str) -> list[int]:
-    """Numbers of the memories that may contain the text, newest first."""
-    grams = trigrams(folded)
-    if grams:
-        return sorted(derived.holding(connection, space, grams), reverse=True)
-    # Shorter than three characters: nothing to look up.
-    return stored.all_numbers(connection, space)
-
-
 def restore_row(
     space: OpenSpace, unit: Unit, current: Row | None, before: Row, vectors: bytes | None
 ) -> Row:
-    """Make a former row current again, with all that finds it."""
+    """Make a former row current again, with its index entries."""
     connection = unit.connection
     if current is None:
         row = MEMORIES.restore(unit, before)
@@ -601,20 +634,9 @@ def restore_row(
 
 
 def remove_row(unit: Unit, row: Row) -> None:
-    """Take a memory out of the present; its version stays."""
+    """Remove a memory's row and index entries; its version stays in the history."""
     connection = unit.connection
     MEMORIES.remove(unit, row, stored_vectors(connection, unit.space, row["num"]))
     derived.drop(connection, unit.space, row["num"])
     outbox.remove(connection, unit.space, row["num"])
     derived.touch(unit, row["num"])
-
-
-def _identity(value: object) -> str:
-    if value is None:
-        return new_id()
-    try:
-        return str(uuid.UUID(str(value)))
-    except ValueError:
-        raise InvalidInput(
-            "id must be a UUID.", hint="Leave it out, and use ref for an id of yours.", field="id"
-        ) from None

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from commonplace.embedding.provider import calibrated, knows_script
 from commonplace.engine.finding.filters import Filters
-from commonplace.engine.space import OpenSpace
+from commonplace.engine.library import OpenSpace
 from commonplace.storage.index import STATES, Snapshot
 from commonplace.storage.ports import Rows
 from commonplace.storage.tables import CLUSTERS, MEMORIES

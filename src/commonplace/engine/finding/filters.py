@@ -1,36 +1,58 @@
-"""Which memories a search may see: decided before anything is ranked."""
+"""Filters: which memories a search may return, decided before anything is ranked."""
 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import operator
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from commonplace.engine import checks
-from commonplace.engine.model import (
-    LIVE_STATES,
-    NOBODY,
-    TRUSTS,
-    Memory,
-    Origin,
-    microseconds,
-)
+from commonplace.engine.content.memories import field_labels, origin_labels, trust_labels
+from commonplace.engine.history import timeline
+from commonplace.engine.model import LIVE_STATES, TRUSTS, Memory, Origin, When, microseconds
 from commonplace.errors import InvalidInput
 from commonplace.storage import labels as stored_labels
 from commonplace.storage import memories
-from commonplace.storage.fields import DEFAULTS, FIELDS, FILTERABLE, STATES
+from commonplace.storage.fields import FIELDS, FILTERABLE, STATES
 from commonplace.storage.ports import Rows
+from commonplace.storage.tables import Row
 
 if TYPE_CHECKING:
     from commonplace.storage.index import Flags, Snapshot
 
 _OR_NONE = ("kinds", "trust", "speakers", "ids")
 FEW = 64
-"""Memories that are asked one by one whether they carry a label."""
+"""Up to this many memories are looked up one by one to see if they have a label."""
+
+
+class Conditions(TypedDict, total=False):
+    """The conditions of `Filters`, and the fields that can be filtered by.
+
+    Type checkers and editors read this; a test compares it with `Filters`.
+    """
+
+    kinds: Collection[str] | None
+    without_kinds: Collection[str]
+    tags_any: Collection[str]
+    tags_all: Collection[str]
+    tags_none: Collection[str]
+    states: Collection[str]
+    since: When | None
+    until: When | None
+    created_since: When | None
+    created_until: When | None
+    importance: float
+    credit: float
+    pinned: bool | None
+    origin: Origin | None
+    trust: Collection[str] | None
+    speakers: Collection[str] | None
+    ids: Collection[str] | None
+    fields: Mapping[str, str]
+    source: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,19 +67,19 @@ class Filters:
     states: Collection[str] = LIVE_STATES
     since: datetime | str | None = None
     until: datetime | str | None = None
-    """Dates go by when a thing happened, or by when it was stored if that is not known."""
+    """`since` and `until` compare `occurred_at`, or `created_at` where that is not known."""
     created_since: datetime | str | None = None
     created_until: datetime | str | None = None
     importance: float = 0.0
     credit: float = 0.0
     pinned: bool | None = None
     origin: Origin | None = None
-    """Each part that is given must be equal."""
+    """Every part that is given must be equal."""
     trust: Collection[str] | None = None
     speakers: Collection[str] | None = None
     ids: Collection[str] | None = None
     fields: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    """Fields that can be filtered by, such as `source`, with the value that each must have."""
+    """Filterable fields, such as `source`, with the value that each must have."""
 
     def __post_init__(self) -> None:
         for name in ("kinds", "without_kinds", "tags_any", "tags_all", "tags_none",
@@ -65,7 +87,7 @@ class Filters:
             value = getattr(self, name)
             if value is None and name in _OR_NONE:
                 continue
-            if not isinstance(value, Collection):  # it is gone through more than once
+            if not isinstance(value, Collection):  # it is iterated more than once
                 raise InvalidInput(f"{name} must be a list of texts.", field=name)
             for item in checks.listed(value, name):
                 checks.optional(item, name)
@@ -83,15 +105,15 @@ class Filters:
             checks.when(getattr(self, name), name)
         if not isinstance(self.fields, Mapping) or not set(FILTERABLE).issuperset(self.fields):
             raise InvalidInput(
-                "There is no such field to filter by.",
-                hint=f"There are: {', '.join(FILTERABLE)}.",
+                "fields names a field that cannot be filtered by.",
+                hint=f"Allowed: {', '.join(FILTERABLE)}.",
                 field="fields",
             )
         for name, value in self.fields.items():
             checks.text(checks.of_field(name, FIELDS[name])(value), name)
 
     def _conditions(self) -> Iterator[tuple[str, str, Any]]:
-        """Yield (field, comparison, value) for all that is asked of fields beside the state."""
+        """Yield (field, comparison, value) for every condition on a field except the state."""
         if self.kinds is not None:
             yield "kind", "in", self.kinds
         if self.without_kinds:
@@ -117,7 +139,7 @@ class Filters:
             yield "id", "in", self.ids
 
     def _labels(self) -> Iterator[tuple[list[str], bool]]:
-        """Yield labels, and whether a memory must carry one of them or must carry none."""
+        """Yield (labels, True if a memory must have one of them, False if it must have none)."""
         yield from (([f"tag:{tag}"], True) for tag in self.tags_all)
         if self.origin is not None:
             yield from (([label], True) for label in origin_labels(self.origin))
@@ -132,7 +154,7 @@ class Filters:
                 yield [f"trust:{trust}" for trust in self.trust], True
 
     def mask(self, snapshot: Snapshot, connection: Rows, space: str) -> Flags:
-        """Return which positions of the index pass."""
+        """Return which positions of the index pass the filters."""
         import numpy as np
 
         from commonplace.storage.index import NEVER, STATES
@@ -158,7 +180,7 @@ class Filters:
                 mask &= np.isin(column, value, invert=comparison == "not in")
             else:
                 mask &= _COMPARE[comparison](column, value)
-        # A label may be on most of a space: of the few that are left each is asked for it instead.
+        # A label may be on most memories: if only a few are left, look up each of them instead.
         left = snapshot.num[mask].tolist() if np.count_nonzero(mask) <= FEW else None
         for labels, wanted in self._labels():
             carriers = np.isin(snapshot.num, labelled(connection, space, labels, left))
@@ -166,7 +188,7 @@ class Filters:
         return mask
 
     def admits(self, memory: Memory, speaker: str = "") -> bool:
-        """Return the same decision for one memory at hand, such as a former version."""
+        """Return whether one memory passes, such as a former version that is not in the index."""
         if memory.state not in self.states:
             return False
         fields = {
@@ -192,28 +214,65 @@ _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
 }  # fmt: skip
 
 
-def origin_labels(origin: Origin) -> list[str]:
-    """An origin's known parts as labels."""
-    if origin is NOBODY:
-        return []
-    return [f"{part}:{value}" for part, value in origin.as_dict().items()]
+def filters_of(filters: Filters | None, conditions: Mapping[str, Any]) -> Filters:
+    """Return the filters together with the conditions that a call names."""
+    if not isinstance(filters, Filters | None):
+        raise InvalidInput(
+            "filters must be Filters.", hint="Or name the conditions one by one.", field="filters"
+        )
+    chosen = filters or _ALL
+    named = {name: value for name, value in conditions.items() if name in FILTERABLE}
+    if named:
+        having = {name: value for name, value in named.items() if value is not None}
+        others = {name: value for name, value in conditions.items() if name not in named}
+        conditions = {**others, "fields": {**chosen.fields, **having}}
+    unknown = sorted(conditions.keys() - set(Filters.__slots__))
+    if unknown:
+        raise InvalidInput(
+            f"There is no filter {unknown[0]}.",
+            hint=f"Allowed: {', '.join((*Filters.__slots__, *FILTERABLE))}.",
+            field=unknown[0],
+        )
+    return replace(chosen, **conditions)
 
 
-def field_labels(values: Mapping[str, Any]) -> list[str]:
-    """A label for each field that can be filtered by and has another value than usually.
+_ALL = Filters()
 
-    It holds a digest of the value, which may be longer than an index takes.
-    """
-    return [
-        f"{name}:{hashlib.sha256(values[name].encode()).hexdigest()[:32]}"
-        for name in FILTERABLE
-        if name in values and values[name] != DEFAULTS[name]
+
+@dataclass(slots=True)
+class Visible:
+    """The memories that pass the filters, now or as of a time in the past."""
+
+    mask: Flags
+    """Positions of the index; as of the past, those that have not changed since."""
+    former: list[tuple[Row, bytes | None]]
+    """Rows that have changed since, as they were, with their vectors."""
+    speakers: dict[int, str]
+    """The speakers of former messages, by the memory's number."""
+    seq: int | None
+    """The operation after which the past is read; None for now."""
+
+
+def visible(
+    connection: Rows, space: str, snapshot: Snapshot, filters: Filters, as_of: When | None,
+    *, speakers: bool = False,
+) -> Visible:  # fmt: skip
+    """Return what passes the filters, which are applied to memories as they were then."""
+    seq = timeline.seq_at(connection, space, as_of)
+    mask = filters.mask(snapshot, connection, space)
+    if seq is None:
+        return Visible(mask, [], {}, None)
+    former = timeline.replaced_since(connection, space, seq)
+    said: dict[int, str] = {}
+    if speakers or filters.speakers is not None:
+        nums = [row["num"] for row, _ in former]
+        said = timeline.speakers_at(connection, space, nums, seq)
+    admitted = [
+        (row, vectors)
+        for row, vectors in former
+        if filters.admits(Memory.of(row), said.get(row["num"], ""))
     ]
-
-
-def trust_labels(trust: str) -> list[str]:
-    """A label for any trust but the usual one, which goes without saying."""
-    return [] if trust == TRUSTS[0] else [f"trust:{trust}"]
+    return Visible(mask & (snapshot.row_seq <= seq), admitted, said, seq)
 
 
 def labelled(
@@ -222,7 +281,7 @@ def labelled(
     labels: Iterable[str],
     among: Sequence[int] | None = None,
 ) -> list[int]:
-    """The numbers of the memories, or of some of them, that carry one of the labels."""
+    """Return the numbers of the memories, or of some of them, that have one of the labels."""
     found: list[int] = []
     for label in labels:
         if among is None:

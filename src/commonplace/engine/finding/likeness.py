@@ -11,7 +11,7 @@ from commonplace.embedding.provider import calibrated, knows_script
 from commonplace.engine.content.memories import need_row
 from commonplace.engine.finding.filters import Filters
 from commonplace.engine.finding.scoring import highest
-from commonplace.engine.space import OpenSpace
+from commonplace.engine.library import OpenSpace
 from commonplace.storage.index import Snapshot
 from commonplace.storage.tables import MEMORIES
 from commonplace.text.scripts import dominant_script

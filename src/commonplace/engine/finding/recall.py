@@ -29,9 +29,9 @@ from commonplace.engine.finding.scoring import (
     with_neighbours,
 )
 from commonplace.engine.history import timeline
+from commonplace.engine.library import OpenSpace
 from commonplace.engine.model import Memory, When
-from commonplace.engine.space import OpenSpace
-from commonplace.errors import StorageCorrupt
+from commonplace.errors import InvalidInput, StorageCorrupt
 from commonplace.storage import messages
 from commonplace.storage.database import now
 from commonplace.storage.index import STATES, Snapshot
@@ -140,13 +140,20 @@ def recall(
     space: OpenSpace,
     query: str,
     filters: Filters,
-    weighting: Weighting,
+    weighting: Weighting | None,
     *,
     limit: int,
     as_of: When | None,
     count: bool,
 ) -> Hits:
-    """The best live memories for a query; as of a moment, those that were live then."""
+    """Return the best live memories for a query, or those that were live at a time."""
+    if not isinstance(weighting, Weighting | None):
+        raise InvalidInput(
+            "weighting must be a Weighting.", hint="Or leave it out.", field="weighting"
+        )
+    weighting = weighting or DEFAULT
+    checks.flag(count, "count")
+    checks.limit(limit)
     checks.text(query, "query", max_chars=QUERY_CHARS)
     asked = Question(space, query)
     with space.view() as (connection, snapshot):
@@ -246,7 +253,8 @@ def _rank(leg: Floats, mask: Flags, at: int) -> int:
 def recall_sessions(
     space: OpenSpace, query: str, filters: Filters, *, limit: int, as_of: When | None
 ) -> list[SessionHit]:
-    """Sessions by their two best lines and by how much of the query they hold as a whole."""
+    """Rank sessions by their two best messages and by how much of the query they cover."""
+    checks.limit(limit)
     checks.text(query, "query", max_chars=QUERY_CHARS)
     asked = Question(space, query)
     with space.view() as (connection, snapshot):
@@ -303,7 +311,7 @@ def _sessions(
     more: list[int] = []
     for at, (row, _) in enumerate(search.extra, start=search.snapshot.size):
         assert search.seq is not None
-        said = timeline.rows_as_of(connection, space, MESSAGES, search.seq, memory=row["num"])
+        said = timeline.rows_at(connection, space, MESSAGES, search.seq, memory=row["num"])
         if not said:
             more.append(-1)
             continue

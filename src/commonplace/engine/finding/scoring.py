@@ -19,11 +19,11 @@ from commonplace.embedding.provider import knows_script
 from commonplace.engine import checks
 from commonplace.engine.content.memories import analysed, usable_vectors
 from commonplace.engine.finding import ranking
-from commonplace.engine.finding.filters import Filters
+from commonplace.engine.finding.filters import Filters, visible
 from commonplace.engine.finding.ranking import Flags, Floats
 from commonplace.engine.history import timeline
-from commonplace.engine.model import Memory, When
-from commonplace.engine.space import OpenSpace
+from commonplace.engine.library import OpenSpace
+from commonplace.engine.model import When
 from commonplace.errors import EmbeddingUnavailable, InvalidInput, StorageCorrupt
 from commonplace.storage import derived, links
 from commonplace.storage.database import now
@@ -145,42 +145,27 @@ def search_legs(
     weighting: Weighting,
     as_of: When | None,
 ) -> Search:
-    mask = filters.mask(snapshot, connection, space.name)
-    extra: list[tuple[Row, bytes | None]] = []
-    said: dict[int, str] = {}
-    seq = None
-    if as_of is not None:
-        seq = timeline.seq_at(connection, space.name, as_of)
-        mask &= snapshot.row_seq <= seq
-        extra = timeline.replaced_since(connection, space.name, seq)
-        said = timeline.speakers_as_of(
-            connection, space.name, [row["num"] for row, _ in extra], seq
-        )
-        extra = [
-            (row, vectors)
-            for row, vectors in extra
-            if filters.admits(Memory.of(row), said.get(row["num"], ""))
-        ]
+    seen = visible(connection, space.name, snapshot, filters, as_of, speakers=True)
     named, spoken = _voice(snapshot, asked.query)
     bm25, covered, holding, rarities, mean = _lexical(snapshot, asked.terms, weighting)
     search = Search(
-        snapshot, mask, asked.terms, bm25, covered, holding,
+        snapshot, seen.mask, asked.terms, bm25, covered, holding,
         np.zeros(snapshot.size, np.float32), snapshot.embedded, named,
         [derived.term_number(term) for name in sorted(_names(snapshot, named))
          for term in analyse_query(name)],
-        asked.script, False, "", extra, said, seq,
+        asked.script, False, "", seen.former, seen.speakers, seen.seq,
     )  # fmt: skip
     vector = asked.vector(asked.query) if weighting.dense > 0 else None
     if vector is not None:
         search.meaning = True
         lines = snapshot.session >= 0 if named else None
-        if lines is None or not bool((lines | ~mask).all()):
+        if lines is None or not bool((lines | ~seen.mask).all()):
             search.cosine = snapshot.cosine(*vector)
         if lines is not None:
             heard = asked.vector(spoken) or vector
             search.cosine = np.where(lines, snapshot.cosine(*heard), search.cosine)
     search.degraded = asked.degraded
-    if extra:
+    if search.extra:
         _append_extra(space, connection, search, rarities, mean, weighting, vector)
     return search
 
@@ -421,11 +406,11 @@ def _edges(
     """(seed, other end, weight) of the links that touch a seed, now or as of then."""
     if search.seq is None:
         return [each for num in nums for each in links.beside(connection, space.name, num)]
-    then = timeline.rows_as_of(connection, space.name, MEMORIES, search.seq)
+    then = timeline.rows_at(connection, space.name, MEMORIES, search.seq)
     number = {row["id"]: row["num"] for row in then}
     wanted = set(nums)
     found = []
-    for link in timeline.rows_as_of(connection, space.name, LINKS, search.seq):
+    for link in timeline.rows_at(connection, space.name, LINKS, search.seq):
         source, target = number.get(link["source"]), number.get(link["target"])
         if source is None or target is None:
             continue

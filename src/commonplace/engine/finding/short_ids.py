@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from commonplace.engine.space import OpenSpace
+from commonplace.engine.library import OpenSpace
 from commonplace.errors import Conflict, InvalidInput, NotFound
 from commonplace.storage import memories
 

@@ -19,8 +19,8 @@ from commonplace.engine import checks
 from commonplace.engine.content import credit
 from commonplace.engine.finding.filters import Filters
 from commonplace.engine.finding.substring_cache import FEW, KEPT_BYTES, NOWHERE, Folded, Kept
+from commonplace.engine.library import OpenSpace
 from commonplace.engine.model import Memory
-from commonplace.engine.space import OpenSpace
 from commonplace.errors import InvalidInput
 from commonplace.storage import derived
 from commonplace.storage.ports import Rows

@@ -1,14 +1,15 @@
-"""What was: operations, former versions, undoing one operation, looking as of a moment."""
+"""Operations, former versions, undo, and reading rows as of a time in the past."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, overload
 
 from commonplace.engine import checks
 from commonplace.engine.content import memories
+from commonplace.engine.library import OpenSpace
 from commonplace.engine.model import Memory, Operation, Origin, Version, When, moment
-from commonplace.engine.space import OpenSpace
 from commonplace.errors import Conflict, NotFound
 from commonplace.storage import memories as stored_memories
 from commonplace.storage import operations as stored
@@ -60,64 +61,98 @@ def _at(connection: Rows, space: str, seq: int) -> Operation:
     return operation_of(stored.by_num(connection, space, seq))
 
 
-def seq_at(connection: Rows, space: str, as_of: When) -> int:
-    """The newest operation recorded at or before a moment; 0 if there was none."""
+@overload
+def seq_at(connection: Rows, space: str, as_of: When) -> int: ...
+@overload
+def seq_at(connection: Rows, space: str, as_of: When | None) -> int | None: ...
+def seq_at(connection: Rows, space: str, as_of: When | None) -> int | None:
+    """Return the newest operation recorded at or before a time, or 0; None means now."""
     at = checks.when(as_of, "as_of")
-    assert at is not None
-    return stored.newest_at(connection, space, at)
+    return None if at is None else stored.newest_at(connection, space, at)
 
 
-def rows_as_of(connection: Rows, space: str, table: Table, seq: int, **having: Any) -> list[Row]:
-    """A table as it was after an operation; of its rows, those that had these values."""
-    rows = table.where(connection, space, upto=seq, **having)
-    former = table.past(connection, space, at=seq)
+@contextlib.contextmanager
+def reading(space: OpenSpace, as_of: When | None) -> Iterator[tuple[Rows, int | None]]:
+    """Open a read snapshot; yield it with the operation to read as of, or None for now."""
+    with space.store.read() as connection:
+        yield connection, seq_at(connection, space.name, as_of)
+
+
+def rows_at(
+    connection: Rows, space: str, table: Table, seq: int | None, **having: Any
+) -> list[Row]:
+    """Return the rows with these values, by number: now, or as they were after an operation."""
+    rows = table.where(connection, space, upto=seq, in_order=True, **having)
+    if seq is None:
+        return rows
     rows += [
-        row for row, _, _ in former if all(row[column] == value for column, value in having.items())
+        row
+        for row, _, _ in table.past(connection, space, at=seq)
+        if all(row[column] == value for column, value in having.items())
     ]
     return sorted(rows, key=lambda row: int(row["num"]))
 
 
-def memories_as_of(connection: Rows, space: str, nums: Iterable[int], seq: int) -> dict[int, Row]:
-    """Memories by their numbers, as they were after an operation, if they were there."""
-    wanted = list(nums)
-    current = MEMORIES.by_nums(connection, space, wanted)
-    found = {num: row for num, row in current.items() if row["seq"] <= seq}
-    for num in wanted:
-        if num not in found:
-            for row, _, _ in MEMORIES.past(connection, space, num=num, at=seq):
-                found[num] = row
+def need(
+    connection: Rows, space: str, table: Table, identity: str, seq: int | None = None,
+    *, name: str, field: str = "id",
+) -> Row:  # fmt: skip
+    """Return the row with an id, now or after an operation; NotFound if there is none."""
+    checks.text(identity, field, max_chars=checks.REF_CHARS)
+    if seq is None:
+        row = table.by_id(connection, space, identity)
+    else:
+        row = next(iter(rows_at(connection, space, table, seq, id=identity)), None)
+    if row is None:
+        if seq is None:
+            raise NotFound(f"There is no such {name}.", field=field)
+        raise NotFound(f"There was no such {name} at that time.", field=field)
+    return row
+
+
+def memories_at(
+    connection: Rows, space: str, nums: Iterable[int], seq: int | None
+) -> dict[int, Row]:
+    """Return the memories with these numbers, now or after an operation, by number."""
+    found: dict[int, Row] = {}
+    for num in nums:
+        rows = MEMORIES.where(connection, space, upto=seq, num=num)
+        if not rows and seq is not None:
+            rows = [row for row, _, _ in MEMORIES.past(connection, space, num=num, at=seq)]
+        found.update((num, row) for row in rows)
     return found
 
 
 def replaced_since(connection: Rows, space: str, seq: int) -> list[tuple[Row, bytes | None]]:
-    """Memories that were current after an operation and have been replaced since."""
-    kept = MEMORIES.past(connection, space, at=seq)
+    """Return (row, vectors) of memories that were current after an operation and are no longer."""
     return [
         (row, _vectors_after(connection, space, row) if vectors is None else vectors)
-        for row, _, vectors in kept
+        for row, _, vectors in MEMORIES.past(connection, space, at=seq)
     ]
 
 
 def _vectors_after(connection: Rows, space: str, row: Row) -> bytes | None:
-    """A version's vectors where it kept none, since the next form had the same text."""
+    """Return the vectors of a version that stored none because the next one had the same text."""
     for later, _, vectors in MEMORIES.past(connection, space, num=row["num"], after=row["seq"]):
-        if not _reads_alike(row, later):
+        if not _same_text(row, later):
             return None
         if vectors is not None:
             return vectors
     present = MEMORIES.first(connection, space, num=row["num"])
-    if present is None or not _reads_alike(row, present):
+    if present is None or not _same_text(row, present):
         return None
     return memories.stored_vectors(connection, space, row["num"])
 
 
-def _reads_alike(one: Row, other: Row) -> bool:
+def _same_text(one: Row, other: Row) -> bool:
     return bool(one["text"] == other["text"] and one["title"] == other["title"])
 
 
-def speakers_as_of(connection: Rows, space: str, nums: Iterable[int], seq: int) -> dict[int, str]:
-    """Who had said these memories after an operation; those that were no lines are left out."""
-    former = MESSAGES.past(connection, space, at=seq)
+def speakers_at(
+    connection: Rows, space: str, nums: Iterable[int], seq: int | None
+) -> dict[int, str]:
+    """Return the speakers of those memories that are messages, now or after an operation."""
+    former = [] if seq is None else MESSAGES.past(connection, space, at=seq)
     found = {row["memory"]: str(row["speaker"]) for row, _, _ in former}
     for num in nums:
         for row in MESSAGES.where(connection, space, upto=seq, memory=num):
@@ -125,19 +160,14 @@ def speakers_as_of(connection: Rows, space: str, nums: Iterable[int], seq: int) 
     return found
 
 
-def memory_as_of(space: OpenSpace, identity: str, at: When) -> Memory:
-    """A memory as it was at a moment."""
-    with space.store.read() as connection:
-        seq = seq_at(connection, space.name, at)
-        return Memory.of(need_row_as_of(connection, space.name, identity, seq))
-
-
-def need_row_as_of(connection: Rows, space: str, identity: str, seq: int) -> Row:
-    """A memory's row after an operation, by its id, by the ref it had then, or by that of now."""
+def need_memory(connection: Rows, space: str, identity: str, seq: int | None) -> Row:
+    """Return a memory's row by its id or its ref, now or after an operation."""
+    if seq is None:
+        return memories.need_row(connection, space, identity)
     row = memories.find_row(connection, space, identity)
     if row is not None and row["seq"] <= seq:
         return row
-    former = [each for each, _ in replaced_since(connection, space, seq)]
+    former = [each for each, _, _ in MEMORIES.past(connection, space, at=seq)]
     for column, value in (
         ("id", identity.lower()),
         ("ref", identity),

@@ -10,8 +10,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import astuple, dataclass
 
 from commonplace.engine import checks
+from commonplace.engine.library import OpenSpace
 from commonplace.engine.model import Memory
-from commonplace.engine.space import OpenSpace
 from commonplace.storage import files as stored
 from commonplace.storage.tables import MEMORIES
 from commonplace.storage.writing import read_head

@@ -1,4 +1,4 @@
-"""Deleting for good, and proving it by a scan of the files."""
+"""Purge: deleting memories for good, and proving it by a scan of the files."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 from commonplace.engine.content import memories
 from commonplace.engine.history import audit
+from commonplace.engine.library import OpenSpace
 from commonplace.engine.model import Origin
-from commonplace.engine.space import OpenSpace
 from commonplace.errors import NotFound, StorageFull, StorageUnavailable
 from commonplace.storage import answers, derived, events
 from commonplace.storage import audit as stored_audit
@@ -30,27 +30,27 @@ STRIDE = 8
 MOST_WINDOWS = 2_000
 UNPROVED = "The memories are deleted, but bytes of them may still be in the files."
 SWEEP = "Close every program that has the space open: the last one empties its log."
-SAYING = ("text", "title", "ref", "reason", "subject", "object", "subject_key", "object_key")
+TEXTS = ("text", "title", "ref", "reason", "subject", "object", "subject_key", "object_key")
 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What a purge removed, and what a scan of the files found of it afterwards."""
+    """What a purge removed, and what a scan of the files found afterwards."""
 
     memories: int
     rows: int
     files: tuple[str, ...]
     bytes_scanned: int
     traces: int
-    """Stretches of the purged texts still in the files; those of texts that remain are left out."""
+    """Pieces of the purged texts still in the files, except pieces of other texts that remain."""
     copies: tuple[str, ...] = ()
-    """Copies that a restore or a migration left beside the file, which may hold them still."""
+    """Copies that a restore or a migration left next to the file; they may still hold the texts."""
 
 
-def purge(space: OpenSpace, identities: Iterable[str], origin: Origin) -> Proof:
-    """Delete memories, their past and everything that refers to them. This cannot be undone."""
+def purge(space: OpenSpace, *identities: str, origin: Origin | None = None) -> Proof:
+    """Delete memories for good, with their history, and prove it by a scan of the files."""
     texts: list[str] = []
-    beside: list[str] = []
+    referring: list[str] = []  # texts of links, facts and others that refer to the memories
     names: set[str] = set()
     rows = purged = 0
     with space.write("purge", origin) as unit:
@@ -60,22 +60,27 @@ def purge(space: OpenSpace, identities: Iterable[str], origin: Origin) -> Proof:
                 raise NotFound("There is no such memory.", field="id")
             for num, ids in found.items():
                 texts += _texts(unit, MEMORIES, num)
-                rows += _erase(unit, num, ids, beside)
+                rows += _erase(unit, num, ids, referring)
                 names |= ids
                 purged += 1
         rows += _redact_events(unit, texts)
-        rows += _redact_calls(space, unit, texts + beside, names)
+        rows += _redact_calls(space, unit, texts + referring, names)
     try:
-        swept = space.store.sweep(_windows(texts + beside))
+        swept = space.store.sweep(_windows(texts + referring))
     except (StorageFull, StorageUnavailable) as error:
         raise StorageUnavailable(
             UNPROVED, hint=f"Free disk space if it ran out. {SWEEP}"
         ) from error
+    if swept.traces:
+        raise StorageUnavailable(
+            f"{swept.traces} pieces of the purged text are still in the files.",
+            hint=f"The memories are deleted; another process may be reading. {SWEEP}",
+        )
     return Proof(purged, rows, swept.files, swept.scanned, swept.traces, swept.copies)
 
 
 def _numbers(unit: Unit, identity: str) -> dict[int, set[str]]:
-    """Row numbers of the memory, present or only past, each with all ids it went by."""
+    """Return the row numbers of a memory, current or former, each with its ids and refs."""
     row = memories.find_row(unit.connection, unit.space, identity)
     if row is not None:
         return {row["num"]: {row["id"]} | ({row["ref"]} if row["ref"] else set())}
@@ -87,15 +92,15 @@ def _numbers(unit: Unit, identity: str) -> dict[int, set[str]]:
 
 
 def _texts(unit: Unit, table: Table, num: int) -> list[str]:
-    """All that a row says and said."""
+    """Return all texts of a row and of its former versions."""
     rows = table.where(unit.connection, unit.space, num=num)
     rows += [row for row, _, _ in table.past(unit.connection, unit.space, num=num)]
-    names = (*SAYING, "source") if table is MEMORIES else SAYING  # that of a link is an id
-    said = [row[name] for row in rows for name in names if row.get(name)]
+    names = (*TEXTS, "source") if table is MEMORIES else TEXTS  # the source of a link is an id
+    found = [row[name] for row in rows for name in names if row.get(name)]
     for row in rows:
         for name in ("attrs", "tags"):
-            said += _strings(json.loads(row.get(name) or "[]"))
-    return said
+            found += _strings(json.loads(row.get(name) or "[]"))
+    return found
 
 
 def _strings(value: Any) -> list[str]:
@@ -108,26 +113,26 @@ def _strings(value: Any) -> list[str]:
     return []
 
 
-def _erase(unit: Unit, num: int, ids: set[str], said: list[str]) -> int:
-    """Remove the row, its versions, its indexes, and rows of other tables that name it.
+def _erase(unit: Unit, num: int, ids: set[str], texts: list[str]) -> int:
+    """Remove the row, its versions, its index entries, and rows of other tables that refer to it.
 
-    What those others said is added to `said`.
+    The texts of those others are added to `texts`.
     """
     connection, space = unit.connection, unit.space
     rows = erase_row(connection, space, MEMORIES, num) + erase_derived(connection, space, num)
     for identity in ids:
         for table, columns in ((LINKS, ("source", "target")), (MEMBERS, ("memory",)),
                                (FACTS, ("memory",))):  # fmt: skip
-            rows += _erase_rows(unit, table, columns, identity, said)
+            rows += _erase_rows(unit, table, columns, identity, texts)
     rows += _erase_rows(unit, MESSAGES, ("memory",), num, [])
     derived.touch(unit, num)
     return rows
 
 
 def _erase_rows(
-    unit: Unit, table: Table, columns: Sequence[str], value: Any, said: list[str]
+    unit: Unit, table: Table, columns: Sequence[str], value: Any, texts: list[str]
 ) -> int:
-    """Delete the rows that name a memory, or did; how many rows that were."""
+    """Delete the rows that refer to a memory, or did; return how many were deleted."""
     nums = {
         row["num"]
         for column in columns
@@ -138,17 +143,17 @@ def _erase_rows(
             nums.add(row["num"])
     rows = 0
     for num in nums:
-        said += _texts(unit, table, num)
+        texts += _texts(unit, table, num)
         rows += erase_row(unit.connection, unit.space, table, num)
     return rows
 
 
 def _redact_events(unit: Unit, texts: Sequence[str]) -> int:
-    """Drop the payloads of events that quote a purged text; their hashes keep the chain whole."""
+    """Remove the payloads of events that quote a purged text; their hashes stay."""
     redacted = 0
     for num, payload in events.payloads(unit.connection, unit.space):
         quoted = _strings(json.loads(payload))
-        # A word or two in common is no quotation.
+        # A word or two in common is not a quotation.
         if any(
             (len(text) >= WINDOW // 2 and text in quote) or (len(quote) >= WINDOW and quote in text)
             for text in texts
@@ -160,23 +165,23 @@ def _redact_events(unit: Unit, texts: Sequence[str]) -> int:
 
 
 def _redact_calls(space: OpenSpace, unit: Unit, texts: Sequence[str], names: Iterable[str]) -> int:
-    """Drop the payloads of audited calls, and kept answers, that name a memory or quote it."""
-    # By its name, too: a text of a few characters has no stretch that could be looked for.
+    """Remove the payloads of audit entries, and stored answers, that name or quote a memory."""
+    # By its id, too: a text of a few characters is too short to be searched for.
     windows = _windows(texts) | {json.dumps(name, ensure_ascii=False).encode() for name in names}
     windows |= {window.replace(b'"', b'\\"') for window in windows if window[:1] == b'"'}
-    told = [
+    audited = [
         num
         for num, *payloads in stored_audit.payloads(unit.connection, unit.space)
         if any(_holds(payload, windows) for payload in payloads)
     ]
-    audit.redact(space.store, told)
+    audit.redact(space.store, audited)
     answered = [
         key
         for key, result in answers.results(unit.connection, unit.space)
         if _holds(result, windows)
     ]
     answers.remove(unit.connection, unit.space, answered)
-    return len(told) + len(answered)
+    return len(audited) + len(answered)
 
 
 def _holds(payload: Any, windows: set[bytes]) -> bool:
@@ -185,7 +190,7 @@ def _holds(payload: Any, windows: set[bytes]) -> bool:
 
 
 def _windows(texts: Sequence[str]) -> set[bytes]:
-    """Stretches to look for, evenly over all texts, as stored plainly and inside JSON."""
+    """Return pieces to search for, evenly over all texts, as stored plainly and inside JSON."""
     every = [
         encoded[start : start + WINDOW]
         for text in texts
@@ -197,18 +202,8 @@ def _windows(texts: Sequence[str]) -> set[bytes]:
 
 
 def _written(text: str) -> set[bytes]:
-    """A text plainly and inside JSON: in a payload, in a text of one, in the head of a long one."""
+    """Return a text plainly and as JSON nests it: in a payload, in a text of one, and once more."""
     forms = [text]
     for _ in range(3):
         forms.append(json.dumps(forms[-1], ensure_ascii=False)[1:-1])
     return {form.encode() for form in forms}
-
-
-def check(proof: Proof) -> Proof:
-    """Refuse to call it purged when something was found."""
-    if proof.traces:
-        raise StorageUnavailable(
-            f"{proof.traces} stretches of the purged text are still in the files.",
-            hint=f"The memories are deleted; another process may be reading. {SWEEP}",
-        )
-    return proof

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from commonplace.engine.content import memories
 from commonplace.engine.model import Origin
-from commonplace.engine.space import OpenSpace
 from commonplace.errors import CommonplaceError, EmbeddingUnavailable
 from commonplace.storage import derived, outbox
 from commonplace.storage import memories as stored
@@ -15,6 +15,9 @@ from commonplace.storage.database import now
 from commonplace.storage.derived import quantise
 from commonplace.storage.ports import Rows
 from commonplace.storage.tables import MEMORIES
+
+if TYPE_CHECKING:
+    from commonplace.engine.library import OpenSpace
 
 BATCH = 32
 LOCAL_BATCH = 8  # computed here: about a second between two looks at whether to stop

@@ -12,8 +12,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from commonplace.engine.library import OpenSpace
 from commonplace.engine.model import Origin
-from commonplace.engine.space import OpenSpace
 from commonplace.engine.transfer.plain_files import Notes, check_plain, is_note, plain_objects
 from commonplace.engine.transfer.reading import (
     UNTOUCHED,

@@ -14,8 +14,8 @@ from commonplace.engine.content import memories
 from commonplace.engine.content.memories import DRAFT_FIELDS, Draft, Prepared
 from commonplace.engine.history.forms import Past
 from commonplace.engine.history.timeline import IMPORT
+from commonplace.engine.library import OpenSpace
 from commonplace.engine.model import Origin, moment
-from commonplace.engine.space import OpenSpace
 from commonplace.engine.transfer import rows
 from commonplace.engine.transfer.reading import (
     BATCH,

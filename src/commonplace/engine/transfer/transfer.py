@@ -19,8 +19,8 @@ from typing import Any, Literal
 
 from commonplace.engine.history.forms import Form, Past, current_rows, event_mark
 from commonplace.engine.history.timeline import UPKEEP, operation_of
+from commonplace.engine.library import OpenSpace
 from commonplace.engine.model import Operation, iso, moment
-from commonplace.engine.space import OpenSpace
 from commonplace.engine.transfer import rows
 from commonplace.engine.transfer.importing import import_file
 from commonplace.engine.transfer.reading import ImportReport
