@@ -26,7 +26,7 @@ from commonplace.access.caller import FULL, Caller
 from commonplace.dialects import registry
 from commonplace.dialects.contract import Call, RequestInfo
 from commonplace.dialects.orchestrator.answering import tool
-from commonplace.dialects.orchestrator.tools.memory_knowledge import about
+from commonplace.dialects.orchestrator.knowledge import about
 from commonplace.engine.binding import lease
 from commonplace.engine.history import audit
 from commonplace.engine.model import NOBODY

@@ -13,7 +13,7 @@ from commonplace.access.caller import Caller
 from commonplace.dialects import registry
 from commonplace.dialects.being import beings, context, records, sight
 from commonplace.dialects.contract import RequestInfo, Tool
-from commonplace.dialects.orchestrator.shapes import records as workspace_records
+from commonplace.dialects.orchestrator.workspaces import records as workspace_records
 from commonplace.dialects.penfield import kinds as penfield_kinds
 from commonplace.dialects.reserved import by_others
 from commonplace.engine.commonplace import Commonplace

@@ -48,7 +48,7 @@ def _conversation(memory: Commonplace, workspace: str, identity: str) -> str:
     from commonplace.dialects.orchestrator import workspaces
 
     try:
-        return workspaces.conversation(memory, identity).id
+        return workspaces.get_conversation(memory, identity).id
     except NotFound:
         raise NotFound(
             f"There is no conversation {identity!r}.",
@@ -72,16 +72,15 @@ def create_workspace(
       commonplace token create --dialect orchestrator --space acme --user anna
     """
     from commonplace.dialects.orchestrator import workspaces
-    from commonplace.dialects.orchestrator.shapes import records
 
     with options.memory(data, identity, create=True) as memory:
-        if records.find(memory, workspaces.WORKSPACE_REF) is not None:
+        if workspaces.records.find(memory, workspaces.WORKSPACE_REF) is not None:
             raise Conflict(
                 f"There is a workspace {identity} already.",
                 hint=f"See 'commonplace workspace agents {identity}'.",
             )
         with memory.unit("create workspace"):
-            record = workspaces.founded(memory, identity=identity, name=name)
+            record = workspaces.ensure_workspace(memory, identity=identity, name=name)
             workspaces.add_person(memory, user, {"email": email})
         shown = workspaces.shown(record)
     if as_json:
@@ -97,7 +96,7 @@ def create_workspace(
 @workspace.command("list")
 def list_workspaces(data: Data = None, as_json: AsJson = False) -> None:
     """The workspaces there are."""
-    from commonplace.dialects.orchestrator.tools.workspace import all_workspaces
+    from commonplace.dialects.orchestrator.workspaces import all_workspaces
     from commonplace.engine.commonplace import Commonplace
 
     with options.library(options.existing(data)) as library:
@@ -139,8 +138,7 @@ def list_users(identity: Workspace, data: Data = None, as_json: AsJson = False) 
     from commonplace.dialects.orchestrator import workspaces
 
     with _opened(data, identity) as memory:
-        people = workspaces.people(memory)
-        found = [workspaces.profile(person.attrs, person.created_at) for person in people]
+        found = workspaces.profiles(memory)
     _show(found, as_json, "id", "name", "email")
 
 
@@ -188,8 +186,7 @@ def add_conversation(
 
     with _opened(data, identity) as memory:
         sort = "agent" if agent else "swarm"
-        record = workspaces.add_conversation(memory, title, type=sort, agent_slug=agent)
-        shown = workspaces.shown_conversation(record, record.created_at)
+        shown = workspaces.add_conversation(memory, title, type=sort, agent_slug=agent)
     _show([shown], as_json, "id", "title")
 
 
@@ -216,9 +213,9 @@ def say_something(
     from commonplace.dialects.orchestrator import workspaces
 
     with _opened(data, identity) as memory:
-        speaker = workspaces.agent_named(memory, slug=agent).slug if agent else workspaces.USER
+        speaker = workspaces.get_agent(memory, slug=agent).slug if agent else workspaces.USER
         known = _conversation(memory, identity, conversation)
-        shown = workspaces.shown_message(workspaces.say(memory, known, speaker, text))
+        shown = workspaces.append_message(memory, known, speaker, text)
     _show([shown], as_json, "id", "role", "text")
 
 
@@ -236,7 +233,7 @@ def list_messages(
     with _opened(data, identity) as memory:
         known = _conversation(memory, identity, conversation)
         lines = memory.conversations.history(known, limit=limit)
-        found = [workspaces.shown_message(line) for line in lines]
+        found = [workspaces.message_shown(line) for line in lines]
     _show(list(found), as_json, "created_at", "role", "text")
 
 

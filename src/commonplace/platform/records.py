@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from commonplace.engine.content.reserved import NEVER_LIVE, Reserved
 from commonplace.engine.model import Memory
+from commonplace.errors import NotFound
 from commonplace.platform import lookup
 from commonplace.platform.exclusive import exclusive
 
@@ -28,7 +29,6 @@ class Records:
 
         An archived memory of another shape is no record: callers can store any kind.
         """
-        self.kinds = reserved.records
         self._reserved = reserved
 
     def _is_record(self, memory: Memory) -> bool:
@@ -55,6 +55,13 @@ class Records:
         if found is None:
             return None
         return found if kind in (None, found.kind) and self._is_record(found) else None
+
+    def get(self, memory: Commonplace, ref: str, kind: str, missing: str) -> Memory:
+        """A record of a kind by its ref or id; NotFound with the message `missing`."""
+        record = self.find(memory, ref, kind)
+        if record is None:
+            raise NotFound(missing)
+        return record
 
     def change(self, memory: Commonplace, record: Memory, **attrs: Any) -> Memory:
         """Set some attrs of a record; the others keep the values that are stored now."""

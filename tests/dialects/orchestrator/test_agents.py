@@ -15,7 +15,7 @@ from commonplace.dialects.contract import RequestInfo, Setting
 from commonplace.dialects.orchestrator import messaging, runtimes
 from commonplace.dialects.orchestrator.dialect import TOOLS
 from commonplace.dialects.orchestrator.running import running
-from commonplace.dialects.orchestrator.shapes import records
+from commonplace.dialects.orchestrator.workspaces import records
 from commonplace.engine.history import audit
 from commonplace.errors import InvalidInput
 from commonplace.platform import llm

@@ -168,10 +168,7 @@ def test_every_call_is_written_down_as_the_seed_lists_it(server: Server) -> None
 
 
 def test_a_tool_is_one_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    package = tmp_path / "found_tools"
-    package.mkdir()
-    (package / "__init__.py").touch()
-    (package / "weather.py").write_text(
+    (tmp_path / "weather.py").write_text(
         "from commonplace.dialects.contract import Call\n"
         "from commonplace.dialects.orchestrator.answering import Answer, tool\n"
         "@tool('read', {'degrees': 0})\n"
@@ -182,7 +179,7 @@ def test_a_tool_is_one_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.syspath_prepend(tmp_path)
     import importlib
 
-    (found,), operations = answering.found_in(importlib.import_module("found_tools"))
+    (found,), operations = answering.found_in(importlib.import_module("weather"))
     assert operations == ()
     assert (found.name, found.description) == ("get_weather", "Get the weather of a town.")
     assert found.input["required"] == ["town"]

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from commonplace.cli import app
-from commonplace.dialects.contract import Setting
+from commonplace.dialects.contract import Call, RequestInfo, Setting
 from commonplace.dialects.orchestrator import messaging, runtimes, workflows
 from commonplace.dialects.orchestrator.running import running
-from commonplace.dialects.orchestrator.shapes import records
+from commonplace.dialects.orchestrator.workspaces import records
 from commonplace.errors import CommonplaceError, Conflict, InvalidInput, StorageUnavailable
 from commonplace.platform import durable
 from commonplace.platform.exclusive import exclusive
@@ -345,7 +345,11 @@ def test_workflows_are_listed(workspace: Workspace) -> None:
 def test_a_trigger_that_was_not_stored_starts_nothing(working: Workspace, agents: Scripted) -> None:
     workflow = create(working, step("one"))
     with contextlib.suppress(InvalidInput), working.memory.unit("given up"):
-        workflows.trigger(working.memory, workflow, "anna", "", "")
+        call = Call(
+            memory=working.memory, caller=working.caller, request_info=RequestInfo(),
+            origin=working.memory.origin,
+        )  # fmt: skip
+        workflows.trigger_workflow(call, workflow_id=workflow)
         raise InvalidInput("no")
     ended(working, trigger(working, workflow))
     assert len(agents.asked) == 1

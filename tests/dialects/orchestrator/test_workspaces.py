@@ -14,9 +14,9 @@ import pytest
 
 from commonplace.access.caller import READ_ONLY, Caller
 from commonplace.cli import app
-from commonplace.dialects.orchestrator.shapes import records
+from commonplace.dialects.orchestrator import RESERVED
 from commonplace.dialects.orchestrator.workflows import Executions
-from commonplace.dialects.orchestrator.workspaces import people
+from commonplace.dialects.orchestrator.workspaces import profiles
 from commonplace.errors import Conflict, InvalidInput, NotFound
 
 from .conftest import Server, Workspace, served_at
@@ -60,7 +60,7 @@ def test_the_person_at_this_machine_has_a_profile_from_the_first_call_on(
 ) -> None:
     workspace.caller = Caller(space="acme", user="anna", scopes=READ_ONLY)
     assert workspace.value("get_user_profile")["id"] == "anna"
-    assert people(workspace.memory) == []  # a read-only caller stores nothing
+    assert profiles(workspace.memory) == []  # a read-only caller stores nothing
     workspace.caller = Caller(space="acme", user="anna")
     profile = workspace.value("get_user_profile", include_preferences=True)
     assert profile.pop("created_at").endswith("Z")
@@ -69,7 +69,7 @@ def test_the_person_at_this_machine_has_a_profile_from_the_first_call_on(
         "preferences": {"theme": "system", "language": "en", "currency": "USD"},
     }  # fmt: skip
     assert workspace.value("get_user_profile", include_preferences=True)["id"] == "anna"
-    assert len(people(workspace.memory)) == 1
+    assert len(profiles(workspace.memory)) == 1
     workspace.do("create_user", id="anna", name="Anna", language="de")
     again = workspace.value("get_user_profile", include_preferences=True)
     preferences = {"theme": "system", "language": "de", "currency": "USD"}
@@ -340,7 +340,7 @@ def test_history_gives_the_newest_events_first(workspace: Workspace) -> None:
     assert [each["title"] for each in shown] == ["t6", "t5", "t4"]
 
 
-@pytest.mark.parametrize("kind", sorted(records.kinds))
+@pytest.mark.parametrize("kind", sorted(RESERVED.records))
 def test_a_memory_that_others_called_so_is_no_record(workspace: Workspace, kind: str) -> None:
     """A memory can have any kind, and an archived one is where records are."""
 

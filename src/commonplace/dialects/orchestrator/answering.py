@@ -1,17 +1,14 @@
-"""How a function becomes a tool, and how what it gives, or what went wrong, goes over the wire.
+"""How a function becomes a tool, and how its answers and failures are returned.
 
-A tool's parameters, their defaults and which are required are those of its function; what it gives
-is declared with the values that mean nothing (`""`, `0`, `[]`), so that every answer has all of its
-keys. A tool whose answer has `info` or `error` tells there what was wrong with the input, as the
-contract has it; the others fail.
+A tool's parameters, defaults and required arguments are those of its function. The keys of its
+answer are declared with empty values (`""`, `0`, `[]`), so that every answer has all of them. A
+tool whose answer has `info` or `error` reports bad input there, as the contract says.
 """
 
 from __future__ import annotations
 
-import importlib
 import inspect
-import pkgutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from types import ModuleType
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
@@ -24,7 +21,7 @@ from commonplace.errors import CommonplaceError, Conflict, InvalidInput, NotFoun
 CAPTION = "description"
 CAPTION_CHARS = 80
 _TYPES: Mapping[Any, str] = {str: "string", int: "integer", float: "number", bool: "boolean"}
-_NOTHING: Mapping[str, Any] = {
+_EMPTY: Mapping[str, Any] = {
     "string": "", "integer": 0, "number": 0.0, "boolean": False, "array": [], "object": {},
 }  # fmt: skip
 _CAPTION: Mapping[str, Any] = {
@@ -36,13 +33,13 @@ Answer = dict[str, Any]
 
 
 class Unsuccessful(CommonplaceError):
-    """What was asked for was tried and did not succeed; `told` is known all the same."""
+    """The request was valid but did not succeed; `answer` has the keys that are known."""
 
     code = "UNSUCCESSFUL"
 
-    def __init__(self, message: str, **told: Any) -> None:
+    def __init__(self, message: str, **answer: Any) -> None:
         super().__init__(message)
-        self.told = told
+        self.answer = answer
 
 
 Function = Callable[..., Answer]
@@ -52,15 +49,10 @@ def tool(
     scope: Scope,
     gives: Mapping[str, Any],
     *,
-    destructive: bool = False,
-    idempotent: bool = False,
-    open_world: bool = False,
-    stepwise: bool = False,
     lists: bool = True,
-    response_bytes: int | None = None,
-    session: Callable[[Call], str] | None = None,
+    **options: Any,
 ) -> Callable[[Function], Function]:
-    """Make a tool of a function; without `lists`, an operation that only REST routes use."""
+    """Make a tool of a function, with options of `Tool`; without `lists`, one for REST only."""
 
     def mark(function: Function) -> Function:
         required, properties = _parameters(function)
@@ -69,7 +61,7 @@ def tool(
         def handler(call: Call, **given: Any) -> Answer:
             if not own_caption:
                 given.pop(CAPTION, None)
-            if any(not _says_something(given.get(name)) for name in required):
+            if any(_is_blank(given.get(name)) for name in required):
                 raise InvalidInput(needed(required))
             return {**answer_of(output), **function(call, **given)}
 
@@ -86,12 +78,7 @@ def tool(
             handler=handler,
             input=takes(required, **properties),
             output=output,
-            destructive=destructive,
-            idempotent=idempotent,
-            open_world=open_world,
-            stepwise=stepwise,
-            response_bytes=response_bytes,
-            session=session,
+            **options,
         )
         function.__dict__["tool" if lists else "operation"] = made
         return function
@@ -100,7 +87,7 @@ def tool(
 
 
 def operation(scope: Scope, gives: Mapping[str, Any]) -> Callable[[Function], Function]:
-    """Make an operation of a function: what a REST route does, not listed over MCP."""
+    """Make an operation of a function: for REST routes, not listed as an MCP tool."""
     return tool(scope, gives, lists=False)
 
 
@@ -120,7 +107,7 @@ def _parameters(function: Function) -> tuple[list[str], dict[str, Any]]:
 
 
 def _schema(hint: Any) -> dict[str, Any]:
-    """The schema of an annotation: a type, with a description or a schema of its own beside it."""
+    """The schema of an annotation: a type, and maybe a description or parts of a schema."""
     schema: dict[str, Any] = {}
     if get_origin(hint) is Annotated:
         hint, *notes = get_args(hint)
@@ -130,15 +117,15 @@ def _schema(hint: Any) -> dict[str, Any]:
 
 
 def _type_of(value: Any) -> str:
-    return next(name for name, nothing in _NOTHING.items() if type(nothing) is type(value))
+    return next(name for name, empty in _EMPTY.items() if type(empty) is type(value))
 
 
-def _says_something(value: Any) -> bool:
-    return bool(value.strip()) if isinstance(value, str) else value is not None
+def _is_blank(value: Any) -> bool:
+    return not value.strip() if isinstance(value, str) else value is None
 
 
 def needed(names: Sequence[str]) -> str:
-    """What is said when any of the required parameters is missing or empty."""
+    """The message when a required parameter is missing or empty."""
     if len(names) == 1:
         return f"{names[0]} is required"
     if len(names) == 2:
@@ -147,39 +134,31 @@ def needed(names: Sequence[str]) -> str:
 
 
 def answer_of(output: Any) -> Answer:
-    """An answer in which nothing is said yet."""
-    return {name: type(_NOTHING[schema["type"]])() for name, schema in output["properties"].items()}
+    """An answer with empty values."""
+    return {name: type(_EMPTY[schema["type"]])() for name, schema in output["properties"].items()}
 
 
-def found_in(package: ModuleType) -> tuple[tuple[Tool, ...], tuple[Tool, ...]]:
-    """(tools, operations) of all modules of a package, in the order of their names and lines."""
-    tools: list[Tool] = []
-    operations: list[Tool] = []
-    for module in sorted(pkgutil.iter_modules(package.__path__), key=lambda each: each.name):
-        members = vars(importlib.import_module(f"{package.__name__}.{module.name}"))
-        tools += _marked(members.values(), "tool", module.name, package.__name__)
-        operations += _marked(members.values(), "operation", module.name, package.__name__)
-    return tuple(tools), tuple(operations)
-
-
-def _marked(members: Iterable[Any], mark: str, module: str, package: str) -> list[Tool]:
-    """The tools that functions defined in a module carry, and not those it only imports."""
-    return [
-        member.__dict__[mark]
-        for member in members
-        if inspect.isfunction(member)
-        and mark in member.__dict__
-        and member.__module__ == f"{package}.{module}"
+def found_in(*modules: ModuleType) -> tuple[tuple[Tool, ...], tuple[Tool, ...]]:
+    """(tools, operations) that are defined in some modules, in the order of their lines."""
+    marks = [
+        member.__dict__
+        for module in modules
+        for member in vars(module).values()
+        if inspect.isfunction(member) and member.__module__ == module.__name__
     ]
+    return (
+        tuple(each["tool"] for each in marks if "tool" in each),
+        tuple(each["operation"] for each in marks if "operation" in each),
+    )
 
 
 def fail(tool: Tool, error: CommonplaceError) -> Wire:
-    """A failure where the tool's contract tells it."""
+    """A failure, in the key that the tool's contract has for it."""
     answer = answer_of(tool.output)
-    text = _told(tool, error)
+    text = _message(tool, error)
     known = isinstance(error, InvalidInput | NotFound | Conflict | Unsuccessful)
     if isinstance(error, Unsuccessful):
-        answer |= error.told
+        answer |= error.answer
     if "info" in answer and known:
         answer["info"] = text
     elif "info" not in answer and "error" in answer:  # never an error of the protocol
@@ -193,7 +172,7 @@ def fail(tool: Tool, error: CommonplaceError) -> Wire:
     }
 
 
-def _told(tool: Tool, error: CommonplaceError) -> str:
+def _message(tool: Tool, error: CommonplaceError) -> str:
     required = tool.input.get("required", [])
     if error.field in required and error.message.startswith(f"{error.field} is required"):
         return needed(required)
@@ -202,7 +181,7 @@ def _told(tool: Tool, error: CommonplaceError) -> str:
 
 
 def refuse(status: int, code: str, message: str, request: str) -> dict[str, Any] | str:
-    """What the door says: plain text where the contract has it."""
+    """The body of a refused request: plain text where the contract says so."""
     if status == 401:
         missing = message.startswith("No token")
         return "missing authorization" if missing else "invalid token"
@@ -214,6 +193,6 @@ def stamp(at: datetime | None) -> str:
     return "" if at is None else f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
-def clamped(value: int, usual: int, most: int) -> int:
-    """A number of results: the usual one for none, never more than the most."""
-    return min(value, most) if value > 0 else usual
+def clamped(value: int, default: int, most: int) -> int:
+    """A number of results: the default for 0, and at most the maximum."""
+    return min(value, most) if value > 0 else default

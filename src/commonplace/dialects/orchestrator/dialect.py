@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from commonplace.access.declarations import ADMIN, MEMORY, Resource, TokenForms
 from commonplace.dialects.contract import Dialect
-from commonplace.dialects.orchestrator import answering, drawers, tools
+from commonplace.dialects.orchestrator import (
+    answering,
+    artifacts,
+    drawers,
+    knowledge,
+    messaging,
+    pushing,
+    workflows,
+    workspaces,
+)
 from commonplace.dialects.orchestrator.routes import REST
 from commonplace.dialects.orchestrator.running import running
 
-TOOLS, OPERATIONS = answering.found_in(tools)
+TOOLS, OPERATIONS = answering.found_in(
+    messaging, artifacts, knowledge, drawers, pushing, workflows, workspaces
+)
 
 DIALECT = Dialect(
     name="orchestrator",

@@ -1,12 +1,19 @@
-"""Drawers: verbatim text at an address, a wing and a room. Each is a memory of the space."""
+"""The Memory Palace: drawers, which are verbatim texts in a room of a wing, and the tools for them.
+
+Each drawer is a memory of the space.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
-from commonplace.dialects.orchestrator.answering import stamp
+from commonplace.dialects.contract import Call
+from commonplace.dialects.orchestrator import rooms
+from commonplace.dialects.orchestrator.answering import Answer, clamped, stamp, tool
 from commonplace.dialects.orchestrator.classifier import classify
 from commonplace.engine import checks
 from commonplace.engine.binding import engine_call
@@ -15,6 +22,7 @@ from commonplace.engine.model import LIVE_STATES, Memory
 from commonplace.errors import Conflict, InvalidInput, NotFound
 from commonplace.platform import lookup
 from commonplace.platform.exclusive import exclusive
+from commonplace.text.prose import neutral
 from commonplace.text.snippets import opening
 
 if TYPE_CHECKING:
@@ -35,6 +43,16 @@ NEIGHBOURS = 5
 NEAR = 0.7
 REINFORCED = 0.5
 IDENTITY_REF = "palace:identity"
+SEARCH, MOST_FOUND = 5, 50
+HOPS, MOST_HOPS = 3, 5
+ENTRIES, MOST_ENTRIES = 10, 100
+ALIKE = 0.9
+L0_CHARS = 400
+L1_DRAWERS = 15
+L1_SNIPPET_CHARS = 200
+L1_CHARS = 2_000
+PROMPT_CHARS = 14_000
+"""How much an agent is told before the message itself."""
 ELSEWHERE = "shared"
 """The wing in which memories of other dialects are shown, each in the room of its kind."""
 
@@ -68,15 +86,7 @@ def drawer_id(wing: str, room: str, content: str) -> str:
 
 def address_tags(wing: str, room: str) -> list[str]:
     """What finds the drawers of a wing or a room."""
-    return [wing_tag(wing), room_tag(room)]
-
-
-def wing_tag(wing: str) -> str:
-    return _tag("wing", wing)
-
-
-def room_tag(room: str) -> str:
-    return _tag("room", room)
+    return [_tag("wing", wing), _tag("room", room)]
 
 
 def _tag(sort: str, name: str) -> str:
@@ -119,7 +129,7 @@ def search(
     memory: Commonplace, query: str, *, limit: int, wing: str = "", room: str = ""
 ) -> list[dict[str, Any]]:
     """The nearest in meaning of all live memories, or of those of a wing or room."""
-    tags = ([wing_tag(wing)] if wing else []) + ([room_tag(room)] if room else [])
+    tags = [_tag(sort, name) for sort, name in (("wing", wing), ("room", room)) if name]
     conditions: dict[str, Any] = {"tags_all": tags}
     if tags:
         conditions["kinds"] = OWN
@@ -151,41 +161,29 @@ def by_meaning(memory: Commonplace, query: str, *, limit: int, **conditions: Any
     return hits
 
 
-def duplicates(memory: Commonplace, content: str, threshold: float) -> list[dict[str, Any]]:
-    """Drawers in any state that say the same."""
-    states = (*LIVE_STATES, "archived", "superseded", "dead")
-    near = by_meaning(
-        memory, content, limit=NEIGHBOURS, kinds=OWN, states=states, count=False
-    )  # fmt: skip
-    return [presented(hit.memory, hit.similarity) for hit in near if hit.similarity >= threshold]
-
-
 def put(memory: Commonplace, wing: str, room: str, content: str, **about: str) -> tuple[str, str]:
-    """Store a drawer, once; (its id, its type). Its neighbours matter more from now on."""
+    """Store a drawer once; (its id, its type). Drawers that are near in meaning gain importance."""
     for name, value in (("wing", wing), ("room", room)):
         if len(value) > NAME_CHARS:
             raise InvalidInput(f"{name} exceeds max length of {NAME_CHARS}")
-    if len(content) > CONTENT_CHARS:
-        raise InvalidInput(f"content exceeds max length of {CONTENT_CHARS}")
+    _check_length("content", content, CONTENT_CHARS)
     if is_noise(content):
         raise InvalidInput("content too short or trivial to store")
     identity = drawer_id(wing, room, content)
     there = lookup.find(memory, identity)
     if there is not None:
         if there.state not in LIVE_STATES:
-            _check_room(memory)
-            memory.restore(there.id)
+            with _within_limit(memory):
+                memory.restore(there.id)
         return identity, str(there.attrs.get("memory_type", "general"))
-    _check_room(memory)
     sorts = classify(content)
     memory_type = sorts[0].memory_type if sorts else "general"
     importance = max([USUAL, *(SCALE * sort.confidence for sort in sorts)])
     near = by_meaning(memory, content, limit=NEIGHBOURS, kinds=OWN, count=False)
     try:
-        store(memory, identity, wing, room, content, DRAWER, importance, memory_type, about)
-    except Conflict:  # somebody stored it since we looked
+        _store(memory, identity, wing, room, content, DRAWER, importance, memory_type, about)
+    except Conflict:  # another call has stored it since
         return identity, memory_type
-    _check_room(memory, MOST_DRAWERS + 1)
     for hit in near:
         if hit.similarity > NEAR:
             stands = memory.get(hit.memory.id, count=False)
@@ -196,31 +194,22 @@ def put(memory: Commonplace, wing: str, room: str, content: str, **about: str) -
 
 def write_diary(memory: Commonplace, agent: str, entry: str, topic: str) -> str:
     """Store an entry of an agent's diary; its id. The same text twice is a Conflict."""
-    if len(entry) > CONTENT_CHARS:
-        raise InvalidInput(f"entry exceeds max length of {CONTENT_CHARS}")
+    _check_length("entry", entry, CONTENT_CHARS)
     if len(agent) > NAME_CHARS or len(topic) > NAME_CHARS:
         raise InvalidInput(f"agent_name and topic may have {NAME_CHARS} characters")
     wing = wing_of_agent(agent)
     identity = drawer_id(wing, DIARY, entry)
-    if lookup.find(memory, identity) is not None:
-        raise Conflict(WRITTEN_BEFORE)
-    _check_room(memory)
     about = {"hall": topic, "added_by": agent}
     try:
-        store(memory, identity, wing, DIARY, entry, DIARY, USUAL, DIARY, about)
-    except Conflict:  # somebody wrote it since we looked
-        raise Conflict(WRITTEN_BEFORE) from None
-    _check_room(memory, MOST_DRAWERS + 1)
-    return identity
+        if lookup.find(memory, identity) is None:
+            _store(memory, identity, wing, DIARY, entry, DIARY, USUAL, DIARY, about)
+            return identity
+    except Conflict:  # another call has stored it since
+        pass
+    raise Conflict(WRITTEN_BEFORE)
 
 
-def read_diary(memory: Commonplace, agent: str, last: int) -> Sequence[Memory]:
-    """An agent's entries, newest first."""
-    tags = address_tags(wing_of_agent(agent), DIARY)
-    return memory.browse(kinds=[DIARY], tags_all=tags, limit=last)[0]
-
-
-def store(
+def _store(
     memory: Commonplace,
     identity: str,
     wing: str,
@@ -230,30 +219,40 @@ def store(
     importance: float,
     memory_type: str,
     about: Mapping[str, str],
-    **details: Any,
-) -> Memory:
-    """A drawer as a memory."""
-    told = {name: value for name, value in about.items() if value}
-    return memory.remember(
-        content,
-        kind=kind,
-        ref=identity,
-        tags=address_tags(wing, room),
-        importance=min(1.0, importance / SCALE),
-        trust="inferred",
-        attrs={"wing": wing, "room": room, "memory_type": memory_type, **told},
-        **details,
-    )
+) -> None:
+    known = {name: value for name, value in about.items() if value}
+    with _within_limit(memory):
+        memory.remember(
+            content,
+            kind=kind,
+            ref=identity,
+            tags=address_tags(wing, room),
+            importance=min(1.0, importance / SCALE),
+            trust="inferred",
+            attrs={"wing": wing, "room": room, "memory_type": memory_type, **known},
+        )
 
 
-def _check_room(memory: Commonplace, too_many: int = 0) -> None:
-    """Refuse a drawer too many: before it is stored, and once more when nobody else can store."""
-    if sum(engine_call(memory, memories.tally, [], OWN).values()) >= (too_many or MOST_DRAWERS):
+@contextlib.contextmanager
+def _within_limit(memory: Commonplace) -> Iterator[None]:
+    """Add a drawer unless there are too many: checked before, and again under the write lock."""
+    _check_count(memory, MOST_DRAWERS - 1)
+    yield
+    _check_count(memory, MOST_DRAWERS)
+
+
+def _check_count(memory: Commonplace, most: int) -> None:
+    if sum(engine_call(memory, memories.tally, [], OWN).values()) > most:
         raise InvalidInput(f"the workspace has {MOST_DRAWERS} drawers, the most it may have")
 
 
+def _check_length(name: str, text: str, most: int) -> None:
+    if len(text) > most:
+        raise InvalidInput(f"{name} exceeds max length of {most}")
+
+
 def delete(memory: Commonplace, identity: str) -> None:
-    """Put a drawer out of sight; 'commonplace restore' brings it back."""
+    """Archive a drawer; 'commonplace restore' brings it back."""
     found = lookup.find(memory, identity)
     if found is None or (found.kind in OWN and found.state not in LIVE_STATES):
         raise NotFound("drawer not found")
@@ -263,15 +262,14 @@ def delete(memory: Commonplace, identity: str) -> None:
 
 
 def identity_of(memory: Commonplace) -> str:
-    """Who the workspace is: layer 0."""
-    found = lookup.find(memory, IDENTITY_REF)
-    return found.text if found is not None and found.state in LIVE_STATES else ""
+    """What the workspace says of itself; empty if nothing."""
+    found = lookup.find_live(memory, IDENTITY_REF)
+    return found.text if found is not None else ""
 
 
 def set_identity(memory: Commonplace, content: str) -> None:
-    """Say who the workspace is, in place of what was said before."""
-    if len(content) > IDENTITY_CHARS:
-        raise InvalidInput(f"content exceeds max length of {IDENTITY_CHARS}")
+    """Replace what the workspace says of itself."""
+    _check_length("content", content, IDENTITY_CHARS)
     with exclusive(memory, "set identity"):
         found = lookup.find(memory, IDENTITY_REF)
         if found is None:
@@ -281,3 +279,219 @@ def set_identity(memory: Commonplace, content: str) -> None:
             )  # fmt: skip
         else:
             memory.revise(found.id, text=content, state="active")
+
+
+# What an agent is told first
+
+
+def wake_up(memory: Commonplace) -> str:
+    """The identity (L0) and the most important drawers (L1) for a model; empty if none."""
+    identity = identity_of(memory)
+    parts = [f"## Identity\n{neutral(cut(identity, L0_CHARS))}" if identity else ""]
+    best, _ = memory.browse(kinds=OWN, order="importance", limit=L1_DRAWERS)
+    by_room: dict[str, list[str]] = defaultdict(list)
+    for drawer in best:
+        snippet = " ".join(cut(drawer.text, L1_SNIPPET_CHARS).split())
+        by_room[str(drawer.attrs.get("room", ""))].append(f"- {neutral(snippet)}")
+    parts.append(_within("## Essential memories", by_room, L1_CHARS))
+    return "\n\n".join(part for part in parts if part)
+
+
+def _within(heading: str, by_room: Mapping[str, Sequence[str]], chars: int) -> str:
+    text = heading
+    for room, lines in by_room.items():
+        begun = f"{text}\n[{neutral(room)}]"
+        if len(begun) + len(lines[0]) + 1 > chars:
+            break
+        text = begun
+        for line in lines:
+            if len(text) + len(line) + 1 > chars:
+                return text
+            text += f"\n{line}"
+    return text if text != heading else ""
+
+
+def cut(text: str, chars: int) -> str:
+    """At most so many characters, and three dots if there were more."""
+    return text if len(text) <= chars else text[:chars] + "..."
+
+
+# The tools
+
+
+@tool("read", {"total_drawers": 0, "wings": [], "rooms": []})
+def memory_status(call: Call) -> Answer:
+    """Get memory palace status: total drawer count, wings, and rooms."""
+    counted = counts(call.memory)
+    return {
+        "total_drawers": sum(count for _, count in counted),
+        "wings": rooms.by_wing(counted),
+        "rooms": rooms.by_room(counted),
+    }
+
+
+@tool("read", {"wings": []})
+def memory_list_wings(call: Call) -> Answer:
+    """List all wings (top-level categories) of the memory palace with drawer counts."""
+    return {"wings": rooms.by_wing(counts(call.memory))}
+
+
+@tool("read", {"rooms": []})
+def memory_list_rooms(
+    call: Call, *, wing: Annotated[str, "Only rooms of this wing."] = ""
+) -> Answer:
+    """List rooms of the memory palace with drawer counts, optionally of one wing."""
+    return {"rooms": rooms.by_room(counts(call.memory), wing)}
+
+
+@tool("read", {"taxonomy": {}})
+def memory_get_taxonomy(call: Call) -> Answer:
+    """Get the full taxonomy: wings with their rooms and drawer counts."""
+    taxonomy: dict[str, dict[str, dict[str, int]]] = {}
+    for room in rooms.by_room(counts(call.memory)):
+        held = taxonomy.setdefault(room["wing"], {"rooms": {}})["rooms"]
+        held[room["room"]] = room["count"]
+    return {"taxonomy": taxonomy}
+
+
+@tool("read", {"results": [], "count": 0})
+def memory_search(
+    call: Call,
+    *,
+    query: Annotated[str, "What to search for."],
+    limit: Annotated[int, f"How many results; at most {MOST_FOUND}."] = SEARCH,
+    wing: Annotated[str, "Only drawers of this wing."] = "",
+    room: Annotated[str, "Only drawers of this room."] = "",
+) -> Answer:
+    """Search memories by meaning: the nearest first."""
+    most = clamped(limit, SEARCH, MOST_FOUND)
+    found = search(call.memory, query, limit=most, wing=wing, room=room)
+    return {"results": found, "count": len(found)}
+
+
+@tool("read", {"duplicates": [], "has_duplicate": False})
+def memory_check_duplicate(
+    call: Call,
+    *,
+    content: Annotated[str, "The text that may be filed already."],
+    threshold: Annotated[float, "How alike, 0 to 1."] = ALIKE,
+) -> Answer:
+    """Check whether a text is filed already, by meaning, before it is added."""
+    _check_length("content", content, CONTENT_CHARS)
+    states = (*LIVE_STATES, "archived", "superseded", "dead")
+    near = by_meaning(call.memory, content, limit=NEIGHBOURS, kinds=OWN, states=states, count=False)
+    least = threshold if threshold > 0 else ALIKE
+    found = [presented(hit.memory, hit.similarity) for hit in near if hit.similarity >= least]
+    return {"duplicates": found, "has_duplicate": bool(found)}
+
+
+@tool("read", {"rooms": [], "count": 0})
+def memory_traverse(
+    call: Call,
+    *,
+    start_room: Annotated[str, "The room to start from."],
+    max_hops: Annotated[int, f"How far to go, 1 to {MOST_HOPS}."] = HOPS,
+) -> Answer:
+    """Walk from a room to those that share a wing with it, step by step."""
+    graph = rooms.graph(counts(call.memory))
+    found = rooms.traverse(graph, start_room, clamped(max_hops, HOPS, MOST_HOPS))
+    return {"rooms": found, "count": len(found)}
+
+
+@tool("read", {"tunnels": [], "count": 0})
+def memory_find_tunnels(
+    call: Call,
+    *,
+    wing_a: Annotated[str, "A wing that must be joined."] = "",
+    wing_b: Annotated[str, "Another one."] = "",
+) -> Answer:
+    """Find rooms that occur in two or more wings: subjects that join them."""
+    joining = rooms.tunnels(rooms.graph(counts(call.memory)), wing_a, wing_b)
+    found = [room.as_dict() for room in joining[: rooms.MOST]]
+    return {"tunnels": found, "count": len(found)}
+
+
+@tool(
+    "read",
+    {
+        "total_rooms": 0,
+        "tunnel_rooms": 0,
+        "total_edges": 0,
+        "rooms_per_wing": {},
+        "top_tunnels": [],
+    },
+)
+def memory_graph_stats(call: Call) -> Answer:
+    """Get statistics of the palace's map: rooms, tunnels, edges, rooms of each wing."""
+    return rooms.stats(rooms.graph(counts(call.memory)))
+
+
+@tool("write", {"drawer_id": "", "memory_type": "", "info": ""}, idempotent=True)
+def memory_add_drawer(
+    call: Call,
+    *,
+    wing: Annotated[str, "The wing: a person, a project, a subject."],
+    room: Annotated[str, "The room in it: a topic."],
+    content: Annotated[str, f"The text, verbatim; at most {CONTENT_CHARS} characters."],
+    source_file: Annotated[str, "Where it comes from."] = "",
+    added_by: Annotated[str, "Who adds it."] = "",
+) -> Answer:
+    """Store a text verbatim in a room of a wing; its type and importance are found by itself."""
+    identity, memory_type = put(
+        call.memory, wing, room, content, source_file=source_file, added_by=added_by
+    )
+    return {"drawer_id": identity, "memory_type": memory_type, "info": "drawer added"}
+
+
+@tool("delete", {"deleted": False, "info": ""}, destructive=True)
+def memory_delete_drawer(call: Call, *, drawer_id: Annotated[str, "Its id."]) -> Answer:
+    """Delete a drawer by its id. It can be restored by a person."""
+    delete(call.memory, drawer_id)
+    return {"deleted": True, "info": "drawer deleted"}
+
+
+@tool("write", {"info": ""}, idempotent=True)
+def memory_set_identity(
+    call: Call,
+    *,
+    content: Annotated[str, f"At most {IDENTITY_CHARS} characters."],
+) -> Answer:
+    """Set who this workspace is: what every agent is told first. Replaces what was set before."""
+    set_identity(call.memory, content)
+    return {"info": "identity set"}
+
+
+@tool("write", {"drawer_id": "", "info": ""})
+def memory_diary_write(
+    call: Call,
+    *,
+    agent_name: Annotated[str, "Whose diary it is."],
+    entry: Annotated[str, f"The entry; at most {CONTENT_CHARS} characters."],
+    topic: Annotated[str, "A tag for it."] = "",
+) -> Answer:
+    """Write an entry into an agent's diary."""
+    identity = write_diary(call.memory, agent_name, entry, topic)
+    return {"drawer_id": identity, "info": "diary entry written"}
+
+
+@tool("read", {"entries": [], "count": 0})
+def memory_diary_read(
+    call: Call,
+    *,
+    agent_name: Annotated[str, "Whose diary it is."],
+    last_n: Annotated[int, f"How many entries; at most {MOST_ENTRIES}."] = ENTRIES,
+) -> Answer:
+    """Read an agent's diary, the newest entry first."""
+    tags = address_tags(wing_of_agent(agent_name), DIARY)
+    last = clamped(last_n, ENTRIES, MOST_ENTRIES)
+    newest, _ = call.memory.browse(kinds=[DIARY], tags_all=tags, limit=last)
+    entries = [
+        {
+            "id": entry.ref,
+            "content": entry.text,
+            "hall": entry.attrs.get("hall", ""),
+            "filed_at": stamp(entry.created_at),
+        }
+        for entry in newest
+    ]
+    return {"entries": entries, "count": len(entries)}

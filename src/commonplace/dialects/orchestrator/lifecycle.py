@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 
 from commonplace.dialects.contract import Setting
 from commonplace.dialects.orchestrator import drawers
-from commonplace.dialects.orchestrator.shapes import records
+from commonplace.dialects.orchestrator.workspaces import records
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.model import Origin
-from commonplace.errors import CommonplaceError
+from commonplace.errors import CommonplaceError, Conflict
 from commonplace.platform import lookup
 from commonplace.platform.exclusive import exclusive
 
@@ -78,8 +78,14 @@ def _fade(memory: Commonplace, at: datetime) -> int:
         before = drawer.importance * drawers.SCALE
         after = decayed(before, days)
         if days >= STEP_DAYS and after < before:
-            memory.revise(drawer.id, importance=after / drawers.SCALE, origin=UPKEEP)
-            changed += 1
+            with contextlib.suppress(Conflict):  # it was changed since, and fades another day
+                memory.revise(
+                    drawer.id,
+                    importance=after / drawers.SCALE,
+                    origin=UPKEEP,
+                    expected_version=drawer.version,
+                )
+                changed += 1
     return changed
 
 

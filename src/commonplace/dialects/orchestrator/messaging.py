@@ -1,15 +1,24 @@
-"""One agent asks another: what it is told, how deep that may go, and what is kept of it."""
+"""Agents together: the history of what they did, and messages from one to another."""
 
 from __future__ import annotations
 
 import time
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from commonplace.dialects.contract import Call
-from commonplace.dialects.orchestrator import layers, runtimes, workspaces
-from commonplace.dialects.orchestrator.answering import Unsuccessful
-from commonplace.dialects.orchestrator.shapes import records
+from commonplace.dialects.orchestrator import drawers, runtimes, workspaces
+from commonplace.dialects.orchestrator.answering import (
+    Answer,
+    Unsuccessful,
+    clamped,
+    operation,
+    stamp,
+    tool,
+)
+from commonplace.dialects.orchestrator.workspaces import records
+from commonplace.engine.binding import lease
+from commonplace.engine.history import audit
 from commonplace.errors import CommonplaceError, Conflict, InvalidInput, NotFound
 from commonplace.platform.exclusive import exclusive
 from commonplace.text.prose import neutral
@@ -19,6 +28,9 @@ if TYPE_CHECKING:
     from commonplace.engine.commonplace import Commonplace
     from commonplace.engine.model import Memory
 
+HISTORY = "agent_history"
+TITLE_CHARS = 500
+PAGE, MOST_PAGE = 50, 500
 KIND = "agent_message"
 RUNNING, COMPLETED, FAILED = "running", "completed", "failed"
 DEPTH = 3
@@ -27,22 +39,53 @@ TRUNCATED = "\n[truncated]"
 SECONDS = 300.0
 RECENT = 20
 RECENT_CHARS = 500
-FORGOTTEN_AFTER = timedelta(minutes=30)  # one that still runs then was cut off with its process
+LONGEST_RUN = timedelta(minutes=30)  # a message that still runs then was cut off with its process
 
 
-def send(call: Call, slug: str, message: str, conversation: str) -> dict[str, Any]:
-    """Have an agent answer a message; the answer is stored.
+@tool("write", {"created": False, "info": ""})
+def create_agent_history(
+    call: Call,
+    *,
+    title: Annotated[str, {"type": "string", "maxLength": TITLE_CHARS}, "What happened."],
+    agent_id: Annotated[str, "Whose history."] = "",
+    agent_slug: Annotated[str, "Its slug; one of the two is required."] = "",
+    subtitle: Annotated[str, {"type": "string", "maxLength": 2_000}, "More about it."] = "",
+    conversation_id: Annotated[str, "The conversation it belongs to."] = "",
+) -> Answer:
+    """Record a notable event in an agent's history log."""
+    agent = workspaces.get_agent(call.memory, agent_id, agent_slug)
+    conversation = workspaces.conversation_id_of(call, conversation_id)
+    event = {"title": title, "subtitle": subtitle, "conversation_id": conversation}
+    call.memory.events.record(HISTORY, agent.id, event)
+    return {"created": True, "info": "agent history created"}
 
-    A call that is made again under its key, because the first was cut off, goes on with the message
-    of the first: what the agent did already is not done again.
-    """
+
+@tool(
+    "write",
+    {"success": False, "agent_slug": "", "response": "", "message_id": "", "error": ""},
+    open_world=True,
+    stepwise=True,
+    session=workspaces.calling_agent,
+)
+def send_message_to_agent(
+    call: Call,
+    *,
+    agent_slug: Annotated[str, "Whom to ask."],
+    message: Annotated[str, "What to ask."],
+    conversation_id: Annotated[str, "The conversation it belongs to."] = "",
+) -> Answer:
+    """Send a message to another agent of the workspace and get its response."""
+    # A retry under the same key continues the first call's message: the agent's effects are not
+    # repeated.
+    conversation = workspaces.conversation_id_of(call, conversation_id)
     runtime = runtimes.of(call.memory.library)
     if runtime is None:
         raise InvalidInput("agent messaging not configured on this server")
-    agent = _addressed(call, slug)
+    message = message.strip()
+    agent = _addressee(call, agent_slug)
     key = f"message:{call.retry_key}" if call.retry_key else ""
     record = _begun(call, agent, message, conversation, key)
-    answer: dict[str, Any] = {"agent_slug": agent.slug, "message_id": record.id}
+    answer: Answer = {"agent_slug": agent.slug, "message_id": record.id}
     if record.attrs["status"] == COMPLETED:
         return {**answer, "success": True, "response": record.attrs["response"]}
     ask = runtimes.Ask(
@@ -60,7 +103,7 @@ def send(call: Call, slug: str, message: str, conversation: str) -> dict[str, An
     return {**answer, "success": True, "response": response}
 
 
-def _addressed(call: Call, slug: str) -> Agent:
+def _addressee(call: Call, slug: str) -> Agent:
     everybody = workspaces.agents(call.memory)
     agent = next((each for each in everybody if each.slug == slug.strip()), None)
     if agent is None:
@@ -72,7 +115,7 @@ def _addressed(call: Call, slug: str) -> Agent:
 
 
 def _begun(call: Call, agent: Agent, message: str, conversation: str, key: str) -> Memory:
-    """The message's record, committed before the agent runs, so that those it asks see it."""
+    """The message's record, committed before the agent runs, so that agents it asks see it."""
     memory = call.memory
     with exclusive(memory, "send message to agent"):
         there = records.find(memory, key, KIND) if key else None
@@ -81,7 +124,13 @@ def _begun(call: Call, agent: Agent, message: str, conversation: str, key: str) 
             return memory.revise(there.id, attrs=again, tags=(RUNNING,))
         if there is not None:
             return there
-        depth = 1 + max(_depths(memory, conversation), default=-1)
+        since = datetime.now(UTC) - LONGEST_RUN
+        depths = (
+            record.attrs["depth"]
+            for record in records.listing(memory, KIND, RUNNING)
+            if record.attrs["conversation_id"] == conversation and record.created_at > since
+        )
+        depth = 1 + max(depths, default=-1)
         if depth >= DEPTH:
             raise Conflict(
                 f"agent chain depth limit reached ({depth}/{DEPTH}). Cannot delegate further"
@@ -94,22 +143,13 @@ def _begun(call: Call, agent: Agent, message: str, conversation: str, key: str) 
         return records.add(memory, KIND, key or None, f"message to {agent.slug}", attrs, RUNNING)
 
 
-def _depths(memory: Commonplace, conversation: str) -> list[int]:
-    since = datetime.now(UTC) - FORGOTTEN_AFTER
-    return [
-        record.attrs["depth"]
-        for record in records.listing(memory, KIND, RUNNING)
-        if record.attrs["conversation_id"] == conversation and record.created_at > since
-    ]
-
-
 def _ended(memory: Commonplace, record: Memory, begun: float, **attrs: Any) -> None:
     took = int((time.monotonic() - begun) * 1000)
     memory.revise(record.id, attrs={**record.attrs, **attrs, "duration_ms": took}, tags=())
 
 
 def capped(response: str) -> str:
-    """What is kept of an answer."""
+    """As much of a response as is stored."""
     data = response.encode()
     if len(data) <= RESPONSE_BYTES:
         return response
@@ -117,9 +157,9 @@ def capped(response: str) -> str:
 
 
 def prompted(memory: Commonplace, message: str, conversation: str) -> str:
-    """The message behind what the agent should know: the wake-up, and what was said last."""
-    known = layers.wake_up(memory)
-    room = layers.ALL_CHARS - len(known)
+    """A message with what the agent should know before it: the wake-up, the last messages."""
+    known = drawers.wake_up(memory)
+    room = drawers.PROMPT_CHARS - len(known)
     parts = [known, _recent(memory, conversation, room) if conversation else "", message]
     return "\n\n".join(part for part in parts if part)
 
@@ -129,9 +169,61 @@ def _recent(memory: Commonplace, conversation: str, chars: int) -> str:
     heading = "## Conversation\nThe last messages, the oldest first:"
     room = chars - len(heading)
     for line in reversed(memory.conversations.history(conversation, limit=RECENT)):
-        said = f"- {line.speaker}: {neutral(layers.cut(line.memory.text, RECENT_CHARS))}"
+        said = f"- {line.speaker}: {neutral(drawers.cut(line.memory.text, RECENT_CHARS))}"
         room -= len(said) + 1
         if room < 0:
             break
         lines.append(said)
     return "\n".join([heading, *reversed(lines)]) if lines else ""
+
+
+@operation("read", {"history": [], "calls": []})
+def show_history(call: Call, *, agent_slug: str = "", limit: int = PAGE, before: int = 0) -> Answer:
+    """The notable events and the calls of one agent or of all, the newest first."""
+    most = clamped(limit, PAGE, MOST_PAGE)
+    slugs = {agent.id: agent.slug for agent in workspaces.agents(call.memory)}
+    subject = workspaces.get_agent(call.memory, slug=agent_slug).id if agent_slug else None
+    events = call.memory.events.all(kind=HISTORY, subject=subject, limit=most, newest=True)
+    history = [
+        {
+            "agent_slug": slugs.get(event.subject, ""),
+            **(event.payload or {}),
+            "created_at": stamp(event.at),
+        }
+        for event in events
+    ]
+    return {"history": history, "calls": _calls(call, agent_slug, most, before)}
+
+
+def _calls(call: Call, slug: str, limit: int, before: int) -> list[dict[str, Any]]:
+    """The calls in the audit."""
+    found: list[dict[str, Any]] = []
+    with lease(call.memory) as space:
+        last = before or None
+        while len(found) < limit:
+            page = audit.listing(space.store, before=last, limit=1_000)
+            if not page:
+                break
+            last = page[-1].num
+            found += [
+                _call_shown(each)
+                for each in page
+                if not slug or each.session.partition(":")[2] == slug
+            ]
+    return found[:limit]
+
+
+def _call_shown(each: audit.Call) -> dict[str, Any]:
+    return {
+        "id": each.num,
+        "tool_name": each.tool,
+        "input": each.arguments,
+        "output": each.result,
+        "user_id": each.caller,
+        "session_id": each.session,
+        "success": each.success,
+        "error_message": each.error,
+        "duration_ms": each.milliseconds,
+        "remote_addr": each.address,
+        "created_at": stamp(each.at),
+    }

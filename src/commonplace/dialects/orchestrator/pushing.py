@@ -1,25 +1,27 @@
-"""Notifications to a person's devices: Web Push to browsers that registered, and ntfy.
+"""Push notifications to a user's devices: Web Push to registered browsers, and ntfy.
 
-What a browser registers is an address that we then send to, so it must be a public one over https;
-the name in it is looked up once, and what is sent goes to the address that was found and checked.
+A browser registers an address that this server then sends to, so it must be public and https; its
+name is resolved once, and the request goes to the address that was resolved and checked.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 from commonplace import DISTRIBUTION
-from commonplace.dialects.orchestrator.answering import Unsuccessful
-from commonplace.dialects.orchestrator.shapes import records
-from commonplace.errors import CommonplaceError, Conflict, InvalidInput
+from commonplace.dialects.contract import Call
+from commonplace.dialects.orchestrator.answering import Answer, Unsuccessful, operation, tool
+from commonplace.dialects.orchestrator.workspaces import records
+from commonplace.errors import CommonplaceError, Conflict, InvalidInput, NotFound
 from commonplace.platform.exclusive import exclusive
 
 if TYPE_CHECKING:
@@ -44,16 +46,16 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Pusher:
-    """How notifications are sent, as the operator has set it."""
+    """How notifications are sent, as the operator has configured it."""
 
     vapid_key: str = ""
     vapid_subject: str = "mailto:admin@localhost"
     ntfy_url: str = ""
     ntfy_token: str = ""
     local: bool = False
-    """Whether a browser may register an address that is not public; for trying it out."""
+    """Whether a browser may register a local address, for trials."""
     fetcher: Fetcher | None = None
-    """What reaches the addresses of browsers; the usual one if not given."""
+    """Sends requests to browsers' push services; the default fetcher if None."""
 
     def __repr__(self) -> str:
         return f"Pusher(web push: {bool(self.vapid_key)}, ntfy: {bool(self.ntfy_url)})"
@@ -63,12 +65,12 @@ _pushers: WeakKeyDictionary[Library, Pusher] = WeakKeyDictionary()
 
 
 def of(library: Library) -> Pusher | None:
-    """How notifications of a library's workspaces are sent; None if they are not."""
+    """The pusher of a library's workspaces; None if notifications are not configured."""
     return _pushers.get(library)
 
 
 def put(library: Library, pusher: Pusher | None) -> None:
-    """Let notifications of a library's workspaces be sent."""
+    """Set the pusher of a library's workspaces."""
     if pusher is None:
         _pushers.pop(library, None)
     else:
@@ -76,15 +78,15 @@ def put(library: Library, pusher: Pusher | None) -> None:
 
 
 def configured(environ: Mapping[str, str]) -> Pusher | None:
-    """What the operator has set; None for nothing. What cannot work is told and left out."""
+    """The pusher that the settings give; a setting that cannot work is logged and ignored."""
     key, ntfy = environ.get("COMMONPLACE_VAPID_KEY", ""), environ.get("COMMONPLACE_NTFY_URL", "")
     subject = environ.get("COMMONPLACE_VAPID_SUBJECT") or "mailto:admin@localhost"
     if key and (why := _unusable(key, subject)):
-        log.warning("there is no Web Push: %s", why)
+        log.warning("Web Push is disabled: %s", why)
         key = ""
     if ntfy and not _is_topic(ntfy):
         log.warning(
-            "there is no ntfy: COMMONPLACE_NTFY_URL must be a topic's address,"
+            "ntfy is disabled: COMMONPLACE_NTFY_URL must be a topic's address,"
             " such as https://ntfy.sh/my-topic"
         )
         ntfy = ""
@@ -100,7 +102,7 @@ def configured(environ: Mapping[str, str]) -> Pusher | None:
 
 
 def _unusable(key: str, subject: str) -> str:
-    """Why nothing can be signed with a key; empty if it can."""
+    """Why a VAPID key cannot be used; empty if it can."""
     if find_spec("pywebpush") is None:
         return f"it needs pywebpush (pip install '{DISTRIBUTION}[push]')"
     from py_vapid import Vapid02, VapidException
@@ -127,8 +129,32 @@ def _is_topic(address: str) -> bool:
 # Subscriptions
 
 
-def register(memory: Commonplace, user: str, endpoint: str, keys: Mapping[str, Any]) -> Memory:
-    """Remember a browser of a user's; the same one again is the one already there."""
+@operation("read", {"public_key": ""})
+def show_push_key(call: Call) -> Answer:
+    """The public key that a browser subscribes with."""
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+    pusher = of(call.memory.library)
+    if pusher is None or not pusher.vapid_key:
+        raise NotFound(NOT_CONFIGURED)
+    from py_vapid import Vapid02
+
+    key = Vapid02.from_string(pusher.vapid_key).public_key
+    point = key.public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
+    return {"public_key": base64.urlsafe_b64encode(point).decode().rstrip("=")}
+
+
+@operation("write", {})
+def register_subscription(
+    call: Call,
+    *,
+    endpoint: str,
+    keys: Annotated[Any, {"type": "object"}],
+    expirationTime: Annotated[Any, {"type": ["number", "null"]}] = None,
+) -> Answer:
+    """Register a browser of the caller by its PushSubscription; the same one again is changed."""
+    del expirationTime
+    memory, user = call.memory, call.caller.user
     pusher = of(memory.library)
     if pusher is None or not pusher.vapid_key:
         raise InvalidInput(NOT_CONFIGURED)
@@ -136,20 +162,32 @@ def register(memory: Commonplace, user: str, endpoint: str, keys: Mapping[str, A
     if not all(isinstance(keys.get(name), str) and keys[name] for name in ("p256dh", "auth")):
         raise InvalidInput("keys must have p256dh and auth", field="keys")
     _check_keys(keys["p256dh"], keys["auth"])
-    kept = {"p256dh": keys["p256dh"], "auth": keys["auth"]}
+    stored = {"p256dh": keys["p256dh"], "auth": keys["auth"]}
     with exclusive(memory, "register subscription"):
         mine = subscriptions(memory, user)
         for record in mine:
             if record.attrs["endpoint"] == endpoint:
-                return records.change(memory, record, keys=kept)
+                return {"id": records.change(memory, record, keys=stored).id}
         if len(mine) >= MOST_SUBSCRIPTIONS:
             raise InvalidInput(f"a user may register {MOST_SUBSCRIPTIONS} devices")
-        attrs = {"user": user, "endpoint": endpoint, "keys": kept, "gone": False}
-        return records.add(memory, KIND, None, f"a browser of {user}", attrs)
+        attrs = {"user": user, "endpoint": endpoint, "keys": stored, "gone": False}
+        return {"id": records.add(memory, KIND, None, f"a browser of {user}", attrs).id}
+
+
+@operation("write", {"forgotten": False})
+def forget_subscription(call: Call, *, endpoint: str) -> Answer:
+    """Send no more notifications to a browser of the caller."""
+    if not endpoint:
+        raise InvalidInput("endpoint is required")
+    mine = subscriptions(call.memory, call.caller.user)
+    found = [each for each in mine if each.attrs["endpoint"] == endpoint]
+    for record in found:
+        records.change(call.memory, record, gone=True)
+    return {"forgotten": bool(found)}
 
 
 def _check_keys(point: str, secret: str) -> None:
-    """Refuse keys that nothing could be encrypted with."""
+    """Refuse keys that no message can be encrypted with."""
     from cryptography.hazmat.primitives.asymmetric import ec
 
     try:
@@ -165,8 +203,6 @@ def _check_keys(point: str, secret: str) -> None:
 
 
 def _decoded(text: str) -> bytes:
-    import base64
-
     return base64.b64decode(text.rstrip("=") + "=" * (-len(text.rstrip("=")) % 4), b"-_", True)
 
 
@@ -179,16 +215,8 @@ def subscriptions(memory: Commonplace, user: str) -> list[Memory]:
     ]
 
 
-def forget(memory: Commonplace, user: str, endpoint: str) -> bool:
-    """No longer send to a browser; whether it was known."""
-    found = [each for each in subscriptions(memory, user) if each.attrs["endpoint"] == endpoint]
-    for record in found:
-        records.change(memory, record, gone=True)
-    return bool(found)
-
-
 def check_address(endpoint: str, *, local: bool) -> None:
-    """Refuse an address that is not a public one over https; names are looked up when sending."""
+    """Refuse an address that is not public and https; names are resolved when sending."""
     from commonplace.platform import fetching
 
     if local and endpoint.startswith("http://"):
@@ -208,13 +236,24 @@ def check_address(endpoint: str, *, local: bool) -> None:
 # Sending
 
 
+@tool("write", {"sent": False, "info": ""}, open_world=True, stepwise=True)
+def send_push_notification(
+    call: Call,
+    *,
+    title: Annotated[str, "A few words."],
+    message: Annotated[str, "What to tell the user."],
+) -> Answer:
+    """Send a push notification to the user's mobile device or browser."""
+    sent, info = send(call.memory, call.caller.user, title, message, call.retry_key)
+    return {"sent": sent, "info": info}
+
+
 def send(
     memory: Commonplace, user: str, title: str, message: str, key: str = ""
 ) -> tuple[bool, str]:
-    """(whether it reached a service, what to say). Holds no lock while it sends.
+    """(whether a service accepted it, a message for the caller). Holds no lock while it sends.
 
-    Under a key it is sent once at most: whoever was cut off while sending cannot know whether it
-    arrived, and a person is not told the same thing twice.
+    Under a key it is sent once at most: after a crash nobody knows whether it has arrived.
     """
     pusher = of(memory.library)
     if pusher is None:
@@ -236,7 +275,7 @@ def send(
 
 
 def _begun(memory: Commonplace, key: str) -> Memory:
-    """The note that a notification is on its way; one that is there already is not sent again."""
+    """The record that a notification is being sent; a Conflict if it may have been sent."""
     ref = f"push:{key}"
     with exclusive(memory, "send push notification"):
         there = records.find(memory, ref, SENDING)
@@ -303,7 +342,7 @@ def _to_ntfy(pusher: Pusher, title: str, message: str) -> bool:
 
 
 async def _status(url: str, body: bytes, headers: Mapping[str, str]) -> int:
-    """What an address that the operator has set answers with; nothing else of it is read."""
+    """The response status of an address that the operator has configured."""
     import httpx
 
     async with (
@@ -312,15 +351,3 @@ async def _status(url: str, body: bytes, headers: Mapping[str, str]) -> int:
         client.stream("POST", url, content=body, headers=headers) as answer,
     ):
         return answer.status_code
-
-
-def public_key(pusher: Pusher) -> str:
-    """What a browser needs to subscribe."""
-    import base64
-
-    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-    from py_vapid import Vapid02
-
-    key = Vapid02.from_string(pusher.vapid_key).public_key
-    point = key.public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
-    return base64.urlsafe_b64encode(point).decode().rstrip("=")

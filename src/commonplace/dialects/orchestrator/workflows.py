@@ -1,8 +1,7 @@
-"""Workflows: steps that agents take one after the other, each with what the ones before gave.
+"""Workflows: steps that agents carry out in sequence, each with the output of earlier ones.
 
-A definition, an execution and each of its steps are records of the space. What a step gave is
-stored with the fact that it is over, in one unit, so that a step which is taken again after a
-crash finds that out and does nothing.
+A definition, an execution and each of its steps are records of the space. A step's output is
+stored in the unit that marks the step as done: a step that a crash repeats changes nothing.
 """
 
 from __future__ import annotations
@@ -13,17 +12,18 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+from commonplace.dialects.contract import Call
 from commonplace.dialects.orchestrator import runtimes, workspaces
-from commonplace.dialects.orchestrator.answering import stamp
+from commonplace.dialects.orchestrator.answering import Answer, operation, stamp, tool
 from commonplace.dialects.orchestrator.messaging import capped
-from commonplace.dialects.orchestrator.shapes import records
+from commonplace.dialects.orchestrator.workspaces import records
 from commonplace.engine.binding import engine_call
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.content.memories import tally
 from commonplace.engine.model import Origin
-from commonplace.errors import CommonplaceError, Conflict, InvalidInput, NotFound
+from commonplace.errors import CommonplaceError, Conflict, InvalidInput
 from commonplace.platform import durable
 from commonplace.platform.exclusive import exclusive
 from commonplace.platform.records import STATE
@@ -50,6 +50,16 @@ _STEP_KEYS: Mapping[str, Any] = {
     "requires_approval": False, "on_failure": "stop", "output_key": "", "max_retries": 0,
 }  # fmt: skip
 
+NO_WORKFLOW = "workflow not found"
+
+Steps = Annotated[
+    Any,
+    {"type": ["string", "array"]},
+    "JSON array of steps, each with name, agent_slug, prompt_template, and optionally timeout_secs,"
+    " requires_approval, on_failure (stop, skip, retry), output_key, max_retries. {{key}} in a"
+    " template stands for the output of the step with that output_key.",
+]
+
 log = logging.getLogger(__name__)
 
 
@@ -57,7 +67,7 @@ log = logging.getLogger(__name__)
 
 
 def parsed(steps: object) -> list[dict[str, Any]]:
-    """Steps as they are kept, from JSON text or as they are."""
+    """Steps as they are stored, from JSON text or a list."""
     if isinstance(steps, str):
         if len(steps.encode()) > STEPS_BYTES:
             raise InvalidInput("steps exceeds maximum allowed size")
@@ -81,44 +91,58 @@ def _step(index: int, given: Mapping[str, Any]) -> dict[str, Any]:
     needed = ("name", "agent_slug", "prompt_template")
     if not all(isinstance(step[name], str) and step[name].strip() for name in needed):
         raise InvalidInput(f"step {index}: name, agent_slug, and prompt_template are required")
-    for name, usual in _STEP_KEYS.items():
-        if type(step[name]) is not type(usual):
-            raise InvalidInput(f"step {index}: {name} must be a {type(usual).__name__}")
+    for name, default in _STEP_KEYS.items():
+        if type(step[name]) is not type(default):
+            raise InvalidInput(f"step {index}: {name} must be a {type(default).__name__}")
     if step["on_failure"] not in ON_FAILURE:
         raise InvalidInput(f"step {index}: on_failure must be stop, skip or retry")
     if not 0 <= step["max_retries"] <= MOST_RETRIES:
         raise InvalidInput(f"step {index}: max_retries must be 0 to {MOST_RETRIES}")
     if not 0 <= step["timeout_secs"] <= MOST_SECONDS:
-        told = f"1 to {MOST_SECONDS}, or 0 for the usual {STEP_SECONDS}"
-        raise InvalidInput(f"step {index}: timeout_secs must be {told}")
+        allowed = f"1 to {MOST_SECONDS}, or 0 for the usual {STEP_SECONDS}"
+        raise InvalidInput(f"step {index}: timeout_secs must be {allowed}")
     step["timeout_secs"] = step["timeout_secs"] or STEP_SECONDS
     return step
 
 
-def create(memory: Commonplace, name: str, description: str, steps: object) -> Memory:
-    """A new definition."""
+@tool("write", {"workflow_id": "", "info": ""})
+def create_workflow(
+    call: Call,
+    *,
+    name: Annotated[str, {"type": "string", "maxLength": 500}, "Its name."],
+    steps: Steps,
+    description: Annotated[str, "What it is for."] = "",
+) -> Answer:
+    """Define a multi-step agent workflow; its steps run one after the other."""
     attrs = {
         "name": name, "description": description, "steps": parsed(steps), "is_active": True,
     }  # fmt: skip
-    return records.add(memory, WORKFLOW, None, name, attrs)
+    record = records.add(call.memory, WORKFLOW, None, name, attrs)
+    count = len(record.attrs["steps"])
+    return {"workflow_id": record.id, "info": f'workflow "{name}" created with {count} steps'}
 
 
-def defined(memory: Commonplace, identity: str) -> Memory:
-    """A definition of this workspace."""
-    record = records.find(memory, identity, WORKFLOW)
-    if record is None:
-        raise NotFound("workflow not found")
-    return record
+@tool("read", {"workflows": [], "info": ""})
+def list_workflows(
+    call: Call, *, include_inactive: Annotated[bool, "Has no effect."] = False
+) -> Answer:
+    """List all workflow definitions of the workspace."""
+    del include_inactive
+    return {"workflows": [_shown(record) for record in records.listing(call.memory, WORKFLOW)]}
 
 
-def shown(record: Memory) -> dict[str, Any]:
-    """A definition as it is listed."""
+@operation("write", {})
+def change_workflow(call: Call, *, workflow_id: str, is_active: bool) -> Answer:
+    """Allow a workflow to be triggered, or no longer."""
+    record = records.get(call.memory, workflow_id, WORKFLOW, NO_WORKFLOW)
+    return _shown(records.change(call.memory, record, is_active=is_active))
+
+
+def _shown(record: Memory) -> dict[str, Any]:
     attrs = record.attrs
     return {
         "id": record.id,
-        "name": attrs["name"],
-        "description": attrs["description"],
-        "is_active": attrs["is_active"],
+        **{name: attrs[name] for name in ("name", "description", "is_active")},
         "step_count": len(attrs["steps"]),
         "created_at": stamp(record.created_at),
     }
@@ -127,25 +151,36 @@ def shown(record: Memory) -> dict[str, Any]:
 # Executions
 
 
-def trigger(
-    memory: Commonplace, identity: str, user: str, conversation: str, given: object
-) -> Memory:
-    """A new execution, which begins once this is stored."""
-    workflow = defined(memory, identity)
+@tool("write", {"execution_id": "", "info": ""}, open_world=True)
+def trigger_workflow(
+    call: Call,
+    *,
+    workflow_id: Annotated[str, "The workflow to start."],
+    conversation_id: Annotated[str, "The conversation it belongs to."] = "",
+    initial_context: Annotated[
+        Any, {"type": ["string", "object"]}, "JSON object of texts that templates may use."
+    ] = "",
+) -> Answer:
+    """Start a workflow, with optional initial context; it runs in the background."""
+    memory = call.memory
+    conversation = workspaces.conversation_id_of(call, conversation_id)
+    workflow = records.get(memory, workflow_id, WORKFLOW, NO_WORKFLOW)
+    name = workflow.attrs["name"]
     if not workflow.attrs["is_active"]:
         raise Conflict("workflow is inactive")
     if not durable.installed():
         raise InvalidInput("workflows not configured on this server: DBOS is not installed")
     attrs = {
-        "workflow_id": workflow.id, "name": workflow.attrs["name"],
-        "steps": workflow.attrs["steps"], "context": _context(given), "user": user,
+        "workflow_id": workflow.id, "name": name, "steps": workflow.attrs["steps"],
+        "context": _context(initial_context), "user": call.caller.user,
         "conversation_id": conversation, "status": "pending", "current_step": 0, "error": "",
         "turn": 0, "started_at": "",
     }  # fmt: skip
-    execution = records.add(memory, EXECUTION, None, workflow.attrs["name"], attrs)
-    # Asked for before it is stored: whoever carries it out waits until it is there, or never is.
+    execution = records.add(memory, EXECUTION, None, name, attrs)
+    # Requested before the commit: the process that runs workflows waits until the row is stored.
     durable.ask(memory.library.path, memory.name, execution.id)
-    return execution
+    info = f'workflow "{name}" triggered, execution {execution.id} started'
+    return {"execution_id": execution.id, "info": info}
 
 
 def _context(given: object) -> dict[str, str]:
@@ -161,34 +196,54 @@ def _context(given: object) -> dict[str, str]:
 
 def executed(memory: Commonplace, identity: str) -> Memory:
     """An execution of this workspace."""
-    record = records.find(memory, identity, EXECUTION)
-    if record is None:
-        raise NotFound("workflow execution not found")
-    return record
+    return records.get(memory, identity, EXECUTION, "workflow execution not found")
+
+
+@tool(
+    "read",
+    {"execution_id": "", "status": "", "current_step": 0, "error": "", "steps": [], "info": ""},
+)
+def check_workflow_status(
+    call: Call, *, execution_id: Annotated[str, "The execution, as trigger_workflow gave it."]
+) -> Answer:
+    """Check the progress of a workflow's execution, step by step."""
+    return status(call.memory, execution_id)
+
+
+@operation("read", {})
+def show_execution(call: Call, *, execution_id: str) -> Answer:
+    """The progress of an execution."""
+    return status(call.memory, execution_id)
+
+
+@operation("write", {})
+def approve_execution(call: Call, *, execution_id: str) -> Answer:
+    """Approve the step that an execution waits at."""
+    approve(call.memory, execution_id)
+    return status(call.memory, execution_id)
+
+
+@operation("write", {})
+def cancel_execution(call: Call, *, execution_id: str) -> Answer:
+    """Cancel an execution."""
+    cancel(call.memory, execution_id)
+    return status(call.memory, execution_id)
 
 
 def status(memory: Commonplace, identity: str) -> dict[str, Any]:
-    """How far an execution is; only of steps that have begun."""
+    """The progress of an execution; steps that have not begun are left out."""
     execution = executed(memory, identity)
+    attrs = execution.attrs
     steps = []
-    for index in range(len(execution.attrs["steps"])):
+    for index in range(len(attrs["steps"])):
         step = _record(memory, execution.id, index)
         if step is not None:
-            shown_step = {
-                name: step.attrs[name]
-                for name in ("step_index", "step_name", "agent_slug", "status")
-            }
+            names = ["step_index", "step_name", "agent_slug", "status"]
             if step.attrs["duration_ms"] is not None:
-                shown_step["duration_ms"] = step.attrs["duration_ms"]
-            steps.append(shown_step)
-    attrs = execution.attrs
-    return {
-        "execution_id": execution.id,
-        "status": attrs["status"],
-        "current_step": attrs["current_step"],
-        "error": attrs["error"],
-        "steps": steps,
-    }
+                names.append("duration_ms")
+            steps.append({name: step.attrs[name] for name in names})
+    progress = {name: attrs[name] for name in ("status", "current_step", "error")}
+    return {"execution_id": execution.id, **progress, "steps": steps}
 
 
 def approve(memory: Commonplace, identity: str) -> None:
@@ -320,7 +375,7 @@ class Executions:
             raise InvalidInput("the execution took longer than 30 minutes")
         return runtime.converse(
             runtimes.Ask(
-                agent=workspaces.agent_named(memory, slug=step["agent_slug"]),
+                agent=workspaces.get_agent(memory, slug=step["agent_slug"]),
                 prompt=filled(step["prompt_template"], execution.attrs["context"]),
                 space=memory.name,
                 user=execution.attrs["user"],

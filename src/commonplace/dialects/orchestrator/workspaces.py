@@ -1,21 +1,22 @@
-"""What a workspace is made of: its people, its agents, its conversations and their messages."""
+"""Workspaces: their users, agents and conversations, with the tools and operations for them."""
 
 from __future__ import annotations
 
 import re
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from commonplace.dialects.contract import Call
-from commonplace.dialects.orchestrator.answering import stamp
-from commonplace.dialects.orchestrator.shapes import records
+from commonplace.dialects.orchestrator import RESERVED, drawers
+from commonplace.dialects.orchestrator.answering import Answer, clamped, operation, stamp, tool
 from commonplace.engine.content.conversations import Line
 from commonplace.engine.model import Memory, Message, Origin
 from commonplace.errors import Conflict, InvalidInput, NotFound
 from commonplace.platform.exclusive import exclusive
+from commonplace.platform.records import Records
 
 if TYPE_CHECKING:
     from commonplace.engine.commonplace import Commonplace
@@ -31,22 +32,29 @@ TEXT_CHARS = 100_000
 PROMPT_CHARS = 50_000
 CONVERSATION_HEADER = "x-conversation-id"
 PROFILE = ("email", "nickname", "name", "surname", "country_code")
-PREFERENCES = ("theme", "language", "currency")
 DEFAULT_PREFERENCES = {"theme": "system", "language": "en", "currency": "USD"}
+FOUND, MOST_FOUND = 20, 50
+SHOWN_CHARS = 500
+PAGE, MOST_PAGE = 50, 200
+
+Name = Annotated[str, {"type": "string", "maxLength": 200}]
+Title = Annotated[str, {"type": "string", "maxLength": 500}]
+
+records = Records(RESERVED)
 
 _AGENT = ("slug", "name", "role", "system_prompt", "model")
-_NAMES = uuid.UUID("0a1f5c52-8d0b-5c53-9a43-7d1f5a0f2c11")  # of the agents that are always there
+_NAMESPACE = uuid.UUID("0a1f5c52-8d0b-5c53-9a43-7d1f5a0f2c11")  # for ids of the first agents
 _SLUG = re.compile(r"[a-z0-9](?:[a-z0-9_-]{0,62}[a-z0-9])?")
-_FOUNDERS = (
+_FIRST_AGENTS = (
     ("manager", "Manager", MANAGER, "You coordinate the agents of this workspace and answer."),
     ("wally", "Wally", SUB_AGENT, "You are Wally, who researches and writes things down."),
     ("eve", "Eve", SUB_AGENT, "You are Eve, who plans and keeps an eye on what is due."),
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Agent:
-    """One who works in the workspace."""
+    """An agent of a workspace."""
 
     id: str
     slug: str
@@ -59,18 +67,15 @@ class Agent:
     @classmethod
     def of(cls, record: Memory) -> Agent:
         """From its record."""
-        attrs = record.attrs
-        return cls(
-            record.id, attrs["slug"], attrs["name"], attrs["role"], attrs["system_prompt"],
-            attrs["model"], record.created_at,
-        )  # fmt: skip
+        attrs = {name: record.attrs[name] for name in _AGENT}
+        return cls(id=record.id, created_at=record.created_at, **attrs)
 
     def brief(self) -> dict[str, str]:
         """As the workspace's list shows it."""
         return {"id": self.id, "name": self.name, "role": self.role, "slug": self.slug}
 
     def as_dict(self) -> dict[str, str]:
-        """All of it."""
+        """All fields."""
         return {
             **self.brief(),
             "system_prompt": self.system_prompt,
@@ -82,35 +87,38 @@ class Agent:
 # The workspace
 
 
-def founded(memory: Commonplace, *, identity: str = "", name: str = "") -> Memory:
-    """The workspace's record; with its first agents, if nobody has used it before."""
+def ensure_workspace(memory: Commonplace, *, identity: str = "", name: str = "") -> Memory:
+    """The workspace's record; the first call creates it, with the first agents."""
     there = records.find(memory, WORKSPACE_REF, WORKSPACE)
     if there is not None:
         return there
     attrs = {"id": identity or memory.name, "name": name or identity or memory.name}
     try:
         record = records.add(memory, WORKSPACE, WORKSPACE_REF, attrs["name"], attrs)
-    except Conflict:  # somebody else was first
+    except Conflict:  # another call created it first
         there = records.find(memory, WORKSPACE_REF, WORKSPACE)
         if there is None:
             raise
         return there
-    for agent in _founders(memory):
+    for agent in _first_agents(memory):
         attrs = {name: getattr(agent, name) for name in _AGENT}
         records.add(memory, AGENT, f"agent:{agent.slug}", agent.name, attrs, id=agent.id)
     return record
 
 
-def _founders(memory: Commonplace) -> list[Agent]:
-    """The agents that a workspace begins with; they are there before anything was stored."""
+def _first_agents(memory: Commonplace) -> list[Agent]:
+    """The agents of a new workspace; they are listed before anything is stored."""
     now = datetime.now(UTC)
     return [
-        Agent(str(uuid.uuid5(_NAMES, f"{memory.name}:{slug}")), slug, name, role, prompt, "", now)
-        for slug, name, role, prompt in _FOUNDERS
-    ]
+        Agent(
+            id=str(uuid.uuid5(_NAMESPACE, f"{memory.name}:{slug}")), slug=slug, name=name,
+            role=role, system_prompt=prompt, model="", created_at=now,
+        )
+        for slug, name, role, prompt in _FIRST_AGENTS
+    ]  # fmt: skip
 
 
-def info(memory: Commonplace) -> dict[str, str]:
+def info(memory: Commonplace) -> dict[str, Any]:
     """The workspace; reading it stores nothing."""
     there = records.find(memory, WORKSPACE_REF, WORKSPACE)
     if there is not None:
@@ -120,13 +128,54 @@ def info(memory: Commonplace) -> dict[str, str]:
     return {"id": memory.name, "name": memory.name, "created_at": stamp(since)}
 
 
-def shown(record: Memory) -> dict[str, str]:
-    """A workspace that was founded."""
-    return {
-        "id": record.attrs["id"],
-        "name": record.attrs["name"],
-        "created_at": stamp(record.created_at),
-    }
+def shown(record: Memory) -> dict[str, Any]:
+    """A stored workspace."""
+    attrs = record.attrs
+    return {"id": attrs["id"], "name": attrs["name"], "created_at": stamp(record.created_at)}
+
+
+def all_workspaces(memory: Commonplace) -> list[dict[str, Any]]:
+    """Every space of the library that is a workspace."""
+    spaces = memory.library.spaces()
+    found = (records.find(memory.at(space), WORKSPACE_REF) for space in spaces)
+    return [shown(record) for record in found if record is not None]
+
+
+@tool("read", {"id": "", "name": "", "created_at": ""})
+def get_workspace_info(
+    call: Call, *, include_agents: Annotated[bool, "With its agents."] = False
+) -> Answer:
+    """Get the workspace's details and its agents."""
+    return show_workspace(call) if include_agents else info(call.memory)
+
+
+@operation("read", {})
+def show_workspace(call: Call) -> Answer:
+    """The workspace with its agents."""
+    return {**info(call.memory), "agents": [agent.brief() for agent in agents(call.memory)]}
+
+
+@operation("admin", {})
+def create_workspace(call: Call, *, id: Name, name: Name = "") -> Answer:
+    """Create a workspace; its id is the name of its space."""
+    memory = call.memory.at(id)
+    if id in call.memory.library.spaces() and records.find(memory, WORKSPACE_REF):
+        raise Conflict(f"there is a workspace {id} already", field="id")
+    return shown(ensure_workspace(memory, identity=id, name=name))
+
+
+@operation("read", {"workspaces": []})
+def list_workspaces(call: Call) -> Answer:
+    """The caller's workspace; for an administrator, all workspaces."""
+    if "admin" not in call.caller.scopes:
+        return {"workspaces": [info(call.memory)]}
+    return {"workspaces": all_workspaces(call.memory)}
+
+
+@operation("read", {"wake_up": ""})
+def show_wake_up(call: Call) -> Answer:
+    """The text that an agent is given first."""
+    return {"wake_up": drawers.wake_up(call.memory)}
 
 
 # Agents
@@ -134,10 +183,9 @@ def shown(record: Memory) -> dict[str, str]:
 
 def agents(memory: Commonplace) -> list[Agent]:
     """All agents, the oldest first."""
-    found = [Agent.of(record) for record in records.listing(memory, AGENT)]
     if records.find(memory, WORKSPACE_REF, WORKSPACE) is None:
-        return _founders(memory)
-    return found
+        return _first_agents(memory)
+    return [Agent.of(record) for record in records.listing(memory, AGENT)]
 
 
 def add_agent(
@@ -150,7 +198,7 @@ def add_agent(
     model: str = "",
 ) -> Agent:
     """A new agent; a slug that is taken is a Conflict."""
-    founded(memory)
+    ensure_workspace(memory)
     slug = slug or re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:64]
     if not _SLUG.fullmatch(slug):
         raise InvalidInput("slug must be 1 to 64 of a-z, 0-9, '-' and '_'", field="slug")
@@ -160,56 +208,65 @@ def add_agent(
         raise InvalidInput(f"system_prompt exceeds max length of {PROMPT_CHARS}")
     if records.find(memory, f"agent:{slug}") is not None:
         raise Conflict(f"there is an agent {slug} already", field="slug")
-    return _add_agent(memory, slug, name, role, system_prompt, model)
-
-
-def _add_agent(
-    memory: Commonplace, slug: str, name: str, role: str, prompt: str, model: str
-) -> Agent:
-    attrs = {"slug": slug, "name": name, "role": role, "system_prompt": prompt, "model": model}
+    attrs = {
+        "slug": slug, "name": name, "role": role, "system_prompt": system_prompt, "model": model,
+    }  # fmt: skip
     return Agent.of(records.add(memory, AGENT, f"agent:{slug}", name, attrs))
 
 
-def agent_named(memory: Commonplace, identity: str = "", slug: str = "") -> Agent:
-    """The agent of an id or a slug; it must be of this workspace."""
+def get_agent(memory: Commonplace, identity: str = "", slug: str = "") -> Agent:
+    """The agent of an id or a slug; NotFound if this workspace has none."""
     if not identity and not slug:
         raise InvalidInput("agent_id or agent_slug is required")
     record = records.find(memory, identity or f"agent:{slug}", AGENT)
     if record is not None:
         return Agent.of(record)
     if records.find(memory, WORKSPACE_REF, WORKSPACE) is None:
-        for agent in _founders(memory):
+        for agent in _first_agents(memory):
             if (identity or slug) in (agent.id, agent.slug):
                 return agent
     raise NotFound("agent not found")
 
 
 def calling_agent(call: Call) -> str:
-    """The slug of the agent that calls, which its session's id ends with; empty for none."""
+    """The slug of the agent that calls, with which its session's id ends; empty for none."""
     _, colon, slug = call.request_info.session.partition(":")
     return slug if colon else ""
 
 
-def by_agent(call: Call, slug: str) -> Origin:
-    """The origin of what an agent does."""
-    return replace(call.origin, client=f"agent:{slug}")
+@operation("read", {"agents": []})
+def list_agents(call: Call) -> Answer:
+    """All agents."""
+    return {"agents": [agent.as_dict() for agent in agents(call.memory)]}
 
 
-def agent_of(origin: Origin) -> str:
-    """The agent that an origin names."""
-    return origin.client.removeprefix("agent:") if origin.client.startswith("agent:") else ""
+@operation("write", {})
+def create_agent(
+    call: Call,
+    *,
+    name: Name,
+    slug: Name = "",
+    role: Name = SUB_AGENT,
+    system_prompt: str = "",
+    model: Name = "",
+) -> Answer:
+    """A new agent."""
+    agent = add_agent(
+        call.memory, name, slug=slug, role=role, system_prompt=system_prompt, model=model
+    )
+    return dict(agent.as_dict())
 
 
-# People
+# Users
 
 
 def add_person(memory: Commonplace, identity: str, about: Mapping[str, str]) -> Memory:
-    """Somebody's profile in this workspace, new or changed."""
+    """Create or change a user's profile in this workspace."""
     if not identity.strip() or ":" in identity:
         raise InvalidInput("a user's id must have no colon and not be empty", field="id")
-    founded(memory)
+    ensure_workspace(memory)
     known = {name: value for name, value in about.items() if value}
-    unknown = known.keys() - {*PROFILE, *PREFERENCES}
+    unknown = known.keys() - {*PROFILE, *DEFAULT_PREFERENCES}
     if unknown:
         raise InvalidInput(f"a profile has no {min(unknown)}", field=min(unknown))
     with exclusive(memory, "add person"):
@@ -220,22 +277,9 @@ def add_person(memory: Commonplace, identity: str, about: Mapping[str, str]) -> 
         return records.add(memory, PERSON, f"person:{identity}", identity, about)
 
 
-def profile_of_caller(call: Call, *, preferences: bool) -> dict[str, Any]:
-    """The caller's profile; the person at this machine gets one with their first call."""
-    identity = call.caller.user
-    record = records.find(call.memory, f"person:{identity}", PERSON)
-    if record is None and call.caller.credential:
-        raise NotFound("user not found")
-    if record is None and "write" not in call.caller.scopes:
-        about = {"id": identity, **DEFAULT_PREFERENCES}
-        return profile(about, datetime.now(UTC), preferences=preferences)
-    record = record or add_person(call.memory, identity, DEFAULT_PREFERENCES)
-    return profile(record.attrs, record.created_at, preferences=preferences)
-
-
-def people(memory: Commonplace) -> list[Memory]:
-    """Everybody's records."""
-    return records.listing(memory, PERSON)
+def profiles(memory: Commonplace) -> list[dict[str, Any]]:
+    """The profiles of all users."""
+    return [profile(one.attrs, one.created_at) for one in records.listing(memory, PERSON)]
 
 
 def profile(
@@ -246,8 +290,55 @@ def profile(
     shown |= {name: attrs.get(name, "") for name in PROFILE}
     shown["created_at"] = stamp(created_at)
     if preferences:
-        shown["preferences"] = {name: attrs.get(name, "") for name in PREFERENCES}
+        shown["preferences"] = {name: attrs.get(name, "") for name in DEFAULT_PREFERENCES}
     return shown
+
+
+@tool("read", {"id": "", **dict.fromkeys(PROFILE, ""), "created_at": ""})
+def get_user_profile(
+    call: Call, *, include_preferences: Annotated[bool, "With theme, language, currency."] = False
+) -> Answer:
+    """Fetch the user's name, email, nickname, and preferences."""
+    identity = call.caller.user
+    record = records.find(call.memory, f"person:{identity}", PERSON)
+    if record is None:
+        if call.caller.credential:
+            raise NotFound("user not found")
+        # The person at this machine has a profile from the first call on.
+        if "write" not in call.caller.scopes:
+            about = {"id": identity, **DEFAULT_PREFERENCES}
+            return profile(about, datetime.now(UTC), preferences=include_preferences)
+        record = add_person(call.memory, identity, DEFAULT_PREFERENCES)
+    return profile(record.attrs, record.created_at, preferences=include_preferences)
+
+
+@operation("read", {"users": []})
+def list_users(call: Call) -> Answer:
+    """All users who have a profile here."""
+    return {"users": profiles(call.memory)}
+
+
+@operation("write", {})
+def create_user(
+    call: Call,
+    *,
+    id: Name,
+    email: Name = "",
+    nickname: Name = "",
+    name: Name = "",
+    surname: Name = "",
+    country_code: Name = "",
+    theme: Name = "",
+    language: Name = "",
+    currency: Name = "",
+) -> Answer:
+    """Create or change a user's profile."""
+    about = {
+        "email": email, "nickname": nickname, "name": name, "surname": surname,
+        "country_code": country_code, "theme": theme, "language": language, "currency": currency,
+    }  # fmt: skip
+    person = add_person(call.memory, id, about)
+    return profile(person.attrs, person.created_at)
 
 
 # Conversations
@@ -255,61 +346,56 @@ def profile(
 
 def add_conversation(
     memory: Commonplace, title: str, *, type: str = "swarm", agent_slug: str = ""
-) -> Memory:
+) -> dict[str, Any]:
     """A new conversation: with all agents, or with one."""
     if type not in TYPES:
         raise InvalidInput(f"type must be {' or '.join(TYPES)}", field="type")
     if type == "agent" and not agent_slug:
         raise InvalidInput("agent_slug is required for a conversation with one agent")
-    agent = agent_named(memory, slug=agent_slug).id if agent_slug else ""
+    agent = get_agent(memory, slug=agent_slug).id if agent_slug else ""
     attrs = {"title": title, "type": type, "agent_id": agent}
-    return records.add(memory, CONVERSATION, None, title, attrs)
+    record = records.add(memory, CONVERSATION, None, title, attrs)
+    return _conversation_shown(record, record.created_at)
 
 
-def conversation(memory: Commonplace, identity: str) -> Memory:
+def get_conversation(memory: Commonplace, identity: str) -> Memory:
     """A conversation of this workspace."""
-    record = records.find(memory, identity, CONVERSATION)
-    if record is None:
-        raise NotFound("conversation not found in this workspace")
-    return record
+    missing = "conversation not found in this workspace"
+    return records.get(memory, identity, CONVERSATION, missing)
 
 
-def conversations(memory: Commonplace) -> list[dict[str, str]]:
-    """All conversations, the one that was last spoken in first."""
+def conversations(memory: Commonplace) -> list[dict[str, Any]]:
+    """All conversations, the one with the latest message first."""
     found = []
     for record in records.listing(memory, CONVERSATION):
         last = memory.conversations.history(record.id, limit=1)
         updated = max(
             record.updated_at, *(line.memory.created_at for line in last), record.created_at
         )
-        found.append((updated, shown_conversation(record, updated)))
+        found.append((updated, _conversation_shown(record, updated)))
     found.sort(key=lambda each: each[0], reverse=True)
     return [each for _, each in found]
 
 
-def shown_conversation(record: Memory, updated: datetime) -> dict[str, str]:
-    """A conversation as it is listed."""
-    attrs = record.attrs
+def _conversation_shown(record: Memory, updated: datetime) -> dict[str, Any]:
     return {
         "id": record.id,
-        "title": attrs["title"],
-        "type": attrs["type"],
-        "agent_id": attrs["agent_id"],
+        **{name: record.attrs[name] for name in ("title", "type", "agent_id")},
         "created_at": stamp(record.created_at),
         "updated_at": stamp(updated),
     }
 
 
-def conversation_of(call: Call, given: str) -> str:
+def conversation_id_of(call: Call, given: str) -> str:
     """The conversation that a call names, or the one in which it is made; empty for none."""
     if given:
-        return conversation(call.memory, given).id
+        return get_conversation(call.memory, given).id
     active = call.request_info.headers.get(CONVERSATION_HEADER, "")
     record = records.find(call.memory, active, CONVERSATION) if active else None
     return record.id if record is not None else ""
 
 
-def say(
+def append_message(
     memory: Commonplace,
     conversation_id: str,
     speaker: str,
@@ -317,18 +403,18 @@ def say(
     *,
     tags: tuple[str, ...] = (),
     origin: Origin | None = None,
-) -> Message:
+) -> dict[str, Any]:
     """Add a message; the speaker is `user`, `system`, or an agent's slug."""
-    record = conversation(memory, conversation_id)
+    record = get_conversation(memory, conversation_id)
     if len(text) > TEXT_CHARS:
         raise InvalidInput(f"text exceeds max length of {TEXT_CHARS}")
     trust = "stated" if speaker == USER else "inferred"
     line = Line(speaker=speaker, text=text, trust=trust, tags=tags)
-    return memory.conversations.add(record.id, line, origin=origin)[0]
+    return message_shown(memory.conversations.add(record.id, line, origin=origin)[0])
 
 
-def shown_message(message: Message, chars: int | None = None) -> dict[str, str]:
-    """A message, its text cut if it is longer."""
+def message_shown(message: Message, chars: int | None = None) -> dict[str, Any]:
+    """A message, its text cut to some characters."""
     speaker, text = message.speaker, message.memory.text
     if chars is not None and len(text) > chars:
         text = text[:chars] + "..."
@@ -338,3 +424,63 @@ def shown_message(message: Message, chars: int | None = None) -> dict[str, str]:
         "text": text,
         "created_at": stamp(message.memory.created_at),
     }
+
+
+@tool("read", {"conversations": []})
+def list_conversations(
+    call: Call, *, include_archived: Annotated[bool, "Has no effect."] = False
+) -> Answer:
+    """List all conversations with titles and timestamps."""
+    del include_archived
+    return {"conversations": conversations(call.memory)}
+
+
+@tool("read", {"messages": [], "count": 0})
+def search_past_messages(
+    call: Call,
+    *,
+    conversation_id: Annotated[str, "The conversation to search."],
+    query: Annotated[str, "A text that the messages contain, whatever its case."],
+    limit: Annotated[int, f"How many; at most {MOST_FOUND}."] = FOUND,
+) -> Answer:
+    """Search messages of a conversation by keyword, the newest first."""
+    record = get_conversation(call.memory, conversation_id)
+    most = clamped(limit, FOUND, MOST_FOUND)
+    found = call.memory.conversations.find(record.id, query, limit=most)
+    return {
+        "messages": [message_shown(message, SHOWN_CHARS) for message in found],
+        "count": len(found),
+    }
+
+
+@operation("write", {})
+def create_conversation(
+    call: Call, *, title: Title, type: Name = "swarm", agent_slug: Name = ""
+) -> Answer:
+    """A new conversation."""
+    return add_conversation(call.memory, title, type=type, agent_slug=agent_slug)
+
+
+@operation("read", {"conversations": []})
+def all_conversations(call: Call) -> Answer:
+    """All conversations."""
+    return {"conversations": conversations(call.memory)}
+
+
+@operation("write", {})
+def add_message(
+    call: Call, *, conversation_id: Name, text: str, role: Name = "user", agent_slug: Name = ""
+) -> Answer:
+    """A new message of a conversation."""
+    if role not in SPEAKERS:
+        raise InvalidInput(f"role must be one of {', '.join(SPEAKERS)}", field="role")
+    speaker = get_agent(call.memory, slug=agent_slug).slug if role == "agent" else role
+    return append_message(call.memory, conversation_id, speaker, text)
+
+
+@operation("read", {"messages": []})
+def list_messages(call: Call, *, conversation_id: Name, limit: int = PAGE) -> Answer:
+    """The newest messages of a conversation, the oldest of them first."""
+    record = get_conversation(call.memory, conversation_id)
+    lines = call.memory.conversations.history(record.id, limit=clamped(limit, PAGE, MOST_PAGE))
+    return {"messages": [message_shown(line) for line in lines]}

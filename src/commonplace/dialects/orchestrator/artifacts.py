@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from dataclasses import replace
+from typing import Annotated
 
 from commonplace.dialects.contract import Call
 from commonplace.dialects.orchestrator import workspaces
 from commonplace.dialects.orchestrator.answering import Answer, stamp, tool
-from commonplace.engine.model import Artifact
+from commonplace.engine.model import Artifact, Origin
 from commonplace.errors import Conflict, InvalidInput, NotFound
 
 CONTENT_BYTES = 512 * 1024
@@ -33,12 +34,12 @@ def create_artifact(
 ) -> Answer:
     """Create a shared document or code artifact that all agents of the workspace can read."""
     _check_size(content)
-    agent = workspaces.agent_named(call.memory, agent_id, agent_slug)
-    conversation = workspaces.conversation_of(call, conversation_id)
+    agent = workspaces.get_agent(call.memory, agent_id, agent_slug)
+    conversation = workspaces.conversation_id_of(call, conversation_id)
     attrs = {MINE: agent.slug, "conversation_id": conversation}
     made = call.memory.artifacts.create(
         content, title=title, media_type=content_type or "text/markdown", attrs=attrs,
-        origin=workspaces.by_agent(call, agent.slug),
+        origin=_by_agent(call, agent.slug),
     )  # fmt: skip
     _announce(call, made, agent.slug, f"created “{title}”, version 1")
     return {"artifact_id": made.id, "version": 1, "info": "artifact created"}
@@ -47,17 +48,11 @@ def create_artifact(
 @tool(
     "read",
     {
-        "artifact_id": "",
-        "title": "",
-        "content_type": "",
-        "content": "",
-        "version": 0,
-        "status": "",
-        "reviews": [],
-        "versions": [],
+        "artifact_id": "", "title": "", "content_type": "", "content": "", "version": 0,
+        "status": "", "reviews": [], "versions": [],
     },
     response_bytes=READ_BYTES,
-)
+)  # fmt: skip
 def read_artifact(
     call: Call,
     *,
@@ -85,20 +80,16 @@ def read_artifact(
             }
             for review in reviews
         ],
-        "versions": _history(call, artifact),
+        "versions": [
+            {
+                "version": each.version,
+                "change_summary": each.summary,
+                "agent_slug": _agent_of(each.origin),
+                "created_at": stamp(each.created_at),
+            }
+            for each in call.memory.artifacts.versions(artifact.id)
+        ],
     }
-
-
-def _history(call: Call, artifact: Artifact) -> list[dict[str, Any]]:
-    return [
-        {
-            "version": each.version,
-            "change_summary": each.summary,
-            "agent_slug": workspaces.agent_of(each.origin),
-            "created_at": stamp(each.created_at),
-        }
-        for each in call.memory.artifacts.versions(artifact.id)
-    ]
 
 
 @tool("write", {"version": 0, "info": ""})
@@ -114,12 +105,12 @@ def update_artifact(
 ) -> Answer:
     """Update an artifact with new content, as a new version, unless somebody else was faster."""
     _check_size(content)
-    agent = workspaces.agent_named(call.memory, agent_id, agent_slug)
+    agent = workspaces.get_agent(call.memory, agent_id, agent_slug)
     _own(call, artifact_id)
     updated = call.memory.artifacts.update(
         artifact_id, content, summary=change_summary,
         expected_version=expected_version if expected_version > 0 else None,
-        origin=workspaces.by_agent(call, agent.slug),
+        origin=_by_agent(call, agent.slug),
     )  # fmt: skip
     _announce(call, updated, agent.slug, f"updated “{updated.title}”, version {updated.version}")
     return {"version": updated.version, "info": "artifact updated"}
@@ -139,14 +130,22 @@ def review_artifact(
     """Review an artifact: approve it, request changes, or comment."""
     if outcome not in OUTCOMES:
         raise InvalidInput("outcome must be approved, changes_requested, or commented")
-    agent = workspaces.agent_named(call.memory, agent_id, agent_slug)
+    agent = workspaces.get_agent(call.memory, agent_id, agent_slug)
     artifact = _own(call, artifact_id)
     call.memory.artifacts.review(
         artifact.id, outcome, reviewer=agent.slug, comments=comments,
-        version=version if version > 0 else None, origin=workspaces.by_agent(call, agent.slug),
+        version=version if version > 0 else None, origin=_by_agent(call, agent.slug),
     )  # fmt: skip
     _announce(call, artifact, agent.slug, f"reviewed “{artifact.title}”: {outcome}")
     return {"reviewed": True, "info": f"review recorded: {outcome}"}
+
+
+def _by_agent(call: Call, slug: str) -> Origin:
+    return replace(call.origin, client=f"agent:{slug}")
+
+
+def _agent_of(origin: Origin) -> str:
+    return origin.client.removeprefix("agent:") if origin.client.startswith("agent:") else ""
 
 
 def _check_size(content: str) -> None:
@@ -173,7 +172,7 @@ def _announce(call: Call, artifact: Artifact, slug: str, text: str) -> None:
     """Tell the artifact's conversation what happened to it."""
     conversation = artifact.attrs.get("conversation_id", "")
     if conversation:
-        workspaces.say(
+        workspaces.append_message(
             call.memory, conversation, slug, f"{slug} {text}", tags=(f"artifact:{artifact.id}",),
-            origin=workspaces.by_agent(call, slug),
+            origin=_by_agent(call, slug),
         )  # fmt: skip
