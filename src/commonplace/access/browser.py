@@ -61,8 +61,7 @@ class BrowserSessions:
     def __init__(self, credentials: Credentials, origin: str) -> None:
         self._credentials = credentials
         self._origin = origin
-        self.secure = origin.startswith("https://")
-        self.cookie = f"__Host-{COOKIE}" if self.secure else COOKIE
+        self.cookie = forms.Cookie(COOKIE, SESSION_SECONDS, origin.startswith("https://"))
 
     def begin(self, grant: Grant, former: str = "") -> tuple[str, Credential]:
         """A new session: its cookie and its credential. The `former` cookie's session ends."""
@@ -106,7 +105,7 @@ class BrowserSessions:
         """The cookie of a request; empty if there is none of that form, or several."""
         sent = b";".join(value for name, value in headers if name == b"cookie").decode("latin-1")
         pairs = (pair.strip().partition("=") for pair in sent.split(";"))
-        values = {value for name, _, value in pairs if name == self.cookie}
+        values = {value for name, _, value in pairs if name == self.cookie.name}
         value = values.pop() if len(values) == 1 else ""
         return value if _VALUE.fullmatch(value) else ""
 
@@ -116,7 +115,7 @@ class BrowserSessions:
         for name, value in headers:
             if name in named:
                 named[name].append(value.decode("latin-1").lower())
-        scheme = "https" if self.secure else "http"
+        scheme = "https" if self.cookie.secure else "http"
         ours = [[self._origin.lower()], [f"{scheme}://{host}" for host in named[b"host"]]]
         sites = named[b"sec-fetch-site"]
         if named[b"origin"] not in ours or sites not in ([], ["same-origin"]):
@@ -177,24 +176,14 @@ class _Signing:
     async def sign_in(self, request: Request) -> Response:
         """Begin a session, by the name and password of an account or by an API token."""
         self._sessions.check_origin(request.headers.raw)
-        self._oauth.take_asking(self._address(request), request.url.path)
+        self._oauth.take("page", self._address(request), request.url.path)
         given = await _fields(request)
         former = self._sessions.given(request.headers.raw)
         if "token" in given:
             cookie, credential = await self._by_token(given["token"], former, request)
         else:
             cookie, credential = await self._by_password(given, former, request)
-        response = JSONResponse(_shown(cookie, credential))
-        response.set_cookie(
-            self._sessions.cookie,
-            cookie,
-            max_age=SESSION_SECONDS,
-            path="/",
-            secure=self._sessions.secure,
-            httponly=True,
-            samesite="strict",
-        )
-        return response
+        return self._sessions.cookie.set(JSONResponse(_shown(cookie, credential)), cookie)
 
     async def _by_password(
         self, given: dict[str, str], former: str, request: Request
@@ -231,15 +220,7 @@ class _Signing:
             told = {"user": session.user, "address": self._address(request)}
             async with self._oauth.audited("sign out", **told):
                 await self._oauth.in_thread(self._sessions.end, cookie)
-        response = Response(status_code=204)
-        response.delete_cookie(
-            self._sessions.cookie,
-            path="/",
-            secure=self._sessions.secure,
-            httponly=True,
-            samesite="strict",
-        )
-        return response
+        return self._sessions.cookie.delete(Response(status_code=204))
 
 
 async def _fields(request: Request) -> dict[str, str]:

@@ -31,7 +31,7 @@ async def test_no_vector_is_redirected_to(world: World) -> None:
     async with world.client() as client:
         client_id = (await world.register(client, redirect_uris=REGISTERED))["client_id"]
         for vector in VECTORS:
-            world.oauth._asking._buckets.clear()
+            world.oauth.rates["page"]._buckets.clear()
             parameters = world.request(client_id, redirect_uri=vector["uri"])
             response = await client.get(f"/oauth/authorize?{urlencode(parameters)}")
             assert response.status_code == 400, vector
@@ -46,8 +46,8 @@ async def test_no_vector_is_redirected_to(world: World) -> None:
 async def test_what_is_never_acceptable_cannot_be_registered(world: World) -> None:
     async with world.client() as client:
         for vector in VECTORS:
-            world.oauth._registering._buckets.clear()
-            world.oauth._registering_all._buckets.clear()
+            world.oauth.rates["register"]._buckets.clear()
+            world.oauth.rates["all register"]._buckets.clear()
             response = await client.post(
                 "/oauth/register", json={"redirect_uris": [CALLBACK, vector["uri"]]}
             )

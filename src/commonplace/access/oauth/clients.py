@@ -54,6 +54,7 @@ FAILURE_SECONDS = 30.0
 DOCUMENTS = 256
 FETCHES = 8
 
+_METADATA = ("name", "redirect_uris", "auth_method", "grant_types")
 _MAX_AGE = re.compile(r"(?:^|[\s,])max-age=\"?([0-9]{1,10})")
 _JSON = re.compile(r"application/(?:[a-z0-9.+-]+\+)?json")
 
@@ -137,13 +138,7 @@ def check_registration(body: Mapping[str, Any]) -> Client:
     method = "none" if method is None else method
     if method not in AUTH_METHODS:
         raise _bad_metadata(f"token_endpoint_auth_method must be one of {', '.join(AUTH_METHODS)}.")
-    return Client(
-        id="",
-        name=_name(body.get("client_name"), uris),
-        redirect_uris=uris,
-        auth_method=method,
-        grant_types=grants,
-    )
+    return Client("", _name(body.get("client_name"), uris), uris, method, grants)
 
 
 def check_document(url: str, document: object) -> Client:
@@ -160,12 +155,7 @@ def check_document(url: str, document: object) -> Client:
         raise _bad_metadata("The document must offer token_endpoint_auth_method none.")
     grants = _grant_types(document)
     uris = _redirect_uris(document.get("redirect_uris"), grants)
-    return Client(
-        id=url,
-        name=_name(document.get("client_name"), uris),
-        redirect_uris=uris,
-        grant_types=grants,
-    )
+    return Client(url, _name(document.get("client_name"), uris), uris, grant_types=grants)
 
 
 def check_document_url(url: str) -> None:
@@ -255,27 +245,13 @@ class Clients:
             secret=None if secret is None else token_digest(secret),
         )
         at = now()
-        metadata = json.dumps(
-            {
-                "name": client.name,
-                "redirect_uris": client.redirect_uris,
-                "auth_method": client.auth_method,
-                "grant_types": client.grant_types,
-            }
-        )
+        metadata = json.dumps({name: getattr(client, name) for name in _METADATA})
         with self._store.maintain() as rows:
             self._make_room(rows, at)
             self._mac_rows.put(
-                rows,
-                "oauth_clients",
-                {
-                    "id": client.id,
-                    "secret": client.secret,
-                    "metadata": metadata,
-                    "created_at": at,
-                    "used_at": 0,
-                },
-            )
+                rows, "oauth_clients", id=client.id, secret=client.secret, metadata=metadata,
+                created_at=at, used_at=0,
+            )  # fmt: skip
         return Registered(client, secret, at)
 
     def _make_room(self, rows: Rows, at: int) -> None:
@@ -298,20 +274,15 @@ class Clients:
         if row is None:
             return None
         metadata = json.loads(row["metadata"])
-        return Client(
-            id=row["id"],
-            name=metadata["name"],
-            redirect_uris=tuple(metadata["redirect_uris"]),
-            auth_method=metadata["auth_method"],
-            grant_types=tuple(metadata["grant_types"]),
-            secret=row["secret"],
-        )
+        for name in ("redirect_uris", "grant_types"):
+            metadata[name] = tuple(metadata[name])
+        return Client(id=row["id"], secret=row["secret"], **metadata)
 
     def record_use(self, rows: Rows, client_id: str) -> None:
         """Record that a person allowed the client something; unused clients are deleted."""
         row = self._mac_rows.get(rows, "oauth_clients", client_id)
         if row is not None:
-            self._mac_rows.put(rows, "oauth_clients", {**row, "used_at": now()})
+            self._mac_rows.put(rows, "oauth_clients", row, used_at=now())
 
 
 # Clients with a metadata document

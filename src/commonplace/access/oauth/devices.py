@@ -1,7 +1,7 @@
 """The device grant (RFC 8628): a device shows a short code, which a person enters in a browser.
 
-The device asks again and again with a long code of its own. How often is kept in memory: whoever
-only waits writes nothing.
+The device polls with a long code of its own. Its polling interval is kept in memory, so that
+polling writes nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from commonplace.access.oauth.families import (
     Families,
     Tokens,
     other_resource,
-    tokens_or_raise,
 )
 from commonplace.access.oauth.rows import MacRows, Row
 from commonplace.storage import oauth as stored
@@ -106,26 +105,17 @@ class Devices:
         with self._store.maintain() as rows:
             old = at - ENDED_SECONDS * SECOND
             stored.delete_expired(rows, "oauth_devices", old)
-            self._make_room(rows, at)
+            self._check_room(rows, at)
             started = DeviceCodes(f"cpd_{secrets.token_urlsafe(32)}", self._free_code(rows))
             self._mac_rows.put(
-                rows,
-                "oauth_devices",
-                {
-                    "digest": token_digest(started.device_code),
-                    "code": token_digest(started.user_code),
-                    "client": device.client,
-                    "resource": device.resource,
-                    "scopes": json.dumps(device.scopes),
-                    "answer": "",
-                    "family": "",
-                    "created_at": at,
-                    "expires_at": at + DEVICE_SECONDS * SECOND,
-                },
-            )
+                rows, "oauth_devices", digest=token_digest(started.device_code),
+                code=token_digest(started.user_code), client=device.client,
+                resource=device.resource, scopes=json.dumps(device.scopes), answer="", family="",
+                created_at=at, expires_at=at + DEVICE_SECONDS * SECOND,
+            )  # fmt: skip
         return started
 
-    def _make_room(self, rows: Rows, at: int) -> None:
+    def _check_room(self, rows: Rows, at: int) -> None:
         if stored.count_waiting_devices(rows, at) >= self._most:
             raise OAuthError(
                 "temporarily_unavailable",
@@ -146,7 +136,9 @@ class Devices:
         """The pending device request of a user code."""
         with self._store.read() as rows:
             row = self._waiting(rows, user_code)
-        return None if row is None else _device(row)
+        if row is None:
+            return None
+        return Device(row["client"], row["resource"], tuple(json.loads(row["scopes"])))
 
     def allow(self, user_code: str, allowed: Consent) -> bool:
         """Allow a device request; False if it is no longer pending."""
@@ -155,9 +147,7 @@ class Devices:
             if row is None:
                 return False
             family = self._families.begin_in(rows, allowed, row["expires_at"])
-            self._mac_rows.put(
-                rows, "oauth_devices", {**row, "answer": "allowed", "family": family}
-            )
+            self._mac_rows.put(rows, "oauth_devices", row, answer="allowed", family=family)
         return True
 
     def deny(self, user_code: str) -> bool:
@@ -165,7 +155,7 @@ class Devices:
         with self._store.maintain() as rows:
             row = self._waiting(rows, user_code)
             if row is not None:
-                self._mac_rows.put(rows, "oauth_devices", {**row, "answer": "denied"})
+                self._mac_rows.put(rows, "oauth_devices", row, answer="denied")
         return row is not None
 
     def _waiting(self, rows: Rows, user_code: str) -> Row | None:
@@ -194,10 +184,10 @@ class Devices:
             if wait:
                 raise StillPending("slow_down", f"Ask every {wait} seconds, and not more often.")
             raise StillPending("authorization_pending", "The person has not decided yet.")
-        with self._families.issuing() as rows:
-            outcome = self._first(rows, digest)
-        self._pace.forget(digest)
-        return tokens_or_raise(outcome)
+        try:
+            return self._families.issuing(self._first, digest)
+        finally:
+            self._pace.forget(digest)
 
     def _first(self, rows: Rows, digest: bytes) -> Tokens | OAuthError:
         row = self._mac_rows.get(rows, "oauth_devices", digest)
@@ -206,12 +196,8 @@ class Devices:
         if row["answer"] == "used":  # the code was copied
             self._families.revoke_in(rows, row["family"])
             return invalid_grant(_REFUSED)
-        self._mac_rows.put(rows, "oauth_devices", {**row, "answer": "used"})
+        self._mac_rows.put(rows, "oauth_devices", row, answer="used")
         return self._families.issue_first_in(rows, row["family"])
-
-
-def _device(row: Row) -> Device:
-    return Device(row["client"], row["resource"], tuple(json.loads(row["scopes"])))
 
 
 class _Pace:

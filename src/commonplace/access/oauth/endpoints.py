@@ -6,6 +6,7 @@ import hmac
 import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from starlette.requests import Request as HttpRequest
@@ -106,7 +107,7 @@ class _Machine:
         return _document(body)
 
     async def token(self, request: HttpRequest) -> Response:
-        self._oauth.take_exchanging(self._address(request))
+        self._oauth.take("token", self._address(request))
         parameters = await forms.read_form(request)
         tokens = await self._oauth.exchange(
             parameters, _authorization(request), self._address(request)
@@ -114,7 +115,7 @@ class _Machine:
         return _json(tokens.body())
 
     async def revoke(self, request: HttpRequest) -> Response:
-        self._oauth.take_exchanging(self._address(request))
+        self._oauth.take("token", self._address(request))
         parameters = await forms.read_form(request)
         await self._oauth.revoke(parameters, _authorization(request))
         return _json({})
@@ -126,7 +127,7 @@ class _Machine:
 
     async def device(self, request: HttpRequest) -> Response:
         address = self._address(request)
-        self._oauth.take_exchanging(address)
+        self._oauth.take("token", address)
         parameters = await forms.read_form(request)
         started = await self._oauth.start_device(parameters, _authorization(request), address)
         return _json(started.body(self._oauth.device_page))
@@ -179,33 +180,55 @@ def _fault(error: Exception) -> OAuthError:
 # Pages
 
 
+@dataclass(frozen=True, slots=True)
+class _Post:
+    """A form that a person sent from one of the pages."""
+
+    http: HttpRequest
+    form: Mapping[str, str]
+    cookie: str
+
+
+Action = Callable[[_Post], Awaitable[Response]]
+
+
 class _People:
+    """The pages on which a person logs in and decides."""
+
     def __init__(self, oauth: OAuth, address: Address) -> None:
         self._oauth = oauth
         self._address = address
-        self._cookie = f"__Host-{COOKIE}" if oauth.secure else COOKIE
+        self._cookie = forms.Cookie(COOKIE, LOGIN_SECONDS, oauth.secure)
+        self._actions: dict[str, tuple[str, Action]] = {
+            "login": ("login", self._log_in),
+            "leave": ("login", self._deny),
+            "allow": ("consent", self._allow),
+            "deny": ("consent", self._deny),
+            "switch": ("consent", self._switch),
+        }
 
     async def visit(self, http: HttpRequest) -> Response:
         """Show the consent page to a person who is logged in, the login page to others."""
-        self._oauth.take_asking(self._address(http), http.url.path)
-        query = http.scope["query_string"].decode("latin-1")
-        request = await self._oauth.check(query, self._address(http))
-        cookie = self._given(http)
-        account = await self._oauth.account(cookie)
-        if account is None:
-            return self._login_page(request, cookie)
-        return self._consent_page(request, cookie, account)
+        self._oauth.take("page", self._address(http), http.url.path)
+        request = await self._asked(http.scope["query_string"].decode("latin-1"), http)
+        return await self._consent_or_login(request, self._given(http))
+
+    async def _asked(self, query: str, http: HttpRequest) -> Request:
+        return await self._oauth.check(query, self._address(http))
+
+    async def _about(self, post: _Post) -> Request:
+        """The authorization request that a form is about."""
+        return await self._asked(post.form.get("request", ""), post.http)
 
     async def answer(self, http: HttpRequest) -> Response:
         """Handle a form posted by one of the pages."""
-        self._oauth.take_asking(self._address(http), http.url.path)
+        self._oauth.take("page", self._address(http), http.url.path)
         try:
             form = await forms.read_form(http)
         except OAuthError as error:
             raise PageError.of(error) from None
-        query, action = form.get("request", ""), form.get("action", "")
-        step, act = self._actions().get(action, ("", None))
-        cookie = self._given(http)
+        query, cookie = form.get("request", ""), self._given(http)
+        step, act = self._actions.get(form.get("action", ""), ("", None))
         expected = form_token(cookie, step, query)
         if (
             act is None
@@ -214,21 +237,7 @@ class _People:
             or not hmac.compare_digest(expected.encode(), form.get("token", "").encode())
         ):
             raise PageError("invalid_request", _STALE, status=403)
-        request = await self._asked(query, step, http)
-        return await act(request, form, cookie, http)
-
-    async def _asked(self, query: str, step: str, http: HttpRequest) -> Request | None:
-        del step
-        return await self._oauth.check(query, self._address(http))
-
-    def _actions(self) -> dict[str, tuple[str, Callable[..., Awaitable[Response]]]]:
-        return {
-            "login": ("login", self._log_in),
-            "leave": ("login", self._deny),
-            "allow": ("consent", self._allow),
-            "deny": ("consent", self._deny),
-            "switch": ("consent", self._switch),
-        }
+        return await act(_Post(http, form, cookie))
 
     def _from_our_page(self, http: HttpRequest) -> bool:
         """Whether the Origin and Sec-Fetch-Site headers, if present, name this server."""
@@ -236,135 +245,109 @@ class _People:
         sites = http.headers.getlist("sec-fetch-site")
         return origins in ([], [self._oauth.issuer]) and sites in ([], ["same-origin"])
 
-    async def _log_in(
-        self, request: Request, form: Mapping[str, str], cookie: str, http: HttpRequest
-    ) -> Response:
-        name, password = form.get("name", ""), form.get("password", "")
+    async def _log_in(self, post: _Post) -> Response:
+        request = await self._about(post)
+        name, password = post.form.get("name", ""), post.form.get("password", "")
         try:
-            fresh = await self._oauth.log_in(name, password, self._address(http))
+            fresh = await self._oauth.log_in(name, password, self._address(post.http))
         except OAuthError as error:
             wait = error.retry_after or 1
             message = f"Too many tries. Wait {_in_words(wait)}, then try again."
-            page = self._login_page(request, cookie, name=name, message=message, status=429)
+            page = self._login_page(request, post.cookie, name, message, 429)
             page.headers["retry-after"] = str(wait)
             return page
         if fresh is None:
-            return self._login_page(request, cookie, name=name, message=_WRONG, status=403)
+            return self._login_page(request, post.cookie, name, _WRONG, 403)
         # Answered by a redirect, so that going back or reloading sends no password again.
         response = RedirectResponse(self._again(request), 303, _PAGE_HEADERS)
-        return self._with_cookie(response, fresh)
+        return self._cookie.set(response, fresh)
 
     def _again(self, request: Request) -> str:
         return f"/oauth/authorize?{request.asked.query}"
 
-    async def _allow(
-        self, request: Request, form: Mapping[str, str], cookie: str, http: HttpRequest
-    ) -> Response:
-        del http
-        account = await self._oauth.account(cookie)
+    async def _allow(self, post: _Post) -> Response:
+        request, account = await self._about(post), await self._oauth.account(post.cookie)
         if account is None:
-            return self._login_page(request, cookie, message="Log in again: that took too long.")
-        scopes = {name[len("scope ") :] for name in form if name.startswith("scope ")}
-        subject = form.get("subject", "")
+            message = "Log in again: that took too long."
+            return self._login_page(request, post.cookie, message=message)
+        scopes = {name[len("scope ") :] for name in post.form if name.startswith("scope ")}
+        space, subject = post.form.get("space", ""), post.form.get("subject", "")
         try:
             target = await self._oauth.allow(
-                request, account, scopes=scopes, space=form.get("space", ""), subject=subject
+                request, account, scopes=scopes, space=space, subject=subject
             )
         except PageError:
             raise
         except OAuthError as error:
             return self._consent_page(
-                request,
-                cookie,
-                account,
-                subject=subject,
-                message=error.message,
-                status=error.status,
-            )  # fmt: skip
-        return await self._leave(cookie, self._allowed(target))
+                request, post.cookie, account, subject, error.message, error.status
+            )
+        return await self._leave(post, self._allowed(target))
 
     def _allowed(self, target: str) -> Response:
         return _sent_to(target)
 
-    async def _deny(
-        self, request: Request, form: Mapping[str, str], cookie: str, http: HttpRequest
-    ) -> Response:
-        del form, http
+    async def _deny(self, post: _Post) -> Response:
         answer = {"error": "access_denied", "error_description": "The person did not allow it."}
-        return await self._leave(cookie, _sent_to(self._oauth.redirect_with(request.asked, answer)))
+        target = self._oauth.redirect_with((await self._about(post)).asked, answer)
+        return await self._leave(post, _sent_to(target))
 
-    async def _switch(
-        self, request: Request, form: Mapping[str, str], cookie: str, http: HttpRequest
-    ) -> Response:
-        del form, http
-        await self._oauth.in_thread(self._oauth.logins.end, cookie)
+    async def _switch(self, post: _Post) -> Response:
+        request = await self._about(post)
+        await self._oauth.in_thread(self._oauth.logins.end, post.cookie)
         return self._login_page(request, "")
 
-    async def _leave(self, cookie: str, response: Response) -> Response:
+    async def _leave(self, post: _Post, response: Response) -> Response:
         """Log out with this response."""
-        await self._oauth.in_thread(self._oauth.logins.end, cookie)
-        response.delete_cookie(
-            self._cookie, path="/", secure=self._oauth.secure, httponly=True, samesite="strict"
-        )
-        return response
+        await self._oauth.in_thread(self._oauth.logins.end, post.cookie)
+        return self._cookie.delete(response)
 
     async def style(self, _: HttpRequest) -> Response:
         headers = {"cache-control": "max-age=3600", "x-content-type-options": "nosniff"}
         return Response(pages.STYLE, media_type="text/css", headers=headers)
 
+    async def _consent_or_login(self, request: Request, cookie: str) -> Response:
+        account = await self._oauth.account(cookie)
+        if account is None:
+            return self._login_page(request, cookie)
+        return self._consent_page(request, cookie, account)
+
     def _login_page(
-        self,
-        request: Request,
-        cookie: str,
-        *,
-        name: str = "",
-        message: str = "",
-        status: int = 200,
+        self, request: Request, cookie: str, name: str = "", message: str = "", status: int = 200
     ) -> Response:
         cookie = cookie or new_cookie()
-        asking = _asking(request, form_token(cookie, "login", request.asked.query))
-        body = pages.login(asking, name=name[:200], message=message)
-        return self._with_cookie(_page(body, status, request.asked), cookie)
+        token = form_token(cookie, "login", request.asked.query)
+        body = pages.login(request, token, name=name[:200], message=message)
+        return self._cookie.set(_page(body, status, request.asked), cookie)
 
     def _consent_page(
         self,
         request: Request,
         cookie: str,
         account: Account,
-        *,
         subject: str = "",
         message: str = "",
         status: int = 200,
     ) -> Response:
-        asking = _asking(request, form_token(cookie, "consent", request.asked.query))
-        body = pages.consent(
-            asking, user=account.name, spaces=account.spaces, subject=subject[:128], message=message
-        )
+        token = form_token(cookie, "consent", request.asked.query)
+        body = pages.consent(request, token, account, subject=subject[:128], message=message)
         return _page(body, status, request.asked)
 
     def _given(self, http: HttpRequest) -> str:
-        value = http.cookies.get(self._cookie, "")
+        value = http.cookies.get(self._cookie.name, "")
         return value if _COOKIE_VALUE.fullmatch(value) else ""
-
-    def _with_cookie(self, response: Response, value: str) -> Response:
-        response.set_cookie(
-            self._cookie,
-            value,
-            max_age=LOGIN_SECONDS,
-            path="/",
-            secure=self._oauth.secure,
-            httponly=True,
-            samesite="strict",
-        )
-        return response
 
 
 class _Typing(_People):
     """The pages on which a person enters a device's code and decides."""
 
+    def __init__(self, oauth: OAuth, address: Address) -> None:
+        super().__init__(oauth, address)
+        self._actions["find"] = ("code", self._find)
+
     async def visit(self, http: HttpRequest) -> Response:
         """Ask for the code; with a code in the query, show a logged-in person the consent page."""
-        self._oauth.take_asking(self._address(http), http.url.path)
+        self._oauth.take("page", self._address(http), http.url.path)
         try:
             parameters = forms.parse(http.scope["query_string"].decode("latin-1"))
         except OAuthError as error:
@@ -373,39 +356,25 @@ class _Typing(_People):
         account = await self._oauth.account(cookie)
         if account is None or not normal_user_code(typed):
             return self._code_page(cookie, typed)
-        return self._consent_page(
-            await self._device(normal_user_code(typed), http), cookie, account
-        )
+        return self._consent_page(await self._asked(normal_user_code(typed), http), cookie, account)
 
-    async def _device(self, code: str, http: HttpRequest) -> Request:
+    async def _asked(self, query: str, http: HttpRequest) -> Request:
         """Look up a code, within a rate limit: a script can make its own cookie and form token."""
-        self._oauth.take_typing(self._address(http))
-        return await self._oauth.check_device(code, self._address(http))
+        self._oauth.take("code", self._address(http))
+        return await self._oauth.check_device(query, self._address(http))
 
-    async def _asked(self, query: str, step: str, http: HttpRequest) -> Request | None:
-        return None if step == "code" else await self._device(query, http)
-
-    def _actions(self) -> dict[str, tuple[str, Callable[..., Awaitable[Response]]]]:
-        return {**super()._actions(), "find": ("code", self._find)}
-
-    async def _find(
-        self, request: Request | None, form: Mapping[str, str], cookie: str, http: HttpRequest
-    ) -> Response:
-        del request
-        typed = form.get("code", "")
+    async def _find(self, post: _Post) -> Response:
+        typed = post.form.get("code", "")
         code = normal_user_code(typed)
         if not code:
-            return self._code_page(cookie, typed, message=_NO_CODE, status=400)
+            return self._code_page(post.cookie, typed, _NO_CODE, 400)
         try:
-            found = await self._device(code, http)
+            found = await self._asked(code, post.http)
         except PageError as error:
             if error.error != "invalid_grant":
                 raise
-            return self._code_page(cookie, typed, message=f"{error.message} {_LOOK}", status=404)
-        account = await self._oauth.account(cookie)
-        if account is None:
-            return self._login_page(found, cookie)
-        return self._consent_page(found, cookie, account)
+            return self._code_page(post.cookie, typed, f"{error.message} {_LOOK}", 404)
+        return await self._consent_or_login(found, post.cookie)
 
     def _again(self, request: Request) -> str:
         return f"{pages.DEVICE_PATH}?user_code={request.asked.query}"
@@ -414,32 +383,16 @@ class _Typing(_People):
         del target
         return _page(pages.decided(allowed=True))
 
-    async def _deny(
-        self, request: Request, form: Mapping[str, str], cookie: str, http: HttpRequest
-    ) -> Response:
-        del form
-        account = await self._oauth.account(cookie)
+    async def _deny(self, post: _Post) -> Response:
+        request, account = await self._about(post), await self._oauth.account(post.cookie)
         user = account.name if account else ""
-        await self._oauth.deny_device(request, user, self._address(http))
-        return await self._leave(cookie, _page(pages.decided(allowed=False)))
+        await self._oauth.deny_device(request, user, self._address(post.http))
+        return await self._leave(post, _page(pages.decided(allowed=False)))
 
-    def _code_page(
-        self, cookie: str, typed: str, *, message: str = "", status: int = 200
-    ) -> Response:
+    def _code_page(self, cookie: str, typed: str, message: str = "", status: int = 200) -> Response:
         cookie = cookie or new_cookie()
         body = pages.code(form_token(cookie, "code", ""), typed=typed[:20], message=message)
-        return self._with_cookie(_page(body, status, forms_to="'self'"), cookie)
-
-
-def _asking(request: Request, token: str) -> pages.PageRequest:
-    return pages.PageRequest(
-        client=request.asked.client,
-        redirect=request.asked.redirect,
-        audience=request.audience,
-        scopes=request.scopes,
-        request=request.asked.query,
-        token=token,
-    )
+        return self._cookie.set(_page(body, status, forms_to="'self'"), cookie)
 
 
 def _page(

@@ -9,14 +9,13 @@ like any other, with the id of their family.
 from __future__ import annotations
 
 import base64
-import contextlib
 import hashlib
 import hmac
 import json
 import re
 import secrets
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,7 +32,7 @@ from commonplace.access.declarations import OFFLINE
 from commonplace.access.oauth.clients import Client, Clients
 from commonplace.access.oauth.errors import OAuthError, invalid_grant, invalid_request
 from commonplace.access.oauth.resources import Audience, Resources
-from commonplace.access.oauth.rows import MacRows, Row
+from commonplace.access.oauth.rows import MacRows
 from commonplace.errors import InvalidInput, NotFound
 from commonplace.storage import credentials as stored_credentials
 from commonplace.storage import oauth as stored
@@ -147,45 +146,26 @@ class Families:
         with self._store.maintain() as rows:
             family = self.begin_in(rows, allowed, at + CODE_SECONDS * SECOND)
             self._mac_rows.put(
-                rows,
-                "oauth_codes",
-                {
-                    "digest": token_digest(code),
-                    "family": family,
-                    "redirect": allowed.redirect,
-                    "challenge": allowed.challenge,
-                    "expires_at": at + CODE_SECONDS * SECOND,
-                    "used_at": None,
-                },
-            )
+                rows, "oauth_codes", digest=token_digest(code), family=family,
+                redirect=allowed.redirect, challenge=allowed.challenge,
+                expires_at=at + CODE_SECONDS * SECOND, used_at=None,
+            )  # fmt: skip
         return code
 
     def begin_in(self, rows: Rows, allowed: Consent, until: int) -> str:
         """Begin a family without tokens; its id. It expires unless tokens are issued."""
         at, family = now(), str(uuid.uuid4())
         self._prune(rows, at)
+        resource = allowed.audience.resource
+        refreshable = allowed.client.refreshable and resource.refreshes(allowed.scopes)
+        created = max(at, not_before(rows, owner=allowed.user, space=allowed.space))
         self._mac_rows.put(
-            rows,
-            "oauth_families",
-            {
-                "id": family,
-                "client": allowed.client.id,
-                "client_name": allowed.client.name,
-                "owner": allowed.user,
-                "space": allowed.space,
-                "being": allowed.subject,
-                "resource": allowed.audience.url,
-                "scopes": json.dumps(allowed.scopes),
-                "refreshable": int(
-                    allowed.client.refreshable
-                    and allowed.audience.resource.refreshes(allowed.scopes)
-                ),
-                "credential": "",
-                "created_at": max(at, not_before(rows, owner=allowed.user, space=allowed.space)),
-                "expires_at": until,
-                "revoked_at": None,
-            },
-        )
+            rows, "oauth_families", id=family, client=allowed.client.id,
+            client_name=allowed.client.name, owner=allowed.user, space=allowed.space,
+            being=allowed.subject, resource=allowed.audience.url,
+            scopes=json.dumps(allowed.scopes), refreshable=int(refreshable), credential="",
+            created_at=created, expires_at=until, revoked_at=None,
+        )  # fmt: skip
         self._clients.record_use(rows, allowed.client.id)
         return family
 
@@ -195,19 +175,10 @@ class Families:
         """Exchange a code for tokens. The code counts as used even if this is refused."""
         if not _VERIFIER.fullmatch(verifier):
             raise invalid_request("code_verifier must be 43 to 128 unreserved characters.")
-        # A refusal is returned, not raised, since the transaction must commit what it revokes.
-        with self.issuing() as rows:
-            outcome = self._redeem(rows, code, client, redirect, verifier, resource)
-        return tokens_or_raise(outcome)
+        return self.issuing(self._redeem, code, client, redirect, verifier, resource)
 
     def _redeem(
-        self,
-        rows: Rows,
-        code: str,
-        client: str,
-        redirect: str,
-        verifier: str,
-        resource: str | None,
+        self, rows: Rows, code: str, client: str, redirect: str, verifier: str, resource: str | None
     ) -> Tokens | OAuthError:
         at = now()
         row = self._mac_rows.get(rows, "oauth_codes", token_digest(code))
@@ -217,7 +188,7 @@ class Families:
         if row["used_at"] is not None or family is None:
             self.revoke_in(rows, row["family"])
             return invalid_grant(_REFUSED)
-        self._mac_rows.put(rows, "oauth_codes", {**row, "used_at": at})
+        self._mac_rows.put(rows, "oauth_codes", row, used_at=at)
         if at >= row["expires_at"] or not self._is_valid(rows, family):
             return invalid_grant(_REFUSED)
         if family.client != client:
@@ -236,9 +207,7 @@ class Families:
         self, token: str, *, client: str, scopes: Sequence[str] | None, resource: str | None
     ) -> Tokens:
         """Exchange a refresh token for new tokens; all earlier ones of the family end."""
-        with self.issuing() as rows:
-            outcome = self._refresh(rows, token, client, scopes, resource)
-        return tokens_or_raise(outcome)
+        return self.issuing(self._refresh, token, client, scopes, resource)
 
     def _refresh(
         self,
@@ -271,12 +240,11 @@ class Families:
         if not set(narrowed) - {OFFLINE}:
             return OAuthError("invalid_scope", "The scopes asked for allow nothing.")
         if used_at is None:
-            self._mac_rows.put(rows, "oauth_refreshes", {**row, "used_at": at})
+            self._mac_rows.put(rows, "oauth_refreshes", row, used_at=at)
             for key in stored.unused_refreshes(rows, family.id):
                 other = self._mac_rows.get(rows, "oauth_refreshes", key)
                 if other is not None:
-                    ended = {**other, "used_at": not_repeatable(at)}
-                    self._mac_rows.put(rows, "oauth_refreshes", ended)
+                    self._mac_rows.put(rows, "oauth_refreshes", other, used_at=not_repeatable(at))
             self._credentials.revoke_all_in(rows, family=family.id)
         return self._issue(rows, family, narrowed, at)
 
@@ -295,41 +263,27 @@ class Families:
         inside = frozenset(s for name in scopes if name in known for s in known[name].scopes)
         if audience is None or not inside:
             return invalid_grant("The authorized resource is no longer served.")
+        seconds = audience.resource.access_seconds
         issued = self._credentials.create_in(
             rows,
             Grant(
-                user=family.user,
-                space=family.space,
-                scopes=inside,
-                dialects=frozenset({audience.resource.dialect}),
-                name=family.client_name,
-                subject=family.being,
-                resource=family.resource,
-                client=family.client,
-                family=family.id,
-                lifetime=audience.resource.access_seconds,
-                oauth=True,
+                user=family.user, space=family.space, scopes=inside,
+                dialects=frozenset({audience.resource.dialect}), name=family.client_name,
+                subject=family.being, resource=family.resource, client=family.client,
+                family=family.id, lifetime=seconds, oauth=True,
             ),
-        )
-        seconds = audience.resource.access_seconds
+        )  # fmt: skip
         refresh, expires = None, at + seconds * SECOND
         if family.refreshable:
             prefix = audience.resource.refresh
             refresh, expires = f"{prefix}{secrets.token_urlsafe(32)}", at + REFRESH_SECONDS * SECOND
             self._mac_rows.put(
-                rows,
-                "oauth_refreshes",
-                {
-                    "digest": token_digest(refresh),
-                    "family": family.id,
-                    "expires_at": expires,
-                    "used_at": None,
-                },
-            )
+                rows, "oauth_refreshes", digest=token_digest(refresh), family=family.id,
+                expires_at=expires, used_at=None,
+            )  # fmt: skip
         row = self._mac_rows.get(rows, "oauth_families", family.id)
-        assert row is not None
         changed = {"credential": issued.credential.id, "expires_at": expires}
-        self._mac_rows.put(rows, "oauth_families", {**row, **changed})
+        self._mac_rows.put(rows, "oauth_families", row, **changed)
         return Tokens(issued.token, refresh, scopes, seconds)
 
     def _is_valid(self, rows: Rows, family: Family) -> bool:
@@ -363,16 +317,8 @@ class Families:
         """Revoke a connection with all its tokens, in the caller's transaction."""
         row = self._mac_rows.get(rows, "oauth_families", family)
         if row is not None and row["revoked_at"] is None:
-            self._mac_rows.put(rows, "oauth_families", {**row, "revoked_at": now()})
+            self._mac_rows.put(rows, "oauth_families", row, revoked_at=now())
         self._credentials.revoke_all_in(rows, family=family)
-
-    def listing(self, user: str | None = None) -> list[Family]:
-        """The valid connections, the newest first."""
-        at = now()
-        with self._store.read() as rows:
-            keys = stored.live_families(rows, at, user)
-            found = [self._mac_rows.get(rows, "oauth_families", key) for key in keys]
-        return [_family(row) for row in found if row is not None]
 
     def _prune(self, rows: Rows, at: int) -> None:
         """Delete expired rows that are no longer needed to detect a second use."""
@@ -380,37 +326,28 @@ class Families:
         stored.delete_expired(rows, "oauth_refreshes", old)
         stored.delete_ended_families(rows, old)
 
-    @contextlib.contextmanager
-    def issuing(self) -> Iterator[Rows]:
-        """A transaction that issues tokens; invalid_grant if the user no longer exists."""
+    def issuing(self, issue: Callable[..., Tokens | OAuthError], *arguments: Any) -> Tokens:
+        """Run a function in a transaction, and return its tokens or raise its refusal.
+
+        The function returns the refusal, since the transaction must commit what it revoked.
+        """
         try:
             with self._store.maintain() as rows:
-                yield rows
+                outcome = issue(rows, *arguments)
         except (NotFound, InvalidInput):  # the user was removed
             raise invalid_grant("The user who allowed this was removed.") from None
+        if isinstance(outcome, OAuthError):
+            raise outcome
+        return outcome
 
     def _family(self, rows: Rows, identity: str) -> Family | None:
         row = self._mac_rows.get(rows, "oauth_families", identity)
-        return None if row is None else _family(row)
-
-
-def tokens_or_raise(outcome: Tokens | OAuthError) -> Tokens:
-    """Return the tokens, or raise the refusal."""
-    if isinstance(outcome, OAuthError):
-        raise outcome
-    return outcome
+        if row is None:
+            return None
+        row["user"], row["refreshable"] = row.pop("owner"), bool(row["refreshable"])
+        return Family(**row | {"scopes": tuple(json.loads(row["scopes"]))})
 
 
 def other_resource() -> OAuthError:
     """The requested resource is not the allowed one."""
     return OAuthError("invalid_target", "The resource is not the one that was allowed.")
-
-
-def _family(row: Row) -> Family:
-    values = dict(row)
-    return Family(
-        user=values.pop("owner"),
-        scopes=tuple(json.loads(values.pop("scopes"))),
-        refreshable=bool(values.pop("refreshable")),
-        **values,
-    )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl
 
 from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
 
 from commonplace.access.oauth.errors import OAuthError, invalid_request
 
@@ -16,38 +17,52 @@ MOST_QUERY = 8 * 1024
 MOST_PARAMETERS = 64
 
 
-class Repeated(OAuthError):
-    """A parameter is given more than once."""
+@dataclass(frozen=True, slots=True)
+class Cookie:
+    """A cookie that browsers send with requests of this server's own pages only."""
 
-    def __init__(self, names: set[str], parameters: Mapping[str, str]) -> None:
-        super().__init__("invalid_request", "A parameter is given more than once.")
-        self.names = names
-        self.parameters = parameters
+    base: str
+    seconds: int
+    secure: bool
+    """Whether the server is reached by https."""
+
+    @property
+    def name(self) -> str:
+        """Its name; the prefix makes browsers refuse it from other hosts and over http."""
+        return f"__Host-{self.base}" if self.secure else self.base
+
+    def set(self, response: Response, value: str) -> Response:
+        """Set it with a response."""
+        response.set_cookie(
+            self.name, value, self.seconds, secure=self.secure, httponly=True, samesite="strict"
+        )
+        return response
+
+    def delete(self, response: Response) -> Response:
+        """Delete it with a response."""
+        response.delete_cookie(self.name, secure=self.secure, httponly=True, samesite="strict")
+        return response
 
 
-def parse(text: str) -> dict[str, str]:
-    """The parameters of a query or form. Empty ones count as not given (RFC 6749, 3.1)."""
+def parse(text: str, *, joined: str = "") -> dict[str, str]:
+    """The parameters of a query or form. Empty ones count as not given (RFC 6749, 3.1).
+
+    One that is given more than once is refused; values of `joined` are joined by a space.
+    """
     try:
         pairs = parse_qsl(
-            text,
-            keep_blank_values=True,
-            max_num_fields=MOST_PARAMETERS,
-            errors="strict",
+            text, keep_blank_values=True, max_num_fields=MOST_PARAMETERS, errors="strict"
         )
     except (ValueError, UnicodeDecodeError):
         raise invalid_request("The parameters are not valid.") from None
     found: dict[str, str] = {}
-    repeated: set[str] = set()
     for name, value in pairs:
-        if name in found:
-            repeated.add(name)
-        found[name] = value
-    if any("\0" in value for value in found.values()):
-        raise invalid_request("The parameters are not valid.")
-    given = {name: value for name, value in found.items() if value}
-    if repeated:
-        raise Repeated(repeated, given)
-    return given
+        if "\0" in value:
+            raise invalid_request("The parameters are not valid.")
+        if name in found and name != joined:
+            raise invalid_request("A parameter is given more than once.")
+        found[name] = f"{found[name]} {value}" if name in found else value
+    return {name: value for name, value in found.items() if value}
 
 
 async def read_form(request: Request) -> dict[str, str]:

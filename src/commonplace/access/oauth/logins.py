@@ -37,15 +37,9 @@ class Logins:
             at = max(at, not_before(rows, owner=user, space=""))
             stored.delete_expired(rows, "oauth_logins", at)
             self._mac_rows.put(
-                rows,
-                "oauth_logins",
-                {
-                    "digest": token_digest(cookie),
-                    "owner": user,
-                    "created_at": at,
-                    "expires_at": at + LOGIN_SECONDS * SECOND,
-                },
-            )
+                rows, "oauth_logins", digest=token_digest(cookie), owner=user, created_at=at,
+                expires_at=at + LOGIN_SECONDS * SECOND,
+            )  # fmt: skip
         return cookie
 
     def user(self, cookie: str) -> str | None:

@@ -1,48 +1,31 @@
 """The HTML pages of OAuth: login, consent, device code and errors.
 
 Nothing runs in them and nothing is loaded from elsewhere. Whatever a client says of itself is text
-between its own quotation marks, and where it comes from is said beside it.
+in quotation marks, followed by where the name comes from.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from html import escape
 
+from commonplace.access.accounts import Account
 from commonplace.access.declarations import OFFLINE
-from commonplace.access.oauth.clients import Client
-from commonplace.access.oauth.redirects import Redirect
-from commonplace.access.oauth.resources import Audience
+from commonplace.access.oauth.server import Request
 
 STYLE_PATH = "/oauth/style.css"
 DEVICE_PATH = "/oauth/device"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PageRequest:
-    """The request that a page is about."""
-
-    client: Client
-    redirect: Redirect | None
-    """The redirect URI; None for a device."""
-    audience: Audience
-    scopes: tuple[str, ...]
-    request: str
-    """The request, posted back with the form."""
-    token: str
-    """The form's CSRF token."""
-
-
-def login(asking: PageRequest, *, name: str = "", message: str = "") -> str:
+def login(request: Request, token: str, *, name: str = "", message: str = "") -> str:
     """The login page."""
     return _page(
         "Log in",
         f"""
 {_message(message)}
-<p>{_client(asking)} wants to connect to your memory. Log in to decide.</p>
-<form method="post" action="{_path(asking)}" autocomplete="on">
-{_hidden(asking)}
+<p>{_client(request)} wants to connect to your memory. Log in to decide.</p>
+<form method="post" action="{_path(request)}" autocomplete="on">
+{_hidden(request, token)}
 <label for="name">Name</label>
 <input id="name" name="name" value="{escape(name)}" required maxlength="200"
   autocomplete="username" autocapitalize="none" spellcheck="false"{_focus(not name)}>
@@ -59,27 +42,27 @@ def login(asking: PageRequest, *, name: str = "", message: str = "") -> str:
 
 
 def consent(
-    asking: PageRequest, *, user: str, spaces: Sequence[str], subject: str = "", message: str = ""
+    request: Request, token: str, account: Account, *, subject: str = "", message: str = ""
 ) -> str:
     """The consent page."""
     return _page(
         "Allow access?",
         f"""
 {_message(message)}
-<p>{_client(asking)} wants to connect to your memory through {_title(asking)}.</p>
-{_identity(asking)}
-<form method="post" action="{_path(asking)}">
-{_hidden(asking)}
-{_scopes(asking)}
-{_spaces(spaces)}
-{_subject(asking, subject)}
-<p class="note">{_afterwards(asking)}
+<p>{_client(request)} wants to connect to your memory through {_title(request)}.</p>
+{_identity(request)}
+<form method="post" action="{_path(request)}">
+{_hidden(request, token)}
+{_scopes(request)}
+{_spaces(account.spaces)}
+{_subject(request, subject)}
+<p class="note">{_afterwards(request)}
 It keeps access until you take it back, or until it is not used for 30 days.</p>
 <div class="buttons">
 <button class="main" name="action" value="allow">Allow</button>
 <button name="action" value="deny" formnovalidate>Do not allow</button>
 </div>
-<p class="who">Logged in as <strong>{escape(user)}</strong>.
+<p class="who">Logged in as <strong>{escape(account.name)}</strong>.
 <button class="link" name="action" value="switch" formnovalidate>Not you?</button></p>
 </form>
 """,
@@ -130,41 +113,42 @@ it happens again, its makers need to know what is written above.</p>
     )
 
 
-def _client(asking: PageRequest) -> str:
-    return f"<strong class='client'>“<bdi>{escape(asking.client.name)}</bdi>”</strong>"
+def _client(request: Request) -> str:
+    return f"<strong class='client'>“<bdi>{escape(request.asked.client.name)}</bdi>”</strong>"
 
 
-def _title(asking: PageRequest) -> str:
-    return f"<strong>{escape(asking.audience.resource.title)}</strong>"
+def _title(request: Request) -> str:
+    return f"<strong>{escape(request.audience.resource.title)}</strong>"
 
 
-def _identity(asking: PageRequest) -> str:
-    host = asking.client.host
+def _identity(request: Request) -> str:
+    host = request.asked.client.host
     if host:
         known = f"It is identified by <strong>{escape(host)}</strong>."
     else:
         known = "It chose that name itself; nobody has checked it."
-    if asking.redirect is None:
-        shown = f"<strong>{escape(asking.request)}</strong>"
+    if request.asked.redirect is None:
+        shown = f"<strong>{escape(request.asked.query)}</strong>"
         known += f" Go on only if you have just started this yourself and it shows {shown}."
-    elif asking.redirect.scheme != "https":
+    elif request.asked.redirect.scheme != "https":
         known += " Go on only if you have just started this on this device yourself."
     return f'<p class="identity">{known}</p>'
 
 
-def _path(asking: PageRequest) -> str:
-    return "/oauth/authorize" if asking.redirect is not None else DEVICE_PATH
+def _path(request: Request) -> str:
+    return "/oauth/authorize" if request.asked.redirect is not None else DEVICE_PATH
 
 
-def _afterwards(asking: PageRequest) -> str:
-    if asking.redirect is None:
+def _afterwards(request: Request) -> str:
+    if request.asked.redirect is None:
         return "When you allow it, the device is connected."
-    return f"When you allow it, you are sent to <strong>{escape(asking.redirect.shown)}</strong>."
+    target = escape(request.asked.redirect.shown)
+    return f"When you allow it, you are sent to <strong>{target}</strong>."
 
 
-def _scopes(asking: PageRequest) -> str:
-    permissions = asking.audience.resource.permissions
-    asked = [name for name in asking.scopes if name != OFFLINE]
+def _scopes(request: Request) -> str:
+    permissions = request.audience.resource.permissions
+    asked = [name for name in request.scopes if name != OFFLINE]
     if len(asked) == 1:
         words = escape(permissions[asked[0]].words)
         return f"""<p class="heading" id="may">It may</p>
@@ -195,12 +179,12 @@ def _spaces(spaces: Sequence[str]) -> str:
     return f"<fieldset><legend>In this space only</legend>\n{choices}\n</fieldset>"
 
 
-def _subject(asking: PageRequest, subject: str) -> str:
-    noun = escape(asking.audience.resource.subject)
+def _subject(request: Request, subject: str) -> str:
+    noun = escape(request.audience.resource.subject)
     if not noun:
         return ""
-    if asking.audience.subject:
-        return f"<p>As the {noun} <strong>{escape(asking.audience.subject)}</strong>.</p>"
+    if request.audience.subject:
+        return f"<p>As the {noun} <strong>{escape(request.audience.subject)}</strong>.</p>"
     return f"""<label for="subject">As which {noun}</label>
 <input id="subject" name="subject" value="{escape(subject)}" required maxlength="128"
   pattern="[A-Za-z0-9][A-Za-z0-9._:\\-]*" autocapitalize="none" spellcheck="false"
@@ -209,9 +193,9 @@ def _subject(asking: PageRequest, subject: str) -> str:
 shows it.</p>"""
 
 
-def _hidden(asking: PageRequest) -> str:
-    return f"""<input type="hidden" name="request" value="{escape(asking.request)}">
-<input type="hidden" name="token" value="{escape(asking.token)}">"""
+def _hidden(request: Request, token: str) -> str:
+    return f"""<input type="hidden" name="request" value="{escape(request.asked.query)}">
+<input type="hidden" name="token" value="{escape(token)}">"""
 
 
 def _message(text: str) -> str:

@@ -27,8 +27,9 @@ class MacRows:
             return None
         return dict(zip(stored.COLUMNS[table], found[:-1], strict=True))
 
-    def put(self, rows: Rows, table: str, row: Row) -> None:
-        """Insert a row, or replace the one of the same key."""
+    def put(self, rows: Rows, table: str, former: Row | None = None, /, **changes: Any) -> None:
+        """Insert a row, or replace the one of the same key; `changes` to a `former` row, if any."""
+        row = {**(former or {}), **changes}
         values = tuple(row[name] for name in stored.COLUMNS[table])
         stored.put(rows, table, (*values, self._vault.mac(table, *values)))
 

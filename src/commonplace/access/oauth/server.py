@@ -62,6 +62,12 @@ T = TypeVar("T")
 WORKERS = 8
 LOGIN_WORKERS = 4
 CLIENT_ID_CHARS = 500
+RATES = {  # requests a second and the burst, of one address or, with "all", of everybody
+    "page": (1.0, 120), "token": (2.0, 240), "register": (20 / 3_600, 20),
+    "all register": (200 / 3_600, 200), "device": (20 / 3_600, 20),
+    "all device": (200 / 3_600, 200), "code": (1 / 30, 20), "all code": (1.0, 300),
+    "lookup": (0.1, 10), "all lookup": (0.5, 60),
+}  # fmt: skip
 
 log = logging.getLogger(__name__)
 
@@ -129,16 +135,7 @@ class OAuth:
         self._accounts = accounts
         self._workers = CapacityLimiter(WORKERS)
         self._login_workers = CapacityLimiter(LOGIN_WORKERS)
-        self._asking = Rates(rate=1.0, burst=120)
-        self._exchanging = Rates(rate=2.0, burst=240)
-        self._registering = Rates(rate=20 / 3_600, burst=20)
-        self._registering_all = Rates(rate=200 / 3_600, burst=200)
-        self._starting = Rates(rate=20 / 3_600, burst=20)
-        self._starting_all = Rates(rate=200 / 3_600, burst=200)
-        self._typing = Rates(rate=1 / 30, burst=20)
-        self._typing_all = Rates(rate=1.0, burst=300)
-        self._looking_up = Rates(rate=0.1, burst=10)
-        self._looking_up_all = Rates(rate=0.5, burst=60)
+        self.rates = {name: Rates(rate, burst) for name, (rate, burst) in RATES.items()}
 
     # Metadata
 
@@ -180,34 +177,22 @@ class OAuth:
         audience = self.resources.at(path.rstrip("/"))
         return None if audience is None else audience.url
 
-    # Rates
-
-    def take_asking(self, address: str, page: str = "") -> None:
-        """Count a visit to one of the pages."""
-        _take(self._asking, f"{page} {block_of(address)}")
-
-    def take_exchanging(self, address: str) -> None:
-        """Count a request for tokens."""
-        _take(self._exchanging, block_of(address))
-
-    def take_typing(self, address: str) -> None:
-        """Count an entered device code, so that codes cannot be guessed."""
-        _take(self._typing, block_of(address))
-        _take(self._typing_all, "all")
+    def take(self, what: str, address: str, page: str = "") -> None:
+        """Count a request against the rate limits of RATES; OAuthError if one is exceeded."""
+        for name, who in ((what, f"{page} {block_of(address)}"), (f"all {what}", "")):
+            wait = self.rates[name].take(who) if name in self.rates else 0
+            if wait:
+                raise slow_down(wait)
 
     # Authorization requests
 
     async def check(self, query: str, address: str) -> Request:
         """Check a query. PageError until the redirect URI is checked, then RedirectedError."""
         try:
-            parameters = forms.parse(query) if len(query) <= forms.MOST_QUERY else {}
-            repeated: set[str] = set()
-        except forms.Repeated as error:
-            parameters, repeated = dict(error.parameters), error.names
+            short = len(query) <= forms.MOST_QUERY
+            parameters = forms.parse(query, joined="resource") if short else {}
         except OAuthError as error:
             raise PageError.of(error) from None
-        if repeated - {"resource"}:
-            raise PageError("invalid_request", "A parameter is given more than once.")
         client = await self._asking_client(parameters.get("client_id", ""), address)
         if not client.redirects:
             raise PageError("unauthorized_client", "The program is not registered for redirects.")
@@ -219,8 +204,6 @@ class OAuth:
             )
         asked = ClientRequest(query, client, redirect, parameters.get("state"))
         try:
-            if repeated:
-                raise OAuthError("invalid_target", "Only one resource can be asked for at a time.")
             return self._checked(asked, parameters)
         except OAuthError as error:
             raise RedirectedError(error.error, error.message, asked) from None
@@ -240,8 +223,7 @@ class OAuth:
         if not is_document(client_id):
             return await self.in_thread(self.clients.find, client_id)
         if not self.documents.knows(client_id):
-            _take(self._looking_up, block_of(address))
-            _take(self._looking_up_all, "all")
+            self.take("lookup", address)
         return await self.documents.find(client_id)
 
     def _checked(self, asked: ClientRequest, parameters: Mapping[str, str]) -> Request:
@@ -264,6 +246,8 @@ class OAuth:
             raise invalid_request("code_challenge must be the S256 challenge of a verifier.")
         if "resource" not in parameters:
             raise OAuthError("invalid_target", "resource is missing: say what the token is for.")
+        if " " in parameters["resource"]:
+            raise OAuthError("invalid_target", "Only one resource can be asked for at a time.")
         audience = self.resources.of(parameters["resource"])
         if audience is None:
             raise OAuthError("invalid_target", "There is no such resource here.")
@@ -392,8 +376,7 @@ class OAuth:
             )
         audience = self._for_device(parameters.get("resource"))
         scopes = _scopes(audience, parameters.get("scope", ""))
-        _take(self._starting, block_of(address))
-        _take(self._starting_all, "all")
+        self.take("device", address)
         async with self.audited(
             "device", client=client.id, address=address, resource=audience.url, scopes=list(scopes)
         ):
@@ -402,8 +385,6 @@ class OAuth:
 
     def _for_device(self, resource: str | None) -> Audience:
         audience = self.resources.for_devices if resource is None else self.resources.of(resource)
-        if audience is None and resource is None:
-            raise OAuthError("invalid_target", "resource is missing: say what the token is for.")
         if audience is None:
             raise OAuthError("invalid_target", "There is no such resource here.")
         return audience
@@ -435,36 +416,25 @@ class OAuth:
         resource = parameters.get("resource")
         if kind == "authorization_code":
             return await self.in_thread(
-                partial(
-                    self.families.redeem,
-                    _needed(parameters, "code"),
-                    client=client,
-                    redirect=_needed(parameters, "redirect_uri"),
-                    verifier=_needed(parameters, "code_verifier"),
-                    resource=resource,
-                )
-            )
+                self.families.redeem, _needed(parameters, "code"), client=client,
+                redirect=_needed(parameters, "redirect_uri"),
+                verifier=_needed(parameters, "code_verifier"), resource=resource,
+            )  # fmt: skip
         if kind == metadata.DEVICE_CODE:
             code = _needed(parameters, "device_code")
-            redeem = partial(self.devices.redeem, code, client=client, resource=resource)
-            return await self.in_thread(redeem)
+            return await self.in_thread(self.devices.redeem, code, client=client, resource=resource)
         scope = parameters.get("scope")
         return await self.in_thread(
-            partial(
-                self.families.refresh,
-                _needed(parameters, "refresh_token"),
-                client=client,
-                scopes=None if scope is None else scope.split(),
-                resource=resource,
-            )
-        )
+            self.families.refresh, _needed(parameters, "refresh_token"), client=client,
+            scopes=None if scope is None else scope.split(), resource=resource,
+        )  # fmt: skip
 
     async def revoke(self, parameters: Mapping[str, str], authorization: str | None) -> None:
         """Revoke a token of the client; other clients' tokens are left alone."""
         async with self.audited("revoke", client=parameters.get("client_id", "")):
             client = await self.authenticate(parameters, authorization)
             token = _needed(parameters, "token")
-            await self.in_thread(partial(self.families.revoke, token, client=client))
+            await self.in_thread(self.families.revoke, token, client=client)
 
     async def authenticate(self, parameters: Mapping[str, str], authorization: str | None) -> str:
         """Authenticate the client; its id."""
@@ -498,8 +468,7 @@ class OAuth:
     async def register(self, body: Mapping[str, Any], address: str) -> Registered:
         """A new client."""
         described = check_registration(body)
-        _take(self._registering, block_of(address))
-        _take(self._registering_all, "all")
+        self.take("register", address)
         async with self.audited("register", address=address, name=described.name):
             return await self.in_thread(self.clients.register, described)
 
@@ -534,9 +503,9 @@ class OAuth:
                 with CancelScope(shield=True):
                     await self.in_thread(audit.append, self._store, entry)
 
-    async def in_thread(self, call: Callable[..., T], *arguments: Any) -> T:
+    async def in_thread(self, call: Callable[..., T], *arguments: Any, **named: Any) -> T:
         """Run a blocking call in a worker thread."""
-        return await to_thread.run_sync(call, *arguments, limiter=self._workers)
+        return await to_thread.run_sync(partial(call, *arguments, **named), limiter=self._workers)
 
     @property
     def secure(self) -> bool:
@@ -557,12 +526,6 @@ def new_cookie() -> str:
 def form_token(cookie: str, step: str, query: str) -> str:
     """The CSRF token of a form, bound to the cookie, the page and the request."""
     return hmac.digest(cookie.encode(), f"{step}\n{query}".encode(), "sha256").hex()
-
-
-def _take(rates: Rates, who: str) -> None:
-    wait = rates.take(who)
-    if wait:
-        raise slow_down(wait)
 
 
 def _scopes(audience: Audience, asked: str) -> tuple[str, ...]:
