@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from commonplace.cli import options
-from commonplace.cli.options import DIALECTS, AsJson, Data, Space
+from commonplace.cli.options import DIALECTS, AsJson, Data, Space, argument, option
 from commonplace.cli.terminal import bold, dim, emit, local, note, one_line, say
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound
 from commonplace.text.hidden import visible
@@ -35,9 +35,9 @@ user = typer.Typer(
 )
 GROUPS = {"token": token, "user": user}
 
-User = Annotated[str, typer.Option("--user", metavar="NAME", help="Whose it is.")]
+User = Annotated[str, option("--user NAME", "Whose it is.")]
 PasswordStdin = Annotated[
-    bool, typer.Option("--password-stdin", help="Read the password from standard input.")
+    bool, option("--password-stdin", "Read the password from standard input.")
 ]
 
 
@@ -104,23 +104,18 @@ def _access(data: Path | None, *, create: bool = False) -> Iterator[_Access]:
 def create_token(
     dialect: Annotated[
         list[str],
-        typer.Option(
-            "--dialect", metavar="NAME", help=f"The dialect it is for; repeatable. {DIALECTS}."
-        ),
+        option("--dialect NAME", f"The dialect it is for; repeatable. {DIALECTS}."),
     ],
     space: Space = "default",
     scope: Annotated[
-        str, typer.Option("--scope", metavar="full|read-only|admin", help="What the token allows.")
+        str, option("--scope full|read-only|admin", "What the token allows.")
     ] = "full",
     subject: Annotated[
-        str,
-        typer.Option(
-            "--subject", "--being", metavar="ID", help="Only for this subject, such as a being."
-        ),
+        str, option("--subject --being ID", "Only for this subject, such as a being.")
     ] = "",
-    name: Annotated[str, typer.Option("--name", metavar="TEXT", help="A name for the token.")] = "",
+    name: Annotated[str, option("--name TEXT", "A name for the token.")] = "",
     expires: Annotated[
-        str | None, typer.Option("--expires", metavar="90d", help="When it expires: 12h, 90d, 1y.")
+        str | None, option("--expires 90d", "When it expires: 12h, 90d, 1y.")
     ] = None,
     user: User = "local",
     data: Data = None,
@@ -205,12 +200,8 @@ def _check_subject(data: Path | None, space: str, dialects: list[str], subject: 
 
 @token.command("list")
 def list_tokens(
-    user: Annotated[
-        str | None, typer.Option("--user", metavar="NAME", help="Only tokens of this user.")
-    ] = None,
-    space: Annotated[
-        str | None, typer.Option("--space", metavar="NAME", help="Only tokens of this space.")
-    ] = None,
+    user: Annotated[str | None, option("--user NAME", "Only tokens of this user.")] = None,
+    space: Annotated[str | None, option("--space NAME", "Only tokens of this space.")] = None,
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
@@ -254,9 +245,7 @@ def _show(credential: Credential) -> None:
 
 @token.command("revoke")
 def revoke_token(
-    identity: Annotated[
-        str, typer.Argument(metavar="ID", help="The ID from the list, or its first characters.")
-    ],
+    identity: Annotated[str, argument("ID", "The ID from the list, or its first characters.")],
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
@@ -273,25 +262,19 @@ def revoke_token(
 @token.command("rotate-key")
 def rotate_key(
     purpose: Annotated[
-        str,
-        typer.Option("--purpose", metavar="orchestrator|penfield", help="Dialect of the tokens."),
+        str, option("--purpose orchestrator|penfield", "Dialect of the tokens.")
     ] = "orchestrator",
     overlap: Annotated[
-        str,
-        typer.Option(
-            "--overlap", metavar="0|7d", help="How long tokens of the old key are accepted."
-        ),
+        str, option("--overlap 0|7d", "How long tokens of the old key are accepted.")
     ] = "0",
     key_stdin: Annotated[
-        bool,
-        typer.Option("--key-stdin", help="Read a shared key from standard input."),
+        bool, option("--key-stdin", "Read a shared key from standard input.")
     ] = False,
     show: Annotated[
-        bool, typer.Option("--show", help="Print the new key, to share it with another issuer.")
+        bool, option("--show", "Print the new key, to share it with another issuer.")
     ] = False,
     master: Annotated[
-        bool,
-        typer.Option("--master", help="Rotate the master key, and seal all secrets again."),
+        bool, option("--master", "Rotate the master key, and seal all secrets again.")
     ] = False,
     data: Data = None,
     as_json: AsJson = False,
@@ -356,8 +339,8 @@ def damaged(data: Path) -> list[str]:
 
 @token.command("not-before")
 def end_before(
-    space: Annotated[str, typer.Option("--space", metavar="NAME", help="The space.")],
-    at: Annotated[str, typer.Argument(metavar="now|DATE", help="The moment.")] = "now",
+    space: Annotated[str, option("--space NAME", "The space.")],
+    at: Annotated[str, argument("now|DATE", "The moment.")] = "now",
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
@@ -382,10 +365,9 @@ def end_before(
 
 @user.command("add")
 def add_user(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The user name.")],
+    name: Annotated[str, argument("NAME", "The user name.")],
     space: Annotated[
-        list[str] | None,
-        typer.Option("--space", metavar="NAME", help="A space of the user; repeatable."),
+        list[str] | None, option("--space NAME", "A space of the user; repeatable.")
     ] = None,
     password_stdin: PasswordStdin = False,
     data: Data = None,
@@ -416,7 +398,7 @@ def list_users(data: Data = None, as_json: AsJson = False) -> None:
 
 @user.command("remove")
 def remove_user(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Who.")],
+    name: Annotated[str, argument("NAME", "Who.")],
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
@@ -432,11 +414,9 @@ def remove_user(
 
 @user.command("password")
 def set_password(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Whose.")],
+    name: Annotated[str, argument("NAME", "Whose.")],
     password_stdin: PasswordStdin = False,
-    sign_out: Annotated[
-        bool, typer.Option("--sign-out", help="Also revoke all tokens of the user.")
-    ] = False,
+    sign_out: Annotated[bool, option("--sign-out", "Also revoke all tokens of the user.")] = False,
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from commonplace.cli.options import AsJson, Data, Embedding, Space, memory
+from commonplace.cli.options import AsJson, Data, Embedding, Space, argument, memory, option
 from commonplace.cli.terminal import bold, emit, note, one_line, say
 from commonplace.errors import NotFound
 from commonplace.text.hidden import visible
@@ -20,7 +20,7 @@ GROUPS = {"being": being}
 
 @being.command("create")
 def create_being(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What it is called.")],
+    name: Annotated[str, argument("NAME", "What it is called.")],
     space: Space = "default",
     embedding: Embedding = "builtin",
     data: Data = None,
@@ -61,7 +61,7 @@ def list_beings(space: Space = "default", data: Data = None, as_json: AsJson = F
 
 @being.command("delete")
 def delete_being(
-    identity: Annotated[str, typer.Argument(metavar="ID", help="The being's id.")],
+    identity: Annotated[str, argument("ID", "The being's id.")],
     space: Space = "default",
     data: Data = None,
     as_json: AsJson = False,
@@ -87,10 +87,10 @@ def delete_being(
 @being.command("llm-key")
 def keep_key(
     provider: Annotated[
-        str, typer.Option("--provider", metavar="anthropic|openai", help="Whose key it is.")
+        str, option("--provider anthropic|openai", "Whose key it is.")
     ] = "anthropic",
-    model: Annotated[str, typer.Option("--model", metavar="NAME", help="The model to ask.")] = "",
-    forget: Annotated[bool, typer.Option("--forget", help="Keep none any longer.")] = False,
+    model: Annotated[str, option("--model NAME", "The model to ask.")] = "",
+    forget: Annotated[bool, option("--forget", "Keep none any longer.")] = False,
     space: Space = "default",
     data: Data = None,
     as_json: AsJson = False,

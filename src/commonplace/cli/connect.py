@@ -15,7 +15,7 @@ import typer
 
 from commonplace.cli import clients, settings_files
 from commonplace.cli.clients import CLIENTS, Client, Http, Stdio
-from commonplace.cli.options import DIALECTS, AsJson, Data
+from commonplace.cli.options import DIALECTS, AsJson, Data, argument, option
 from commonplace.cli.settings_files import Settings
 from commonplace.cli.terminal import bold, dim, emit, note, one_line, say
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound
@@ -34,61 +34,44 @@ _TOKEN = re.compile(r"[\x21-\x7e]+")
 
 def connect(
     context: typer.Context,
-    client: Annotated[
-        str | None, typer.Argument(metavar="CLIENT", help=", ".join(CLIENTS) + ".")
-    ] = None,
+    client: Annotated[str | None, argument("CLIENT", ", ".join(CLIENTS) + ".")] = None,
     list_: Annotated[
-        bool, typer.Option("--list", help="Every client, its file, and whether we are in it.")
+        bool, option("--list", "Every client, its file, and whether we are in it.")
     ] = False,
     check: Annotated[
-        bool, typer.Option("--check", help="Start the server as configured, and call a tool.")
+        bool, option("--check", "Start the server as configured, and call a tool.")
     ] = False,
-    remove: Annotated[bool, typer.Option("--remove", help="Take our entry out.")] = False,
+    remove: Annotated[bool, option("--remove", "Take our entry out.")] = False,
     undo: Annotated[
-        bool, typer.Option("--undo", help="Put the file back as it was before the last change.")
+        bool, option("--undo", "Put the file back as it was before the last change.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Write without asking.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the change.")] = False,
+    yes: Annotated[bool, option("--yes -y", "Write without asking.")] = False,
+    dry_run: Annotated[bool, option("--dry-run", "Only show the change.")] = False,
     transport: Annotated[
         str | None,
-        typer.Option(
-            "--transport",
-            metavar="stdio|http",
-            help="Let the client start the server (stdio, the default), or use one that runs.",
+        option(
+            "--transport stdio|http",
+            "Let the client start the server (stdio, the default), or use one that runs.",
         ),
     ] = None,
-    url: Annotated[
-        str | None,
-        typer.Option("--url", metavar="URL", help=f"[default: {SERVER}/mcp/commonplace]"),
-    ] = None,
+    url: Annotated[str | None, option("--url URL", f"[default: {SERVER}/mcp/commonplace]")] = None,
     dialect: Annotated[
-        str,
-        typer.Option("--dialect", metavar="NAME", help=f"Which tools the agent gets: {DIALECTS}."),
+        str, option("--dialect NAME", f"Which tools the agent gets: {DIALECTS}.")
     ] = DIALECT,
-    name: Annotated[
-        str, typer.Option("--name", metavar="NAME", help="What the entry is called.")
-    ] = NAME,
+    name: Annotated[str, option("--name NAME", "What the entry is called.")] = NAME,
     token_env: Annotated[
-        str | None,
-        typer.Option("--token-env", metavar="NAME", help="The variable that holds the token."),
+        str | None, option("--token-env NAME", "The variable that holds the token.")
     ] = None,
     token: Annotated[
-        str | None,
-        typer.Option("--token", metavar="TOKEN", help="Write the token itself into the file."),
+        str | None, option("--token TOKEN", "Write the token itself into the file.")
     ] = None,
     project: Annotated[
-        bool, typer.Option("--project", help="The file of the project in this directory.")
+        bool, option("--project", "The file of the project in this directory.")
     ] = False,
-    config: Annotated[
-        Path | None, typer.Option("--config", metavar="PATH", help="A file other than the usual.")
-    ] = None,
-    timeout: Annotated[
-        float, typer.Option("--timeout", metavar="SECONDS", help="How long --check may take.")
-    ] = SECONDS,
+    config: Annotated[Path | None, option("--config PATH", "A file other than the usual.")] = None,
+    timeout: Annotated[float, option("--timeout SECONDS", "How long --check may take.")] = SECONDS,
     data: Data = None,
-    space: Annotated[
-        str | None, typer.Option("--space", metavar="NAME", help="The space it uses.")
-    ] = None,
+    space: Annotated[str | None, option("--space NAME", "The space it uses.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Put this memory into an agent's configuration. Shows the change, and asks.

@@ -6,14 +6,12 @@ from typing import Annotated
 
 import typer
 
-from commonplace.cli.options import AsJson, Data, Space, memory
+from commonplace.cli.options import AsJson, Data, Space, memory, option
 from commonplace.cli.terminal import emit, note, say
 from commonplace.text.hidden import visible
 
 credit = typer.Typer(help="Tell how the last turn of an agent went; its memories' credit moves.")
-Session = Annotated[
-    str | None, typer.Option("--session", help="The session; without it, the newest of all.")
-]
+Session = Annotated[str | None, option("--session", "The session; without it, the newest of all.")]
 
 
 @credit.command()

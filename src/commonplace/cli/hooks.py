@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from commonplace.cli.options import Data, Embedding, Space, memory
+from commonplace.cli.options import Data, Embedding, Space, memory, option
 from commonplace.errors import CommonplaceError, NotFound
 
 INPUT_BYTES = 1_048_576
@@ -28,9 +28,9 @@ def recall(
     space: Space = "default",
     embedding: Embedding = "builtin",
     start: Annotated[
-        bool, typer.Option("--start", help="Add the latest checkpoint, as at a session's start.")
+        bool, option("--start", "Add the latest checkpoint, as at a session's start.")
     ] = False,
-    tokens: Annotated[int, typer.Option(min=100, max=20_000, help="Room for the block.")] = 1_000,
+    tokens: Annotated[int, option("--tokens", "Room for the block.", min=100, max=20_000)] = 1_000,
 ) -> None:
     """Print what is remembered about a prompt; nothing when nothing is relevant.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from commonplace.cli import INTERRUPTED, options, terminal
-from commonplace.cli.options import AsJson, Data, Embedding, Id, Ids, Space
+from commonplace.cli.options import AsJson, Data, Embedding, Id, Ids, Space, argument, option
 from commonplace.cli.terminal import bold, dim, emit, local, note, one_line, say
 from commonplace.errors import InvalidInput
 from commonplace.text.hidden import visible
@@ -20,17 +20,13 @@ if TYPE_CHECKING:
 
 NOTHING_FOUND = 1
 
-AsOf = Annotated[
-    str | None, typer.Option("--as-of", metavar="WHEN", help="As it was known at that moment.")
-]
+AsOf = Annotated[str | None, option("--as-of WHEN", "As it was known at that moment.")]
 
 
 def remember(
-    text: Annotated[str, typer.Argument(metavar="TEXT|-", help="What to remember; - reads stdin.")],
+    text: Annotated[str, argument("TEXT|-", "What to remember; - reads stdin.")],
     details: dict[str, Any],
-    tag: Annotated[
-        list[str] | None, typer.Option("--tag", metavar="TAG", help="Repeat for more.")
-    ] = None,
+    tag: Annotated[list[str] | None, option("--tag TAG", "Repeat for more.")] = None,
     data: Data = None,
     space: Space = "default",
     as_json: AsJson = False,
@@ -52,23 +48,17 @@ def remember(
 
 
 def search(
-    query: Annotated[str, typer.Argument(metavar="QUERY", help="A question, words, or a text.")],
+    query: Annotated[str, argument("QUERY", "A question, words, or a text.")],
     details: dict[str, Any],
-    limit: Annotated[
-        int, typer.Option("--limit", "-n", metavar="N", help="How many at most.")
-    ] = 10,
-    kind: Annotated[
-        list[str] | None, typer.Option("--kind", metavar="KIND", help="Only these kinds.")
-    ] = None,
-    tag: Annotated[
-        list[str] | None, typer.Option("--tag", metavar="TAG", help="With all of these tags.")
-    ] = None,
-    since: Annotated[str | None, typer.Option("--since", metavar="WHEN", help="Not older.")] = None,
-    until: Annotated[str | None, typer.Option("--until", metavar="WHEN", help="Not newer.")] = None,
+    limit: Annotated[int, option("--limit -n N", "How many at most.")] = 10,
+    kind: Annotated[list[str] | None, option("--kind KIND", "Only these kinds.")] = None,
+    tag: Annotated[list[str] | None, option("--tag TAG", "With all of these tags.")] = None,
+    since: Annotated[str | None, option("--since WHEN", "Not older.")] = None,
+    until: Annotated[str | None, option("--until WHEN", "Not newer.")] = None,
     as_of: AsOf = None,
-    why: Annotated[bool, typer.Option("--why", help="Say why each one came.")] = False,
+    why: Annotated[bool, option("--why", "Say why each one came.")] = False,
     text: Annotated[
-        bool, typer.Option("--text", help="Find the query as it stands, as part of a text.")
+        bool, option("--text", "Find the query as it stands, as part of a text.")
     ] = False,
     data: Data = None,
     space: Space = "default",
@@ -118,7 +108,7 @@ def _explain_missing_meaning(memory: Commonplace, degraded: str, as_json: bool) 
 
 def show(
     id: Id,
-    versions: Annotated[bool, typer.Option("--versions", help="Every form it has had.")] = False,
+    versions: Annotated[bool, option("--versions", "Every form it has had.")] = False,
     as_of: AsOf = None,
     data: Data = None,
     space: Space = "default",
@@ -151,15 +141,9 @@ def show(
 def revise(
     id: Id,
     details: dict[str, Any],
-    text: Annotated[
-        str | None, typer.Option("--text", metavar="TEXT|-", help="A new text; - reads stdin.")
-    ] = None,
-    tag: Annotated[
-        list[str] | None, typer.Option("--tag", metavar="TAG", help="Add a tag.")
-    ] = None,
-    untag: Annotated[
-        list[str] | None, typer.Option("--untag", metavar="TAG", help="Remove a tag.")
-    ] = None,
+    text: Annotated[str | None, option("--text TEXT|-", "A new text; - reads stdin.")] = None,
+    tag: Annotated[list[str] | None, option("--tag TAG", "Add a tag.")] = None,
+    untag: Annotated[list[str] | None, option("--untag TAG", "Remove a tag.")] = None,
     data: Data = None,
     space: Space = "default",
     as_json: AsJson = False,
@@ -206,7 +190,7 @@ def _done(what: str, changed: list[Memory], as_json: bool) -> None:
 def promote(
     ids: Ids,
     trust: Annotated[
-        str, typer.Option("--trust", metavar="stated|inferred|external", help="Whose word it is.")
+        str, option("--trust stated|inferred|external", "Whose word it is.")
     ] = "stated",
     data: Data = None,
     space: Space = "default",
@@ -228,7 +212,7 @@ def promote(
 
 def purge(
     ids: Ids,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, option("--yes", "Do not ask.")] = False,
     data: Data = None,
     space: Space = "default",
     as_json: AsJson = False,
@@ -268,7 +252,7 @@ def purge(
 
 def undo(
     operation: Annotated[
-        str | None, typer.Argument(metavar="OPERATION", help="From the log; the newest if none.")
+        str | None, argument("OPERATION", "From the log; the newest if none.")
     ] = None,
     data: Data = None,
     space: Space = "default",
@@ -300,9 +284,7 @@ def undo(
 
 
 def log(
-    limit: Annotated[
-        int, typer.Option("--limit", "-n", metavar="N", help="How many at most.")
-    ] = 20,
+    limit: Annotated[int, option("--limit -n N", "How many at most.")] = 20,
     data: Data = None,
     space: Space = "default",
     as_json: AsJson = False,

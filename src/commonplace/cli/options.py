@@ -35,31 +35,41 @@ def _place(name: str) -> Path:
     return Path(name)
 
 
+def option(form: str, help: str, **more: Any) -> Any:
+    """An option by the form that help shows, such as `--limit -n N`: flags and the value's name."""
+    flags, metavar = _split(form)
+    return typer.Option(*flags, metavar=metavar, help=help, **more)
+
+
+def argument(metavar: str, help: str) -> Any:
+    """An argument by the name that help shows for it."""
+    return typer.Argument(metavar=metavar, help=help)
+
+
+def _split(form: str) -> tuple[list[str], str | None]:
+    words = form.split()
+    values = [word for word in words if not word.startswith("-")]
+    return [word for word in words if word.startswith("-")], values[0] if values else None
+
+
 Data = Annotated[
     Path | None,
-    typer.Option(
-        "--data",
-        envvar="COMMONPLACE_DATA",
-        metavar="DIR",
-        help="The data directory.",
-        parser=_place,
-    ),
+    option("--data DIR", "The data directory.", envvar="COMMONPLACE_DATA", parser=_place),
 ]
-Space = Annotated[str, typer.Option("--space", metavar="NAME", help="The space in it.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Write JSON for scripts.")]
+Space = Annotated[str, option("--space NAME", "The space in it.")]
+AsJson = Annotated[bool, option("--json", "Write JSON for scripts.")]
 Embedding = Annotated[
     str,
-    typer.Option(
-        "--embedding",
-        envvar="COMMONPLACE_EMBEDDING",
-        metavar="builtin|none|URL",
-        help="What understands meaning: the built-in model, nothing, or an OpenAI-compatible"
-        " endpoint (its key in COMMONPLACE_EMBEDDING_KEY, its model in"
+    option(
+        "--embedding builtin|none|URL",
+        "Embedding model: the built-in one, none (search by words only), or the URL of an"
+        " OpenAI-compatible endpoint (its key in COMMONPLACE_EMBEDDING_KEY, its model in"
         " COMMONPLACE_EMBEDDING_MODEL).",
+        envvar="COMMONPLACE_EMBEDDING",
     ),
 ]
-Ids = Annotated[list[str], typer.Argument(metavar="ID...", help="IDs, or their first characters.")]
-Id = Annotated[str, typer.Argument(metavar="ID", help="The ID, or its first characters.")]
+Ids = Annotated[list[str], argument("ID...", "IDs, or their first characters.")]
+Id = Annotated[str, argument("ID", "The ID, or its first characters.")]
 
 
 # What --dialect takes, as help shows it. Dialects of other distributions are not looked up here.

@@ -11,30 +11,39 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from commonplace.cli.options import DIALECTS, AsJson, Data, Embedding, Space, existing, library
+from commonplace.cli.options import (
+    DIALECTS,
+    AsJson,
+    Data,
+    Embedding,
+    Space,
+    existing,
+    library,
+    option,
+)
 from commonplace.cli.terminal import emit, one_line, say
 
 if TYPE_CHECKING:
     from commonplace.storage.ports import Store
 
 _PREFIX = re.compile(r"[A-Za-z0-9_-]{0,32}")
-Dialect = Annotated[str, typer.Option("--dialect", help=f"The contract to speak: {DIALECTS}.")]
+Dialect = Annotated[str, option("--dialect", f"The contract to speak: {DIALECTS}.")]
 
 
 def serve(
     data: Data = None,
-    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
-    port: Annotated[int | None, typer.Option(help="Port; 0 for any free one.")] = None,
+    host: Annotated[str | None, option("--host", "Address to listen on.")] = None,
+    port: Annotated[int | None, option("--port", "Port; 0 for any free one.")] = None,
     public_url: Annotated[
-        str | None, typer.Option(help="The address clients elsewhere use, behind a proxy.")
+        str | None, option("--public-url", "The address clients elsewhere use, behind a proxy.")
     ] = None,
     require_token: Annotated[
-        bool | None, typer.Option("--require-token", help="Ask for a token on loopback too.")
+        bool | None, option("--require-token", "Ask for a token on loopback too.")
     ] = None,
     embedding: Annotated[
-        str | None, typer.Option(help="builtin, none, or an OpenAI-compatible base URL.")
+        str | None, option("--embedding", "builtin, none, or an OpenAI-compatible base URL.")
     ] = None,
-    log: Annotated[str | None, typer.Option(help="text or json.")] = None,
+    log: Annotated[str | None, option("--log", "text or json.")] = None,
 ) -> None:
     """Serve every dialect over HTTP (http://127.0.0.1:3847).
 
@@ -103,15 +112,13 @@ def mcp(
     data: Data = None,
     space: Space = "default",
     embedding: Embedding = "builtin",
-    read_only: Annotated[bool, typer.Option("--read-only", help="Only tools that read.")] = False,
-    prefix: Annotated[str, typer.Option(help="What tools' names begin with, such as mama_.")] = "",
+    read_only: Annotated[bool, option("--read-only", "Only tools that read.")] = False,
+    prefix: Annotated[str, option("--prefix", "What tools' names begin with, such as mama_.")] = "",
     subject: Annotated[
         str,
-        typer.Option(
-            "--subject",
-            "--being",
-            metavar="ID",
-            help="For which subject of the dialect, such as a being; needed if there are several.",
+        option(
+            "--subject --being ID",
+            "For which subject of the dialect, such as a being; needed if there are several.",
         ),
     ] = "",
 ) -> None:
@@ -138,16 +145,16 @@ audit = typer.Typer(help="Look at the calls that were made, and check that none 
 def list_calls(
     data: Data = None,
     space: Space = "default",
-    tool: Annotated[str | None, typer.Option(help="Only this tool.")] = None,
-    user: Annotated[str | None, typer.Option(help="Only this user.")] = None,
+    tool: Annotated[str | None, option("--tool", "Only this tool.")] = None,
+    user: Annotated[str | None, option("--user", "Only this user.")] = None,
     failed: Annotated[
-        bool | None, typer.Option("--failed/--succeeded", help="Only those that failed, or not.")
+        bool | None, option("--failed/--succeeded", "Only those that failed, or not.")
     ] = None,
-    since: Annotated[str | None, typer.Option(help="Date or time.")] = None,
-    until: Annotated[str | None, typer.Option(help="Date or time.")] = None,
-    before: Annotated[int | None, typer.Option(help="Only rows before this number.")] = None,
-    limit: Annotated[int, typer.Option(help="At most this many.")] = 50,
-    system: Annotated[bool, typer.Option("--system", help="Calls that reached no space.")] = False,
+    since: Annotated[str | None, option("--since", "Date or time.")] = None,
+    until: Annotated[str | None, option("--until", "Date or time.")] = None,
+    before: Annotated[int | None, option("--before", "Only rows before this number.")] = None,
+    limit: Annotated[int, option("--limit", "At most this many.")] = 50,
+    system: Annotated[bool, option("--system", "Calls that reached no space.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """List calls, the newest first."""
@@ -177,9 +184,9 @@ def list_calls(
 def verify_chain(
     data: Data = None,
     space: Space = "default",
-    system: Annotated[bool, typer.Option("--system", help="Calls that reached no space.")] = False,
+    system: Annotated[bool, option("--system", "Calls that reached no space.")] = False,
     head: Annotated[
-        str | None, typer.Option(help="A head noted earlier: it must still be in the chain.")
+        str | None, option("--head", "A head noted earlier: it must still be in the chain.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 import typer
 
 from commonplace.cli import options
-from commonplace.cli.options import AsJson, Data, Embedding, Space
+from commonplace.cli.options import AsJson, Data, Embedding, Space, argument, option
 from commonplace.cli.terminal import bold, emit, note, progress, say
 from commonplace.errors import (
     CommonplaceError,
@@ -30,16 +30,12 @@ if TYPE_CHECKING:
 CONFLICT = 4
 UNHEALTHY = 6
 
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")]
-Spaces = Annotated[
-    list[str] | None, typer.Option("--space", metavar="NAME", help="Only these; repeat for more.")
-]
+Overwrite = Annotated[bool, option("--overwrite", "Replace what is there.")]
+Spaces = Annotated[list[str] | None, option("--space NAME", "Only these; repeat for more.")]
 
 
 def export(
-    file: Annotated[
-        Path | None, typer.Argument(metavar="FILE", help="Where to; stdout if none.")
-    ] = None,
+    file: Annotated[Path | None, argument("FILE", "Where to; stdout if none.")] = None,
     overwrite: Overwrite = False,
     data: Data = None,
     space: Space = "default",
@@ -106,20 +102,17 @@ def _written(file: Path | None, overwrite: bool) -> Iterator[IO[str]]:
 def import_(
     file: Annotated[
         Path,
-        typer.Argument(
-            metavar="FILE|DIR|-",
-            help="An export, .jsonl, .md, .txt, or a directory of them; - reads stdin.",
+        argument(
+            "FILE|DIR|-", "An export, .jsonl, .md, .txt, or a directory of them; - reads stdin."
         ),
     ],
     trust_file: Annotated[
-        bool, typer.Option("--trust-file", help="Keep the trust it states; else external.")
+        bool, option("--trust-file", "Keep the trust it states; else external.")
     ] = False,
     partial: Annotated[
-        bool, typer.Option("--partial", help="Take what is there of a cut or changed export.")
+        bool, option("--partial", "Take what is there of a cut or changed export.")
     ] = False,
-    wait: Annotated[
-        bool, typer.Option("--wait/--no-wait", help="Until all is searched by meaning.")
-    ] = True,
+    wait: Annotated[bool, option("--wait/--no-wait", "Until all is searched by meaning.")] = True,
     data: Data = None,
     space: Space = "default",
     as_json: AsJson = False,
@@ -174,7 +167,7 @@ def import_(
 
 
 def backup(
-    target: Annotated[Path, typer.Argument(metavar="DIR", help="Where to; made anew.")],
+    target: Annotated[Path, argument("DIR", "Where to; made anew.")],
     spaces: Spaces = None,
     data: Data = None,
     as_json: AsJson = False,
@@ -202,24 +195,20 @@ def backup(
 
 
 def restore(
-    source: Annotated[Path, typer.Argument(metavar="BACKUP", help="What `backup` wrote.")],
+    source: Annotated[Path, argument("BACKUP", "What `backup` wrote.")],
     spaces: Spaces = None,
-    into: Annotated[
-        str | None, typer.Option("--into", metavar="NAME", help="Another name for the space.")
-    ] = None,
+    into: Annotated[str | None, option("--into NAME", "Another name for the space.")] = None,
     overwrite: Overwrite = False,
     system: Annotated[
         bool | None,
-        typer.Option(
+        option(
             "--system/--no-system",
-            help="What is beside spaces (tokens, accounts, workflows): that alone, or with the"
+            "What is beside spaces (tokens, accounts, workflows): that alone, or with the"
             " spaces that are named; or not at all. Without either, with all spaces.",
             show_default=False,
         ),
     ] = None,
-    check: Annotated[
-        bool, typer.Option("--check", help="Only verify the backup; change nothing.")
-    ] = False,
+    check: Annotated[bool, option("--check", "Only verify the backup; change nothing.")] = False,
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
@@ -263,13 +252,12 @@ def _report(parts: dict[str, Any], as_json: bool, text: str) -> None:
 
 
 def doctor(
-    repair: Annotated[bool, typer.Option("--repair", help="Rebuild what can be rebuilt.")] = False,
+    repair: Annotated[bool, option("--repair", "Rebuild what can be rebuilt.")] = False,
     salvage: Annotated[
         Path | None,
-        typer.Option(
-            "--salvage",
-            metavar="DIR",
-            help="Write every sound row into DIR, a new data directory; the damaged one stays.",
+        option(
+            "--salvage DIR",
+            "Write every sound row into DIR, a new data directory; the damaged one stays.",
         ),
     ] = None,
     spaces: Spaces = None,
@@ -362,7 +350,7 @@ def _tell_findings(diagnosis: Diagnosis) -> None:
 
 
 def demo(
-    keep: Annotated[bool, typer.Option("--keep", help="Leave the directory in place.")] = False,
+    keep: Annotated[bool, option("--keep", "Leave the directory in place.")] = False,
 ) -> None:
     """A tour in a few seconds. It needs no network and leaves nothing behind."""
     from commonplace import demo

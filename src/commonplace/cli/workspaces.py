@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from commonplace.cli import options
-from commonplace.cli.options import AsJson, Data, Embedding
+from commonplace.cli.options import AsJson, Data, Embedding, argument, option
 from commonplace.cli.terminal import emit, note, one_line, progress, say
 from commonplace.errors import Conflict, NotFound
 
@@ -24,8 +24,8 @@ workspace = typer.Typer(
 )
 GROUPS = {"workspace": workspace}
 
-Workspace = Annotated[str, typer.Argument(metavar="WORKSPACE", help="Its id.")]
-Name = Annotated[str, typer.Option("--name", metavar="TEXT", help="What it is called.")]
+Workspace = Annotated[str, argument("WORKSPACE", "Its id.")]
+Name = Annotated[str, option("--name TEXT", "What it is called.")]
 
 
 def _show(rows: list[dict[str, Any]], as_json: bool, *columns: str) -> None:
@@ -60,8 +60,8 @@ def _conversation(memory: Commonplace, workspace: str, identity: str) -> str:
 def create_workspace(
     identity: Workspace,
     name: Name = "",
-    user: Annotated[str, typer.Option("--user", metavar="ID", help="Its first user.")] = "local",
-    email: Annotated[str, typer.Option("--email", metavar="ADDRESS", help="Their address.")] = "",
+    user: Annotated[str, option("--user ID", "Its first user.")] = "local",
+    email: Annotated[str, option("--email ADDRESS", "Their address.")] = "",
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
@@ -107,15 +107,15 @@ def list_workspaces(data: Data = None, as_json: AsJson = False) -> None:
 @workspace.command("add-user")
 def add_user(
     identity: Workspace,
-    user: Annotated[str, typer.Argument(metavar="USER", help="Their id, as in their token.")],
-    email: Annotated[str, typer.Option("--email", help="Their address.")] = "",
-    nickname: Annotated[str, typer.Option("--nickname", help="What they are called.")] = "",
+    user: Annotated[str, argument("USER", "Their id, as in their token.")],
+    email: Annotated[str, option("--email", "Their address.")] = "",
+    nickname: Annotated[str, option("--nickname", "What they are called.")] = "",
     name: Name = "",
-    surname: Annotated[str, typer.Option("--surname", help="Their family's name.")] = "",
-    country_code: Annotated[str, typer.Option("--country-code", help="Such as DE.")] = "",
-    language: Annotated[str, typer.Option("--language", help="Such as en.")] = "",
-    currency: Annotated[str, typer.Option("--currency", help="Such as EUR.")] = "",
-    theme: Annotated[str, typer.Option("--theme", help="light or dark.")] = "",
+    surname: Annotated[str, option("--surname", "Their family's name.")] = "",
+    country_code: Annotated[str, option("--country-code", "Such as DE.")] = "",
+    language: Annotated[str, option("--language", "Such as en.")] = "",
+    currency: Annotated[str, option("--currency", "Such as EUR.")] = "",
+    theme: Annotated[str, option("--theme", "light or dark.")] = "",
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
@@ -145,11 +145,11 @@ def list_users(identity: Workspace, data: Data = None, as_json: AsJson = False) 
 @workspace.command("add-agent")
 def add_agent(
     identity: Workspace,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What it is called.")],
-    slug: Annotated[str, typer.Option("--slug", help="Its short name; made of the name.")] = "",
-    role: Annotated[str, typer.Option("--role", metavar="manager|sub-agent")] = "sub-agent",
-    system_prompt: Annotated[str, typer.Option("--system-prompt", help="What it is told.")] = "",
-    model: Annotated[str, typer.Option("--model", help="Its model, if not the usual one.")] = "",
+    name: Annotated[str, argument("NAME", "What it is called.")],
+    slug: Annotated[str, option("--slug", "Its short name; made of the name.")] = "",
+    role: Annotated[str, option("--role manager|sub-agent", "")] = "sub-agent",
+    system_prompt: Annotated[str, option("--system-prompt", "What it is told.")] = "",
+    model: Annotated[str, option("--model", "Its model, if not the usual one.")] = "",
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
@@ -176,8 +176,8 @@ def list_agents(identity: Workspace, data: Data = None, as_json: AsJson = False)
 @workspace.command("add-conversation")
 def add_conversation(
     identity: Workspace,
-    title: Annotated[str, typer.Argument(metavar="TITLE", help="What it is about.")],
-    agent: Annotated[str, typer.Option("--agent", metavar="SLUG", help="With one agent.")] = "",
+    title: Annotated[str, argument("TITLE", "What it is about.")],
+    agent: Annotated[str, option("--agent SLUG", "With one agent.")] = "",
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
@@ -203,9 +203,9 @@ def list_conversations(identity: Workspace, data: Data = None, as_json: AsJson =
 @workspace.command("say")
 def say_something(
     identity: Workspace,
-    conversation: Annotated[str, typer.Argument(metavar="CONVERSATION", help="Its id.")],
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="What is said.")],
-    agent: Annotated[str, typer.Option("--agent", metavar="SLUG", help="Said by an agent.")] = "",
+    conversation: Annotated[str, argument("CONVERSATION", "Its id.")],
+    text: Annotated[str, argument("TEXT", "What is said.")],
+    agent: Annotated[str, option("--agent SLUG", "Said by an agent.")] = "",
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
@@ -222,8 +222,8 @@ def say_something(
 @workspace.command("messages")
 def list_messages(
     identity: Workspace,
-    conversation: Annotated[str, typer.Argument(metavar="CONVERSATION", help="Its id.")],
-    limit: Annotated[int, typer.Option("--limit", help="How many.")] = 50,
+    conversation: Annotated[str, argument("CONVERSATION", "Its id.")],
+    limit: Annotated[int, option("--limit", "How many.")] = 50,
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
@@ -242,7 +242,7 @@ def import_palace(
     identity: Workspace,
     source: Annotated[
         Path,
-        typer.Argument(metavar="PATH", help="A MemPalace's directory, Chroma file, or export."),
+        argument("PATH", "A MemPalace's directory, Chroma file, or export."),
     ],
     embedding: Embedding = "builtin",
     data: Data = None,
@@ -279,7 +279,7 @@ def import_palace(
         say("identity: added")
 
 
-Execution = Annotated[str, typer.Argument(metavar="EXECUTION", help="Its id.")]
+Execution = Annotated[str, argument("EXECUTION", "Its id.")]
 
 
 @workspace.command("execution")
