@@ -619,7 +619,7 @@ def test_a_cluster_within_itself_is_left_out(other: Commonplace, tmp_path: Path)
     path.write_text(sealed(lines), encoding="utf-8")
     report = bring(other, path)
     assert (report.added, report.conflicts) == (2, 1)
-    assert "within itself" in report.problems[0].what
+    assert "inside itself" in report.problems[0].what
 
 
 def test_a_newer_format_is_refused(other: Commonplace, tmp_path: Path) -> None:

@@ -32,6 +32,9 @@ Type = Literal[
     "time",
     "attrs",
     "origin",
+    "count",
+    "content",
+    "centroid",
 ]
 STATES = ("active", "dying", "archived", "superseded", "dead")
 TRUSTS = ("stated", "inferred", "external")

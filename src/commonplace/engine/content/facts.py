@@ -80,7 +80,7 @@ def add(
     confidence = checks.share(confidence, "confidence")
     dumped = checks.attrs(attrs)
     start, end = checks.when(valid_from, "valid_from"), checks.when(valid_to, "valid_to")
-    _check_period(start, end)
+    check_period(start, end)
     keys = {f"{part}_key": key(name) for part, name in names.items()}
     if not isinstance(room, Room | None):
         raise InvalidInput("room must be a Room.", field="room")
@@ -151,7 +151,7 @@ def close(
     with space.write("close fact", origin) as unit:
         rows = stored.open_ones(unit.connection, space.name, *keys)[::-1]
         for row in rows:
-            _check_period(row["valid_from"], at)
+            check_period(row["valid_from"], at)
         return [Fact.of(FACTS.replace(unit, row, {"valid_to": at})) for row in rows]
 
 
@@ -263,7 +263,8 @@ def _totals(rows: list[Row]) -> Totals:
     )
 
 
-def _check_period(start: int | None, end: int | None) -> None:
+def check_period(start: int | None, end: int | None) -> None:
+    """Raise InvalidInput if a fact ends before it begins."""
     if start is not None and end is not None and end < start:
         raise InvalidInput(
             "A fact cannot end before it begins.", hint="Check the two dates.", field="valid_to"

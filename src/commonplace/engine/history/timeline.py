@@ -19,6 +19,7 @@ from commonplace.storage.ports import Rows
 from commonplace.storage.tables import (
     ARTIFACTS,
     CLUSTERS,
+    CONTENTS,
     FACTS,
     LINKS,
     MEMBERS,
@@ -389,8 +390,8 @@ def _undo_in(space: OpenSpace, unit: Unit, target: Operation, table: Table, rows
             table.restore(unit, before)
 
 
-# What no two rows may have in common, and what a row needs another to be there for.
-PLACES: tuple[tuple[Table, tuple[str, ...], dict[str, str]], ...] = (
+# (table, columns that no two rows may share, values that a row must have for that).
+UNIQUE: tuple[tuple[Table, tuple[str, ...], dict[str, str]], ...] = (
     (MEMORIES, ("id",), {}),
     (MEMORIES, ("ref",), {}),
     (MESSAGES, ("conversation", "position"), {}),
@@ -398,6 +399,7 @@ PLACES: tuple[tuple[Table, tuple[str, ...], dict[str, str]], ...] = (
     (MEMBERS, ("cluster", "memory"), {}),
     (ARTIFACTS, ("path",), {"state": "active"}),
 )
+# (table, column that refers to a row, table of that row, its column).
 REFERENCES: tuple[tuple[Table, str, Table, str], ...] = (
     (MESSAGES, "memory", MEMORIES, "num"),
     (LINKS, "source", MEMORIES, "id"),
@@ -406,6 +408,7 @@ REFERENCES: tuple[tuple[Table, str, Table, str], ...] = (
     (MEMBERS, "memory", MEMORIES, "id"),
     (MEMBERS, "cluster", CLUSTERS, "id"),
     (CLUSTERS, "parent", CLUSTERS, "id"),
+    (CONTENTS, "artifact", ARTIFACTS, "id"),
     (REVIEWS, "artifact", ARTIFACTS, "id"),
 )
 
@@ -414,7 +417,7 @@ def _check_place(unit: Unit, target: Operation, table: Table, before: Row) -> No
     """Refuse if something else has taken the place of what is to come back."""
     if before.get("state") == "archived" and table is ARTIFACTS:
         return
-    for place, columns, also in PLACES:
+    for place, columns, also in UNIQUE:
         if place is not table or any(before[column] is None for column in columns):
             continue
         wanted = {**{column: before[column] for column in columns}, **also}

@@ -1,9 +1,8 @@
 """Importing files: exports of another store, JSON lines, Markdown and plain text.
 
-Files are read twice: first every line is checked, so that a bad one changes nothing, then they
-are written. Each batch is one unit of work, so a kill leaves whole batches, and running the same
-file again does the rest. What comes in is of unknown provenance, and so of trust `external`,
-unless the caller vouches for the file.
+Files are read twice: first every line is checked, so that a bad line changes nothing, then they
+are written. Each batch is one unit of work: after a crash, importing the same file again does the
+rest. Imported memories get the trust `external`, unless the caller trusts the file.
 """
 
 from __future__ import annotations
@@ -41,11 +40,11 @@ def import_file(
 ) -> ImportReport:
     """Import an export, a `.jsonl` of objects with `text`, a `.md` or `.txt`, or a directory.
 
-    A line that cannot be taken is refused before anything is written, and so is a cut or changed
+    An invalid line is refused before anything is written, and so is a truncated or changed
     export, unless `partial`. `trust_file` keeps the trust that the file states.
     """
     if not isinstance(path, str | Path):
-        raise InvalidInput("What is imported must be a path.", hint="Name a file.", field="path")
+        raise InvalidInput("path must be a path.", hint="Name a file.", field="path")
     path = Path(path)
     if not path.exists():
         raise NotFound(f"There is no file {path}.", hint="Check its name.", field="path")
@@ -75,9 +74,9 @@ def import_file(
         if not report.operations:
             raise
         raise StorageFull(
-            f"There is no room to write; {report.added:,} lines were imported before.",
-            hint="Free disk space and import the same again: it brings the rest. Or take back what"
-            " is here with 'commonplace undo'.",
+            f"The disk is full; {report.added:,} lines were imported before.",
+            hint="Free disk space and import the same again: it adds the rest. Or remove what was"
+            " imported with 'commonplace undo'.",
         ) from error
     if progress is not None:
         progress(meter.total, meter.total)

@@ -1,27 +1,26 @@
-"""Plain memories from files: JSON lines, Markdown, text."""
+"""Importing memories from JSON lines, Markdown and text files."""
 
 from __future__ import annotations
 
 import json
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from commonplace.engine import checks
 from commonplace.engine.content import memories
 from commonplace.engine.content.memories import DRAFT_FIELDS, Draft, Prepared
-from commonplace.engine.history.forms import Past
-from commonplace.engine.history.timeline import IMPORT
-from commonplace.engine.library import OpenSpace
-from commonplace.engine.model import Origin, moment
+from commonplace.engine.model import Origin
 from commonplace.engine.transfer import rows
 from commonplace.engine.transfer.reading import (
     BATCH,
     BATCH_BYTES,
     UNTOUCHED,
+    Importer,
     ImportReport,
+    LeftOut,
     Meter,
     Problem,
     json_object,
@@ -44,7 +43,7 @@ def is_note(file: Path) -> bool:
 def plain_objects(
     files: Sequence[Path], root: Path, report: ImportReport, meter: Meter, advice: str = ""
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """(where it stands, its fields) of every memory in the files."""
+    """Yield (place in the file, fields) of every memory in the files."""
     for file in files:
         yield from _note(file, root, report) if is_note(file) else _objects(file, meter, advice)
         meter.passed(file)
@@ -66,7 +65,7 @@ def _objects(file: Path, meter: Meter, advice: str) -> Iterator[tuple[str, Mappi
 
 
 def _note(file: Path, root: Path, report: ImportReport) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """A Markdown or text file as one memory, named by its first heading or its file name."""
+    """Yield a Markdown or text file as one memory; its title is the first heading or file name."""
     name = str(file.relative_to(root)) if root.is_dir() else file.name
     with open_file(file) as stream:
         data = stream.read(4 * checks.TEXT_CHARS + 4)
@@ -75,7 +74,7 @@ def _note(file: Path, root: Path, report: ImportReport) -> Iterator[tuple[str, M
     except UnicodeDecodeError as error:
         raise InvalidInput(
             f"{name}: It is not UTF-8 at byte {error.start}.",
-            hint="Nothing was imported: convert the file or take it away, and import again.",
+            hint="Nothing was imported: convert or remove the file, and import again.",
         ) from None
     if not text.strip():
         report.left_out(Problem(name, "The file is empty.", conflict=False))
@@ -87,107 +86,90 @@ def _note(file: Path, root: Path, report: ImportReport) -> Iterator[tuple[str, M
 
 
 def check_plain(where: str, given: Mapping[str, Any], origin: Origin, trust_file: bool) -> None:
-    """Refuse an object that cannot be stored as a memory."""
+    """Raise InvalidInput if an object cannot be stored as a memory."""
     try:
         draft = _draft(given, trust_file)
         checks.text(draft.text)
-        # All but the text, whose analysis takes long and can wait until it is stored.
-        values = memories.prepare(replace(draft, text="-"), origin).values
-        for name in ("occurred_at", "created_at"):
-            if values[name] is not None:
-                moment(values[name])
+        # Everything but the text, whose analysis takes long and is done when it is stored.
+        memories.prepare(replace(draft, text="-"), origin)
     except CommonplaceError as error:
         raise rows.located(error, where, UNTOUCHED) from error
     except (OverflowError, RecursionError):
-        beyond = InvalidInput("It has a date or a depth that nothing can hold.")
+        beyond = InvalidInput("It has a date or a nesting that cannot be stored.")
         raise rows.located(beyond, where, UNTOUCHED) from None
 
 
 def _draft(given: Mapping[str, Any], trust_file: bool) -> Draft:
-    """A memory as a file states it; without an id it gets one that its content gives."""
+    """Return a draft of an object; without an id it gets one computed from its content."""
     unknown = given.keys() - set(_DRAFT)
     if unknown:
         raise InvalidInput(
-            f"A memory has no {ascii(min(unknown))[:60]}.", hint=f"It has {', '.join(_DRAFT)}."
+            f"A memory has no field {ascii(min(unknown))[:60]}.",
+            hint=f"Its fields are {', '.join(_DRAFT)}.",
         )
     if "text" not in given:
         raise InvalidInput("The memory has no text.", field="text")
     details = {name: value for name, value in given.items() if name != "origin"}
     if "origin" in given:
-        details["origin"] = Origin.load(rows.enter_origin(given["origin"], "origin"))
+        details["origin"] = Origin.load(rows.import_origin(given["origin"], "origin"))
     if not trust_file:
         details["trust"] = "external"
     if details.get("id") is None:
-        said = {name: value for name, value in given.items() if name != "trust"}
-        details["id"] = str(uuid.uuid5(_PLAIN, json.dumps(said, sort_keys=True)))
+        content = {name: value for name, value in given.items() if name != "trust"}
+        details["id"] = str(uuid.uuid5(_PLAIN, json.dumps(content, sort_keys=True)))
     return Draft(**details)
 
 
-class Notes:
-    """Imports plain objects, batch by batch."""
+@dataclass(slots=True)
+class _Note:
+    where: str
+    given: Mapping[str, Any]
+    prepared: Prepared
+    name: str = "memory"
+    status: str = "current"
 
-    def __init__(
-        self, space: OpenSpace, origin: Origin, trust_file: bool, report: ImportReport
-    ) -> None:
-        self._space = space
-        self._origin = origin
-        self._trust_file = trust_file
-        self._report = report
-        with space.store.read() as connection:
-            self._past = Past(connection, space.name)
+
+class Notes(Importer[_Note]):
+    """Imports plain objects, batch by batch."""
 
     def run(self, objects: Iterator[tuple[str, Mapping[str, Any]]]) -> None:
         """Import all objects, which have been checked."""
-        batch: list[tuple[str, Mapping[str, Any], Prepared]] = []
+        batch: list[_Note] = []
         size = 0
         for where, given in objects:
             prepared = memories.prepare(_draft(given, self._trust_file), self._origin)
-            batch.append((where, given, prepared))
+            batch.append(_Note(where, given, prepared))
             size += len(prepared.values["text"])
             if len(batch) >= BATCH or size > BATCH_BYTES:
                 self._import(batch)
                 batch, size = [], 0
         self._import(batch)
 
-    def _import(self, batch: Sequence[tuple[str, Mapping[str, Any], Prepared]]) -> None:
-        if not batch:
-            return
-        memories.embed_now(self._space, [prepared for _, _, prepared in batch])
-        outcome = ImportReport()
-        with self._space.write(IMPORT, self._report.label(self._origin)) as unit:
-            for where, given, prepared in batch:
-                try:
-                    new = self._apply(unit, given, prepared)
-                except Conflict as conflict:
-                    outcome.problems.append(Problem(where, conflict.message, True))
-                else:
-                    outcome.added += new
-                    outcome.unchanged += not new
-        self._report.added += outcome.added
-        self._report.unchanged += outcome.unchanged
-        for problem in outcome.problems:
-            self._report.left_out(problem)
-        if outcome.added:
-            self._report.counts["memory"] += outcome.added
-            self._report.operations.append(unit.id)
+    def _import(self, batch: Sequence[_Note]) -> None:
+        if batch:
+            memories.embed_now(self._space, [note.prepared for note in batch])
+            self._write(batch)
 
-    def _apply(self, unit: Unit, given: Mapping[str, Any], prepared: Prepared) -> bool:
-        values = prepared.values
+    def _apply(self, unit: Unit, line: _Note) -> bool:
+        values = line.prepared.values
         row = memories.find_row(unit.connection, unit.space, values["id"])
         if row is None and values["ref"] is not None:
             row = MEMORIES.first(unit.connection, unit.space, ref=values["ref"])
-        nums = [row["num"]] if row else self._past.gone(MEMORIES, (values["id"],))
+        nums = [row["num"]] if row else self._forms.removed(MEMORIES, (values["id"],))
         if not nums:
-            memories.put(self._space, unit, [prepared])
+            try:
+                memories.put(self._space, unit, [line.prepared])
+            except Conflict as conflict:
+                raise LeftOut(conflict.message) from None
             return True
         former = MEMORIES.past(unit.connection, unit.space, num=nums[-1])
-        rows = [before for before, _, _ in former] + ([row] if row else [])
+        versions = [before for before, _, _ in former] + ([row] if row else [])
         own = ("trust", "origin", "id")
-        same = [name for name in given if name not in own and given[name] is not None]
-        if not any(all(each[name] == values[name] for name in same) for each in rows):
-            raise Conflict("Another memory with this identity is here.")
-        if row is None:
-            before, _, vectors = max(former, key=lambda version: version[1])
-            memories.restore_row(self._space, unit, None, before, vectors)
-            return True
-        return False
+        same = [name for name, value in line.given.items() if name not in own and value is not None]
+        if not any(all(each[name] == values[name] for name in same) for each in versions):
+            raise LeftOut("Another memory with this identity is here.")
+        if row is not None:
+            return False
+        before, _, vectors = max(former, key=lambda version: version[1])
+        memories.restore_row(self._space, unit, None, before, vectors)
+        return True

@@ -1,4 +1,4 @@
-"""Files that come in: read line by line, and what became of them."""
+"""Reading files to import, writing them in batches, and reporting the result."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ import json
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Generic, Protocol, TypeVar
 
-from commonplace.engine.history.timeline import LABEL
+from commonplace.engine.history.timeline import IMPORT, LABEL
+from commonplace.engine.library import OpenSpace
 from commonplace.engine.model import Origin
+from commonplace.engine.transfer.rows import Forms
 from commonplace.errors import NO_ROOM, InvalidInput, StorageFull
 from commonplace.storage.database import new_id
+from commonplace.storage.writing import Unit
 
 BATCH = 500
 BATCH_BYTES = 32 * 1024 * 1024
@@ -28,12 +31,12 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A line that was left out, and why."""
+    """A line that was not imported, and why."""
 
     where: str
     what: str
     conflict: bool
-    """Whether it contradicts what is here; otherwise it leads nowhere."""
+    """Whether it contradicts what is stored here; otherwise something it refers to is missing."""
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -45,32 +48,41 @@ class ImportReport:
     """What an import did."""
 
     added: int = 0
-    """Lines that changed something; those of history count, too."""
+    """Lines that changed something, including former versions."""
     unchanged: int = 0
     conflicts: int = 0
     skipped: int = 0
     complete: bool = True
-    """False when the file was cut or changed, and was taken all the same."""
+    """False if the file was truncated or changed, and `partial` was given."""
     counts: Counter[str] = field(default_factory=Counter)
-    """Things that are now here, by type."""
+    """Objects that were added, by type."""
     problems: list[Problem] = field(default_factory=list)
-    """The first of what was left out."""
+    """The first lines that were not imported."""
     operations: list[str] = field(default_factory=list)
     """The units of work; undoing one undoes all."""
     _label: str = field(default_factory=lambda: LABEL + new_id())
 
     def label(self, origin: Origin) -> Origin:
-        """Who imports, with what the units of work of this import have in common."""
+        """Return the origin with the label that the operations of this import share."""
         return replace(origin, label=self._label)
 
     def left_out(self, problem: Problem) -> None:
-        """Note a line that was not imported."""
+        """Record a line that was not imported."""
         if problem.conflict:
             self.conflicts += 1
         else:
             self.skipped += 1
         if len(self.problems) < PROBLEMS:
             self.problems.append(problem)
+
+    def add(self, batch: ImportReport) -> None:
+        """Add the result of a batch."""
+        self.added += batch.added
+        self.unchanged += batch.unchanged
+        self.counts += batch.counts
+        self.operations += batch.operations
+        for problem in batch.problems:
+            self.left_out(problem)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -88,7 +100,7 @@ class ImportReport:
 
 @dataclass(slots=True)
 class Meter:
-    """Tells how many bytes of all files are done; each is read twice, and then done."""
+    """Reports progress in bytes; every file is read twice, to check it and to import it."""
 
     progress: Progress | None
     total: int
@@ -105,7 +117,7 @@ class Meter:
 
 @contextlib.contextmanager
 def spooled(stream: IO[bytes], name: str) -> Iterator[Path]:
-    """What can be read only once, as a private file that is gone at the end."""
+    """Copy a stream that can be read only once to a temporary file."""
     with tempfile.TemporaryDirectory(prefix="commonplace-") as directory:
         file = Path(directory, name)
         try:
@@ -115,14 +127,14 @@ def spooled(stream: IO[bytes], name: str) -> Iterator[Path]:
             if error.errno not in NO_ROOM:
                 raise
             raise StorageFull(
-                f"There is no room to keep {name} while it is imported.",
-                hint="Free disk space, or set TMPDIR to a place that has some.",
+                f"There is not enough disk space to import {name}.",
+                hint="Free disk space, or set TMPDIR to a directory that has some.",
             ) from error
         yield file
 
 
 def open_file(file: Path) -> IO[bytes]:
-    """A file to read, or InvalidInput."""
+    """Open a file to read; InvalidInput if that fails."""
     try:
         return file.open("rb")
     except OSError as error:
@@ -130,12 +142,12 @@ def open_file(file: Path) -> IO[bytes]:
 
 
 def read_lines(stream: IO[bytes], name: str) -> Iterator[tuple[int, bytes]]:
-    """(line number, line with its line feed), never more than one line in memory."""
+    """Yield (line number, line with its line feed), with one line in memory at a time."""
     number = 0
     while line := stream.readline(LINE_BYTES + 1):
         number += 1
         if len(line) > LINE_BYTES:
-            raise InvalidInput(f"{name}, line {number}: it is over {LINE_BYTES} bytes long.")
+            raise InvalidInput(f"{name}, line {number}: it is longer than {LINE_BYTES:,} bytes.")
         yield number, line
 
 
@@ -144,7 +156,7 @@ def _no_constant(name: str) -> float:
 
 
 def json_object(line: bytes) -> dict[str, Any]:
-    """A line's JSON object, or InvalidInput."""
+    """Parse a line as a JSON object, or raise InvalidInput."""
     try:
         value = json.loads(line.decode("utf-8"), parse_constant=_no_constant)
     except UnicodeDecodeError as error:
@@ -156,3 +168,72 @@ def json_object(line: bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise InvalidInput("It is not a JSON object.")
     return value
+
+
+class Incoming(Protocol):
+    """What a batch needs to know of a line."""
+
+    where: str
+    name: str
+    status: str
+
+
+L = TypeVar("L", bound=Incoming)
+
+
+class LeftOut(Exception):
+    """This line cannot be imported; the others can."""
+
+    def __init__(self, what: str, *, conflict: bool = True) -> None:
+        super().__init__(what)
+        self.what = what
+        self.conflict = conflict
+
+
+class NameTaken(LeftOut):
+    """Another object has the line's name, perhaps only until a later line of the batch."""
+
+
+class Importer(Generic[L]):
+    """Writes checked lines in batches, each in one unit of work."""
+
+    def __init__(
+        self, space: OpenSpace, origin: Origin, trust_file: bool, report: ImportReport
+    ) -> None:
+        self._space = space
+        self._origin = origin
+        self._trust_file = trust_file
+        self._report = report
+        with space.store.read() as connection:
+            self._forms = Forms(connection, space.name)
+
+    def _apply(self, unit: Unit, line: L) -> bool:
+        """Import a line; return whether that changed anything. Raises LeftOut."""
+        raise NotImplementedError
+
+    def _write(self, batch: Sequence[L]) -> None:
+        outcome = ImportReport()
+        with self._space.write(IMPORT, self._report.label(self._origin)) as unit:
+            waiting = self._try(unit, batch, outcome, last=False)
+            self._try(unit, waiting, outcome, last=True)
+            if unit.changed:
+                outcome.operations.append(unit.id)
+        self._report.add(outcome)
+
+    def _try(self, unit: Unit, lines: Sequence[L], outcome: ImportReport, *, last: bool) -> list[L]:
+        """Apply lines; return those whose name is still taken, unless this is the last try."""
+        waiting = []
+        for line in lines:
+            try:
+                new = self._apply(unit, line)
+            except LeftOut as left:
+                if isinstance(left, NameTaken) and not last:
+                    waiting.append(line)
+                else:
+                    outcome.problems.append(Problem(line.where, left.what, left.conflict))
+            else:
+                outcome.added += new
+                outcome.unchanged += not new
+                if new and line.status == "current":
+                    outcome.counts[line.name] += 1
+        return waiting

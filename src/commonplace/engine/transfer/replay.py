@@ -1,4 +1,4 @@
-"""Replaying an export: what is here stays, what goes on from here is added."""
+"""Importing an export: existing objects stay, and later changes of them are added."""
 
 from __future__ import annotations
 
@@ -12,57 +12,32 @@ from typing import Any
 from commonplace.engine import checks
 from commonplace.engine.content import memories
 from commonplace.engine.content.memories import Prepared
-from commonplace.engine.history.forms import Past, current_rows, event_mark
-from commonplace.engine.history.timeline import IMPORT
-from commonplace.engine.library import OpenSpace
-from commonplace.engine.model import Origin
+from commonplace.engine.history.timeline import REFERENCES, UNIQUE
 from commonplace.engine.transfer import rows
 from commonplace.engine.transfer.reading import (
     BATCH,
     BATCH_BYTES,
     UNTOUCHED,
-    ImportReport,
+    Importer,
+    LeftOut,
     Meter,
-    Problem,
+    NameTaken,
     json_object,
     open_file,
     read_lines,
 )
-from commonplace.engine.transfer.rows import Key
+from commonplace.engine.transfer.rows import Key, current_rows, event_mark
 from commonplace.errors import CommonplaceError, InvalidInput, UnsupportedVersion
 from commonplace.storage import derived, events, messages
 from commonplace.storage import memories as stored
 from commonplace.storage.ports import Rows
-from commonplace.storage.tables import (
-    ARTIFACTS,
-    CLUSTERS,
-    CONTENTS,
-    FACTS,
-    LINKS,
-    MEMBERS,
-    MEMORIES,
-    MESSAGES,
-    REVIEWS,
-    Row,
-    Table,
-    digest,
-)
+from commonplace.storage.tables import CLUSTERS, MEMORIES, MESSAGES, Row, Table, digest
 from commonplace.storage.writing import Unit
 
 FORMAT = "commonplace-export"
 VERSION = 2
-READABLE = (1, 2)  # the first had no source of a memory, and no label of an origin
-MOST_BATCH = 5_000  # an operation is kept in one unit of work up to here
-
-# Rows that must be there when a thing comes to be.
-_NEEDS: Mapping[Table, Sequence[tuple[str, Table]]] = {
-    LINKS: (("source", MEMORIES), ("target", MEMORIES)),
-    FACTS: (("memory", MEMORIES),),
-    CLUSTERS: (("parent", CLUSTERS),),
-    MEMBERS: (("cluster", CLUSTERS), ("memory", MEMORIES)),
-    CONTENTS: (("artifact", ARTIFACTS),),
-    REVIEWS: (("artifact", ARTIFACTS),),
-}
+READABLE = (1, 2)  # version 1 had no source of a memory, and no label of an origin
+MOST_BATCH = 5_000  # an operation with more lines than this is imported in several units of work
 
 
 def is_export(file: Path) -> bool:
@@ -76,9 +51,9 @@ def is_export(file: Path) -> bool:
 
 
 def check_export(file: Path, partial: bool, meter: Meter) -> bool:
-    """Refuse a newer version, a file that is not as it was written, and any bad line.
+    """Check the version, every line and the digest of an export.
 
-    Whether the file is whole; one that is not passes only if that is asked for.
+    Return whether the file is complete; if it is not, it is refused unless `partial`.
     """
     hashed, lines, last = hashlib.sha256(), 0, b""
     bad: InvalidInput | None = None
@@ -110,13 +85,13 @@ def check_export(file: Path, partial: bool, meter: Meter) -> bool:
         end = {}
     what = ""
     if end.get("type") != "end":
-        what = "is cut: its last line is missing"
+        what = "is truncated: its last line is missing"
     elif end.get("lines") != lines or end.get("sha256") != hashed.hexdigest():
         what = "was changed after it was written: its lines do not match its digest"
     if what and not partial:
         raise InvalidInput(
             f"{file.name} {what}. Nothing was imported.",
-            hint="Export it again, or take what is there with --partial.",
+            hint="Export it again, or import the lines that are there with --partial.",
             field="path",
         )
     if bad is not None:
@@ -142,21 +117,8 @@ class _Line:
     prepared: Prepared | None = None
 
 
-class _LeftOut(Exception):
-    """This line cannot be imported; the others can."""
-
-    def __init__(self, what: str, *, conflict: bool = True) -> None:
-        super().__init__(what)
-        self.what = what
-        self.conflict = conflict
-
-
-class _Taken(_LeftOut):
-    """Something else has its name; perhaps only until a later line of the batch."""
-
-
 def _read_line(raw: bytes, file: str, number: int) -> _Line | None:
-    """A checked line of an export; None for one that says nothing of a thing."""
+    """Check a line of an export; return None for one that is not about an object."""
     where = f"{file}, line {number}"
     parts = json_object(raw)
     name = parts.get("type")
@@ -165,8 +127,8 @@ def _read_line(raw: bytes, file: str, number: int) -> _Line | None:
     table = rows.TABLES.get(name) if isinstance(name, str) else None
     if table is None and name != "event":
         raise InvalidInput(f"There is no type {ascii(name)[:60]}.", field="type")
-    op = rows.enter_count(parts.get("op"), "op")
-    form = rows.enter_count(parts.get("form"), "form")
+    op = checks.whole(parts.get("op"), "op", rows.COUNT_MOST)
+    form = checks.whole(parts.get("form"), "form", rows.COUNT_MOST)
     after = parts.get("after")
     if form < 1 or not isinstance(after, str | None):
         raise InvalidInput("form must be 1 or more, after a text.", field="form")
@@ -179,31 +141,23 @@ def _read_line(raw: bytes, file: str, number: int) -> _Line | None:
         return _Line(where, op, "event", None, values, (mark, str(form)), mark, form,
                      status, None)  # fmt: skip
     if status == "removal":
-        values = rows.enter_key(table, parts.get("value"))
+        values = rows.import_key(table, parts.get("value"))
         public = rows.public(table, values)
         mark = ""
     else:
-        values = rows.enter(table, parts.get("value"))
+        values = rows.import_row(table, parts.get("value"))
         public = rows.public(table, values)
         mark = rows.mark(table, public)
     key = rows.key_of(table, public)
     return _Line(where, op, str(name), table, values, key, mark, form, status, after)
 
 
-class Replay:
-    """Replays an export, batch by batch."""
+class Replay(Importer[_Line]):
+    """Imports the lines of an export, batch by batch."""
 
-    def __init__(
-        self, space: OpenSpace, origin: Origin, trust_file: bool, report: ImportReport
-    ) -> None:
-        self._space = space
-        self._origin = origin
-        self._trust_file = trust_file
-        self._report = report
-        self._events: Counter[str] | None = None
-        self._voiced: set[str] = set()  # memories of this batch that know their speaker
-        with space.store.read() as connection:
-            self._past = Past(connection, space.name)
+    _events: Counter[str] | None = None
+    _with_speaker: frozenset[str] = frozenset()
+    """The new memories of this batch that were analysed with their speaker."""
 
     def run(self, file: Path, partial: bool, meter: Meter) -> None:
         """Import the file's lines."""
@@ -236,81 +190,49 @@ class Replay:
     def _import(self, batch: list[_Line]) -> None:
         if not batch:
             return
-        self._prepare(batch)
-        with self._space.write(IMPORT, self._report.label(self._origin)) as unit:
-            outcome = ImportReport()
-            waiting = self._try(unit, batch, outcome, last=False)
-            self._try(unit, waiting, outcome, last=True)
-        report = self._report
-        report.added += outcome.added
-        report.unchanged += outcome.unchanged
-        report.counts += outcome.counts
-        for problem in outcome.problems:
-            report.left_out(problem)
-        if unit.changed:
-            report.operations.append(unit.id)
-
-    def _prepare(self, batch: list[_Line]) -> None:
-        """Analyse new memories before the write lock is held."""
-        speakers = _speakers(batch)
-        self._voiced = set()
+        # New memories are analysed before the write lock is taken.
+        speakers = {
+            line.key[0]: line.values["speaker"]
+            for line in batch
+            if line.table is MESSAGES and line.status != "removal"
+        }
+        analysed = []
         with self._space.store.read() as connection:
             for line in batch:
                 if line.table is not MEMORIES or line.status == "removal" or line.form != 1:
                     continue
-                if not stored.numbers(connection, self._space.name, line.key[0]):
-                    speaker = speakers.get(line.key[0], "")
-                    line.prepared = memories.analysed(line.values, speaker)
-                    self._voiced.add(line.key[0])
-
-    def _try(
-        self, unit: Unit, lines: list[_Line], outcome: ImportReport, *, last: bool
-    ) -> list[_Line]:
-        """Apply lines; those whose name is still taken come back, unless this is the last try."""
-        waiting = []
-        for line in lines:
-            try:
-                new = self._apply(unit, line)
-            except _Taken as taken:
-                if not last:
-                    waiting.append(line)
-                    continue
-                outcome.problems.append(Problem(line.where, taken.what, True))
-            except _LeftOut as left:
-                outcome.problems.append(Problem(line.where, left.what, left.conflict))
-            else:
-                outcome.added += new
-                outcome.unchanged += not new
-                if new and line.status == "current":
-                    outcome.counts[line.name] += 1
-        return waiting
+                identity = line.key[0]
+                if not stored.numbers(connection, self._space.name, identity):
+                    line.prepared = memories.analysed(line.values, speakers.get(identity, ""))
+                    analysed.append(identity)
+        self._with_speaker = frozenset(analysed)
+        self._write(batch)
 
     def _apply(self, unit: Unit, line: _Line) -> bool:
-        """Make the line true here; whether that changed anything."""
         if line.table is None:
-            return self._happen(unit, line)
+            return self._add_event(unit, line)
         table, values = line.table, dict(line.values)
         if table is MESSAGES:
             values["memory"] = self._memory_number(unit.connection, line.key[0])
         current = current_rows(unit.connection, unit.space, table, values)
-        if not current and not self._past.gone(table, line.key):
+        if not current and not self._forms.removed(table, line.key):
             if line.status == "removal" or line.form > 1:
-                raise _LeftOut(f"The {line.name} it goes on from is not here.", conflict=False)
+                raise LeftOut(f"The {line.name} that it changes is not here.", conflict=False)
             self._add(unit, line, values)
             return True
-        forms = self._past.forms(unit.connection, table, line.key, current)
+        forms = self._forms.of(unit.connection, table, line.key, current)
         if line.status == "removal":
             return self._remove(unit, line, current, [form.mark for form in forms])
         if line.form <= len(forms):
             if forms[line.form - 1].mark != line.mark:
-                raise _LeftOut(f"Another {line.name} with this identity is here.")
-            here_no_more = line.form == len(forms) and not current
-            if not here_no_more or line.status != "current":
+                raise LeftOut(f"Another {line.name} with this identity is here.")
+            was_removed = line.form == len(forms) and not current
+            if not was_removed or line.status != "current":
                 return False
         elif line.form > len(forms) + 1 or forms[-1].mark != line.after:
-            raise _LeftOut(f"The {line.name} has been changed here in another way.")
+            raise LeftOut(f"The {line.name} has been changed here in another way.")
         values["num"] = forms[-1].num
-        self._check_free(unit, table, values, own=forms[-1].num)
+        _check_free(unit, table, values, own=forms[-1].num)
         if table is MEMORIES:
             self._set_memory(unit, current[0] if current else None, values)
         elif current:
@@ -318,57 +240,34 @@ class Replay:
         else:
             table.restore(unit, values)
             if table is MESSAGES:
-                _derive_again(self._space, unit, values["memory"])
+                self._derive_again(unit, values["memory"])
         return True
 
     def _memory_number(self, connection: Rows, identity: str) -> int:
         here = stored.numbers(connection, self._space.name, identity)
         if here:
             return here[0]
-        gone = self._past.gone(MEMORIES, (identity,))
+        gone = self._forms.removed(MEMORIES, (identity,))
         if not gone:
-            raise _LeftOut("The memory it belongs to is not here.", conflict=False)
+            raise LeftOut("The memory it belongs to is not here.", conflict=False)
         return gone[-1]
 
     def _add(self, unit: Unit, line: _Line, values: dict[str, Any]) -> None:
         table = line.table
         assert table is not None
-        for column, needed in _NEEDS.get(table, ()):
-            found = values[column] is None or current_rows(
-                unit.connection, unit.space, needed, {"id": values[column]}
-            )
-            if not found:
-                kind = rows.NAMES[needed]
-                raise _LeftOut(f"The {kind} it belongs to is not here.", conflict=False)
-        self._check_free(unit, table, values, own=None)
+        for owner, column, needed, key in REFERENCES:
+            if owner is not table or values[column] is None or key != "id":
+                continue
+            if not needed.by_id(unit.connection, unit.space, values[column]):
+                name = rows.NAMES[needed]
+                raise LeftOut(f"The {name} it belongs to is not here.", conflict=False)
+        _check_free(unit, table, values)
         row = table.insert(unit, values)
         if table is MEMORIES:
             prepared = line.prepared or memories.analysed(row)
             memories.write_derived(self._space, unit.connection, [row["num"]], [prepared])
-        elif table is MESSAGES and line.key[0] not in self._voiced:
-            _derive_again(self._space, unit, row["memory"])
-
-    def _check_free(
-        self, unit: Unit, table: Table, values: dict[str, Any], own: int | None
-    ) -> None:
-        """Refuse a name that something else has; a taken place in a conversation moves on."""
-        own = -1 if own is None else own
-        clause: tuple[str, ...] = ()
-        if table is MEMORIES and values["ref"] is not None:
-            clause = ("ref",)
-        elif table is LINKS:
-            clause = ("source", "target", "kind")
-        elif table is ARTIFACTS and values["path"] is not None and values["state"] == "active":
-            clause = ("path", "state")
-        elif table is MESSAGES:
-            if not _holders(unit, table, values, ("conversation", "position"), own):
-                return
-            newest = messages.newest_position(unit.connection, unit.space, values["conversation"])
-            values["position"] = newest + 1
-        elif table is CLUSTERS:
-            _check_above(unit, values)
-        if clause and _holders(unit, table, values, clause, own):
-            raise _Taken(f"Another {rows.NAMES[table]} here has the same {clause[0]}.")
+        elif table is MESSAGES and line.key[0] not in self._with_speaker:
+            self._derive_again(unit, row["memory"])
 
     def _set_memory(self, unit: Unit, current: Row | None, values: dict[str, Any]) -> None:
         vectors = None
@@ -376,21 +275,31 @@ class Replay:
             vectors = memories.stored_vectors(unit.connection, unit.space, current["num"])
         memories.restore_row(self._space, unit, current, values, vectors)
 
+    def _derive_again(self, unit: Unit, num: int) -> None:
+        """Renew the index entries of a memory that is a message now, with its speaker."""
+        row = MEMORIES.first(unit.connection, unit.space, num=num)
+        if row is not None:
+            derived.drop(unit.connection, unit.space, num)
+            speaker = memories.speaker_of(unit.connection, unit.space, num)
+            prepared = memories.analysed(row, speaker)
+            memories.write_derived(self._space, unit.connection, [num], [prepared])
+            derived.touch(unit, num)
+
     def _remove(self, unit: Unit, line: _Line, current: list[Row], marks: Sequence[str]) -> bool:
         assert line.table is not None
         if line.form > len(marks) or marks[line.form - 1] != line.after:
-            raise _LeftOut(f"The {line.name} it removes is another one here.")
+            raise LeftOut(f"The {line.name} that it removes is another one here.")
         if line.form < len(marks) or not current:
             return False
         if line.table is MEMORIES:
             memories.remove_row(unit, current[0])
         else:
             line.table.remove(unit, current[0])
-        self._past.left(line.table, line.key, current[0]["num"])
+        self._forms.add_removed(line.table, line.key, current[0]["num"])
         return True
 
-    def _happen(self, unit: Unit, line: _Line) -> bool:
-        """Append an event, unless as many equal ones are here."""
+    def _add_event(self, unit: Unit, line: _Line) -> bool:
+        """Append an event, unless as many equal ones are stored."""
         if self._events is None:
             self._events = Counter(
                 event_mark(*row) for row in events.identities(unit.connection, unit.space)
@@ -398,49 +307,43 @@ class Replay:
         if self._events[line.mark] >= line.form:
             return False
         self._events[line.mark] += 1
-        values, seq = line.values, unit.seq
+        values = line.values
         events.insert(
             unit.connection, unit.next_num(), unit.space, values["kind"], values["subject"],
-            values["at"], values["payload_hash"], seq, values["payload"],
+            values["at"], values["payload_hash"], unit.seq, values["payload"],
         )  # fmt: skip
         return True
 
 
-def _speakers(batch: Sequence[_Line]) -> dict[str, str]:
-    """Who says the memories of a batch that are lines of conversations."""
-    return {
-        line.key[0]: line.values["speaker"]
-        for line in batch
-        if line.table is MESSAGES and line.status != "removal"
-    }
-
-
-def _holders(
-    unit: Unit, table: Table, values: Mapping[str, Any], columns: Sequence[str], own: int
-) -> bool:
-    wanted = {column: values[column] for column in columns}
-    return bool(table.where(unit.connection, unit.space, without=own, **wanted))
+def _check_free(unit: Unit, table: Table, values: dict[str, Any], own: int | None = None) -> None:
+    """Raise NameTaken if another row has the same unique values; a message moves to the end."""
+    if table is CLUSTERS:
+        _check_above(unit, values)
+    for unique, columns, only in UNIQUE:
+        if (
+            unique is not table
+            or any(values[column] is None for column in columns)
+            or any(values[column] != value for column, value in only.items())
+        ):
+            continue
+        wanted = {**{column: values[column] for column in columns}, **only}
+        if not table.where(unit.connection, unit.space, without=own, **wanted):
+            continue
+        if table is not MESSAGES:
+            raise NameTaken(f"Another {rows.NAMES[table]} here has the same {columns[0]}.")
+        newest = messages.newest_position(unit.connection, unit.space, values["conversation"])
+        values["position"] = newest + 1
 
 
 def _check_above(unit: Unit, values: Mapping[str, Any]) -> None:
-    """Refuse a cluster that would lie within itself."""
+    """Raise LeftOut if a cluster would be inside itself."""
     above, seen = values["parent"], {values["id"]}
     while above is not None:
         if above in seen:
-            raise _LeftOut("The cluster would lie within itself.")
+            raise LeftOut("The cluster would be inside itself.")
         seen.add(above)
-        rows = current_rows(unit.connection, unit.space, CLUSTERS, {"id": above})
-        above = rows[0]["parent"] if rows else None
-
-
-def _derive_again(space: OpenSpace, unit: Unit, num: int) -> None:
-    """Let a memory be found by its speaker, too."""
-    row = MEMORIES.first(unit.connection, unit.space, num=num)
-    if row is not None:
-        derived.drop(unit.connection, unit.space, num)
-        speaker = memories.speaker_of(unit.connection, unit.space, num)
-        memories.write_derived(space, unit.connection, [num], [memories.analysed(row, speaker)])
-        derived.touch(unit, num)
+        row = CLUSTERS.by_id(unit.connection, unit.space, above)
+        above = row["parent"] if row else None
 
 
 def _payload(value: Mapping[str, Any]) -> str | None:
@@ -449,7 +352,7 @@ def _payload(value: Mapping[str, Any]) -> str | None:
 
 
 def _event(value: object) -> dict[str, Any]:
-    """A checked event: what its mark is made of."""
+    """Check an event; return the values that its mark is computed from."""
     names = {"kind", "subject", "at", "payload", "payload_hash"}
     if not isinstance(value, dict) or value.keys() != names:
         raise InvalidInput(f"An event has {', '.join(sorted(names))}.", field="value")
@@ -463,6 +366,6 @@ def _event(value: object) -> dict[str, Any]:
     return {
         "kind": checks.kind(value["kind"]),
         "subject": checks.optional(value["subject"], "subject"),
-        "at": rows.enter_time(value["at"], "at"),
+        "at": rows.import_time(value["at"], "at"),
         "payload_hash": hashed,
     }

@@ -1,27 +1,28 @@
-"""Rows as they travel between stores: public names, no row numbers, every value checked.
+"""Rows as an export holds them: public names, no row numbers, every value checked.
 
-A *thing* (a memory, a link, …) goes by a key that means the same in every store, and has had one
-or more *forms*: what it is, and what it was before each change.
+An *object* (a memory, a link, …) has a key that means the same in every store, and one or more
+*forms*: what it is now, and what it was before each change.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import json
 import math
 import struct
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import Any
 
 from commonplace.engine import checks
 from commonplace.engine.content import artifacts, facts
 from commonplace.engine.model import Origin, iso, moment
 from commonplace.errors import CommonplaceError, InvalidInput, StorageCorrupt
-from commonplace.storage import fields
+from commonplace.storage import fields, versions
+from commonplace.storage.fields import Field
 from commonplace.storage.ports import Rows
 from commonplace.storage.tables import (
     ARTIFACTS,
@@ -33,6 +34,7 @@ from commonplace.storage.tables import (
     MEMORIES,
     MESSAGES,
     REVIEWS,
+    VERSIONED,
     Row,
     Table,
     digest,
@@ -40,248 +42,88 @@ from commonplace.storage.tables import (
 
 Key = tuple[str, ...]
 
+COUNT_MOST = 2**62  # below what the database can hold, so that it can be counted on from there
 _CENTROID_BYTES = 65_536
 
-
-@dataclass(frozen=True, slots=True)
-class Field:
-    """How one column leaves the store, and how it comes in: checked, or InvalidInput."""
-
-    leave: Callable[[Any], Any]
-    enter: Callable[[Any, str], Any]
-
-
-def _same(value: Any) -> Any:
-    return value
-
-
-def _text(max_chars: int) -> Field:
-    return Field(_same, lambda value, name: checks.text(value, name, max_chars=max_chars))
-
-
-def _optional_text(max_chars: int) -> Field:
-    return Field(_same, lambda value, name: checks.optional(value, name, max_chars=max_chars))
-
-
-def _or_none(field: Field) -> Field:
-    return Field(
-        lambda value: None if value is None else field.leave(value),
-        lambda value, name: None if value is None else field.enter(value, name),
-    )
-
-
-def _enter_identity(value: Any, name: str) -> str:
-    try:
-        if isinstance(value, str) and str(uuid.UUID(value)) == value:
-            return value
-    except ValueError:
-        pass
-    raise InvalidInput(f"{name} must be a UUID in lower case.", field=name)
-
-
-def enter_time(value: Any, name: str) -> int:
-    """A moment as microseconds."""
-    at = checks.when(checks.text(value, name, max_chars=64), name)
-    assert at is not None
-    try:
-        moment(at)
-    except OverflowError:
-        raise InvalidInput(f"{name} lies outside the years 1 to 9999.", field=name) from None
-    return at
-
-
-def enter_origin(value: Any, name: str) -> str:
-    """An origin in its stored form."""
-    if not isinstance(value, dict) or value.keys() - set(Origin.__slots__):
-        raise InvalidInput(
-            f"{name} must be an object of {', '.join(Origin.__slots__)}.", field=name
-        )
-    known = Origin(
-        **{part: checks.optional(text, f"{name}.{part}") for part, text in value.items()}
-    )
-    return json.dumps(known.as_dict(), ensure_ascii=False, separators=(",", ":"))
-
-
-def _enter_flag(value: Any, name: str) -> int:
-    if not isinstance(value, bool):
-        raise InvalidInput(f"{name} must be true or false.", field=name)
-    return int(value)
-
-
-def enter_count(value: Any, name: str) -> int:
-    """A whole number that SQLite can hold, from 0."""
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**62:
-        raise InvalidInput(f"{name} must be a whole number from 0.", field=name)
-    return value
-
-
-def _enter_tags(value: Any, name: str) -> str:
-    if not isinstance(value, list):
-        raise InvalidInput(f"{name} must be a list of texts.", field=name)
-    return json.dumps(checks.tags(value), ensure_ascii=False, separators=(",", ":"))
-
-
-def _leave_content(content: bytes) -> dict[str, str]:
-    try:
-        return {"text": content.decode()}
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(content).decode()}
-
-
-def _enter_content(value: Any, name: str) -> bytes:
-    if isinstance(value, dict) and len(value) == 1:
-        if isinstance(value.get("text"), str):
-            content = _enter_utf8(value["text"], name)
-        else:
-            content = _enter_bytes(value.get("base64"), name)
-        if len(content) <= artifacts.CONTENT_BYTES:
-            return content
-    raise InvalidInput(
-        f"{name} must be an object with text or base64, of at most"
-        f" {artifacts.CONTENT_BYTES} bytes.",
-        field=name,
-    )
-
-
-def _enter_utf8(value: str, name: str) -> bytes:
-    """The bytes of a text, which may hold a NUL: what comes in as bytes is not looked into."""
-    try:
-        return value.encode()
-    except UnicodeEncodeError:
-        raise InvalidInput(f"{name} is not valid Unicode.", field=name) from None
-
-
-def _enter_bytes(value: Any, name: str) -> bytes:
-    try:
-        if isinstance(value, str):
-            return base64.b64decode(value, validate=True)
-    except (binascii.Error, ValueError):
-        pass
-    raise InvalidInput(f"{name} must be base64.", field=name)
-
-
-def _enter_centroid(value: Any, name: str) -> bytes:
-    data = _enter_bytes(value, name)
-    if len(data) % 4 or len(data) > _CENTROID_BYTES:
-        raise InvalidInput(f"{name} must be 32-bit floats.", field=name)
-    if not all(math.isfinite(part) for (part,) in struct.iter_unpack("<f", data)):
-        raise InvalidInput(f"{name} holds a number that is not finite.", field=name)
-    return data
-
-
-def _one_of(*choices: str) -> Field:
-    return Field(_same, lambda value, name: checks.one_of(value, name, choices))
-
-
-_IDENTITY = Field(_same, _enter_identity)
-_KIND = Field(_same, checks.kind)
-_SHARE = Field(_same, checks.share)
-_COUNT = Field(_same, enter_count)
-_FLAG = Field(bool, _enter_flag)
-_TIME = Field(lambda at: iso(moment(at)), enter_time)
-_ATTRS = Field(json.loads, checks.attrs)
-_ORIGIN = Field(json.loads, enter_origin)
-_NAME = _text(checks.NAME_CHARS)
-
-_TYPES: Mapping[str, Field] = {
-    "identity": _IDENTITY,
-    "kind": _KIND,
-    "tags": Field(json.loads, _enter_tags),
-    "share": _SHARE,
-    "flag": _FLAG,
-    "time": _TIME,
-    "attrs": _ATTRS,
-    "origin": _ORIGIN,
-}
-
-
-def _of_memory(known: fields.Field) -> Field:
-    """How a memory's field travels."""
-    if known.type == "address":
-        check = partial(checks.address, max_chars=known.chars)
-        travelling = Field(_same, lambda value, name: check(value, name))
-    elif known.type == "text":
-        travelling = (_optional_text if known.empty else _text)(known.chars)
-    elif known.type == "choice":
-        travelling = _one_of(*known.choices)
-    else:
-        travelling = _TYPES[known.type]
-    return _or_none(travelling) if known.optional else travelling
-
+_ID = Field("identity")
+_KIND = Field("kind")
+_NAME = Field("text", chars=checks.NAME_CHARS)
+_OPTIONAL_NAME = replace(_NAME, empty=True)
+_REASON = Field("text", chars=checks.REASON_CHARS, empty=True)
+_SHARE = Field("share")
+_COUNT = Field("count")
+_TIME = Field("time")
+_ATTRS = Field("attrs")
+_ORIGIN = Field("origin")
+_MADE = {"origin": _ORIGIN, "created_at": _TIME}
 
 FIELDS: Mapping[Table, Mapping[str, Field]] = {
-    MEMORIES: {name: _of_memory(known) for name, known in fields.FIELDS.items()},
+    MEMORIES: fields.FIELDS,
     MESSAGES: {
-        "memory": _IDENTITY,
+        "memory": _ID,
         "conversation": _NAME,
-        "session": _optional_text(checks.NAME_CHARS),
+        "session": _OPTIONAL_NAME,
         "position": _COUNT,
         "speaker": _NAME,
     },
     LINKS: {
-        "id": _IDENTITY,
-        "source": _IDENTITY,
-        "target": _IDENTITY,
+        "id": _ID,
+        "source": _ID,
+        "target": _ID,
         "kind": _KIND,
         "weight": _SHARE,
-        "reason": _optional_text(checks.REASON_CHARS),
+        "reason": _REASON,
         "attrs": _ATTRS,
-        "origin": _ORIGIN,
-        "created_at": _TIME,
+        **_MADE,
     },
     FACTS: {
-        "id": _IDENTITY,
+        "id": _ID,
         "subject": _NAME,
         "predicate": _NAME,
         "object": _NAME,
-        "valid_from": _or_none(_TIME),
-        "valid_to": _or_none(_TIME),
+        "valid_from": Field("time", optional=True),
+        "valid_to": Field("time", optional=True),
         "confidence": _SHARE,
-        "memory": _or_none(_IDENTITY),
+        "memory": Field("identity", optional=True),
         "attrs": _ATTRS,
-        "origin": _ORIGIN,
-        "created_at": _TIME,
+        **_MADE,
     },
     CLUSTERS: {
-        "id": _IDENTITY,
+        "id": _ID,
         "name": _NAME,
-        "digest": _optional_text(checks.REASON_CHARS),
-        "parent": _or_none(_IDENTITY),
-        "centroid": _or_none(Field(lambda data: base64.b64encode(data).decode(), _enter_centroid)),
+        "digest": _REASON,
+        "parent": Field("identity", optional=True),
+        "centroid": Field("centroid", optional=True),
         "attrs": _ATTRS,
-        "origin": _ORIGIN,
-        "created_at": _TIME,
+        **_MADE,
     },
-    MEMBERS: {"cluster": _IDENTITY, "memory": _IDENTITY},
+    MEMBERS: {"cluster": _ID, "memory": _ID},
     ARTIFACTS: {
-        "id": _IDENTITY,
-        "path": _or_none(_text(artifacts.PATH_CHARS)),
-        "title": _optional_text(checks.TITLE_CHARS),
-        "media_type": _text(200),
+        "id": _ID,
+        "path": Field("text", chars=artifacts.PATH_CHARS, optional=True),
+        "title": Field("text", chars=checks.TITLE_CHARS, empty=True),
+        "media_type": Field("text", chars=200),
         "version": _COUNT,
-        "status": _text(64),
-        "state": _one_of("active", "archived"),
+        "status": Field("text", chars=64),
+        "state": Field("choice", choices=("active", "archived")),
         "attrs": _ATTRS,
-        "origin": _ORIGIN,
-        "created_at": _TIME,
+        **_MADE,
         "updated_at": _TIME,
     },
     CONTENTS: {
-        "artifact": _IDENTITY,
+        "artifact": _ID,
         "version": _COUNT,
-        "content": Field(_leave_content, _enter_content),
-        "summary": _optional_text(checks.REASON_CHARS),
-        "origin": _ORIGIN,
-        "created_at": _TIME,
+        "content": Field("content"),
+        "summary": _REASON,
+        **_MADE,
     },
     REVIEWS: {
-        "artifact": _IDENTITY,
+        "artifact": _ID,
         "version": _COUNT,
-        "reviewer": _optional_text(checks.NAME_CHARS),
-        "outcome": _text(64),
-        "comments": _optional_text(checks.TEXT_CHARS),
-        "origin": _ORIGIN,
-        "created_at": _TIME,
+        "reviewer": _OPTIONAL_NAME,
+        "outcome": Field("text", chars=64),
+        "comments": Field("text", chars=checks.TEXT_CHARS, empty=True),
+        **_MADE,
     },
 }
 
@@ -305,22 +147,133 @@ _KEYS: Mapping[Table, tuple[str, ...]] = {
     REVIEWS: ("artifact", "version", "created_at", "reviewer", "outcome", "comments"),
 }
 
-# What a store may decide for itself, so that it does not make another thing of the same form.
+# Columns that each store decides for itself: forms that differ only in them are equal.
 _OWN: Mapping[Table, tuple[str, ...]] = {MEMORIES: ("trust",), MESSAGES: ("position",)}
 
 
+def _export_content(content: bytes) -> dict[str, str]:
+    try:
+        return {"text": content.decode()}
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(content).decode()}
+
+
+# How a stored value of a type is written to an export; others stay as they are.
+_EXPORTED: Mapping[str, Callable[[Any], Any]] = {
+    "tags": json.loads,
+    "flag": bool,
+    "time": lambda at: iso(moment(at)),
+    "attrs": json.loads,
+    "origin": json.loads,
+    "content": _export_content,
+    "centroid": lambda data: base64.b64encode(data).decode(),
+}
+
+
+def import_time(value: Any, name: str) -> int:
+    """Check a time and return UTC microseconds."""
+    at = checks.when(checks.text(value, name, max_chars=64), name)
+    assert at is not None
+    return at
+
+
+def import_origin(value: Any, name: str) -> str:
+    """Check an origin and return its stored form."""
+    if not isinstance(value, dict) or value.keys() - set(Origin.__slots__):
+        raise InvalidInput(
+            f"{name} must be an object of {', '.join(Origin.__slots__)}.", field=name
+        )
+    return Origin(
+        **{part: checks.optional(text, f"{name}.{part}") for part, text in value.items()}
+    ).dump()
+
+
+def _import_id(value: Any, name: str) -> str:
+    try:
+        if isinstance(value, str) and str(uuid.UUID(value)) == value:
+            return value
+    except ValueError:
+        pass
+    raise InvalidInput(f"{name} must be a UUID in lower case.", field=name)
+
+
+def _import_content(value: Any, name: str) -> bytes:
+    if isinstance(value, dict) and len(value) == 1:
+        if isinstance(value.get("text"), str):
+            try:
+                content: bytes = value["text"].encode()  # may hold a NUL, unlike other texts
+            except UnicodeEncodeError:
+                raise InvalidInput(f"{name} is not valid Unicode.", field=name) from None
+        else:
+            content = _import_bytes(value.get("base64"), name)
+        if len(content) <= artifacts.CONTENT_BYTES:
+            return content
+    raise InvalidInput(
+        f"{name} must be an object with text or base64, of at most"
+        f" {artifacts.CONTENT_BYTES:,} bytes.",
+        field=name,
+    )
+
+
+def _import_bytes(value: Any, name: str) -> bytes:
+    try:
+        if isinstance(value, str):
+            return base64.b64decode(value, validate=True)
+    except (binascii.Error, ValueError):
+        pass
+    raise InvalidInput(f"{name} must be base64.", field=name)
+
+
+def _import_centroid(value: Any, name: str) -> bytes:
+    data = _import_bytes(value, name)
+    if len(data) % 4 or len(data) > _CENTROID_BYTES:
+        raise InvalidInput(f"{name} must be 32-bit floats.", field=name)
+    if not all(math.isfinite(part) for (part,) in struct.iter_unpack("<f", data)):
+        raise InvalidInput(f"{name} holds a number that is not finite.", field=name)
+    return data
+
+
+# How a value of a type is checked on import; others as when they are stored.
+_IMPORTED: Mapping[str, Callable[[Any, str], Any]] = {
+    "identity": _import_id,
+    "time": import_time,
+    "origin": import_origin,
+    "count": lambda value, name: checks.whole(value, name, COUNT_MOST),
+    "content": _import_content,
+    "centroid": _import_centroid,
+}
+
+
+def _importer(name: str, known: Field) -> Callable[[Any], Any]:
+    check = _IMPORTED.get(known.type)
+    if check is None:
+        return checks.of_field(name, known)
+    return lambda value: None if known.optional and value is None else check(value, name)
+
+
+_IMPORTERS = {
+    table: {column: _importer(column, known) for column, known in columns.items()}
+    for table, columns in FIELDS.items()
+}
+
+
+def _export_value(known: Field, value: Any) -> Any:
+    write = _EXPORTED.get(known.type)
+    return value if write is None or (known.optional and value is None) else write(value)
+
+
 def key_columns(table: Table) -> tuple[str, ...]:
-    """The columns that say which thing a row is."""
+    """Return the columns that identify an object."""
     return _KEYS.get(table, ("id",))
 
 
 def key_of(table: Table, value: Mapping[str, Any]) -> Key:
-    """Which thing a public form is of."""
+    """Return the key of an object from one of its public forms."""
     return tuple(str(value[column]) for column in key_columns(table))
 
 
 def mark(table: Table, value: Mapping[str, Any]) -> str:
-    """Equal for equal forms of a thing, in whichever store they are."""
+    """Return a digest that is equal for equal forms of an object, in every store."""
     own = _OWN.get(table, ())
     parts = {
         column: part
@@ -334,75 +287,136 @@ def _is_default(table: Table, column: str, part: Any) -> bool:
     """Whether an added column has its default: exports of older releases do not name it."""
     if column not in table.added:
         return False
-    return bool(part == FIELDS[table][column].leave(table.added[column]))
+    return bool(part == _export_value(FIELDS[table][column], table.added[column]))
 
 
-def leave(connection: Rows, space: str, table: Table, row: Row) -> dict[str, Any]:
-    """A row's public form."""
+def export_row(connection: Rows, space: str, table: Table, row: Row) -> dict[str, Any]:
+    """Return a row's public form."""
     if table is MESSAGES:
-        row = {**row, "memory": memory_id(connection, space, row["memory"])}
+        row = {**row, "memory": _memory_id(connection, space, row["memory"])}
     return public(table, row)
 
 
 def public(table: Table, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Column values, or some of them, as they travel; a message's memory is an id."""
-    known = FIELDS[table]
-    return {column: known[column].leave(values[column]) for column in known if column in values}
+    """Return column values, or some of them, in public form; a message's memory is an id."""
+    return {
+        column: _export_value(known, values[column])
+        for column, known in FIELDS[table].items()
+        if column in values
+    }
 
 
-def memory_id(connection: Rows, space: str, num: int) -> str:
-    """The id of a memory by its number, also of one that is gone."""
+def _memory_id(connection: Rows, space: str, num: int) -> str:
+    """Return the id of a memory by its number, also of one that was removed."""
     row = MEMORIES.first(connection, space, num=num)
     if row is None:
         for former, _, _ in MEMORIES.past(connection, space, num=num, limit=1):
             row = former
     if row is None:
         raise StorageCorrupt(
-            f"A line of a conversation belongs to memory {num}, which is missing.",
+            f"A message of a conversation belongs to memory {num}, which is missing.",
             hint="Run 'commonplace doctor' and restore from a backup.",
         )
     return str(row["id"])
 
 
-def enter(table: Table, value: object) -> dict[str, Any]:
-    """A public form's checked column values; a message's memory is still an id."""
+def import_row(table: Table, value: object) -> dict[str, Any]:
+    """Check a public form and return column values; a message's memory is still an id."""
     name, known = NAMES[table], FIELDS[table]
     if not isinstance(value, dict):
         raise InvalidInput(f"A {name} must be an object.", field="value")
     needed = known.keys() - table.added.keys()
     for column in (*needed - value.keys(), *value.keys() - known.keys()):
-        word = "lacks" if column in known else "has no"
+        word = "lacks" if column in known else "has no field"
         raise InvalidInput(
             f"The {name} {word} {ascii(column)[:60]}.",
-            hint=f"It has {', '.join(known)}.",
+            hint=f"Its fields are {', '.join(known)}.",
             field="value",
         )
     values = {
-        column: field.enter(value[column], column) if column in value else table.added[column]
-        for column, field in known.items()
+        column: check(value[column]) if column in value else table.added[column]
+        for column, check in _IMPORTERS[table].items()
     }
     if table is FACTS:
         for part in ("subject", "predicate", "object"):
             values[f"{part}_key"] = facts.key(values[part])
-        start, end = values["valid_from"], values["valid_to"]
-        if start is not None and end is not None and end < start:
-            raise InvalidInput("A fact cannot end before it begins.", field="valid_to")
+        facts.check_period(values["valid_from"], values["valid_to"])
     if table is LINKS and values["source"] == values["target"]:
         raise InvalidInput("A memory cannot be linked to itself.", field="target")
     return values
 
 
-def enter_key(table: Table, value: object) -> dict[str, Any]:
-    """The checked columns that say which thing is meant."""
+def import_key(table: Table, value: object) -> dict[str, Any]:
+    """Check the columns that identify an object."""
     columns = key_columns(table)
     if not isinstance(value, dict) or value.keys() != set(columns):
         raise InvalidInput(f"A removal names {', '.join(columns)}.", field="value")
-    return {column: FIELDS[table][column].enter(value[column], column) for column in columns}
+    return {column: _IMPORTERS[table][column](value[column]) for column in columns}
 
 
 def located(error: CommonplaceError, where: str, advice: str = "") -> InvalidInput:
-    """The same complaint, saying where in the input it is about."""
+    """Return the same error with the place in the input where it occurred."""
     advice = advice or "The file was changed meanwhile; what was imported before stays."
     return InvalidInput(
         f"{where}: {error.message}", hint=f"{error.hint} {advice}".lstrip(), field=error.field
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """One form of an object in this store, from one operation until another (None: current)."""
+
+    num: int
+    since: int
+    until: int | None
+    mark: str
+
+
+class Forms:
+    """All forms of the objects of a space, also of removed objects."""
+
+    def __init__(self, connection: Rows, space: str) -> None:
+        self._space = space
+        self._removed: dict[tuple[Table, Key], list[int]] = {}
+        for table in VERSIONED:
+            for num in versions.gone(connection, space, table):
+                for row, _, _ in table.past(connection, space, num=num, limit=1):
+                    key = key_of(table, export_row(connection, space, table, row))
+                    self.add_removed(table, key, num)
+
+    def removed(self, table: Table, key: Key) -> list[int]:
+        """Return the row numbers that an object had before it was removed."""
+        return self._removed.get((table, key), [])
+
+    def add_removed(self, table: Table, key: Key, num: int) -> None:
+        """Record that an object was removed."""
+        nums = self._removed.setdefault((table, key), [])
+        if num not in nums:
+            nums.append(num)
+
+    def of(self, connection: Rows, table: Table, key: Key, current: list[Row]) -> list[Form]:
+        """Return the forms of an object, oldest first; `current` are its current rows."""
+        nums = dict.fromkeys([*self.removed(table, key), *(row["num"] for row in current)])
+        rows: list[tuple[Row, int | None]] = [(row, None) for row in current]
+        for num in nums:
+            former = table.past(connection, self._space, num=num)
+            rows += [(row, until) for row, until, _ in former]
+        found = [
+            Form(row["num"], row["seq"], until,
+                 mark(table, export_row(connection, self._space, table, row)))
+            for row, until in rows
+        ]  # fmt: skip
+        return sorted(found, key=lambda form: (form.since, form.num))
+
+
+def current_rows(
+    connection: Rows, space: str, table: Table, values: Mapping[str, Any]
+) -> list[Row]:
+    """Return the current rows of the object that these column values belong to."""
+    columns = key_columns(table)
+    return table.where(connection, space, **{column: values[column] for column in columns})
+
+
+def event_mark(kind: str, subject: str, at: int, payload_hash: bytes) -> str:
+    """Return a digest that is equal for equal events, in every store."""
+    return hashlib.sha256(json.dumps([kind, subject, at, payload_hash.hex()]).encode()).hexdigest()

@@ -1,9 +1,9 @@
-"""Moving what a space holds: exporting it as JSON lines, and importing files.
+"""Exporting a space as JSON lines.
 
-An export is the space's story in order: a header, then every operation with the forms it gave to
-things, and an end line with counts and a SHA-256 of all lines before it. Importing replays it:
-what is here already is left alone, what goes on from here is added, what contradicts it is
-reported and skipped. Nothing here is ever overwritten.
+An export holds the history of a space in order: a header, every operation with the forms of the
+objects that it wrote, and an end line with counts and a SHA-256 of all lines before it. An import
+replays it: existing objects stay as they are, later changes of them are added, and lines that
+contradict them are reported and skipped. Nothing is overwritten.
 """
 
 from __future__ import annotations
@@ -17,15 +17,14 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Literal
 
-from commonplace.engine.history.forms import Form, Past, current_rows, event_mark
 from commonplace.engine.history.timeline import UPKEEP, operation_of
 from commonplace.engine.library import OpenSpace
-from commonplace.engine.model import Operation, iso, moment
+from commonplace.engine.model import iso, moment
 from commonplace.engine.transfer import rows
 from commonplace.engine.transfer.importing import import_file
 from commonplace.engine.transfer.reading import ImportReport
 from commonplace.engine.transfer.replay import FORMAT, VERSION
-from commonplace.engine.transfer.rows import Key
+from commonplace.engine.transfer.rows import Form, Forms, Key, current_rows, event_mark
 from commonplace.storage import events as stored_events
 from commonplace.storage import operations as stored_operations
 from commonplace.storage import versions
@@ -47,7 +46,7 @@ class ExportReport:
 
     lines: int
     counts: Mapping[str, int]
-    """Things that there are now, by type; their former selves are lines, too."""
+    """Current objects by type; their former versions are lines, too."""
     sha256: str
 
     def as_dict(self) -> dict[str, Any]:
@@ -57,19 +56,19 @@ class ExportReport:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One line of a space's story."""
+    """One line of an export."""
 
     type: str
     op: int
     value: Mapping[str, Any]
     form: int = 1
-    """Which form of the thing this is, from 1; for an event, which of several equal ones."""
+    """The number of this form of the object, from 1; of an event, among equal ones."""
     status: Status = "current"
     after: str | None = None
     """The mark of the form before it, or of the one that is removed."""
 
     def line(self) -> str:
-        """As an export holds it."""
+        """Return the line as JSON."""
         parts: dict[str, Any] = {"type": self.type, "op": self.op}
         if self.type != "operation":
             parts |= {"form": self.form, "status": self.status}
@@ -81,7 +80,7 @@ class Record:
 def export_space(
     space: OpenSpace, write: Callable[[str], object], progress: Progress | None = None
 ) -> ExportReport:
-    """Write all that the space holds and held, line by line, as it is at this moment."""
+    """Write everything in the space and its history, line by line, from one snapshot."""
     hashed, lines = hashlib.sha256(), 0
     counts: Counter[str] = Counter()
 
@@ -94,8 +93,8 @@ def export_space(
     with space.store.read() as connection:
         total = versions.count(connection, space.name) if progress else 0
         put(_encode({"format": FORMAT, "version": VERSION, "space": space.name,
-                     "exported_at": iso_now()}))  # fmt: skip
-        for record in _story(connection, space.name):
+                     "exported_at": iso(moment(now()))}))  # fmt: skip
+        for record in _records(connection, space.name):
             put(record.line())
             if record.status == "current" and record.type != "operation":
                 counts[record.type] += 1
@@ -110,13 +109,13 @@ def export_space(
 
 
 def digest(space: OpenSpace) -> str:
-    """Equal for two stores exactly when they hold the same things with the same past.
+    """Return a digest that is equal for two stores with the same objects and the same history.
 
     Row numbers, operations and the order of unrelated changes do not count.
     """
     total = 0
     with space.store.read() as connection:
-        for record in _story(connection, space.name):
+        for record in _records(connection, space.name):
             if record.type != "operation" and record.status != "removal":
                 parts = [record.type, record.form, record.status, record.value]
                 one = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).digest()
@@ -124,38 +123,29 @@ def digest(space: OpenSpace) -> str:
     return f"{total % 2**256:064x}"
 
 
-def iso_now() -> str:
-    """The wall clock, as an export says it."""
-    return str(iso(moment(now())))
-
-
 _Place = tuple[int, int, int]  # operation; 0 itself, 1 a removal, 2 a form; row number
 
 
-def _story(connection: Rows, space: str) -> Iterator[Record]:
-    """Every record in the order in which it came to be, without holding more than a few."""
-    teller = _Teller(connection, space)
-    sources: list[Iterator[tuple[_Place, Record]]] = [_told(connection, space)]
-    sources.append(_happened(connection, space))
+def _records(connection: Rows, space: str) -> Iterator[Record]:
+    """Yield every record in the order of the operations, with few of them in memory."""
+    reader = _Reader(connection, space)
+    sources: list[Iterator[tuple[_Place, Record]]] = [_operations(connection, space)]
+    sources.append(_events(connection, space))
     for table in VERSIONED:
-        sources += [teller.current(table), teller.former(table), teller.removals(table)]
+        sources += [reader.current(table), reader.former(table), reader.removals(table)]
     for _, record in heapq.merge(*sources, key=lambda placed: placed[0]):
         yield record
 
 
-def _told(connection: Rows, space: str) -> Iterator[tuple[_Place, Record]]:
+def _operations(connection: Rows, space: str) -> Iterator[tuple[_Place, Record]]:
     for operation in map(operation_of, stored_operations.in_order(connection, space)):
         if operation.name not in UPKEEP:
-            yield (operation.seq, 0, 0), Record("operation", operation.seq, _public(operation))
+            value = operation.as_dict()
+            del value["seq"]
+            yield (operation.seq, 0, 0), Record("operation", operation.seq, value)
 
 
-def _public(operation: Operation) -> dict[str, Any]:
-    value = operation.as_dict()
-    del value["seq"]
-    return value
-
-
-def _happened(connection: Rows, space: str) -> Iterator[tuple[_Place, Record]]:
+def _events(connection: Rows, space: str) -> Iterator[tuple[_Place, Record]]:
     equal: Counter[str] = Counter()
     moment_of_equal = None
     for num in stored_events.in_order(connection, space):
@@ -171,17 +161,17 @@ def _happened(connection: Rows, space: str) -> Iterator[tuple[_Place, Record]]:
         yield (event.seq, 2, num), Record("event", event.seq, value, equal[mark])
 
 
-class _Teller:
-    """Reads one table's rows, present and past, in the order of the operations."""
+class _Reader:
+    """Reads a table's rows, current and former, in the order of the operations."""
 
     def __init__(self, connection: Rows, space: str) -> None:
         self._connection = connection
         self._space = space
-        self._past = Past(connection, space)
+        self._history = Forms(connection, space)
         self._known: OrderedDict[tuple[Table, Key], list[Form]] = OrderedDict()
 
     def current(self, table: Table) -> Iterator[tuple[_Place, Record]]:
-        """Rows as they are."""
+        """Yield current rows."""
         numbers = versions.current(self._connection, self._space, table)
         while page := list(islice(numbers, _page(table))):
             rows = table.by_nums(self._connection, self._space, page)
@@ -189,12 +179,12 @@ class _Teller:
                 yield (rows[num]["seq"], 2, num), self._record(table, rows[num], None)
 
     def former(self, table: Table) -> Iterator[tuple[_Place, Record]]:
-        """Rows as they were."""
+        """Yield former rows."""
         for since, num, until in versions.former(self._connection, self._space, table):
             yield (since, 2, num), self._record(table, self._version(table, num, until), until)
 
     def removals(self, table: Table) -> Iterator[tuple[_Place, Record]]:
-        """Moments at which a row ceased to be."""
+        """Yield removals of rows."""
         for num, until in versions.removals(self._connection, self._space, table):
             gone = self._record(table, self._version(table, num, until), until)
             key = {column: gone.value[column] for column in rows.key_columns(table)}
@@ -206,9 +196,14 @@ class _Teller:
         return row
 
     def _record(self, table: Table, row: Row, until: int | None) -> Record:
-        value = rows.leave(self._connection, self._space, table, row)
+        value = rows.export_row(self._connection, self._space, table, row)
         name, key = rows.NAMES[table], rows.key_of(table, value)
-        if until is None and not self._changed(table, row["num"], key):
+        changed = (
+            until is not None
+            or self._history.removed(table, key)
+            or versions.exist(self._connection, self._space, table, row["num"])
+        )
+        if not changed:
             return Record(name, row["seq"], value)
         forms = self._forms(table, row["num"], key)
         at = next(i for i, f in enumerate(forms) if (f.num, f.since) == (row["num"], row["seq"]))
@@ -217,28 +212,19 @@ class _Teller:
         after = forms[at - 1].mark if at else None
         return Record(name, row["seq"], value, at + 1, status, after)
 
-    def _changed(self, table: Table, num: int, key: Key) -> bool:
-        if self._past.gone(table, key):
-            return True
-        return versions.exist(self._connection, self._space, table, num)
-
     def _forms(self, table: Table, num: int, key: Key) -> list[Form]:
         known = self._known.get((table, key))
         if known is None:
             current = table.where(self._connection, self._space, num=num)
-            gone = self._past.gone(table, key)
-            if num in gone:  # the thing may be here again under another number
-                current = self._namesakes(table, num)
-            known = self._past.forms(self._connection, table, key, current)
+            if num in self._history.removed(table, key):
+                # The object may have been added again under another number.
+                for row, _, _ in table.past(self._connection, self._space, num=num, limit=1):
+                    current = current_rows(self._connection, self._space, table, row)
+            known = self._history.of(self._connection, table, key, current)
             self._known[table, key] = known
             if len(self._known) > 1_000:
                 self._known.popitem(last=False)
         return known
-
-    def _namesakes(self, table: Table, num: int) -> list[Row]:
-        for row, _, _ in table.past(self._connection, self._space, num=num, limit=1):
-            return current_rows(self._connection, self._space, table, row)
-        return []
 
 
 def _page(table: Table) -> int:
