@@ -31,6 +31,7 @@ REFERENCE = re.compile(
 WHOLE_FILE = {
     "DELETE FROM outbox",
     "DELETE FROM {} WHERE memory = ?",
+    "SELECT {} FROM {} WHERE {}",
 }
 # Statements on the tables of other programs.
 FOREIGN = {"SELECT {} FROM {} ORDER BY {}"}

@@ -26,7 +26,7 @@ from commonplace.errors import (
     StorageUnavailable,
     UnsupportedVersion,
 )
-from commonplace.storage.sqlite import backup, swapping
+from commonplace.storage.sqlite import backup, swap
 from conftest import WordVectors
 from fixtures.full_store import answers, fill, questions
 
@@ -215,7 +215,7 @@ def test_a_space_that_can_no_longer_be_opened_is_restored_over(
 def test_a_restore_waits_for_no_other_process_but_refuses(
     full: Commonplace, quick_disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(swapping, "ALONE_SECONDS", 0.3)
+    monkeypatch.setattr(swap, "EXCLUSIVE_SECONDS", 0.3)
     path = full.library.maintenance.backup(quick_disk / "backup").path
     full.remember("Acknowledged to somebody.", ref="later")
     writer = subprocess.Popen(

@@ -28,7 +28,7 @@ from commonplace.errors import (
     StorageCorrupt,
     StorageUnavailable,
 )
-from commonplace.storage.sqlite.comparing import DERIVED
+from commonplace.storage.sqlite.check import DERIVED
 from commonplace.storage.tables import HASHED, Row, Table
 from conftest import WordVectors
 from fixtures.full_store import TEXTS, answers, moments, plain, questions
@@ -321,5 +321,5 @@ def test_salvage_saves_all_but_the_damaged_rows(whole: Whole, quick_disk: Path) 
     (quick_disk / "new" / "spaces").mkdir(parents=True)
     shutil.copy(saved.path, quick_disk / "new" / "spaces" / "default.db")
     with Commonplace(quick_disk / "new", embedding=WordVectors()) as memory:
-        assert not memory.library.maintenance.check("default").ill("file", "grams", *DERIVED)
+        assert not memory.library.maintenance.check("default").damaged("file", "grams", *DERIVED)
         assert memory.recall("Ann prefers tea")

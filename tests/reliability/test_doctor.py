@@ -22,8 +22,8 @@ from commonplace.engine.maintenance import upkeep
 from commonplace.engine.model import Origin
 from commonplace.errors import NotFound, StorageCorrupt
 from commonplace.storage.reports import Diagnosis
-from commonplace.storage.sqlite import backup, rebuilding, restoring, salvaging
-from commonplace.storage.sqlite.comparing import DERIVED
+from commonplace.storage.sqlite import hashed_rows, repair, salvage, swap
+from commonplace.storage.sqlite.check import DERIVED
 from conftest import WordVectors
 from fixtures.full_store import TEXTS, answers, fill
 
@@ -63,7 +63,7 @@ def full(quick_disk: Path) -> Iterator[Commonplace]:
 
 def _close(memory: Commonplace) -> None:
     """Write what is noted; the thread that tends spaces may have it open for a moment."""
-    restoring.let_go(memory.library, "default")
+    swap.close_space(memory.library, "default")
 
 
 def _damage(memory: Commonplace, statements: str) -> None:
@@ -123,7 +123,7 @@ def test_what_is_derived_is_rebuilt_to_identical_answers(full: Commonplace, loss
 
 def _census(memory: Commonplace) -> dict[str, int]:
     with lease(memory) as space, space.store.read() as connection:
-        rows = backup.take_census(connection, "default").rows
+        rows = hashed_rows.take_census(connection, "default").rows
     return {name: count for name, count in rows.items() if name not in ("operations", "head")}
 
 
@@ -187,7 +187,7 @@ def test_a_row_that_does_not_match_its_hash_is_named_and_not_touched(full: Commo
 def test_a_changed_row_of_any_table_is_found(full: Commonplace, table: str, change: str) -> None:
     _damage(full, change)
     diagnosis = full.library.maintenance.check("default")
-    assert diagnosis.ill(table), diagnosis.findings
+    assert diagnosis.damaged(table), diagnosis.findings
 
 
 def test_a_damaged_access_counter_is_reset_and_the_others_kept(full: Commonplace) -> None:
@@ -241,7 +241,7 @@ def test_the_same_fault_of_many_rows_is_one_finding(
     assert (lexemes.count, len(lexemes.rows), len(set(lexemes.rows))) == (38, 38, 38)
     first, second = lexemes.rows[:2]
     assert str(lexemes).startswith(
-        f"Row {first} of memories: its terms are missing. The same of 37 more: {second}, "
+        f"Row {first} of memories: its terms are missing. The same is true of 37 more: {second}, "
     )
     assert str(lexemes).count(",") == 4 and str(lexemes).endswith(", ….")
     assert lexemes.as_dict()["count"] == 38
@@ -260,7 +260,7 @@ def test_different_faults_are_listed_up_to_a_hundred() -> None:
     diagnosis.add("links", "Row {row} is odd.", row="links num 1")
     found = diagnosis.finish().findings
     assert len(found) == 102
-    assert str(found[-1]) == "30 more of this kind."
+    assert str(found[-1]) == "30 more findings of this check."
     assert str(found[-2]) == "Row links num 1 is odd."
 
 
@@ -357,7 +357,7 @@ def test_a_repair_killed_at_any_moment_leaves_the_old_or_the_new(
         finished += child.stdout.read() == "True\n"
         child.stdout.close()
         diagnosis = full.library.maintenance.check("default")
-        assert diagnosis.healthy or all(diagnosis.ill(table) for table in DERIVED)
+        assert diagnosis.healthy or all(diagnosis.damaged(table) for table in DERIVED)
         killed += not diagnosis.healthy
         assert {name: diagnosis.counts[name] for name in rows} == rows
     publish(f"10 repairs killed: {killed} left the old, {10 - killed} the new")
@@ -375,8 +375,8 @@ def test_repair_in_halves_would_be_seen(full: Commonplace, monkeypatch: pytest.M
         return {"lexemes": set()}
 
     _damage(full, "DELETE FROM lexemes")
-    monkeypatch.setattr(rebuilding, "_rebuild", careless)
-    monkeypatch.setattr(salvaging, "write_anew", lambda *_: None)
+    monkeypatch.setattr(repair, "_rebuild_derived", careless)
+    monkeypatch.setattr(salvage, "rewrite", lambda *_: None)
     repaired = full.library.maintenance.repair("default")
     assert not repaired.after.healthy
     assert _census(full) == before

@@ -19,7 +19,7 @@ from commonplace.engine.history import audit
 from commonplace.engine.library import Library
 from commonplace.errors import StorageUnavailable
 from commonplace.storage.locking import try_lock
-from commonplace.storage.sqlite import beside, swapping
+from commonplace.storage.sqlite import shared_files, swap
 from commonplace.storage.system import open_system
 
 STEPS = ("os.link", "os.rename", "os.remove")
@@ -109,7 +109,7 @@ def prepared(quick_disk: Path) -> tuple[Path, Path]:
     data = quick_disk / "data"
     put(data, "before", "default", "gone")
     (data / "workflows").mkdir()
-    shutil.copy(data / "system.db", data / beside.WORKFLOWS)
+    shutil.copy(data / "system.db", data / shared_files.WORKFLOWS)
     library = Library(data, embedder=None)
     source = library.maintenance.backup(quick_disk / "copy").path
     library.close()
@@ -131,7 +131,7 @@ def test_a_restore_killed_at_any_step_is_taken_back_by_whoever_comes_next(
         shutil.copytree(data, one)
         if not killed(lambda: restore(one, source), step):  # noqa: B023
             break
-        noted = (one / swapping.JOURNAL).exists()
+        noted = (one / swap.JOURNAL).exists()
         over = over or (halves > 0 and not noted)  # all that is left to do is to tidy up
         halves += noted
         if step % 2:
@@ -144,7 +144,7 @@ def test_a_restore_killed_at_any_step_is_taken_back_by_whoever_comes_next(
         step += 1
     assert step > 12 and halves > 10
     assert said(one) == RESTORED
-    assert not [name for name in names(one) if name.startswith(swapping.JOURNAL)]
+    assert not [name for name in names(one) if name.startswith(swap.JOURNAL)]
     assert not [name for name in names(one) if name.endswith(".restoring")]
 
 
@@ -161,11 +161,11 @@ def test_what_takes_a_restore_back_may_be_killed_at_any_step_too(
             break
         total += 1
     halves = [quick_disk / f"half-{at}" for at in range(total)]
-    halves = [half for half in halves if (half / swapping.JOURNAL).exists()]
+    halves = [half for half in halves if (half / swap.JOURNAL).exists()]
     kills = 0
     for half in halves[::2]:
         step = 0
-        while killed(lambda: swapping.recover(half), step):  # noqa: B023
+        while killed(lambda: swap.recover(half), step):  # noqa: B023
             step += 1  # and again, from where the one before it was killed
         kills += step
         assert said(half) == former, f"after {step} kills of {half.name}"
@@ -174,7 +174,7 @@ def test_what_takes_a_restore_back_may_be_killed_at_any_step_too(
 
 def test_nobody_comes_in_while_a_backup_is_restored(prepared: tuple[Path, Path]) -> None:
     data, source = prepared
-    with swapping.journal(data, []):
+    with swap.journal(data, []):
         for come in (
             lambda: Library(data, embedder=None),
             lambda: open_system(data),
@@ -186,14 +186,14 @@ def test_nobody_comes_in_while_a_backup_is_restored(prepared: tuple[Path, Path])
 
 
 def test_a_second_restore_does_not_empty_the_journal_that_another_begins(tmp_path: Path) -> None:
-    begun = tmp_path / f"{swapping.JOURNAL}.part"
+    begun = tmp_path / f"{swap.JOURNAL}.part"
     with begun.open("w") as first:
         assert try_lock(first.fileno())
         first.write("what the first one notes")
         first.flush()
         with (
             pytest.raises(StorageUnavailable, match="is being restored"),
-            swapping.journal(tmp_path, []),
+            swap.journal(tmp_path, []),
         ):
             pass
         assert begun.read_text() == "what the first one notes"
@@ -210,7 +210,7 @@ def test_a_journal_that_cannot_be_read_changes_nothing_and_is_told(
     other = quick_disk / "other" / "x.db"
     other.parent.mkdir()
     other.write_bytes(b"somebody else's")
-    (data / swapping.JOURNAL).write_text(text)
+    (data / swap.JOURNAL).write_text(text)
     with Commonplace(data, embedding="none") as memory:
         assert memory.browse()[1] == 2
         told = memory.library.maintenance.check_shared_files()[-1]

@@ -19,7 +19,7 @@ from commonplace.engine.binding import lease
 from commonplace.engine.content.conversations import Line
 from commonplace.engine.transfer.transfer import export_space
 from commonplace.errors import CommonplaceError, InvalidInput
-from commonplace.storage.sqlite import backup
+from commonplace.storage.sqlite import hashed_rows
 
 ODD = [
     "\x00", "a\x00b", "\ud800", "a\udfff", "\ufeffbom", "\ufffe\uffff", "\U0010ffff", "👩‍👩‍👧‍👦",
@@ -50,7 +50,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commonplace]:
 def _state(memory: Commonplace) -> str:
     """A digest of every row there is."""
     with lease(memory) as space, space.store.read() as connection:
-        return backup.take_census(connection, "default").digest
+        return hashed_rows.take_census(connection, "default").digest
 
 
 def _storable(text: str) -> bool:

@@ -42,9 +42,9 @@ SOURCE = Path(commonplace.__file__).parent
 OPENERS = {
     "storage/database.py": "the gate itself",
     "storage/sqlite/backup.py": "copies that are made and checked aside",
-    "storage/sqlite/swapping.py": "a file that is to be replaced, to keep everybody else out of it",
-    "storage/sqlite/examining.py": "an empty database in memory, to compare the tables with",
-    "storage/sqlite/salvaging.py": "a damaged file, to read what can still be read of it",
+    "storage/sqlite/swap.py": "a file that is to be replaced, to keep everybody else out of it",
+    "storage/sqlite/check.py": "an empty database in memory, to compare the tables with",
+    "storage/sqlite/salvage.py": "a damaged file, to read what can still be read of it",
     "storage/sqlite/readonly.py": "a file that cannot be written, or a copy of it, to read it",
     "storage/sqlite/foreign.py": "a temporary copy of another program's database, to read it",
 }

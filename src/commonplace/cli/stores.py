@@ -270,7 +270,7 @@ def doctor(
     Exit code 6 means that something is wrong.
     """
 
-    from commonplace.storage.sqlite.beside import SYSTEM
+    from commonplace.storage.sqlite.shared_files import SYSTEM
 
     healthy = True
     with options.library(options.existing(data), embedding) as library:

@@ -4,31 +4,49 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
 Progress = Callable[[int, int], None]
 """Called with how much is done, and how much there is."""
 Severity = Literal["error", "warning", "note"]
-NAMED = 100
-SHOWN = 4  # of many rows with the same fault, beside the first
+MOST_LISTED = 100
+"""How many rows of a finding, and how many findings of a check, are listed."""
+SHOWN = 4  # of many rows with the same fault, after the first
 REPAIR = "Run 'commonplace doctor --repair': it is rebuilt from the rows."
-
-
 RESTORE = (
-    "Restore it from a backup with 'commonplace restore', or save the sound rows with"
+    "Restore it from a backup with 'commonplace restore', or save the intact rows with"
     " 'commonplace doctor --salvage DIR'."
 )
 RESTORE_SYSTEM = (
-    "Stop what uses it, and restore it from a backup with"
+    "Stop every process that uses it, and restore it from a backup with"
     " 'commonplace restore BACKUP --system --overwrite'."
 )
 
 
+class Report:
+    """A dataclass that can be shown as JSON."""
+
+    __slots__ = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """The public fields as plain values."""
+        names = [each.name for each in fields(self) if not each.name.startswith("_")]  # type: ignore[arg-type]
+        return {name: _plain(getattr(self, name)) for name in names}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Report):
+        return value.as_dict()
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return str(value) if isinstance(value, Path) else value
+
+
 @dataclass(slots=True)
-class Finding:
-    """Something that is not as it should be, of one row or of many."""
+class Finding(Report):
+    """A fault that a check found, in one row or in many."""
 
     check: str
     severity: Severity
@@ -36,32 +54,25 @@ class Finding:
     hint: str = ""
     count: int = 1
     rows: list[str] = field(default_factory=list)
-    """The first hundred rows of which it is true; `what` names the first."""
+    """The first rows that have the fault; `what` names the first."""
 
     def __str__(self) -> str:
-        """As people read it: the first row in full, of the others a few."""
+        """The first row in full, and a few of the others."""
         if self.count == 1:
             return self.what
         shown = ", ".join(self.rows[1 : SHOWN + 1])
         more = ", …" if self.count > SHOWN + 1 else ""
-        return f"{self.what} The same of {self.count - 1:,} more: {shown}{more}."
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        return {
-            "check": self.check, "severity": self.severity, "what": self.what, "hint": self.hint,
-            "count": self.count, "rows": self.rows,
-        }  # fmt: skip
+        return f"{self.what} The same is true of {self.count - 1:,} more: {shown}{more}."
 
 
 @dataclass(slots=True)
-class Diagnosis:
-    """What an examination found. A note is no illness."""
+class Diagnosis(Report):
+    """What a check of a space or file found. Notes and warnings are not damage."""
 
     space: str
     findings: list[Finding] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
-    _told: Counter[tuple[str, str]] = field(default_factory=Counter)
+    _found: Counter[tuple[str, Severity]] = field(default_factory=Counter)
     _alike: dict[tuple[str, ...], Finding] = field(default_factory=dict)
 
     @property
@@ -69,7 +80,7 @@ class Diagnosis:
         """Whether nothing is damaged or missing."""
         return not any(finding.severity == "error" for finding in self.findings)
 
-    def ill(self, *checks: str) -> bool:
+    def damaged(self, *checks: str) -> bool:
         """Whether one of these checks found damage."""
         return any(f.severity == "error" and f.check in checks for f in self.findings)
 
@@ -82,109 +93,79 @@ class Diagnosis:
         *,
         row: object = None,
     ) -> None:
-        """Note a finding; the same of another row, put where `what` says {row}, joins it.
+        """Add a finding. If `what` contains {row}, the same fault of other rows is added to it.
 
-        After a hundred different ones of one check they are only counted.
+        After a hundred different findings of one check the rest are only counted.
         """
         key = (check, severity, what, hint)
         same = self._alike.get(key)
         if same is not None:
             if str(row) != same.rows[-1]:  # two passages of one memory are one row
                 same.count += 1
-                same.rows += [str(row)] if len(same.rows) < NAMED else []
+                same.rows += [str(row)] if len(same.rows) < MOST_LISTED else []
             return
-        self._told[check, severity] += 1
-        if self._told[check, severity] <= NAMED:
-            if row is None:
-                self.findings.append(Finding(check, severity, what, hint))
-                return
-            first = Finding(check, severity, what.replace("{row}", str(row)), hint, rows=[str(row)])
-            self._alike[key] = first
-            self.findings.append(first)
+        self._found[check, severity] += 1
+        if self._found[check, severity] > MOST_LISTED:
+            return
+        finding = Finding(check, severity, what, hint)
+        if row is not None:
+            finding.what, finding.rows = what.replace("{row}", str(row)), [str(row)]
+            self._alike[key] = finding
+        self.findings.append(finding)
 
     def finish(self) -> Diagnosis:
         """Say how many findings were not listed."""
-        for (check, severity), count in self._told.items():
-            if count > NAMED:
-                more = f"{count - NAMED} more of this kind."
-                self.findings.append(Finding(check, severity, more))  # type: ignore[arg-type]
+        for (check, severity), count in self._found.items():
+            if count > MOST_LISTED:
+                more = f"{count - MOST_LISTED} more findings of this check."
+                self.findings.append(Finding(check, severity, more))
         return self
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        return {
-            "space": self.space,
-            "healthy": self.healthy,
-            "findings": [finding.as_dict() for finding in self.findings],
-            "counts": self.counts,
-        }
+        """The public fields as plain values."""
+        shown = Report.as_dict(self)
+        return {"space": shown.pop("space"), "healthy": self.healthy, **shown}
 
 
 @dataclass(frozen=True, slots=True)
-class Repair:
-    """What was rebuilt, and the examinations before and after."""
+class Repair(Report):
+    """What was rebuilt, and the diagnoses before and after."""
 
     rebuilt: list[str]
     before: Diagnosis
     after: Diagnosis
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        return {
-            "rebuilt": self.rebuilt,
-            "before": self.before.as_dict(),
-            "after": self.after.as_dict(),
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class BackupReport:
+class BackupReport(Report):
     """What a backup holds."""
 
     path: Path
     spaces: dict[str, int]
-    """Memories of each space."""
+    """How many memories each space has."""
     digest: dict[str, str]
-    """For each space a SHA-256 over all it says."""
+    """For each space a SHA-256 over its content."""
     files: tuple[str, ...] = ()
-    """What it holds beside spaces."""
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        return {
-            "path": str(self.path), "spaces": self.spaces, "digest": self.digest,
-            "files": list(self.files),
-        }  # fmt: skip
+    """The files that belong to no space."""
 
 
 @dataclass(frozen=True, slots=True)
-class RestoreReport:
-    """What was restored, and where what it replaced is kept."""
+class RestoreReport(Report):
+    """What was restored, and where the replaced files were moved to."""
 
     path: Path
     spaces: dict[str, int]
     digest: dict[str, str]
     replaced: dict[str, str]
-    """Where the former files are, by the space or the file."""
+    """The new path of each replaced file, by its space or its name."""
     files: tuple[str, ...] = ()
-    """What was restored beside spaces."""
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        return {
-            "path": str(self.path), "spaces": self.spaces, "digest": self.digest,
-            "replaced": self.replaced, "files": list(self.files),
-        }  # fmt: skip
+    """The restored files that belong to no space."""
 
 
 @dataclass(frozen=True, slots=True)
-class Salvage:
-    """What could be saved into a new file, and what could not."""
+class Salvage(Report):
+    """How many rows of each table were saved into a new file, and which rows were lost."""
 
     path: Path
     saved: dict[str, int]
     lost: list[str]
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        return {"path": str(self.path), "saved": self.saved, "lost": self.lost}

@@ -18,7 +18,7 @@ from commonplace.storage import schema
 from commonplace.storage.database import Connection, check_runtime, connect, sync_directory, typed
 from commonplace.storage.directories import make_private
 from commonplace.storage.sqlite import Store
-from commonplace.storage.sqlite.swapping import recover
+from commonplace.storage.sqlite.swap import recover
 
 NAME = "system"
 """The `space` of the rows of the audit in this file."""

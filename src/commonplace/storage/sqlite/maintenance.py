@@ -1,8 +1,8 @@
 """Maintenance of SQLite files: backups, checks, repair.
 
-Rows are the truth: repair never changes or drops one. What finds them is compared with what
-their text gives now, and written anew where it differs, in one transaction. Only where the file's
-own structure is broken is it written anew as a whole, aside, and put in place if nothing is lost.
+Repair never changes or deletes a row. Derived rows are compared with what the text yields, and
+replaced in one transaction where they differ. Only if the structure of the file is broken, all
+rows are copied to a new file, which replaces it if no row was lost.
 """
 
 from __future__ import annotations
@@ -29,15 +29,14 @@ from commonplace.storage.reports import (
     RestoreReport,
     Salvage,
 )
-from commonplace.storage.sqlite import Store, backup, beside, restoring, salvaging
-from commonplace.storage.sqlite.comparing import DERIVED
-from commonplace.storage.sqlite.examining import examine_beside, examine_file
-from commonplace.storage.sqlite.rebuilding import mend
-from commonplace.storage.sqlite.swapping import JOURNAL
+from commonplace.storage.sqlite import Store, backup, restore, salvage, shared_files
+from commonplace.storage.sqlite.check import DERIVED, check_shared_file, check_space
+from commonplace.storage.sqlite.repair import rebuild
+from commonplace.storage.sqlite.swap import JOURNAL
 from commonplace.storage.tables import VERSIONED
 
-READ_ONLY = "It can only be read."
-READ_ONLY_HINT = "To store anything, mount the disk for writing, or look at the rights."
+READ_ONLY = "The file is read-only."
+READ_ONLY_HINT = "To store anything, mount the disk for writing, or check the permissions."
 
 
 class SqliteMaintenance:
@@ -62,18 +61,18 @@ class SqliteMaintenance:
         system: bool | None = None,
         progress: Progress | None = None,
     ) -> RestoreReport:
-        """As `restoring.restore`."""
-        return restoring.restore(
+        """As `restore.restore`."""
+        return restore.restore(
             self._library, source, spaces=spaces, into=into, overwrite=overwrite, system=system,
             progress=progress,
         )  # fmt: skip
 
     def salvage(self, space: str, target: Path, *, progress: Progress | None = None) -> Salvage:
-        """As `salvaging.salvage`."""
-        return salvaging.salvage(self._library, space, target, progress=progress)
+        """As `salvage.salvage`."""
+        return salvage.salvage(self._library, space, target, progress=progress)
 
     def check(self, space: str, *, progress: Progress | None = None) -> Diagnosis:
-        """Compare all that a space's file holds with what it must be; nothing is changed."""
+        """Check a space's file without changing it."""
         diagnosis = Diagnosis(space)
         with _opened(self._library, space, diagnosis) as store:
             if store is None:
@@ -81,21 +80,21 @@ class SqliteMaintenance:
             if store.read_only:
                 diagnosis.add("file", READ_ONLY, READ_ONLY_HINT, "note")
             with store.read() as connection:
-                examine_file(connection, space, self._library, diagnosis, progress)
+                check_space(connection, space, self._library, diagnosis, progress)
         return diagnosis.finish()
 
     def check_shared_files(self) -> list[Diagnosis]:
-        """The same for the files that belong to no space, as far as there are any."""
+        """Check the files that belong to no space, and whether a restore was interrupted."""
         found = []
-        for name in beside.present(self._library.path):
+        for name in shared_files.present(self._library.path):
             diagnosis = Diagnosis(name)
             found.append(diagnosis)
             if not (self._library.path / name).stat().st_size:
-                diagnosis.add("file", "It is empty.", RESTORE_SYSTEM)
+                diagnosis.add("file", "The file is empty.", RESTORE_SYSTEM)
                 continue
             try:
-                with beside.reading(self._library.path, name) as connection:
-                    examine_beside(connection, name, diagnosis)
+                with shared_files.open_snapshot(self._library.path, name) as connection:
+                    check_shared_file(connection, name, diagnosis)
             except CommonplaceError as error:
                 diagnosis.add("file", f"It cannot be opened: {error.message}", RESTORE_SYSTEM)
             diagnosis.finish()
@@ -103,33 +102,35 @@ class SqliteMaintenance:
             half = Diagnosis(JOURNAL)
             what = (
                 "A restore was interrupted, and its journal cannot be read:"
-                " some files are the backup's, and some the former ones."
+                " some files may be the backup's, and others the former ones."
             )
-            hint = "Run it again with --overwrite; the former files are kept as *.before-restore-*."
+            hint = (
+                "Run the restore again with --overwrite;"
+                " the former files are kept as *.before-restore-*."
+            )
             half.add("restore", what, hint)
             found.append(half)
         return found
 
     def repair(self, space: str, *, progress: Progress | None = None) -> Repair:
-        """Rebuild what is derived from the rows wherever it is not what they give.
+        """Rebuild derived rows that do not match the text, in one transaction.
 
-        All in one transaction: a kill leaves the old or the new. No row is changed or lost; those
-        that do not match their hash are only reported.
+        No row is changed or lost; rows that do not match their hash are only reported.
         """
         before = self.check(space, progress=progress)
         rebuilt: list[str] = []
         if before.findings:
-            # A page that cannot be read, freed or written over: only a new file helps.
-            hopeless = contextlib.suppress(StorageCorrupt, StorageUnavailable, Conflict)
-            with hopeless, _opened(self._library, space, Diagnosis(space)) as store:
+            # A page that cannot be read, freed or overwritten needs a new file, below.
+            unwritable = contextlib.suppress(StorageCorrupt, StorageUnavailable, Conflict)
+            with unwritable, _opened(self._library, space, Diagnosis(space)) as store:
                 if store is not None:
-                    rebuilt = mend(store, self._library, before)
-            _forget(self._library, space)
+                    rebuilt = rebuild(store, self._library, before)
+            _reload_index(self._library, space)
         after = self.check(space)
-        if after.ill("file", "schema", "grams", *DERIVED):
-            salvaging.write_anew(self._library, space)
+        if after.damaged("file", "schema", "grams", *DERIVED):
+            salvage.rewrite(self._library, space)
             rebuilt = ["file", *DERIVED, "grams"]
-            _forget(self._library, space)
+            _reload_index(self._library, space)
             after = self.check(space)
         for table in (table.name for table in VERSIONED):
             if before.counts.get(table, 0) > after.counts.get(table, 0):
@@ -139,7 +140,7 @@ class SqliteMaintenance:
 
 @contextlib.contextmanager
 def _opened(library: Contents, space: str, diagnosis: Diagnosis) -> Iterator[Store | None]:
-    """The file, opened without the library: what the library does first may be what is broken."""
+    """Open the file without the library, whose first reads might fail; None if it is impossible."""
     path = library.file(space)
     if not path.exists():
         raise NotFound(f"There is no space {space}.", field="space")
@@ -155,7 +156,7 @@ def _opened(library: Contents, space: str, diagnosis: Diagnosis) -> Iterator[Sto
         store.close()
 
 
-def _forget(library: Contents, space: str) -> None:
-    """What is held in memory of the space is loaded anew."""
+def _reload_index(library: Contents, space: str) -> None:
+    """Make the library load the space's index again."""
     with contextlib.suppress(CommonplaceError), library.lease(space) as opened:
         opened.forget_index()

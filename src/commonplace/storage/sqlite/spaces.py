@@ -10,7 +10,7 @@ from commonplace.storage.directories import make_private
 from commonplace.storage.ports import Contents, Maintenance
 from commonplace.storage.sqlite.readonly import writable
 from commonplace.storage.sqlite.store import Store
-from commonplace.storage.sqlite.swapping import recover
+from commonplace.storage.sqlite.swap import recover
 from commonplace.storage.system import Watch
 
 

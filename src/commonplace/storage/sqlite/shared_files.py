@@ -1,9 +1,10 @@
 """The files of a data directory that belong to no space, as a backup holds them.
 
-`system.db` holds who may come in and the calls that reached no space. `workflows/dbos.sqlite`
-holds how far workflows have come, `workflows/due` what is asked for and not begun. A step that is
-taken twice changes nothing, while one that is taken for done and is not in its space is lost; so
-the workflows' file is copied before the spaces, and what is due is asked again after them.
+`system.db` holds credentials and the audit entries of calls without a space.
+`workflows/dbos.sqlite` holds the progress of workflows, and `workflows/due` the requests that were
+not started yet. A workflow step that runs twice changes nothing, but a step that is recorded as
+done and is missing in its space would be lost. So the workflows' file is copied before the spaces,
+and the due requests are read again after them.
 """
 
 from __future__ import annotations
@@ -20,23 +21,22 @@ import apsw
 from commonplace.storage import audit
 from commonplace.storage.database import Connection, connect, copy_database, sync_directory, typed
 from commonplace.storage.directories import make_private
+from commonplace.storage.reports import MOST_LISTED
 from commonplace.storage.system import NAME, open_system
 
 SYSTEM = "system.db"
 WORKFLOWS = "workflows/dbos.sqlite"
 FILES = (WORKFLOWS, SYSTEM)
 _DUE = "workflows/due"
-_NAMED = 100
-BEGUN = "SELECT workflow_uuid FROM workflow_status"  # what DBOS was asked to carry out, by its key
 
 
 def present(data: Path) -> list[str]:
-    """Which of the files a data directory has."""
+    """The files that exist in a data directory."""
     return [name for name in FILES if (data / name).exists()]
 
 
 @contextlib.contextmanager
-def reading(data: Path, name: str) -> Iterator[Connection]:
+def open_snapshot(data: Path, name: str) -> Iterator[Connection]:
     """A snapshot of a file, while others write to it."""
     if name == SYSTEM:
         store = open_system(data)
@@ -58,40 +58,32 @@ def reading(data: Path, name: str) -> Iterator[Connection]:
 
 
 def copy(data: Path, name: str, target: Path) -> dict[str, Any]:
-    """Copy a file as it is at one moment; what the copy must hold."""
-    with reading(data, name) as connection:
+    """Copy a snapshot of a file, and return what the copy must contain."""
+    with open_snapshot(data, name) as connection:
         copy_database(connection, target)
         return summary(connection, name)
 
 
 def summary(connection: Connection, name: str) -> dict[str, Any]:
-    """What a file holds, to be compared after it was copied."""
-    tables = [
-        row[0]
-        for row in connection.execute(
-            "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
-            " ORDER BY name"
-        )
-    ]
-    found: dict[str, Any] = {
-        "rows": {table: _count(connection, table) for table in tables},
-        "schema": int(connection.pragma("user_version")),
-    }
+    """Row counts, schema version and audit head, which a copy must have as well."""
+    rows = {}
+    for (table,) in connection.execute(
+        "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
+        " ORDER BY name"
+    ).fetchall():
+        quoted = str(table).replace('"', '""')
+        counted = connection.execute(f'SELECT count(*) FROM "{quoted}"').fetchone()  # noqa: S608
+        rows[str(table)] = int(counted[0]) if counted else 0
+    found: dict[str, Any] = {"rows": rows, "schema": int(connection.pragma("user_version"))}
     if name == SYSTEM:
         count, head = audit.read_head(connection, NAME)
         found["audit"] = {"rows": count, "head": head.hex()}
     return found
 
 
-def _count(connection: Connection, table: str) -> int:
-    quoted = table.replace('"', '""')
-    row = connection.execute(f'SELECT count(*) FROM "{quoted}"').fetchone()  # noqa: S608
-    return int(row[0]) if row else 0
-
-
 def faults(connection: Connection, name: str) -> Iterator[str]:
-    """What is not as it was written, of SQLite's structure and of the audit's chain."""
-    for (fault,) in connection.execute(f"PRAGMA integrity_check({_NAMED})"):
+    """Faults that SQLite's integrity check finds, and faults in the audit chain."""
+    for (fault,) in connection.execute(f"PRAGMA integrity_check({MOST_LISTED})"):
         if fault != "ok":
             yield f"SQLite: {fault}"
     if name == SYSTEM:
@@ -99,30 +91,32 @@ def faults(connection: Connection, name: str) -> Iterator[str]:
             yield f"Row {each.num} of audit: {each.what}"
 
 
-def asked(data: Path) -> list[dict[str, Any]]:
-    """The work that is asked for and not begun."""
+def due_requests(data: Path) -> list[dict[str, Any]]:
+    """The workflow requests that were not started yet."""
     found = []
     folder = data / _DUE
     for file in sorted(folder.glob("*.json")) if folder.is_dir() else ():
-        with contextlib.suppress(OSError, ValueError):  # it was begun meanwhile, or is half written
+        with contextlib.suppress(OSError, ValueError):  # started meanwhile, or half written
             found.append(json.loads(file.read_text(encoding="utf-8")))
     return [each for each in found if isinstance(each, dict) and each.keys() >= {"space", "id"}]
 
 
-def begun(connection: Connection) -> set[str]:
-    """The keys of the work that was ever begun, by the workflows' file."""
-    with contextlib.suppress(apsw.SQLError):  # a file without such a table has begun nothing
-        return {str(row[0]) for row in connection.execute(BEGUN)}
+def started(connection: Connection) -> set[str]:
+    """The keys of all workflow turns that DBOS has started."""
+    with contextlib.suppress(apsw.SQLError):  # nothing was started if the table is missing
+        return {
+            str(row[0]) for row in connection.execute("SELECT workflow_uuid FROM workflow_status")
+        }
     return set()
 
 
 def due_since(data: Path, before: list[dict[str, Any]], known: set[str]) -> list[dict[str, Any]]:
-    """What a copy must ask for: what was due, what is, and what was begun since it was made."""
-    found = {_key(each): each for each in (*before, *asked(data))}
+    """The requests that a backup must contain: due before or now, or started since the copy."""
+    found = {_key(each): each for each in (*before, *due_requests(data))}
     since: set[str] = set()
     if (data / WORKFLOWS).exists():
-        with reading(data, WORKFLOWS) as connection:
-            since = begun(connection) - known
+        with open_snapshot(data, WORKFLOWS) as connection:
+            since = started(connection) - known
     for key in since:
         space, _, rest = key.partition(":")
         identity, _, turn = rest.rpartition(":")
@@ -135,8 +129,8 @@ def _key(each: Mapping[str, Any]) -> str:
     return f"{each['space']}:{each['id']}:{each.get('turn', 0)}"
 
 
-def ask_again(data: Path, due: list[dict[str, Any]]) -> None:
-    """Have work carried out that was due when the backup was taken."""
+def write_due_requests(data: Path, due: list[dict[str, Any]]) -> None:
+    """Write the requests of a backup, so that they are started again."""
     if not due:
         return
     folder = data / _DUE

@@ -21,8 +21,8 @@ from commonplace.dialects.registry import token_forms
 from commonplace.engine.binding import lease
 from commonplace.engine.history import audit
 from commonplace.errors import Conflict, NotFound, StorageCorrupt, StorageUnavailable
-from commonplace.storage.sqlite import backup, beside, swapping
-from commonplace.storage.sqlite.beside import SYSTEM, WORKFLOWS
+from commonplace.storage.sqlite import backup, shared_files, swap
+from commonplace.storage.sqlite.shared_files import SYSTEM, WORKFLOWS
 from commonplace.storage.system import open_system
 
 OPENER = """
@@ -160,7 +160,7 @@ def tools_of_file(file: Path) -> list[str]:
 def test_a_restore_that_cannot_be_finished_takes_back_what_it_began(
     place: Commonplace, quick_disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(swapping, "ALONE_SECONDS", 0.3)
+    monkeypatch.setattr(swap, "EXCLUSIVE_SECONDS", 0.3)
     data = place.library.path
     path = place.library.maintenance.backup(quick_disk / "copy").path
     place.at("second").remember("Stored since.")
@@ -174,7 +174,7 @@ def test_a_restore_that_cannot_be_finished_takes_back_what_it_began(
     assert place.at("second").browse()[1] == 2
     place.library.drop("second")
     assert sorted(file.name for file in data.rglob("*") if "-" not in file.suffix) == [
-        name for name in files if not name.endswith(("-wal", "-shm"))
+        name for name in files if not name.endswith(("-wal", "-shm", "-ballast"))
     ]
     other = subprocess.Popen(
         [sys.executable, "-c", OPENER, str(data)], stdout=subprocess.PIPE, text=True
@@ -192,7 +192,7 @@ def test_a_restore_that_cannot_be_finished_takes_back_what_it_began(
 
 
 def test_a_restore_that_was_killed_in_the_middle_is_seen_by_the_doctor(place: Commonplace) -> None:
-    (place.library.path / swapping.JOURNAL).write_text("{}")
+    (place.library.path / swap.JOURNAL).write_text("{}")
     found = place.library.maintenance.check_shared_files()[-1]
     assert not found.healthy and "--overwrite" in found.findings[0].hint
 
@@ -266,13 +266,13 @@ def test_the_doctor_finds_what_is_wrong_beside_the_spaces(place: Commonplace) ->
         connection.execute(damage)
         connection.close()
         (ill,) = place.library.maintenance.check_shared_files()
-        assert ill.ill(check) and "--system" in ill.findings[-1].hint, damage
+        assert ill.damaged(check) and "--system" in ill.findings[-1].hint, damage
     content = bytearray((data / SYSTEM).read_bytes())
     content[4096:8192] = bytes(4096)
     (data / SYSTEM).write_bytes(content)
     assert not place.library.maintenance.check_shared_files()[0].healthy
     (data / SYSTEM).write_bytes(b"")
-    assert place.library.maintenance.check_shared_files()[0].ill("file")
+    assert place.library.maintenance.check_shared_files()[0].damaged("file")
 
 
 def test_workflows_go_on_where_the_backup_is_restored(place: Commonplace, quick_disk: Path) -> None:
@@ -303,7 +303,7 @@ def test_what_is_begun_while_spaces_are_copied_is_asked_for_again(tmp_path: Path
     connection.execute("INSERT INTO workflow_status VALUES ('team:old:0'), ('team:new:2')")
     connection.close()
     before = [{"space": "team", "id": "waiting", "turn": 1}]
-    assert beside.due_since(tmp_path, before, {"team:old:0"}) == [
+    assert shared_files.due_since(tmp_path, before, {"team:old:0"}) == [
         {"space": "team", "id": "new", "turn": 2}, *before,
     ]  # fmt: skip
 

@@ -1,0 +1,124 @@
+"""Reads every row that carries a hash, damaged ones included, and says which match their hash."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from commonplace.storage.database import Connection
+from commonplace.storage.tables import (
+    COUNTERS,
+    EVENTS,
+    HEAD,
+    OPERATIONS,
+    VERSIONED,
+    VERSIONS,
+    Hashed,
+    Row,
+    digest,
+)
+
+TABLES: dict[str, Hashed] = {
+    table.name: table for table in (HEAD, OPERATIONS, *VERSIONED, EVENTS, VERSIONS, COUNTERS)
+}
+_KEYS = {"head": ("seq",), "versions": ("entity", "num", "until"), "counters": ("memory",)}
+
+
+def key_of(table: Hashed) -> tuple[str, ...]:
+    """The columns that identify a row within its space."""
+    return _KEYS.get(table.name, ("num",))
+
+
+def row_name(table: Hashed, row: Row) -> str:
+    """A row as reports name it: its table and its key."""
+    return f"{table.name} {', '.join(f'{part} {row[part]}' for part in key_of(table))}"
+
+
+def is_sound(table: Hashed, row: Row) -> bool:
+    """Whether a row matches its hash, and an event's payload the hash in its row."""
+    payload = row.get("payload")
+    if payload is not None and digest(payload) != row["payload_hash"]:
+        return False
+    return table.sound(tuple(row.values()))
+
+
+def read_rows(connection: Connection, table: Hashed) -> Iterator[tuple[Row, bool]]:
+    """(row with all stored columns, whether it matches its hash), ordered by key."""
+    last: Row | None = None
+    try:
+        for values in connection.execute(_select(table, table.stored)):
+            row = dict(zip(table.stored, values, strict=True))
+            yield row, is_sound(table, row)
+            last = row
+        return
+    except UnicodeDecodeError:
+        pass  # invalid UTF-8 ends a cursor: read the remaining rows as bytes
+    skipping = last is not None
+    for raw in connection.execute(
+        _select(table, [f"CAST({name} AS BLOB)" for name in table.stored])
+    ):
+        row, sound = _read_one(connection, table, raw)
+        if skipping:
+            skipping = row != last
+            continue
+        yield row, sound
+
+
+def _select(table: Hashed, columns: Sequence[str]) -> str:
+    order = ", ".join(key_of(table))
+    return f"SELECT {', '.join(columns)} FROM {table.name} ORDER BY {order}"  # noqa: S608
+
+
+def _read_one(connection: Connection, table: Hashed, raw: Sequence[Any]) -> tuple[Row, bool]:
+    """Read a row by its key, given its columns as bytes; invalid text is shown with U+FFFD."""
+    stored = dict(zip(table.stored, raw, strict=True))
+    where = " AND ".join(f"CAST({part} AS BLOB) = ?" for part in key_of(table))
+    try:
+        values = connection.execute(
+            f"SELECT {', '.join(table.stored)} FROM {table.name} WHERE {where}",  # noqa: S608
+            [stored[part] for part in key_of(table)],
+        ).fetchone()
+    except UnicodeDecodeError:
+        values = None
+    if values is None:
+        shown = (v.decode(errors="replace") if isinstance(v, bytes) else v for v in raw)
+        return dict(zip(table.stored, shown, strict=True)), False
+    row = dict(zip(table.stored, values, strict=True))
+    return row, is_sound(table, row)
+
+
+@dataclass(slots=True)
+class Census:
+    """How many rows a file has, a digest of their content, and how many are damaged."""
+
+    rows: dict[str, int] = field(default_factory=dict)
+    digest: str = ""
+    damaged: int = 0
+    first_damaged: str = ""
+
+
+def take_census(
+    connection: Connection, space: str, progress: Callable[[int], None] | None = None
+) -> Census:
+    """Read all rows that have hashes. The digest does not depend on the space's name."""
+    census, content, seen = Census(), hashlib.sha256(), 0
+    for table in TABLES.values():
+        first_seen = seen
+        left_out = {"space", "format", table.hash_column, *table.added}
+        names = [name for name in table.stored if name not in left_out]
+        for row, sound in read_rows(connection, table):
+            seen += 1
+            if not sound or row["space"] != space:
+                census.damaged += 1
+                census.first_damaged = census.first_damaged or row_name(table, row)
+            # Added columns count only if they are not at their default, as in the row's hash.
+            newer = table.newer([row[name] for name in table.added])
+            values = (*(row[name] for name in names), *newer.items())
+            content.update(ascii((table.name, *values)).encode())
+            if progress is not None and seen % 1_000 == 0:
+                progress(seen)
+        census.rows[table.name] = seen - first_seen
+    census.digest = content.hexdigest()
+    return census
