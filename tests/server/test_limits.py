@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from commonplace.access.rates import MOST_BUCKETS, Rates
-from commonplace.server import bodies, door, gate, serving
+from commonplace.server import bodies, connections, door, gate
 from commonplace.server.bodies import CONTAINERS, DEPTH, BodyRefused, check_nesting
 from commonplace.server.protocol import MOST_CALLS
 from server.harness import HELD, Running, cli, lab, message, registered, running, wait_until
@@ -242,7 +242,7 @@ def test_a_slow_head_is_not_waited_for(
 ) -> None:
     begins = [b"G" if served else b""]  # an idle connection may stay open
     begins += [b"GET /hea", b"GET /health HTTP/1.1\r\nx-slow: "]
-    monkeypatch.setattr(serving, "HEAD_SECONDS", 0.2)
+    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.2)
     whole = f"GET /health HTTP/1.1\r\nhost: localhost:{limited.port}\r\n\r\n".encode()
 
     def answered(connection: socket.socket) -> None:
@@ -252,21 +252,21 @@ def test_a_slow_head_is_not_waited_for(
         assert told.startswith(b"HTTP/1.1 200")
 
     with contextlib.ExitStack() as stack:
-        connections = {}
+        waiting = {}
         for raw in begins:
             first = whole if served else raw
-            connections[raw] = stack.enter_context(opened(limited, first))
+            waiting[raw] = stack.enter_context(opened(limited, first))
             if served:
-                answered(connections[raw])
+                answered(waiting[raw])
         for number in range(served):
             time.sleep(0.3)  # longer than a head may take
-            for raw, connection in connections.items():
+            for raw, connection in waiting.items():
                 last = number + 1 == served
                 connection.sendall(raw if last else whole)
                 if not last:
                     answered(connection)
         begun = time.monotonic()
-        for connection in connections.values():
+        for connection in waiting.values():
             while connection.recv(10_000):
                 pass
         assert time.monotonic() - begun < 5

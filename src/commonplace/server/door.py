@@ -105,6 +105,7 @@ class Door:
         self._sessions = sessions
         self.end_streams = end_streams
         """Close event streams when the server stops."""
+        self.proxies = settings.proxies
         self._secure = settings.base_url.startswith("https://")
         self._addresses = Addresses(settings)
         self._buffers = bodies.Buffers()

@@ -5,18 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import functools
 import logging
 import os
 import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
+from typing import cast
 
 import uvicorn
 from starlette.types import ASGIApp
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from commonplace.access.accounts import Accounts
 from commonplace.access.signed import Tokens, configured
@@ -26,6 +27,13 @@ from commonplace.embedding.provider import open_embedder
 from commonplace.engine.library import Library
 from commonplace.errors import CommonplaceError, InvalidInput, StorageUnavailable
 from commonplace.server import http
+from commonplace.server.connections import (
+    Connections,
+    HttpConnection,
+    WebSocketConnection,
+    limits,
+    raise_file_limit,
+)
 from commonplace.server.door import Door
 from commonplace.server.loading import uncollected
 from commonplace.server.observing import set_up_logging
@@ -36,46 +44,17 @@ from commonplace.storage.system import open_system
 
 DRAIN_SECONDS = 10
 HEADER_BYTES = 65_536
-HEAD_SECONDS = 30.0
 WEBSOCKET_BYTES = 262_144
+BACKLOG = 256  # connections accepted at once, before any is counted
 
 log = logging.getLogger(__name__)
-
-
-class _Patient(H11Protocol):
-    """HTTP that waits for the head of a request only so long."""
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start to wait."""
-        super().connection_made(transport)
-        self._timer: asyncio.TimerHandle | None = None
-        self._watch()
-
-    def data_received(self, data: bytes) -> None:
-        """Go on waiting until the head of the first request, or of a further one, is there."""
-        super().data_received(data)
-        self._watch()
-
-    def _watch(self) -> None:
-        if self._serving() and self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        elif not self._serving() and self._timer is None:
-            self._timer = self.loop.call_later(HEAD_SECONDS, self._wait_no_longer)
-
-    def _serving(self) -> bool:
-        return self.cycle is not None and not self.cycle.response_complete
-
-    def _wait_no_longer(self) -> None:
-        if not self._serving() and not self.transport.is_closing():
-            self.transport.close()
 
 
 class Stopping(uvicorn.Server):
     """Uvicorn that stops on a signal and returns, so that the files are closed in order."""
 
     def __init__(self, app: Door) -> None:
-        super().__init__(config(app))
+        super().__init__(config(app, app.proxies))
         self._door = app
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -135,6 +114,7 @@ def assembled(settings: Settings) -> Iterator[Assembled]:
 def serve(settings: Settings, ready: Callable[[Settings], None] | None = None) -> None:
     """Run until asked to stop. `ready` is called with the settings once the port is open."""
     set_up_logging(settings.log)
+    raise_file_limit()
     with tracing(os.environ), assembled(settings) as made:
         server = Stopping(made.app)
         if ready is not None:
@@ -143,12 +123,16 @@ def serve(settings: Settings, ready: Callable[[Settings], None] | None = None) -
         asyncio.run(server.serve(sockets=[made.listening]))
 
 
-def config(app: ASGIApp) -> uvicorn.Config:
+def config(app: ASGIApp, proxies: Collection[str] = ()) -> uvicorn.Config:
     """How uvicorn runs the application."""
+    counted = Connections(*limits(), proxies)
+    http_connection = functools.partial(HttpConnection, connections=counted)
+    websocket = functools.partial(WebSocketConnection, connections=counted)
     return uvicorn.Config(
         app,
-        http=_Patient,
-        ws="websockets-sansio",
+        http=cast("type[asyncio.Protocol]", http_connection),
+        ws=cast("type[asyncio.Protocol]", websocket),
+        backlog=BACKLOG,
         ws_max_size=WEBSOCKET_BYTES,
         ws_ping_interval=None,  # those who speak here have a ping of their own
         log_config=None,
@@ -191,7 +175,7 @@ def bind(host: str, port: int) -> socket.socket:
         if sys.platform != "win32":
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((host, port))
-        listening.listen(1024)
+        listening.listen(BACKLOG)
     except (OSError, OverflowError, TypeError, ValueError) as error:  # the latter two of odd names
         listening.close()
         taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE

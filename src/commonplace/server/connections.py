@@ -1,0 +1,209 @@
+"""Limits on connections: how many are open, and how long each may take to send a request."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sys
+from collections.abc import Collection
+from typing import Any, Protocol
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+from commonplace.access.rates import block_of
+
+HEAD_SECONDS = 10.0  # in which the head of a request must have come
+MOST_CONNECTIONS = 8_192  # at the same time, where the limit of open files allows it
+ADDRESS_CONNECTIONS = 512  # of these for one address
+_BUSY = json.dumps(
+    {"error": {"code": "BUSY", "message": "Too many connections are open. Close some of them."}}
+)
+_REFUSAL = (
+    "HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\n"
+    f"content-type: application/json\r\ncontent-length: {len(_BUSY)}\r\n\r\n{_BUSY}"
+).encode()
+
+
+class Connection(Protocol):
+    """An HTTP connection or a WebSocket."""
+
+    transport: asyncio.Transport
+    client: tuple[str, int] | None
+
+
+class Connections:
+    """The open connections. Used from one thread, the event loop.
+
+    When an address or the server has as many as it may, a new connection replaces the one that has
+    been waiting for a request for the longest time; it is refused if all others are being served.
+    """
+
+    def __init__(self, total: int, each: int, proxies: Collection[str] = ()) -> None:
+        self._total = total
+        self._each = each
+        self._proxies = proxies
+        self._count = 0
+        self._open: dict[str, set[Connection]] = {}
+        self._waiting: dict[Connection, None] = {}  # in the order in which they began to wait
+
+    def add(self, connection: Connection) -> bool:
+        """Count a new connection; False if there is no room for it."""
+        address = _address(connection)
+        same = self._open.get(address, set())
+        if len(same) >= self._each and address not in self._proxies:
+            if not self._drop_longest_waiting(same):
+                return False
+        elif self._count >= self._total and not self._drop_longest_waiting(self._waiting):
+            return False
+        self._open.setdefault(address, set()).add(connection)
+        self._count += 1
+        return True
+
+    def discard(self, connection: Connection) -> None:
+        """Count a connection no longer."""
+        address = _address(connection)
+        self._waiting.pop(connection, None)
+        same = self._open.get(address, set())
+        if connection in same:
+            self._count -= 1
+            same.remove(connection)
+        if not same:
+            self._open.pop(address, None)
+
+    def wait(self, connection: Connection) -> None:
+        """Note that the connection waits for a request, unless it was refused."""
+        if connection in self._open.get(_address(connection), ()):
+            self._waiting.setdefault(connection)
+
+    def serve(self, connection: Connection) -> None:
+        """Note that a request of the connection is being answered."""
+        self._waiting.pop(connection, None)
+
+    def _drop_longest_waiting(self, among: Collection[Connection]) -> bool:
+        for connection in self._waiting:
+            if connection in among:
+                self.discard(connection)
+                connection.transport.abort()
+                return True
+        return False
+
+
+def _address(connection: Connection) -> str:
+    return block_of(connection.client[0]) if connection.client else ""
+
+
+class HttpConnection(H11Protocol):
+    """An HTTP connection that is counted, and waits for the head of a request only so long."""
+
+    def __init__(self, *arguments: Any, connections: Connections, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._counted = connections
+        self._timer: asyncio.TimerHandle | None = None
+        self._upgraded = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Start to wait, or refuse the connection."""
+        super().connection_made(transport)
+        if self._counted.add(self):
+            self._watch()
+        else:
+            transport.write(_REFUSAL)
+            transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop counting."""
+        self._stop_timer()
+        self._counted.discard(self)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Go on waiting until the head of the first request, or of a further one, is there."""
+        super().data_received(data)
+        self._watch()
+
+    def handle_websocket_upgrade(self, event: Any) -> None:
+        """Hand the connection over: from here on it is a WebSocket, which waits for no head."""
+        self._upgraded = True
+        self._stop_timer()
+        self._counted.discard(self)
+        super().handle_websocket_upgrade(event)
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request, which may take as long as a connection may be idle."""
+        super().on_response_complete()
+        if not self._serving() and not self._upgraded:
+            self._counted.wait(self)
+
+    def _watch(self) -> None:
+        if self._upgraded:
+            return
+        if self._serving():
+            self._counted.serve(self)
+            self._stop_timer()
+        elif self._timer is None:
+            self._counted.wait(self)
+            self._timer = self.loop.call_later(HEAD_SECONDS, self._wait_no_longer)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _serving(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _wait_no_longer(self) -> None:
+        if not self._serving() and not self.transport.is_closing():
+            self.transport.close()
+
+
+class WebSocketConnection(WebSocketsSansIOProtocol):
+    """A WebSocket that is counted, and may be dropped while it waits for the last frame."""
+
+    def __init__(self, *arguments: Any, connections: Connections, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._counted = connections
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the place of the HTTP connection that was upgraded."""
+        super().connection_made(transport)
+        self._counted.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop counting."""
+        self._counted.discard(self)
+        super().connection_lost(exc)
+
+    async def send(self, message: Any) -> None:
+        """Pass on what the application sends."""
+        if message["type"] == "websocket.close":
+            self._counted.wait(self)
+        await super().send(message)
+
+
+def raise_file_limit() -> None:
+    """Raise the soft limit of open files to the hard one."""
+    if sys.platform == "win32":
+        return
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # Some systems report a hard limit that cannot be set.
+    for wanted in (hard, *(fewer for fewer in (65_536, 10_240) if fewer > soft)):
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            return
+
+
+def limits() -> tuple[int, int]:
+    """The most connections in total and for one address: at most half of the open files."""
+    total = MOST_CONNECTIONS
+    if sys.platform != "win32":
+        import resource
+
+        files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if files != resource.RLIM_INFINITY:
+            total = max(2, min(total, files // 2))
+    return total, min(ADDRESS_CONNECTIONS, total // 2)
