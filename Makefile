@@ -42,7 +42,7 @@ $(VENV)/bin/python:
 
 $(VENV)/.installed: $(VENV)/bin/python pyproject.toml tools/build_model.py $(LOCK)
 	$(INSTALL) pip
-	$(INSTALL) --build-constraint $(LOCK) --editable .
+	$(INSTALL) --build-constraint $(LOCK) --editable '.[all]'
 	touch $@
 
 $(VENV)/.test: $(VENV)/.installed

@@ -14,6 +14,8 @@ from packaging.markers import default_environment
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from commonplace import DISTRIBUTION
+
 ROOT = Path(__file__).parent.parent
 SYSTEMS = (("linux", "posix", "Linux"), ("darwin", "posix", "Darwin"), ("win32", "nt", "Windows"))
 
@@ -31,7 +33,8 @@ def _wanted() -> Iterator[Requirement]:
     lists = [project["build-system"]["requires"], project["project"]["dependencies"]]
     lists += project["project"]["optional-dependencies"].values()
     lists += project["dependency-groups"].values()
-    return (Requirement(text) for each in lists for text in each)
+    wanted = (Requirement(text) for each in lists for text in each)
+    return (one for one in wanted if one.name != DISTRIBUTION)  # an extra may name other extras
 
 
 def _needed_by(name: str) -> Iterator[Requirement]:

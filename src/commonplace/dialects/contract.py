@@ -13,7 +13,6 @@ from commonplace.access.declarations import OURS, Resource, TokenForms
 from commonplace.dialects.rest import Rest
 from commonplace.engine.model import Origin
 from commonplace.errors import CommonplaceError
-from commonplace.text.hidden import escape_json
 
 if TYPE_CHECKING:
     from commonplace.engine.commonplace import Commonplace
@@ -113,16 +112,8 @@ class Tool:
 
 
 def as_json(value: Any) -> str:
-    """A result as text, without blanks."""
-    return json_text(value, separators=(",", ":"))
-
-
-def json_text(value: Any, **layout: Any) -> str:
-    """JSON in which hidden characters are escapes, since a model reads it as it stands.
-
-    The parsed value is the same.
-    """
-    return escape_json(json.dumps(value, ensure_ascii=False, **layout))
+    """A result as text."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def succeed(tool: Tool, value: Any) -> Wire:

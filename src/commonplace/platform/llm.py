@@ -110,6 +110,7 @@ class Spent:
     output_tokens: int | None = None
     cost: Decimal | None = None
     tries: int = 1
+    cache_read_tokens: int | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for an event."""
@@ -117,6 +118,7 @@ class Spent:
             "model": self.model,
             "input_tokens": self.input_tokens,
             "output_tokens": self.output_tokens,
+            "cache_read_tokens": self.cache_read_tokens,
             "cost_usd": None if self.cost is None else str(self.cost),
             "tries": self.tries,
         }
@@ -279,6 +281,7 @@ class Reached:
             sum(one[1] for one in each if one is not None) if known else None,
             sum(costs, Decimal(0)) if each and len(costs) == len(each) else None,
             self.tries,
+            sum(one[3] for one in each if one is not None) if known else None,
         )
 
 
@@ -459,8 +462,8 @@ def _fitting(text: str, shape: type[Shape]) -> Shape | None:
         return None
 
 
-def _spent(response: ModelResponse) -> tuple[int, int, Decimal | None] | None:
-    """(tokens in, tokens out, price if it is known) of a response; None if it does not say."""
+def _spent(response: ModelResponse) -> tuple[int, int, Decimal | None, int] | None:
+    """(tokens in, tokens out, price if known, tokens from a cache) of a response, if it says so."""
     usage = response.usage
     if not (usage.input_tokens or usage.output_tokens):
         return None
@@ -468,4 +471,4 @@ def _spent(response: ModelResponse) -> tuple[int, int, Decimal | None] | None:
         cost = response.cost().total_price
     except (LookupError, ValueError, AssertionError):
         cost = None  # a model with no known price
-    return usage.input_tokens, usage.output_tokens, cost
+    return usage.input_tokens, usage.output_tokens, cost, usage.cache_read_tokens

@@ -69,6 +69,19 @@ class Records:
             stored = memory.get(record.id, count=False)
             return memory.revise(record.id, attrs={**stored.attrs, **attrs})
 
+    def delete(self, memory: Commonplace, record: Memory) -> None:
+        """Delete a record: its ref is free again, and undo brings it back."""
+        memory.revise(record.id, ref=None, kind=f"{record.kind}.deleted")
+
+    def page(
+        self, memory: Commonplace, kind: str, *tags: str, limit: int, offset: int = 0
+    ) -> list[Memory]:
+        """Some records of a kind, newest first."""
+        found, _ = memory.browse(
+            kinds=[kind], states=[STATE], tags_all=tags, limit=limit, offset=offset
+        )
+        return [one for one in found if self._is_record(one)]
+
     def listing(self, memory: Commonplace, kind: str, *tags: str) -> list[Memory]:
         """All records of a kind, oldest first."""
         found = lookup.every(memory, order="oldest", kinds=[kind], states=[STATE], tags_all=tags)

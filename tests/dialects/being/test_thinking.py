@@ -67,7 +67,7 @@ def test_the_key_is_never_stored_in_the_clear_nor_audited(
 
 def test_a_key_of_one_space_cannot_be_read_for_another(thinker: Desk) -> None:
     keys = running.of(thinker.library).keys()
-    with keys._store.maintain() as connection:
+    with keys._sealed.store.maintain() as connection:
         connection.execute(
             "INSERT INTO settings SELECT 'llm key elsewhere', value FROM settings"
             " WHERE name = 'llm key default'"

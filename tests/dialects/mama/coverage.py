@@ -12,6 +12,8 @@ _PORT = "tests/dialects/mama/test_embedding_port.py::"
 _RECALL = "tests/dialects/mama/test_recall.py::"
 _WIRE = "tests/dialects/mama/test_wire.py::"
 
+_JOBS = "tests/dialects/mama/test_jobs.py::"
+_CONFIG = "tests/dialects/mama/test_configuration.py::"
 _PLATFORM = "later: what agents do beside remembering (schedules, skills, agents, messages out)"
 _WEB = "later: the pages for people (viewer, setup, dashboard)"
 _MEDIA = "later: uploads and media"
@@ -90,8 +92,6 @@ ROWS: list[tuple[str, str, str]] = [
      _TOOLS + "test_the_latest_checkpoint_is_loaded_as_the_seed_shows"),
     ("load_checkpoint", "no parameters", _TOOLS + "test_load_checkpoint_takes_nothing"),
     ("load_checkpoint", "no checkpoint yet", _TOOLS + "test_without_a_checkpoint_there_is_none"),
-    ("Overview", "search_decisions_and_contracts of newer plugins' hooks, not listed",
-     _TOOLS + "test_a_hook_is_given_decisions_and_the_contracts_of_its_file"),
     # Usage patterns
     ("Usage Patterns", "decision evolution: both decisions, newest first",
      _TOOLS + "test_a_search_shows_how_the_thinking_went_newest_first"),
@@ -181,17 +181,23 @@ ROWS: list[tuple[str, str, str]] = [
     ("Migration from v1.1", "update_outcome: update",
      _TOOLS + "test_outcomes_are_accepted_in_any_case"),
     # Later
-    ("Cron API", "GET, POST /api/cron", _PLATFORM),
-    ("Cron API", "GET, PUT, DELETE /api/cron/:id", _PLATFORM),
-    ("Cron API", "POST /api/cron/:id/run", _PLATFORM),
-    ("Cron API", "GET /api/cron/:id/logs", _PLATFORM),
+    ("Cron API", "GET, POST /api/cron",
+     _JOBS + "test_a_job_is_created_listed_changed_and_deleted"),
+    ("Cron API", "GET, PUT, DELETE /api/cron/:id",
+     _JOBS + "test_values_that_make_no_sense_change_nothing"),
+    ("Cron API", "POST /api/cron/:id/run",
+     _JOBS + "test_a_job_is_run_by_the_agent_and_logged"),
+    ("Cron API", "GET /api/cron/:id/logs",
+     _JOBS + "test_logs_are_paged_newest_first"),
     ("Skills API", "GET /api/skills, /api/skills/catalog, /api/skills/search", _PLATFORM),
     ("Skills API", "POST /api/skills, /api/skills/install, /api/skills/install-url", _PLATFORM),
     ("Skills API", "PUT /api/skills/:name, /api/skills/:name/content", _PLATFORM),
     ("Skills API", "DELETE /api/skills/:name", _PLATFORM),
     ("Skills API", "GET /api/skills/:name/readme", _PLATFORM),
-    ("Token Usage API", "GET /api/tokens/summary, /by-agent, /daily", _PLATFORM),
-    ("Heartbeat API", "GET, POST /api/heartbeat", _PLATFORM),
+    ("Token Usage API", "GET /api/tokens/summary, /by-agent, /daily",
+     _JOBS + "test_tokens_are_summed_up"),
+    ("Heartbeat API", "GET, POST /api/heartbeat",
+     _JOBS + "test_the_heartbeat_tells_of_jobs_and_the_last_execution"),
     ("Upload & Media API", "POST /api/upload", _MEDIA),
     ("Upload & Media API", "GET /api/media/:filename, /api/media/download/:filename", _MEDIA),
     ("Discord API", "POST /api/discord/send, /cron, /image", _PLATFORM),
@@ -201,8 +207,10 @@ ROWS: list[tuple[str, str, str]] = [
     ("Code-Act API", "POST /api/code-act", _PLATFORM),
     ("Multi-Agent API", "GET /api/multi-agent/status, /agents, /delegations", _PLATFORM),
     ("Multi-Agent API", "PUT /api/multi-agent/agents/:id", _PLATFORM),
-    ("Config API", "GET, PUT /api/config", _WEB),
-    ("Config API", "GET /api/dashboard/status", _WEB),
+    ("Config API", "GET, PUT /api/config",
+     _CONFIG + "test_a_change_is_merged_and_holds_at_once"),
+    ("Config API", "GET /api/dashboard/status",
+     _CONFIG + "test_secrets_are_masked_sealed_and_kept"),
     ("Config API", "POST /api/restart", _PLATFORM),
     ("MCP Servers API", "GET /api/mcp-servers, DELETE /api/mcp-servers/:name", _PLATFORM),
     ("Daemon Logs API", "GET /api/logs/daemon", _PLATFORM),

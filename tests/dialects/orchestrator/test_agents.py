@@ -233,6 +233,7 @@ def test_an_agents_model_is_tried_again_left_alone_and_accounted_for(
 
     assert spending() == [
         {"model": "gpt-5-mini", "input_tokens": 2, "output_tokens": 2, "tries": 5,
+         "cache_read_tokens": 0,
          "cost_usd": spending()[0]["cost_usd"]},
     ]  # fmt: skip
     model.reply = lambda _: 500

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
@@ -10,7 +11,7 @@ from commonplace.dialects.being import scenes, sight
 from commonplace.dialects.being.beings import lower
 from commonplace.dialects.being.scenes import Scene
 from commonplace.dialects.being.sight import NOTE, SCENE, being_of
-from commonplace.dialects.contract import Call, json_text
+from commonplace.dialects.contract import Call
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.model import LIVE_STATES, Memory, iso
 from commonplace.errors import InvalidInput, NotFound
@@ -36,7 +37,7 @@ def find(memory: Commonplace, being: str, identity: str, *kinds: str) -> Memory 
 def content_of(note: Memory) -> str:
     """What a note says; a scene as JSON."""
     if note.kind == SCENE and "scene" in note.attrs:
-        return json_text(note.attrs["scene"])
+        return json.dumps(note.attrs["scene"], ensure_ascii=False)
     return note.text
 
 
@@ -71,7 +72,7 @@ def get_notes(memory: Commonplace, being: str, key: str = "") -> dict[str, Any]:
             return {"success": False, "message": "The note was not found."}
         return {"success": True, "message": content_of(found)}
     newest, _ = memory.browse(filters=sight.own(being, NOTE, SCENE), limit=LISTED)
-    listed = json_text([shown(note) for note in newest])
+    listed = json.dumps([shown(note) for note in newest], ensure_ascii=False)
     return {"success": True, "message": listed}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -25,7 +26,7 @@ from commonplace.dialects.being.sight import (
     TOOL,
     being_of,
 )
-from commonplace.dialects.contract import Call, json_text
+from commonplace.dialects.contract import Call
 from commonplace.engine import checks
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.model import Memory, iso
@@ -127,7 +128,7 @@ class Keyed:
             found = self.find(request.memory, request.being, request.key)
             return done(found.text) if found else refused(f"{request.key!r} was not found.")
         listed = [self.shown(each) for each in self.all(request.memory, request.being)]
-        return done(json_text(listed))
+        return done(json.dumps(listed, ensure_ascii=False))
 
     def append(self, request: Request) -> Result:
         """A new entry, or more of the one there is."""
@@ -305,7 +306,7 @@ def _get_rules(request: Request) -> Result:
         found = _rule(request)
         return done(found.text) if found else refused("The rule was not found.")
     listed = [rule_shown(rule) for rule in rules(request.memory, request.being)]
-    return done(json_text(listed))
+    return done(json.dumps(listed, ensure_ascii=False))
 
 
 def _append_rule(request: Request) -> Result:
@@ -342,7 +343,7 @@ def _get_soul(request: Request) -> Result:
     there = beings.soul(request.memory, request.being)
     held = {} if there is None else {k: v for k, v in there.attrs.items() if v}
     if not request.key:
-        return done(json_text(held))
+        return done(json.dumps(held, ensure_ascii=False))
     if request.key not in beings.SOUL_ALL:
         return refused(f"A soul has no {request.key!r}.")
     return done(str(held.get(request.key, "")))
@@ -381,7 +382,7 @@ def _get_party(request: Request) -> Result:
     for message in waiting:
         request.memory.revise(message.id, attrs={**message.attrs, "read": True})
     listed = [party_shown(each) for each in waiting]
-    return done(json_text(listed))
+    return done(json.dumps(listed, ensure_ascii=False))
 
 
 def _send(request: Request) -> Result:

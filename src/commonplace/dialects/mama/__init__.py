@@ -1,1 +1,24 @@
 """MAMA: decisions with topics, outcomes and relations; checkpoints between sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import NoneType
+
+from commonplace.engine.content.reserved import Reserved
+
+RESERVED = Reserved(
+    owner="the MAMA dialect",
+    reason="its configuration, jobs and runs are such records",
+    records={
+        "mama_file": {"content": (Mapping, list, str), "copies": list},
+        "schedule": {
+            "name": str, "cron_expr": str, "prompt": str, "enabled": bool,
+            "last_run": (int, NoneType),
+        },
+        "schedule_run": {
+            "job": str, "prompt": str, "status": str, "started_at": int,
+            "finished_at": (int, NoneType), "output": (str, NoneType), "error": (str, NoneType),
+        },
+    },
+)  # fmt: skip

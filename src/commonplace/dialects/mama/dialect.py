@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from commonplace.access.declarations import EnvironmentToken, TokenForms
 from commonplace.dialects.contract import Dialect
+from commonplace.dialects.mama import platform
 from commonplace.dialects.mama.operations import OPERATIONS
 from commonplace.dialects.mama.presenting import KINDS
 from commonplace.dialects.mama.refusing import refusal
@@ -24,7 +25,7 @@ DIALECT = Dialect(
     ),
     paths=("/mcp/mama",),
     tools=TOOLS,
-    operations=OPERATIONS,
+    operations=(*OPERATIONS, *platform.OPERATIONS),
     rest=REST,
     tokens=TokenForms(
         environment=EnvironmentToken(variables=("MAMA_AUTH_TOKEN", "MAMA_SERVER_TOKEN"))

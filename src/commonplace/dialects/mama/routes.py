@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from commonplace.access.caller import NotPermitted
-from commonplace.dialects.mama import exporting, operations
+from commonplace.dialects.mama import exporting, operations, platform
+from commonplace.dialects.mama.platform import failures
 from commonplace.dialects.mama.refusing import refusal
 from commonplace.dialects.rest import IGNORES_ALL, Exchange, Rejected, Reply, Rest, Route, status_of
 from commonplace.engine.model import iso
@@ -155,6 +156,8 @@ def _limit(value: str | None) -> int:
 
 def _fail(exchange: Exchange, error: CommonplaceError) -> Reply:
     """What went wrong, with the contract's code and status."""
+    if exchange.route in platform.ROUTES:
+        return failures.fail(exchange, error)
     operation = exchange.route.operation
     if isinstance(error, InvalidInput):
         status, code = 400, "INVALID_REQUEST"
@@ -170,7 +173,6 @@ def _fail(exchange: Exchange, error: CommonplaceError) -> Reply:
 
 
 REST = Rest(
-    roots=("/api", "/graph", "/checkpoints"),
     fail=_fail,
     ignores=IGNORES_ALL,
     routes=(
@@ -186,5 +188,6 @@ REST = Rest(
               show=_with_latency),
         Route("GET", "/graph/similar", "http_similar", read=_similar),
         Route("POST", "/graph/update", "http_update", aliases=("/api/update",), read=_outcome),
+        *platform.ROUTES,
     ),
 )  # fmt: skip

@@ -239,7 +239,7 @@ def _verdict(
 
 REST = Rest(
     routes=tuple(map(_route, ENDPOINTS)),
-    roots=(ROOT,),
+    root=ROOT,
     ignores=IGNORES_ALL,
     succeed=_succeed,
     fail=_fail,

@@ -1,0 +1,17 @@
+"""The part of MAMA's contract beside memory: jobs, configuration, skills, media, channels, chat."""
+
+from __future__ import annotations
+
+from commonplace.dialects.mama.platform import (
+    configuration,
+    cron,
+    dashboard,
+    heartbeat,
+    mcp_servers,
+    sessions,
+    tokens,
+)
+
+_PARTS = (configuration, cron, dashboard, heartbeat, mcp_servers, sessions, tokens)
+OPERATIONS = tuple(operation for part in _PARTS for operation in part.OPERATIONS)
+ROUTES = tuple(route for part in _PARTS for route in part.ROUTES)

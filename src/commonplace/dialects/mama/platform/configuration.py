@@ -1,0 +1,324 @@
+"""MAMA's configuration: a record of the space, secrets sealed apart, and a copy as config.yaml.
+
+The record holds what was set; defaults fill in the rest. A file that a person edited is read in
+when the configuration is asked for. Secrets are sealed in system.db and are never shown.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from commonplace.dialects.contract import Call
+from commonplace.dialects.mama.platform import service
+from commonplace.dialects.mama.platform.failures import PlatformError, senseless
+from commonplace.dialects.mama.platform.files import StoredFile
+from commonplace.dialects.mama.platform.service import Service, operation
+from commonplace.dialects.rest import Exchange, Route
+from commonplace.engine.commonplace import Commonplace
+from commonplace.platform import sealed
+from commonplace.platform.exclusive import exclusive
+
+MASK = "***[redacted]***"
+
+AGENT = {
+    "name": "", "display_name": "", "tier": 1, "backend": "claude", "model": "", "enabled": True,
+    "persona_file": None, "trigger_prefix": None, "bot_token": "", "slack_bot_token": "",
+    "slack_app_token": "", "auto_respond_keywords": [], "cooldown_ms": 5_000,
+    "can_delegate": False, "effort": None, "tool_permissions": None,
+}  # fmt: skip
+MODEL = "claude-sonnet-4-6"
+
+
+def _team() -> dict[str, Any]:
+    tiers = {"conductor": 1, "developer": 1, "reviewer": 3, "architect": 2, "pm": 2}
+    return {
+        name: {
+            **AGENT, "name": name, "display_name": name.capitalize(), "tier": tier, "model": MODEL,
+            "trigger_prefix": f"!{name}", "can_delegate": tier == 1,
+        }
+        for name, tier in tiers.items()
+    }  # fmt: skip
+
+
+DEFAULTS: Mapping[str, Any] = {
+    "version": 1,
+    "agent": {
+        "backend": "claude", "model": MODEL, "effort": None, "max_turns": 10, "timeout": 300_000,
+        "tools": {"gateway": ["*"], "mcp": [], "mcp_config": "mcp-config.json"}, "api_key": "",
+    },
+    "database": {"path": ""},
+    "logging": {"level": "info", "file": "logs/daemon.log"},
+    "discord": {"enabled": False, "token": "", "default_channel_id": ""},
+    "slack": {"enabled": False, "bot_token": "", "app_token": ""},
+    "telegram": {"enabled": False, "token": ""},
+    "chatwork": {"enabled": False, "api_token": ""},
+    "heartbeat": {
+        "enabled": False, "interval": 1_800_000, "quiet_start": 23, "quiet_end": 8,
+        "notify_channel_id": "",
+    },
+    "roles": {"definitions": {}, "sourceMapping": {}},
+    "multi_agent": {
+        "enabled": False, "agents": _team(), "default_agent": None,
+        "loop_prevention": {
+            "max_chain_length": 3, "global_cooldown_ms": 2_000, "chain_window_ms": 60_000,
+        },
+    },
+}  # fmt: skip
+SECTIONS = (*DEFAULTS, "scheduling")
+FIXED = ("database", "logging")
+"""Sections that are shown and cannot be set; nor can `agent.tools.mcp_config`."""
+NUMBERS: Mapping[str, tuple[int, int | None]] = {
+    "version": (1, 1),
+    "agent.max_turns": (1, 100),
+    "agent.timeout": (1_000, None),
+    "heartbeat.interval": (60_000, None),
+    "heartbeat.quiet_start": (0, 23),
+    "heartbeat.quiet_end": (0, 23),
+    "multi_agent.loop_prevention.max_chain_length": (1, 100),
+    "multi_agent.loop_prevention.global_cooldown_ms": (0, None),
+    "multi_agent.loop_prevention.chain_window_ms": (0, None),
+}
+BACKENDS = {"claude": ("anthropic", r"claude-"), "codex-mcp": ("openai", r"gpt-|o\d|codex")}
+"""The provider of each backend, and how the names of its models begin."""
+EFFORTS = ("low", "medium", "high", "max")
+
+Tree = dict[str, Any]
+
+
+# --- trees ---------------------------------------------------------------------------------------
+
+
+def is_secret(name: str) -> bool:
+    """Whether a key holds a secret."""
+    return name in ("token", "api_key") or name.endswith("_token")
+
+
+def leaves(tree: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+    """Every value of a tree that is not an object, with its path."""
+    for name, value in tree.items():
+        where = f"{path}.{name}" if path else name
+        if isinstance(value, Mapping):
+            yield from leaves(value, where)
+        else:
+            yield where, value
+
+
+def put(tree: Tree, path: str, value: Any) -> None:
+    """Set a value by its path."""
+    *folders, name = path.split(".")
+    for folder in folders:
+        tree = tree.setdefault(folder, {})
+    tree[name] = value
+
+
+def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> Tree:
+    """The first tree with the values of the second; lists and scalars replace."""
+    result = {name: copy.deepcopy(value) for name, value in base.items()}
+    for name, value in over.items():
+        held = result.get(name)
+        if isinstance(value, Mapping) and isinstance(held, Mapping):
+            result[name] = merged(held, value)
+        else:
+            result[name] = copy.deepcopy(value)
+    return result
+
+
+def masked(tree: Mapping[str, Any]) -> Tree:
+    """A tree as it may be shown."""
+    shown = merged({}, tree)
+    for path, value in leaves(tree):
+        if is_secret(path.rpartition(".")[2]):
+            put(shown, path, MASK if value else "")
+    return shown
+
+
+def without_secrets(tree: Mapping[str, Any]) -> tuple[Tree, dict[str, str]]:
+    """A tree without its secrets, and the secrets by path; a mask is no secret."""
+    plain, secrets = merged({}, tree), {}
+    for path, value in leaves(tree):
+        if is_secret(path.rpartition(".")[2]):
+            put(plain, path, "")
+            secrets[path] = value or ""
+    return plain, secrets
+
+
+# --- checks --------------------------------------------------------------------------------------
+
+
+def check(given: Mapping[str, Any]) -> None:
+    """Refuse a change with an unknown section, a wrong type or a value that makes no sense."""
+    for section in given:
+        if section not in SECTIONS:
+            raise senseless(f"Unknown section {section!r}. Allowed: {', '.join(SECTIONS)}.")
+    _check_types(given, {**DEFAULTS, "scheduling": {"jobs": []}}, "")
+    for path, value in leaves(given):
+        if path in NUMBERS:
+            least, most = NUMBERS[path]
+            if value < least or (most is not None and value > most):
+                upto = f" to {most}" if most is not None else " or more"
+                raise senseless(f"{path} must be {least}{upto}.")
+    jobs = given.get("scheduling", {}).get("jobs", [])
+    if not all(isinstance(job, Mapping) for job in jobs):
+        raise senseless("scheduling.jobs must be a list of objects.")
+
+
+def _check_types(given: Mapping[str, Any], model: Mapping[str, Any], path: str) -> None:
+    for name, value in given.items():
+        where = f"{path}.{name}" if path else name
+        if where.startswith(("roles.", "multi_agent.agents")):
+            if where.count(".") == 1 and not isinstance(value, Mapping):
+                raise senseless(f"{where} must be an object.")
+            continue
+        if name not in model:
+            continue
+        usual = model[name]
+        if isinstance(usual, Mapping):
+            if not isinstance(value, Mapping):
+                raise senseless(f"{where} must be an object.")
+            _check_types(value, usual, where)
+        elif value is None and (usual is None or is_secret(name)):
+            continue
+        elif type(value) is not type("" if usual is None else usual):
+            wanted = {bool: "true or false", int: "a whole number", str: "a text", list: "a list"}
+            raise senseless(f"{where} must be {wanted[type('' if usual is None else usual)]}.")
+
+
+def check_model(agent: Mapping[str, Any], environ: Mapping[str, str], where: str) -> None:
+    """Refuse a backend, a model or an effort that do not fit each other."""
+    backend, model, effort = agent["backend"], agent["model"], agent.get("effort")
+    if backend not in BACKENDS:
+        raise senseless(f"{where}.backend must be one of {', '.join(BACKENDS)}.")
+    starts = (
+        ("claude-",) if backend == "claude" else ("gpt-", "codex", *(f"o{n}" for n in range(10)))
+    )
+    free = backend == "codex-mcp" and environ.get("COMMONPLACE_LLM_OPENAI_URL")
+    if model and not free and not str(model).startswith(starts):
+        raise senseless(f"{where}.model does not fit the backend {backend}.")
+    if effort is not None:
+        if effort not in EFFORTS:
+            raise senseless(f"{where}.effort must be one of {', '.join(EFFORTS)}.")
+        if backend != "claude" or (effort == "max" and model != "claude-opus-4-6"):
+            raise senseless(f"{where}.effort {effort} does not fit the model {model}.")
+
+
+# --- reading and changing ------------------------------------------------------------------------
+
+
+def _parsed(data: bytes) -> Tree:
+    try:
+        import yaml
+    except ImportError:
+        raise ValueError("PyYAML is not installed") from None
+    try:
+        tree = yaml.safe_load(data.decode("utf-8-sig")) or {}
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(type(error).__name__) from error
+    if not isinstance(tree, dict):
+        raise ValueError("it is not a mapping")
+    known = {name: tree[name] for name in SECTIONS if tree.get(name) is not None}
+    try:
+        check(known)
+    except PlatformError as error:
+        raise ValueError(error.message) from error
+    return known
+
+
+def _rendered(tree: Tree) -> bytes:
+    try:
+        import yaml
+    except ImportError:
+        return b""
+    text = "# MAMA's configuration. Secrets are stored elsewhere, sealed.\n"
+    text += str(yaml.safe_dump(merged({"version": 1}, tree), allow_unicode=True, sort_keys=False))
+    return text.encode()
+
+
+FILE = StoredFile("config.yaml", _parsed, _rendered, {})
+
+
+def effective(memory: Commonplace, running: Service) -> Tree:
+    """The whole configuration: what was set over the defaults, with its secrets."""
+
+    def edited(tree: Tree) -> Tree:
+        plain, secrets = without_secrets(tree)
+        _seal(running, {path: value for path, value in secrets.items() if value})
+        return plain
+
+    tree = merged(DEFAULTS, FILE.load(memory, running, edited))
+    tree["database"]["path"] = str(running.setting.library.path)
+    for path, value in _secrets(running).items():
+        put(tree, path, value)
+    return tree
+
+
+def _secrets(running: Service) -> dict[str, str]:
+    if running.setting.vault is None:
+        return {}
+    found = sealed.mama_secrets(running.setting.system, running.setting.vault())
+    return found.get(service.OWNER_SPACE) or {}
+
+
+def _seal(running: Service, new: Mapping[str, str]) -> None:
+    """Store secrets; one that is empty is removed, a mask stands for the one that there is."""
+    new = {path: value for path, value in new.items() if not _is_mask(value)}
+    if not new:
+        return
+    if running.setting.vault is None:
+        raise PlatformError(501, "NOT_CONFIGURED", "Secrets cannot be sealed here.")
+    held = {path: value for path, value in {**_secrets(running), **new}.items() if value}
+    found = sealed.mama_secrets(running.setting.system, running.setting.vault())
+    found.put(service.OWNER_SPACE, held)
+
+
+def _is_mask(value: str) -> bool:
+    return value.startswith("***[") and value.endswith("]***")
+
+
+def change(memory: Commonplace, running: Service, given: Mapping[str, Any]) -> None:
+    """Merge a partial configuration, all of it or nothing."""
+    check(given)
+    given = {name: value for name, value in given.items() if name not in FIXED}
+    plain, secrets = without_secrets(given)
+    plain.get("agent", {}).get("tools", {}).pop("mcp_config", None)
+    for path, value in secrets.items():
+        if not isinstance(value, str) or len(value) > 1_000 or not value.isprintable():
+            raise senseless(f"{path} is not a secret that a service gives.")
+    with exclusive(memory, "change configuration"):
+        effective(memory, running)  # what a person wrote into the file comes first
+        wanted = merged(FILE.load(memory, running), plain)
+        check_model(merged(DEFAULTS, wanted)["agent"], running.environ, "agent")
+        FILE.save(memory, running, wanted)
+        _seal(running, secrets)
+
+
+# --- operations ----------------------------------------------------------------------------------
+
+
+def show(call: Call) -> Any:
+    """Get the configuration; secrets are masked."""
+    return masked(effective(call.memory, service.of(call)))
+
+
+def update(call: Call, *, config: Mapping[str, Any]) -> Any:
+    """Merge a partial configuration; it takes effect at once."""
+    change(call.memory, service.of(call), config)
+    return {"success": True, "message": "Configuration updated"}
+
+
+async def _config(exchange: Exchange) -> dict[str, Any]:
+    return {"config": await exchange.json(required=True)}
+
+
+OPERATIONS = (
+    operation("get_config", "Get configuration", "read", show),
+    operation(
+        "put_config", "Update configuration", "operator", update, ("config",),
+        {"config": {"type": "object"}}, withheld=True,
+    ),
+)  # fmt: skip
+ROUTES = (
+    Route("GET", "/api/config", "get_config"),
+    Route("PUT", "/api/config", "put_config", read=_config),
+)

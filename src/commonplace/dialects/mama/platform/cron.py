@@ -1,0 +1,233 @@
+"""Scheduled jobs: records of the space, and the clock that begins their runs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from commonplace.dialects.contract import Call
+from commonplace.dialects.mama.platform import configuration, runs, schedule, service
+from commonplace.dialects.mama.platform.failures import PlatformError, absent, not_installed
+from commonplace.dialects.mama.platform.files import records
+from commonplace.dialects.mama.platform.service import operation, read
+from commonplace.dialects.rest import Route
+from commonplace.dialects.tool_schemas import FLAG, TEXT, whole
+from commonplace.errors import CommonplaceError, Conflict
+from commonplace.platform import durable
+from commonplace.platform.exclusive import exclusive
+from commonplace.storage.directories import make_private
+
+if TYPE_CHECKING:
+    from commonplace.dialects.mama.platform.service import Service
+    from commonplace.engine.commonplace import Commonplace
+    from commonplace.engine.model import Memory
+
+KIND = "schedule"
+NAME = {"type": "string", "minLength": 1, "maxLength": 200}
+PROMPT = {"type": "string", "minLength": 1, "maxLength": 20_000}
+EXPRESSION = {"type": "string", "minLength": 1, "maxLength": 200}
+
+
+def _job(memory: Commonplace, id: str) -> Memory:
+    found = records.find(memory, id, KIND)
+    if found is None:
+        raise absent("Job")
+    return found
+
+
+def _shown(job: Memory) -> dict[str, Any]:
+    attrs = job.attrs
+    due = None
+    if attrs["enabled"]:
+        due = int(schedule.following(attrs["cron_expr"], datetime.now(UTC)).timestamp())
+    return {
+        "id": job.ref,
+        **{name: attrs[name] for name in ("name", "cron_expr", "prompt", "enabled", "last_run")},
+        "next_run": due,
+    }
+
+
+def list_jobs(call: Call) -> Any:
+    """List all scheduled jobs, oldest first."""
+    return {"jobs": [_shown(job) for job in records.listing(call.memory, KIND)]}
+
+
+def get_job(call: Call, *, id: str) -> Any:
+    """Get a scheduled job."""
+    return {"job": _shown(_job(call.memory, id))}
+
+
+def create_job(call: Call, *, name: str, cron_expr: str, prompt: str, enabled: bool) -> Any:
+    """Create a scheduled job."""
+    schedule.check(cron_expr)
+    job = add(call.memory, name, cron_expr, prompt, enabled)
+    make_private(call.memory.library.path / "workflows")  # so that a server runs the clock
+    return {"id": job.ref, "created": True}
+
+
+def add(memory: Commonplace, name: str, cron_expr: str, prompt: str, enabled: bool) -> Memory:
+    """Store a job."""
+    attrs = {
+        "name": name, "cron_expr": cron_expr, "prompt": prompt, "enabled": enabled,
+        "last_run": None,
+    }  # fmt: skip
+    return records.add(memory, KIND, runs.new_id("job"), name, attrs)
+
+
+def update_job(call: Call, *, id: str, **changes: Any) -> Any:
+    """Change a scheduled job."""
+    if "cron_expr" in changes:
+        schedule.check(changes["cron_expr"])
+    records.change(call.memory, _job(call.memory, id), **changes)
+    return {"updated": True}
+
+
+def delete_job(call: Call, *, id: str) -> Any:
+    """Delete a scheduled job and its logs."""
+    job = _job(call.memory, id)
+    for run in records.listing(call.memory, runs.KIND, f"job:{id}"):
+        records.delete(call.memory, run)
+    records.delete(call.memory, job)
+    return {"deleted": True}
+
+
+def run_job(call: Call, *, id: str) -> Any:
+    """Run a job now; its log tells how it went."""
+    if not durable.installed():
+        raise not_installed("DBOS")
+    with exclusive(call.memory, "run job"):
+        job = _job(call.memory, id)
+        if runs.is_running(call.memory, id):
+            raise PlatformError(409, "JOB_RUNNING", "A run of this job is not over yet.")
+        identity = begin(call.memory, job, runs.new_id("exec"))
+    return {"execution_id": identity, "started": True}
+
+
+def begin(memory: Commonplace, job: Memory, identity: str) -> str:
+    """Store a run of a job, and have it carried out."""
+    assert job.ref is not None
+    runs.begin(memory, identity, job.ref, job.attrs["prompt"], "cron")
+    records.change(memory, job, last_run=int(time.time()))
+    runs.ask(memory, identity)
+    return identity
+
+
+def list_runs(call: Call, *, id: str, limit: int, offset: int) -> Any:
+    """The runs of a job, newest first."""
+    _job(call.memory, id)
+    found = records.page(call.memory, runs.KIND, f"job:{id}", limit=limit, offset=offset)
+    return {"logs": [runs.shown(run) for run in found]}
+
+
+class Clock:
+    """Begins the runs of jobs that are due, in the process that holds the lock.
+
+    What was due while no server ran is not made up for.
+    """
+
+    def __init__(self, running: Service) -> None:
+        self._watch = running.setting.library.watch(service.OWNER_SPACE)
+        self._version: object = None
+        self._due: dict[str, tuple[str, datetime]] = {}
+        """The expression of each enabled job, and when it is next due."""
+        self._next: datetime | None = None
+
+    def tick(self, memory: Commonplace) -> None:
+        """Look once; costs nothing while no row changed and nothing is due."""
+        version, now = self._watch.version(), datetime.now(UTC)
+        if version != self._version:
+            self._version = version
+            self._read(memory, now)
+        if self._next is None or now < self._next:
+            return
+        for job in records.listing(memory, KIND):
+            expression, due = self._due.get(job.ref or "", ("", now))
+            if not expression or due > now or not job.attrs["enabled"]:
+                continue
+            self._begin(memory, job, due)
+        self._read(memory, now, again=True)
+
+    def _read(self, memory: Commonplace, now: datetime, *, again: bool = False) -> None:
+        """The enabled jobs; those whose expression is the same keep the time they wait for."""
+        due = {}
+        for job in records.listing(memory, KIND):
+            attrs, former = job.attrs, self._due.get(job.ref or "")
+            if not attrs["enabled"] or job.ref is None:
+                continue
+            expression = attrs["cron_expr"]
+            if former is not None and former[0] == expression and (former[1] > now or not again):
+                due[job.ref] = former
+                continue
+            try:
+                due[job.ref] = (expression, schedule.following(expression, now))
+            except CommonplaceError:
+                continue  # stored by an import, or by a release that read it otherwise
+        self._due = due
+        self._next = min((at for _, at in due.values()), default=None)
+
+    def _begin(self, memory: Commonplace, job: Memory, due: datetime) -> None:
+        """Begin a run, once for a job and a moment, unless one of it is not over."""
+        assert job.ref is not None
+        identity = f"exec_{int(due.timestamp()) * 1000}_{job.ref[-6:]}"
+        try:
+            with exclusive(memory, "run job", runs.ORIGIN):
+                if not runs.is_running(memory, job.ref):
+                    begin(memory, job, identity)
+        except Conflict:
+            return  # another process has begun it
+
+
+def configured_jobs(memory: Commonplace, running: Service) -> None:
+    """Store the jobs of the configuration that are not there yet, by their names."""
+    tree = configuration.effective(memory, running)
+    jobs = tree.get("scheduling", {}).get("jobs", [])
+    held = {job.attrs["name"] for job in records.listing(memory, KIND)} if jobs else set()
+    for job in jobs:
+        if (found := _configured(job)) and found["name"] not in held:
+            add(memory, **found)
+
+
+def _configured(job: Mapping[str, Any]) -> dict[str, Any] | None:
+    """A job as it stands in the file; None if it is not one."""
+    name, prompt = job.get("name") or job.get("id"), job.get("prompt")
+    expression = job.get("cron_expr") or job.get("cron") or job.get("cronExpr")
+    if not all(isinstance(each, str) and each.strip() for each in (name, prompt, expression)):
+        return None
+    try:
+        schedule.check(str(expression))
+    except CommonplaceError:
+        return None
+    return {
+        "name": str(name)[:200], "cron_expr": str(expression), "prompt": str(prompt)[:20_000],
+        "enabled": job.get("enabled") is not False,
+    }  # fmt: skip
+
+
+_GIVEN = {"name": NAME, "cron_expr": EXPRESSION, "prompt": PROMPT, "enabled": FLAG}
+_ID = {"id": TEXT}
+OPERATIONS = (
+    operation("list_jobs", "List jobs", "read", list_jobs),
+    operation(
+        "create_job", "Create a job", "operator", create_job, ("name", "cron_expr", "prompt"),
+        {**_GIVEN, "enabled": {**FLAG, "default": True}},
+    ),
+    operation("get_job", "Get a job", "read", get_job, ("id",), _ID),
+    operation("update_job", "Change a job", "operator", update_job, ("id",), {**_ID, **_GIVEN}),
+    operation("delete_job", "Delete a job", "operator", delete_job, ("id",), _ID),
+    operation("run_job", "Run a job", "operator", run_job, ("id",), _ID),
+    operation(
+        "job_logs", "Logs of a job", "read", list_runs, ("id",),
+        {**_ID, "limit": whole(1, 100, 20), "offset": whole(0, None, 0)},
+    ),
+)  # fmt: skip
+ROUTES = (
+    Route("GET", "/api/cron", "list_jobs"),
+    Route("POST", "/api/cron", "create_job", read=read),
+    Route("GET", "/api/cron/{id}", "get_job"),
+    Route("PUT", "/api/cron/{id}", "update_job", read=read),
+    Route("DELETE", "/api/cron/{id}", "delete_job"),
+    Route("POST", "/api/cron/{id}/run", "run_job", read=read),
+    Route("GET", "/api/cron/{id}/logs", "job_logs", read=read),
+)

@@ -1,0 +1,96 @@
+"""What the dashboard shows: gateways, agent, memory, sessions, server."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from commonplace import __version__
+from commonplace.dialects.contract import Call
+from commonplace.dialects.mama import checkpoints, decisions
+from commonplace.dialects.mama.platform import configuration, service, sessions
+from commonplace.dialects.mama.platform.service import operation
+from commonplace.dialects.rest import Route
+from commonplace.engine.binding import engine_call
+from commonplace.engine.commonplace import Commonplace
+from commonplace.engine.content.memories import tally
+from commonplace.engine.model import iso
+
+TOPICS, CHANNELS = 5, 10
+STARTED_MS = time.time_ns() // 1_000_000
+
+
+def status(call: Call) -> Any:
+    """Gateways, memory statistics and a summary of the configuration."""
+    tree = configuration.effective(call.memory, service.of(call))
+    agent, beat = tree["agent"], tree["heartbeat"]
+    return {
+        "timestamp": iso(datetime.now(UTC)),
+        "gateways": _gateways(tree),
+        "heartbeat": {
+            "enabled": beat["enabled"], "interval": beat["interval"],
+            "quietStart": beat["quiet_start"], "quietEnd": beat["quiet_end"],
+        },
+        "agent": {
+            "model": agent["model"], "maxTurns": agent["max_turns"], "timeout": agent["timeout"],
+            "tools": agent["tools"],
+        },
+        "memory": _memory(call.memory),
+        "sessions": _sessions(call.memory),
+        "database": {"path": tree["database"]["path"]},
+        "server": {"started_at": STARTED_MS, "version": __version__},
+    }  # fmt: skip
+
+
+def _gateways(tree: dict[str, Any]) -> dict[str, Any]:
+    def told(name: str, secret: str, more: str, value: Any) -> dict[str, Any]:
+        gateway = tree[name]
+        return {"configured": bool(gateway[secret]), "enabled": gateway["enabled"], more: value}
+
+    return {
+        "discord": told(
+            "discord", "token", "channel", tree["discord"]["default_channel_id"] or None
+        ),
+        "slack": told("slack", "bot_token", "channel", None),
+        "telegram": told("telegram", "token", "chats", []),
+        "chatwork": told("chatwork", "api_token", "rooms", []),
+    }
+
+
+def _memory(memory: Commonplace) -> dict[str, Any]:
+    now = datetime.now(UTC)
+
+    def count(**conditions: Any) -> int:
+        return memory.browse(limit=1, **conditions)[1]
+
+    counted = engine_call(memory, tally, ["topic", "outcome"], [decisions.KIND])
+    topics: Counter[str] = Counter()
+    outcomes: Counter[str] = Counter()
+    for (topic, outcome), number in counted.items():
+        topics[topic] += number if topic else 0
+        if outcome in decisions.OUTCOMES.values():
+            outcomes[outcome.lower()] += number
+    best = sorted(((-number, topic) for topic, number in topics.items() if number))
+    return {
+        "total": count(),
+        "thisWeek": count(created_since=now - timedelta(days=7)),
+        "thisMonth": count(created_since=now - timedelta(days=30)),
+        "checkpoints": count(kinds=[checkpoints.KIND]),
+        "outcomes": dict(outcomes),
+        "topTopics": [{"topic": topic, "count": -number} for number, topic in best[:TOPICS]],
+    }
+
+
+def _sessions(memory: Commonplace) -> dict[str, Any]:
+    found = sessions.every(memory)
+    return {
+        "total": len(found),
+        "bySource": dict(Counter(each["source"] for each in found)),
+        "channels": found[:CHANNELS],
+    }
+
+
+OPERATIONS = (operation("dashboard_status", "Dashboard status", "read", status),)
+ROUTES = (Route("GET", "/api/dashboard/status", "dashboard_status"),)

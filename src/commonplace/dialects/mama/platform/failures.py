@@ -1,0 +1,94 @@
+"""Errors of these routes: their codes, their statuses and their two shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from commonplace.access.caller import NotPermitted
+from commonplace.dialects.contract import TooManyCalls
+from commonplace.dialects.rest import Exchange, Reply
+from commonplace.errors import CommonplaceError, InvalidInput, NotFound, StorageFull
+
+# Below these paths `error` is a text; elsewhere it is `true`.
+TEXT_SHAPED = tuple(
+    f"/api/{name}"
+    for name in ("cron", "skills", "tokens", "heartbeat", "upload", "media", "discord", "report",
+                 "screenshot", "slack", "sessions", "logs", "playgrounds", "workspace")
+)  # fmt: skip
+
+
+class PlatformError(CommonplaceError):
+    """An error of the contract, with its status and code."""
+
+    def __init__(
+        self, status: int, code: str, message: str, *, details: Mapping[str, Any] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.details = details
+        self.headers: dict[str, str] = {}
+
+
+def missing(*names: str) -> PlatformError:
+    """Fields that are needed were not given."""
+    told = f"Missing required field{'s' * (len(names) > 1)}: {', '.join(names)}"
+    return PlatformError(400, "BAD_REQUEST", told, details={"missing": list(names)})
+
+
+def malformed(message: str) -> PlatformError:
+    """A field that cannot be read as what it is."""
+    return PlatformError(400, "BAD_REQUEST", message)
+
+
+def senseless(message: str) -> PlatformError:
+    """A value that makes no sense."""
+    return PlatformError(400, "VALIDATION_ERROR", message)
+
+
+def absent(what: str) -> PlatformError:
+    """There is no such thing."""
+    return PlatformError(404, "NOT_FOUND", f"{what} not found")
+
+
+def not_installed(package: str, extra: str = "platform") -> PlatformError:
+    """A library that a route needs is not installed."""
+    from commonplace import DISTRIBUTION
+
+    told = f"{package} is not installed (pip install '{DISTRIBUTION}[{extra}]')."
+    return PlatformError(501, "NOT_CONFIGURED", told)
+
+
+def _status(error: CommonplaceError) -> tuple[int, str]:
+    if isinstance(error, PlatformError):
+        return error.status, error.code
+    if isinstance(error, InvalidInput):
+        return 400, "VALIDATION_ERROR"
+    if isinstance(error, NotFound):
+        return 404, "NOT_FOUND"
+    if isinstance(error, NotPermitted):
+        return 403, "FORBIDDEN"
+    if isinstance(error, TooManyCalls):
+        return 429, "RATE_LIMITED"
+    if isinstance(error, StorageFull):
+        return 507, error.code
+    return 500, "INTERNAL_ERROR"
+
+
+def fail(exchange: Exchange, error: CommonplaceError) -> Reply:
+    """The answer to a request that failed, in the shape of its route."""
+    status, code = _status(error)
+    message = "Something went wrong." if code == "INTERNAL_ERROR" else str(error)
+    text = exchange.route.path.startswith(TEXT_SHAPED)
+    body: dict[str, Any] = {
+        "error": message if text else True, "code": code, "message": message
+    }  # fmt: skip
+    headers = {}
+    if isinstance(error, PlatformError):
+        headers = dict(error.headers)
+        if error.details:
+            body["details"] = dict(error.details)
+    elif isinstance(error, TooManyCalls) and error.wait:
+        headers["retry-after"] = str(error.wait)
+    return Reply(body, status, headers)

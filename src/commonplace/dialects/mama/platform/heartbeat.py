@@ -1,0 +1,116 @@
+"""The heartbeat: a prompt that is run from time to time, or when somebody asks for it."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from commonplace.dialects.contract import Call
+from commonplace.dialects.mama.platform import configuration, cron, runs, service
+from commonplace.dialects.mama.platform.failures import not_installed
+from commonplace.dialects.mama.platform.files import StoredFile, records
+from commonplace.dialects.mama.platform.schedule import local_zone
+from commonplace.dialects.mama.platform.service import operation, read
+from commonplace.dialects.rest import Route
+from commonplace.platform import durable
+from commonplace.storage.directories import make_private
+
+if TYPE_CHECKING:
+    from commonplace.dialects.mama.platform.service import Service
+    from commonplace.engine.commonplace import Commonplace
+
+JOB, AGENT = "heartbeat", "heartbeat"
+FIRST_SECONDS = 5.0
+PROMPT = (
+    "This is the heartbeat. Load the latest checkpoint, look for recent decisions, and report in a"
+    " few sentences what was done and what is pending. Save a checkpoint with that summary."
+)
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8-sig")  # a UnicodeDecodeError is a ValueError
+
+
+FILE = StoredFile("HEARTBEAT.md", _text, str.encode, "")
+
+
+def status(call: Call) -> Any:
+    """The state of the heartbeat: whether a job is enabled, and the last execution."""
+    jobs = records.listing(call.memory, cron.KIND)
+    active = sum(job.attrs["enabled"] for job in jobs)
+    newest = records.page(call.memory, runs.KIND, f"job:{JOB}", limit=1)
+    last = None
+    if newest:
+        attrs = newest[0].attrs
+        last = {
+            "id": newest[0].ref, "started_at": attrs["started_at"], "status": attrs["status"]
+        }  # fmt: skip
+    return {
+        "status": "active" if active else "inactive",
+        "active_jobs": active,
+        "last_execution": last,
+    }
+
+
+def trigger(call: Call, *, prompt: str) -> Any:
+    """Run a heartbeat now."""
+    if not durable.installed():
+        raise not_installed("DBOS")
+    make_private(call.memory.library.path / "workflows")
+    return {"execution_id": begin(call.memory, prompt), "started": True}
+
+
+def begin(memory: Commonplace, prompt: str) -> str:
+    """Store a heartbeat's run, and have it carried out."""
+    identity = runs.new_id("heartbeat")
+    runs.begin(memory, identity, JOB, prompt, AGENT)
+    runs.ask(memory, identity)
+    return identity
+
+
+def is_quiet(start: int, end: int, hour: int) -> bool:
+    """Whether an hour lies in the quiet hours, which may go over midnight."""
+    return start <= hour < end if start <= end else hour >= start or hour < end
+
+
+class Beat:
+    """Begins a heartbeat at every interval, in the process that holds the lock."""
+
+    def __init__(self, running: Service) -> None:
+        self._running = running
+        self._watch = running.setting.library.watch(service.OWNER_SPACE)
+        self._version: object = None
+        self._settings: dict[str, Any] = {}
+        self._next = datetime.now(UTC) + timedelta(seconds=FIRST_SECONDS)
+
+    def tick(self, memory: Commonplace) -> None:
+        """Look once; costs nothing while no row changed and nothing is due."""
+        version = self._watch.version()
+        if version != self._version:
+            self._version = version
+            self._settings = configuration.effective(memory, self._running)["heartbeat"]
+        now = datetime.now(UTC)
+        if not self._settings.get("enabled") or now < self._next:
+            return
+        self._next = now + timedelta(milliseconds=self._settings["interval"])
+        hour = now.astimezone(local_zone()).hour
+        if is_quiet(self._settings["quiet_start"], self._settings["quiet_end"], hour):
+            return
+        text = FILE.load(memory, self._running).strip()
+        if text and not runs.is_running(memory, JOB):
+            at = time.strftime("%Y-%m-%d %H:%M", now.astimezone(local_zone()).timetuple())
+            begin(memory, f"It is {at}.\n\n{text}")
+
+
+OPERATIONS = (
+    operation("heartbeat_status", "Heartbeat status", "read", status),
+    operation(
+        "trigger_heartbeat", "Trigger a heartbeat", "operator", trigger, (),
+        {"prompt": {**cron.PROMPT, "default": PROMPT}},
+    ),
+)  # fmt: skip
+ROUTES = (
+    Route("GET", "/api/heartbeat", "heartbeat_status"),
+    Route("POST", "/api/heartbeat", "trigger_heartbeat", read=read),
+)

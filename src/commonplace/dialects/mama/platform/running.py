@@ -1,0 +1,48 @@
+"""What runs while the platform is served: jobs, the heartbeat, their runs."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator
+
+from commonplace.dialects.contract import Setting
+from commonplace.dialects.mama.platform import agents, cron, heartbeat, runs, service
+from commonplace.dialects.mama.platform.files import records
+from commonplace.engine.commonplace import Commonplace
+from commonplace.errors import CommonplaceError
+from commonplace.platform import durable
+from commonplace.storage.directories import make_private
+
+log = logging.getLogger(__name__)
+
+
+@contextlib.contextmanager
+def running(setting: Setting) -> Iterator[None]:
+    """Serve the platform; over stdio, only to let its tools find their settings."""
+    with contextlib.ExitStack() as stack:
+        here = stack.enter_context(service.serving(setting))
+        if setting.space is None:
+            _prepare(here)
+            clock, beat = cron.Clock(here), heartbeat.Beat(here)
+
+            def tick(memory: Commonplace) -> None:
+                clock.tick(memory)
+                beat.tick(memory)
+
+            work = runs.Runs(here, tick)
+            stack.enter_context(durable.carrying_out(setting.library.path, runs.KIND, work))
+        yield
+
+
+def _prepare(here: service.Service) -> None:
+    """Take over the jobs of the configuration, and have the clock run if there is any job."""
+    memory = agents.memory_of(here)
+    if not here.setting.library.exists(service.OWNER_SPACE) and not here.folder.exists():
+        return
+    try:
+        cron.configured_jobs(memory, here)
+        if records.listing(memory, cron.KIND) or here.folder.exists():
+            make_private(here.setting.library.path / "workflows")
+    except CommonplaceError as error:
+        log.warning("the platform was not prepared", extra={"why": error.code})

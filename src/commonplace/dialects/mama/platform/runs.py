@@ -1,0 +1,144 @@
+"""Runs of a prompt: a record that says how it went, and the agent that carries it out."""
+
+from __future__ import annotations
+
+import secrets
+import string
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from commonplace.dialects.mama.platform import agents, service
+from commonplace.dialects.mama.platform.files import records
+from commonplace.engine.binding import engine_call
+from commonplace.engine.commonplace import Commonplace
+from commonplace.engine.content.memories import tally
+from commonplace.engine.model import Memory, Origin
+from commonplace.errors import CommonplaceError
+from commonplace.platform import durable
+from commonplace.platform.exclusive import exclusive
+from commonplace.platform.records import STATE
+
+if TYPE_CHECKING:
+    from commonplace.dialects.mama.platform.service import Service
+
+KIND = "schedule_run"
+OUTPUT_CHARS = 20_000
+AT_ONCE = 4
+LONGEST_SECONDS = 600.0
+ORIGIN = Origin(client="commonplace", tool="schedule")
+_BASE36 = string.digits + string.ascii_lowercase
+
+
+def new_id(prefix: str) -> str:
+    """An id with the time in milliseconds, as the contract writes them."""
+    return f"{prefix}_{time.time_ns() // 1_000_000}_{_random()}"
+
+
+def _random() -> str:
+    return "".join(secrets.choice(_BASE36) for _ in range(6))
+
+
+def begin(memory: Commonplace, identity: str, job: str, prompt: str, agent: str) -> Memory:
+    """Store a run that is to be carried out; Conflict if there is one of that id."""
+    attrs = {
+        "job": job, "prompt": prompt, "agent": agent, "status": "running",
+        "started_at": int(time.time()), "finished_at": None, "output": None, "error": None,
+    }  # fmt: skip
+    return records.add(memory, KIND, identity, f"run of {job}", attrs, f"job:{job}")
+
+
+def ask(memory: Commonplace, identity: str) -> None:
+    """Have a run carried out by whoever holds the lock."""
+    durable.ask(memory.library.path, memory.name, durable.named(KIND, identity))
+
+
+def is_running(memory: Commonplace, job: str) -> bool:
+    """Whether a run of a job is not over."""
+    newest = records.page(memory, KIND, f"job:{job}", limit=AT_ONCE)
+    return any(run.attrs["status"] == "running" for run in newest)
+
+
+def finish(memory: Commonplace, identity: str, output: str | None, error: str | None) -> None:
+    """Store how a run went, unless it is over."""
+    with exclusive(memory, "finish run", ORIGIN):
+        run = records.find(memory, identity, KIND)
+        if run is not None and run.attrs["status"] == "running":
+            records.change(
+                memory, run, status="failed" if error else "success", finished_at=int(time.time()),
+                output=None if output is None else output[:OUTPUT_CHARS], error=error,
+            )  # fmt: skip
+
+
+class Runs:
+    """The runs of the operator's space, as durable work of one step each."""
+
+    def __init__(self, running: Service, clock: Callable[[Commonplace], None]) -> None:
+        self._running = running
+        self._clock = clock
+        self._slots = threading.BoundedSemaphore(AT_ONCE)
+
+    def _memory(self) -> Commonplace:
+        library = self._running.setting.library
+        return Commonplace(space=service.OWNER_SPACE, origin=ORIGIN, library=library)
+
+    def _run(self, identity: str) -> Memory | None:
+        return records.find(self._memory(), identity.partition("~")[2], KIND)
+
+    def steps(self, space: str, identity: str) -> int | None:
+        """One step, if there is such a run."""
+        if space != service.OWNER_SPACE or not self._running.setting.library.exists(space):
+            return None
+        return None if self._run(identity) is None else 1
+
+    def step(self, space: str, identity: str, index: int) -> bool:
+        """Carry a run out, unless it is over."""
+        del space, index
+        with self._slots:
+            run, memory = self._run(identity), self._memory()
+            if run is None or run.attrs["status"] != "running":
+                return False
+            assert run.ref is not None
+            try:
+                answer = agents.answer(
+                    self._running, run.attrs["prompt"], agent=run.attrs.get("agent") or "cron",
+                    seconds=LONGEST_SECONDS, key=run.ref,
+                )  # fmt: skip
+            except CommonplaceError as error:
+                finish(memory, run.ref, None, str(error))
+            else:
+                finish(memory, run.ref, answer, None)
+        return True
+
+    def end(self, space: str, identity: str) -> None:
+        """Nothing is left to do."""
+
+    def failed(self, space: str, identity: str) -> None:
+        """End a run that this server cannot carry out."""
+        del space
+        told = "The server could not carry it out; its log says why."
+        finish(self._memory(), identity.partition("~")[2], None, told)
+
+    def unfinished(self, given_up: Callable[[], bool]) -> Iterator[tuple[str, str, int]]:
+        """Runs that are not over."""
+        memory = self._memory()
+        if given_up() or not self._running.setting.library.exists(service.OWNER_SPACE):
+            return
+        counted = engine_call(memory, tally, ["status"], [KIND], [STATE])
+        if not any(status == "running" for (status,) in counted):
+            return
+        for run in records.listing(memory, KIND):
+            if run.attrs["status"] == "running" and run.ref is not None:
+                yield service.OWNER_SPACE, durable.named(KIND, run.ref), 0
+
+    def tick(self) -> None:
+        """Begin the runs of jobs that are due."""
+        if self._running.setting.library.exists(service.OWNER_SPACE):
+            self._clock(self._memory())
+
+
+def shown(run: Memory) -> dict[str, Any]:
+    """A run as the logs of a job show it."""
+    names = ("started_at", "finished_at", "status", "output", "error")
+    return {"id": run.ref, **{name: run.attrs[name] for name in names}}

@@ -1,0 +1,146 @@
+"""What the routes of the platform share: where they run, who may call them, how they are declared.
+
+All of it belongs to the operator of this installation: it is kept in one space, and a credential of
+another one is refused everywhere. Some operations are for the operator alone, because they run
+prompts, send something out, install, or show logs.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+from weakref import WeakKeyDictionary
+
+from commonplace.access.caller import NotPermitted
+from commonplace.dialects.contract import Call, Schema, Setting, Tool
+from commonplace.dialects.mama.platform.failures import PlatformError, malformed, missing
+from commonplace.dialects.rest import Exchange
+from commonplace.dialects.tool_schemas import takes
+from commonplace.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from commonplace.engine.library import Library
+
+OWNER_SPACE = "default"
+TOKENS = ("MAMA_AUTH_TOKEN", "MAMA_SERVER_TOKEN")
+Level = Literal["read", "write", "operator"]
+"""Who may call: whoever may read or write the space, or the operator alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """The platform of one server."""
+
+    setting: Setting
+
+    @property
+    def environ(self) -> Mapping[str, str]:
+        """The operator's environment."""
+        return self.setting.environ
+
+    @property
+    def folder(self) -> Path:
+        """Where copies of the files lie that people may look at and edit."""
+        return self.setting.library.path / "mama"
+
+    @property
+    def has_token(self) -> bool:
+        """Whether the operator has set a token in the environment."""
+        return any(self.environ.get(name) for name in TOKENS)
+
+
+_services: WeakKeyDictionary[Library, Service] = WeakKeyDictionary()
+
+
+@contextmanager
+def serving(setting: Setting) -> Iterator[Service]:
+    """Let the routes of a library's server find its settings."""
+    service = _services[setting.library] = Service(setting)
+    try:
+        yield service
+    finally:
+        del _services[setting.library]
+
+
+def of(call: Call) -> Service:
+    """The platform that a call came to."""
+    found = _services.get(call.memory.library)
+    if found is None:
+        raise PlatformError(501, "NOT_CONFIGURED", "Start the server to use this.")
+    return found
+
+
+def check_owner(call: Call) -> None:
+    """Refuse a caller of another space."""
+    if call.caller.space != OWNER_SPACE:
+        raise NotPermitted("This belongs to the operator of this installation.")
+
+
+def check_operator(call: Call) -> None:
+    """Refuse whoever is not the operator.
+
+    With a token in the environment: who brings it, or a credential with the scope `admin`. Without
+    one: whoever is at this machine.
+    """
+    check_owner(call)
+    caller = call.caller
+    if of(call).has_token:
+        if not caller.credential:
+            error = PlatformError(401, "UNAUTHORIZED", "This needs the server's token.")
+            error.headers["www-authenticate"] = 'Bearer realm="MAMA"'
+            raise error
+    elif caller.credential and not _is_local(call.request_info.address):
+        raise NotPermitted(f"This is for the operator alone. Set {TOKENS[0]} to use it from afar.")
+
+
+def _is_local(address: str) -> bool:
+    try:
+        return ip_address(address).is_loopback
+    except ValueError:
+        return False
+
+
+def operation(
+    name: str,
+    title: str,
+    level: Level,
+    handler: Callable[..., Any],
+    required: tuple[str, ...] = (),
+    properties: Mapping[str, Schema] | None = None,
+    *,
+    stepwise: bool = False,
+    withheld: bool = False,
+    open_world: bool = False,
+) -> Tool:
+    """An operation of the platform; its handler runs only for those who may call it."""
+    check = check_operator if level == "operator" else check_owner
+
+    @functools.wraps(handler)
+    def run(call: Call, **arguments: Any) -> Any:
+        check(call)
+        return handler(call, **arguments)
+
+    return Tool(
+        name=name, title=title, description=handler.__doc__ or title, handler=run,
+        scope="admin" if level == "operator" else level,
+        input=takes(required, **(properties or {})),
+        stepwise=stepwise, withheld=withheld, open_world=open_world,
+    )  # fmt: skip
+
+
+async def read(exchange: Exchange) -> dict[str, Any]:
+    """The arguments of path, query and body; those that are needed must be there."""
+    try:
+        found = await exchange.given()
+    except InvalidInput as error:
+        raise malformed(error.message) from None
+    given = {name: value for name, value in found.items() if value is not None}
+    needed = [name for name in exchange.input.get("required", ()) if given.get(name) in (None, "")]
+    if needed:
+        raise missing(*needed)
+    return given

@@ -1,0 +1,76 @@
+"""Sessions of chat: engine conversations named `mama:<source>:<channel>:<id>`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from commonplace.dialects.contract import Call
+from commonplace.dialects.mama.platform.service import operation
+from commonplace.dialects.rest import Route
+from commonplace.engine.commonplace import Commonplace
+
+PREFIX = "mama"
+SOURCES = ("viewer", "mobile", "discord", "telegram", "slack", "cron")
+LISTED = ("viewer", "discord", "telegram", "slack")
+"""The groups of the list; those on a phone stand under the viewer's."""
+
+
+def name_of(source: str, channel: str, id: str) -> str:
+    """The name of a session's conversation."""
+    return f"{PREFIX}:{source}:{channel}:{id}"
+
+
+def every(memory: Commonplace) -> list[dict[str, Any]]:
+    """All sessions, the one that was last active first."""
+    found = []
+    for name, count in memory.conversations.names():
+        parts = name.split(":", 3)
+        if len(parts) == 4 and parts[0] == PREFIX and parts[1] in SOURCES:
+            found.append(_session(memory, name, count))
+    return sorted(found, key=lambda each: (-each["lastActive"], each["id"]))
+
+
+def _session(memory: Commonplace, name: str, count: int) -> dict[str, Any]:
+    _, source, channel, id = name.split(":", 3)
+    last = memory.conversations.history(name, limit=1)
+    first = memory.conversations.history(name, limit=1, before=2) or last
+    return {
+        "id": id,
+        "source": source,
+        "channelId": channel,
+        "channelName": None,
+        "userId": None,
+        "createdAt": _milliseconds(first[0].memory.created_at) if first else 0,
+        "lastActive": _milliseconds(last[0].memory.created_at) if last else 0,
+        "messageCount": count,
+    }
+
+
+def _milliseconds(at: Any) -> int:
+    return int(at.timestamp() * 1000)
+
+
+def list_sessions(call: Call) -> Any:
+    """List sessions by where they come from, newest first."""
+    groups: dict[str, list[dict[str, Any]]] = {name: [] for name in LISTED}
+    for session in every(call.memory):
+        source = "viewer" if session["source"] == "mobile" else session["source"]
+        if source in groups:
+            groups[source].append(session)
+    return groups
+
+
+def last_active(call: Call) -> Any:
+    """The session that was last active, or null."""
+    found = every(call.memory)
+    return {"session": found[0] if found else None}
+
+
+OPERATIONS = (
+    operation("list_sessions", "List sessions", "read", list_sessions),
+    operation("last_session", "Last active session", "read", last_active),
+)
+ROUTES = (
+    Route("GET", "/api/sessions", "list_sessions"),
+    Route("GET", "/api/sessions/last-active", "last_session"),
+)

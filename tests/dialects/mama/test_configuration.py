@@ -1,0 +1,264 @@
+"""The configuration over real HTTP: defaults, merging, secrets, the file, and who may change it."""
+
+from __future__ import annotations
+
+import json
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from commonplace.access.caller import EVERYTHING, FULL
+from commonplace.access.credentials import Grant
+from commonplace.dialects.mama.platform.configuration import DEFAULTS, MASK
+from commonplace.dialects.mama.platform.heartbeat import is_quiet
+
+from .conftest import Web, serving
+
+SECTIONS = {
+    "version", "agent", "database", "logging", "discord", "slack", "telegram", "chatwork",
+    "heartbeat", "roles", "multi_agent",
+}  # fmt: skip
+
+
+@pytest.fixture
+def web(tmp_path: Path) -> Iterator[Web]:
+    with serving(tmp_path / "data", None) as made:
+        yield made
+
+
+def put(web: Web, body: Any) -> httpx.Response:
+    return web.client.put(web.url + "/api/config", json=body)
+
+
+def refused(response: httpx.Response, status: int, code: str) -> str:
+    """The message of a failure, whose `error` is true."""
+    assert response.status_code == status, response.text
+    body = response.json()
+    assert (body["error"], body["code"]) == (True, code)
+    message: str = body["message"]
+    return message
+
+
+def test_every_section_has_its_defaults(web: Web) -> None:
+    shown = web.get("/api/config").json()
+
+    assert shown.keys() == SECTIONS
+    assert shown["agent"]["max_turns"] == 10
+    assert shown["agent"]["timeout"] == 300_000
+    assert shown["agent"]["tools"]["gateway"] == ["*"]
+    assert shown["heartbeat"] == {
+        "enabled": False, "interval": 1_800_000, "quiet_start": 23, "quiet_end": 8,
+        "notify_channel_id": "",
+    }  # fmt: skip
+    assert shown["multi_agent"]["loop_prevention"] == {
+        "max_chain_length": 3, "global_cooldown_ms": 2_000, "chain_window_ms": 60_000,
+    }  # fmt: skip
+    tiers = {name: agent["tier"] for name, agent in shown["multi_agent"]["agents"].items()}
+    assert tiers == {"conductor": 1, "developer": 1, "reviewer": 3, "architect": 2, "pm": 2}
+
+
+def test_a_change_is_merged_and_holds_at_once(web: Web) -> None:
+    answer = put(web, {"agent": {"max_turns": 7}, "roles": {"definitions": {"a": {"b": 1}}}})
+
+    assert answer.json().keys() == {"success", "message"} and answer.json()["success"] is True
+    shown = web.get("/api/config").json()
+    assert (shown["agent"]["max_turns"], shown["agent"]["timeout"]) == (7, 300_000)
+    assert shown["roles"]["definitions"] == {"a": {"b": 1}}
+    put(web, {"roles": {"definitions": {"c": 2}}})
+    assert web.get("/api/config").json()["roles"]["definitions"] == {"a": {"b": 1}, "c": 2}
+    put(web, {"agent": {"tools": {"gateway": ["mama_search"]}}})
+    assert web.get("/api/config").json()["agent"]["tools"]["gateway"] == ["mama_search"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"unknown": {}},
+        {"agent": []},
+        {"agent": {"max_turns": 0}},
+        {"agent": {"max_turns": 101}},
+        {"agent": {"max_turns": True}},
+        {"agent": {"timeout": 999}},
+        {"agent": {"timeout": "soon"}},
+        {"agent": {"backend": "other"}},
+        {"agent": {"model": "gpt-5"}},
+        {"agent": {"effort": "max"}},
+        {"heartbeat": {"interval": 59_999}},
+        {"heartbeat": {"quiet_start": 24}},
+        {"heartbeat": {"quiet_end": -1}},
+        {"heartbeat": {"enabled": "yes"}},
+        {"discord": {"token": 5}},
+        {"multi_agent": {"agents": []}},
+    ],
+)
+def test_what_makes_no_sense_changes_nothing(web: Web, wrong: dict[str, Any]) -> None:
+    before = web.get("/api/config").json()
+
+    refused(put(web, {"slack": {"enabled": True}, **wrong}), 400, "VALIDATION_ERROR")
+
+    assert web.get("/api/config").json() == before
+
+
+@pytest.mark.parametrize(
+    "right",
+    [
+        {"agent": {"max_turns": 1}}, {"agent": {"max_turns": 100}}, {"agent": {"timeout": 1000}},
+        {"heartbeat": {"interval": 60_000}}, {"heartbeat": {"quiet_start": 0, "quiet_end": 23}},
+        {"agent": {"backend": "codex-mcp", "model": "gpt-5-mini"}},
+        {"agent": {"backend": "codex-mcp", "model": "o3"}},
+        {"agent": {"model": "claude-opus-4-6", "effort": "max"}},
+    ],
+)  # fmt: skip
+def test_values_at_their_limits_are_accepted(web: Web, right: dict[str, Any]) -> None:
+    assert put(web, right).status_code == 200
+
+
+def test_a_body_that_is_no_object_is_refused(web: Web) -> None:
+    refused(put(web, [1]), 400, "VALIDATION_ERROR")
+
+
+def test_secrets_are_masked_sealed_and_kept(web: Web) -> None:
+    put(web, {"discord": {"token": "s3cret-of-discord"}, "agent": {"api_key": "sk-of-agent"}})
+
+    shown = web.get("/api/config").json()
+    assert (shown["discord"]["token"], shown["agent"]["api_key"]) == (MASK, MASK)
+    assert shown["slack"]["bot_token"] == ""
+    put(web, {"discord": {"token": MASK, "enabled": True}})
+    assert web.get("/api/dashboard/status").json()["gateways"]["discord"] == {
+        "configured": True, "enabled": True, "channel": None,
+    }  # fmt: skip
+    for file in web.library.path.rglob("*"):
+        if file.is_file():
+            assert b"s3cret-of-discord" not in file.read_bytes(), file
+    for removed in ("", None):
+        put(web, {"discord": {"token": "again"}})
+        put(web, {"discord": {"token": removed}})
+        assert web.get("/api/config").json()["discord"]["token"] == ""
+
+
+def test_what_is_shown_only_cannot_be_set(web: Web) -> None:
+    before = web.get("/api/config").json()
+    change = {
+        "database": {"path": "/elsewhere"}, "logging": {"file": "/elsewhere"},
+        "agent": {"tools": {"mcp_config": "/elsewhere"}},
+    }  # fmt: skip
+    assert put(web, change).status_code == 200
+    assert web.get("/api/config").json() == before
+
+
+def test_a_copy_is_written_and_an_edited_one_is_read(web: Web) -> None:
+    put(web, {"agent": {"max_turns": 9}, "slack": {"bot_token": "xoxb-1"}})
+    file = web.library.path / "mama" / "config.yaml"
+    assert yaml.safe_load(file.read_text())["agent"]["max_turns"] == 9
+    assert "xoxb-1" not in file.read_text()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+    file.write_text("agent:\n  max_turns: 3\ndiscord:\n  token: by-hand\nother: 1\n")
+
+    shown = web.get("/api/config").json()
+    assert (shown["agent"]["max_turns"], shown["discord"]["token"]) == (3, MASK)
+    assert "other" not in shown
+
+
+@pytest.mark.parametrize("broken", ["agent: [", "- a\n- b\n", "agent:\n  max_turns: 0\n", "\udcff"])
+def test_a_broken_file_changes_nothing(web: Web, broken: str) -> None:
+    put(web, {"agent": {"max_turns": 9}})
+    file = web.library.path / "mama" / "config.yaml"
+    file.write_bytes(broken.encode("utf-8", "surrogateescape"))
+
+    assert web.get("/api/config").json()["agent"]["max_turns"] == 9
+    assert file.read_bytes() == broken.encode("utf-8", "surrogateescape")
+
+
+def test_a_copy_that_is_older_than_the_record_is_not_read(web: Web) -> None:
+    put(web, {"agent": {"max_turns": 9}})
+    file = web.library.path / "mama" / "config.yaml"
+    older = file.read_bytes()
+    put(web, {"agent": {"max_turns": 10}})
+    file.write_bytes(older)  # as after a restore, or beside a server on another machine
+
+    assert web.get("/api/config").json()["agent"]["max_turns"] == 10
+
+
+def test_it_survives_a_restart(tmp_path: Path) -> None:
+    with serving(tmp_path / "data", None) as first:
+        put(first, {"agent": {"max_turns": 9}, "telegram": {"token": "t"}})
+    with serving(tmp_path / "data", None) as again:
+        shown = again.get("/api/config").json()
+    assert (shown["agent"]["max_turns"], shown["telegram"]["token"]) == (9, MASK)
+
+
+def test_the_audit_has_no_value_of_it(web: Web) -> None:
+    put(web, {"discord": {"token": "s3cret-of-discord"}})
+
+    from commonplace.engine.history import audit
+
+    with web.library.lease("default") as space:
+        rows = audit.listing(space.store, limit=10)
+    row = next(row for row in rows if row.tool == "put_config")
+    assert "s3cret" not in json.dumps(row.arguments)
+
+
+# Who may call
+
+
+def test_a_token_of_the_environment_is_needed_once_it_is_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MAMA_AUTH_TOKEN", "the-token")
+    with serving(tmp_path / "data", None, {"MAMA_AUTH_TOKEN": "the-token"}) as web:
+        assert web.get("/api/config").status_code == 200, "reading is as before"
+        answer = put(web, {"agent": {"max_turns": 9}})
+        refused(answer, 401, "UNAUTHORIZED")
+        assert answer.headers["www-authenticate"].startswith("Bearer")
+        for given in ("Bearer the-token", "the-token"):
+            headers = {"authorization": given}
+            changed = web.client.put(web.url + "/api/config", json={}, headers=headers)
+            assert changed.status_code == 200, changed.text
+        wrong = web.client.put(
+            web.url + "/api/config", json={}, headers={"authorization": "Bearer no"}
+        )
+        assert wrong.status_code == 401
+        held = web.tokens.credentials.create(Grant(space="default", scopes=EVERYTHING))
+        headers = {"authorization": f"Bearer {held.token}"}
+        assert web.client.put(web.url + "/api/config", json={}, headers=headers).status_code == 200
+
+
+def test_a_credential_of_another_space_is_refused(web: Web) -> None:
+    held = web.tokens.credentials.create(Grant(space="other", scopes=EVERYTHING))
+    headers = {"authorization": f"Bearer {held.token}"}
+    for path in ("/api/config", "/api/dashboard/status"):
+        refused(web.client.get(web.url + path, headers=headers), 403, "FORBIDDEN")
+    refused(web.client.put(web.url + "/api/config", json={}, headers=headers), 403, "FORBIDDEN")
+
+
+def test_a_credential_without_the_right_changes_nothing(web: Web) -> None:
+    held = web.tokens.credentials.create(Grant(space="default", scopes=FULL))
+    headers = {"authorization": f"Bearer {held.token}"}
+    assert web.client.get(web.url + "/api/config", headers=headers).status_code == 200
+    refused(web.client.put(web.url + "/api/config", json={}, headers=headers), 403, "FORBIDDEN")
+
+
+# Small parts
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "hour", "quiet"),
+    [
+        (23, 8, 23, True), (23, 8, 7, True), (23, 8, 8, False), (23, 8, 22, False),
+        (1, 5, 1, True), (1, 5, 5, False), (1, 5, 0, False), (8, 8, 8, False),
+    ],
+)  # fmt: skip
+def test_quiet_hours_may_go_over_midnight(start: int, end: int, hour: int, quiet: bool) -> None:
+    assert is_quiet(start, end, hour) is quiet
+
+
+def test_the_defaults_are_valid() -> None:
+    from commonplace.dialects.mama.platform.configuration import check
+
+    check(DEFAULTS)
