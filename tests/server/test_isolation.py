@@ -194,7 +194,7 @@ def live(memory: Commonplace, word: str) -> dict[str, str]:
     notes.write(memory, being, "append", [{**told, "action": f"{word} waits"}], [word], [], [])
     for kept in (records.PREFERENCES, records.RELATIONSHIPS, records.DIARY_DAYS, records.MAPS):
         kept.put(memory, being, f"{word} key", f"{word} text", "stated")
-    records.relate(memory, being, f"{word} entity", "person", "upsert", f"{word} is", "stated")
+    records._relate(memory, being, f"{word} entity", "person", "upsert", f"{word} is", "stated")
     rule = records.add_rule(memory, being, word, f"{word} title", f"{word} rule", "stated")
     (node,) = sight.every(memory, sight.own(being, sight.NODE))
     (waiting,) = notes.waiting(memory, being)

@@ -1,21 +1,22 @@
-"""Beings themselves: made, listed, shown and let go; each with one soul."""
+"""Beings: created, listed, shown and deleted; each has one soul."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from commonplace.dialects.being import sight
 from commonplace.dialects.being.sight import BEING, SOUL
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.finding.filters import Filters
-from commonplace.engine.model import Memory, iso
+from commonplace.engine.model import TRUSTS, Memory, iso
 from commonplace.errors import InvalidInput
 from commonplace.platform import lookup
 
 NAME_CHARS = 200
+_TRUSTS: tuple[str, ...] = tuple(TRUSTS)
 SOUL_FIELDS = ("personality", "voice", "values", "backstory", "inner_world", "examples")
-"""What an agent may change of a soul."""
+"""The fields of a soul that an agent may change."""
 SOUL_ALL = (
     "name", *SOUL_FIELDS, "user_call_name", "partner_type", "model", "preference",
     "display_name", "locale", "note_frequency",
@@ -39,7 +40,7 @@ def create(memory: Commonplace, name: str, *, trust: str = "stated") -> Memory:
 
 
 def delete(memory: Commonplace, identity: str) -> None:
-    """Put a being and all that is its own out of sight; what is shared stays."""
+    """Hide a being and all its own rows; shared rows stay."""
     being = sight.find(memory, identity)
     with memory.unit("delete being"):
         mine = Filters(tags_all=[sight.tag(being.id)], states=sight.ALL_STATES)
@@ -69,7 +70,7 @@ def shown(being: Memory) -> dict[str, Any]:
 
 
 def soul_ref(being: str) -> str:
-    """By which the soul of a being is found."""
+    """The ref of a being's soul."""
     return f"being:{being}:soul"
 
 
@@ -82,7 +83,7 @@ def soul(memory: Commonplace, being: str) -> Memory | None:
 def change_soul(
     memory: Commonplace, being: str, changes: Mapping[str, str], *, trust: str = "stated"
 ) -> Memory:
-    """The soul with some fields changed; one that was missing is made."""
+    """Change some fields of the soul; a missing soul is created."""
     there = soul(memory, being)
     attrs = {**(there.attrs if there else {"partner_type": "custom"}), **changes}
     text = "\n".join(str(attrs[each]) for each in SOUL_ALL if attrs.get(each)) or "-"
@@ -96,8 +97,10 @@ def change_soul(
 
 
 def lower(there: Memory, trust: str) -> str:
-    """The lesser trust: what is mixed of two sources is trusted as the worse of them."""
-    from commonplace.engine.model import TRUSTS
+    """The lesser of a memory's trust and another one."""
+    return max(there.trust, trust, key=_TRUSTS.index)
 
-    order = list(TRUSTS)
-    return order[max(order.index(there.trust), order.index(trust))]  # type: ignore[arg-type]
+
+def lowest(rows: Iterable[Memory]) -> str:
+    """The least trust of some memories: text made of several is trusted as the worst of them."""
+    return max((row.trust for row in rows), key=_TRUSTS.index)

@@ -10,9 +10,8 @@ from commonplace.access.declarations import (
     TokenForm,
     TokenForms,
 )
-from commonplace.dialects.being import answering, bridges, running, sight
+from commonplace.dialects.being import bridges, routes, running, sight
 from commonplace.dialects.being.operations import OPERATIONS
-from commonplace.dialects.being.routes import REST
 from commonplace.dialects.being.tools import TOOLS
 from commonplace.dialects.contract import Dialect, Subject
 
@@ -41,7 +40,7 @@ DIALECT = Dialect(
     paths=("/mcp", "/mcp/{being_id}"),
     tools=TOOLS,
     operations=OPERATIONS,
-    rest=REST,
+    rest=routes.REST,
     tokens=TokenForms(
         personal=TokenForm("brt_"),
         oauth=TokenForm("bto_", checked=False),
@@ -53,11 +52,11 @@ DIALECT = Dialect(
         realm="being-api",
     ),
     resources={"/mcp": _RESOURCE, "/mcp/{being_id}": _RESOURCE},
-    fail=answering.fail,
-    refuse=answering.refuse,
+    fail=routes.fail,
+    refuse=routes.refuse,
     kinds={"*": "scene"},
     running=running.running,
     subject=Subject(title="Being", parameter="being_id", identify=sight.identify),
-    read_only=answering.READ_ONLY,
+    read_only=routes.READ_ONLY,
     dynamic_tools=bridges.dynamic_tools,
 )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, date
+from datetime import UTC
 from typing import Any
 
 from commonplace.dialects.being import sight
 from commonplace.dialects.being.recalling import capped
+from commonplace.dialects.being.scenes import is_day
 from commonplace.dialects.being.sight import SAID, being_of
 from commonplace.dialects.contract import Call
 from commonplace.engine.commonplace import Commonplace
@@ -62,7 +63,7 @@ def search_history(
 ) -> str:
     """Lines that hold a text, or were said within some days, the newest first."""
     for name, given in (("date_from", date_from), ("date_to", date_to)):
-        if given and not _is_day(given):
+        if given and not is_day(given):
             return f"error: {name} must be a date as YYYY-MM-DD."
     count = max(1, min(int(limit), MOST_FOUND))
     filters = Filters(
@@ -86,13 +87,6 @@ def search_history(
         text = neutral(memory.text[:SHOWN_CHARS]) + ("…" if len(memory.text) > SHOWN_CHARS else "")
         blocks.append(f"[{at:%Y/%m/%d %H:%M}] {line.speaker}: {text}")
     return capped("\n\n".join(blocks))
-
-
-def _is_day(text: str) -> bool:
-    try:
-        return len(text) == 10 and bool(date.fromisoformat(text))
-    except ValueError:
-        return False
 
 
 def add_messages(call: Call, being_id: str, *, messages: list[dict[str, Any]]) -> Any:

@@ -1,4 +1,4 @@
-"""Notes and scenes: what a being jots down between patrols."""
+"""Notes and scenes that a being records between patrols."""
 
 from __future__ import annotations
 
@@ -8,30 +8,25 @@ from itertools import islice
 from typing import Any
 
 from commonplace.dialects.being import scenes, sight
-from commonplace.dialects.being.beings import lower
-from commonplace.dialects.being.scenes import Scene
 from commonplace.dialects.being.sight import NOTE, SCENE, being_of
 from commonplace.dialects.contract import Call
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.model import LIVE_STATES, Memory, iso
-from commonplace.errors import InvalidInput, NotFound
 from commonplace.platform.exclusive import exclusive
 from commonplace.text.prose import neutral
 
 ENOUGH = 10
-"""Scenes that call for a patrol."""
+"""How many waiting scenes start a patrol."""
 LISTED = 50
 TYPES = ("note", "someday")
 
 
 def find(memory: Commonplace, being: str, identity: str, *kinds: str) -> Memory | None:
     """A live row of the being, by its id."""
-    try:
-        found = memory.get(identity, count=False)
-    except (NotFound, InvalidInput):
+    found = sight.get(memory, identity)
+    if found is None or found.state not in LIVE_STATES:
         return None
-    mine = sight.is_own(being, found, *(kinds or (NOTE, SCENE)))
-    return found if mine and found.state in LIVE_STATES else None
+    return found if sight.is_own(being, found, *(kinds or (NOTE, SCENE))) else None
 
 
 def content_of(note: Memory) -> str:
@@ -58,74 +53,29 @@ def shown(note: Memory) -> dict[str, Any]:
 
 
 def open_notes(memory: Commonplace, being: str, *sorts: str) -> list[Memory]:
-    """Notes that are no scenes, newest first."""
+    """Notes that are not scenes, newest first."""
     every = sight.every(memory, sight.own(being, NOTE))
     wanted = (note for note in every if note.attrs.get("type", "note") in (sorts or TYPES))
     return list(islice(wanted, LISTED))
 
 
-def get_notes(memory: Commonplace, being: str, key: str = "") -> dict[str, Any]:
-    """update_memory: the newest notes and scenes, or one."""
-    if key:
-        found = find(memory, being, key)
-        if found is None:
-            return {"success": False, "message": "The note was not found."}
-        return {"success": True, "message": content_of(found)}
+def listed(memory: Commonplace, being: str) -> list[dict[str, Any]]:
+    """The newest notes and scenes."""
     newest, _ = memory.browse(filters=sight.own(being, NOTE, SCENE), limit=LISTED)
-    listed = json.dumps([shown(note) for note in newest], ensure_ascii=False)
-    return {"success": True, "message": listed}
+    return [shown(note) for note in newest]
 
 
 def add_note(
     memory: Commonplace, being: str, content: str, trust: str, sort: str = "note"
 ) -> Memory:
-    """A note of no particular form."""
+    """A new note."""
     return memory.remember(
         content, kind=NOTE, tags=[sight.tag(being)], trust=trust, attrs={"type": sort}
     )
 
 
-def append_note(memory: Commonplace, being: str, content: str, trust: str) -> dict[str, Any]:
-    """update_memory: a new note."""
-    return {"success": True, "message": f"note {add_note(memory, being, content, trust).id} added."}
-
-
-def update_note(
-    memory: Commonplace, being: str, key: str, content: str, trust: str
-) -> dict[str, Any]:
-    """update_memory: another text; of a scene, what its JSON says if it is one."""
-    there = find(memory, being, key)
-    if there is None:
-        return {"success": False, "message": "The note was not found."}
-    trusted = lower(there, trust)
-    if there.kind == NOTE:
-        memory.revise(there.id, text=content, trust=trusted)
-    elif (scene := scenes.parse(content)) is not None:
-        scenes.refuse_reserved_themes(scene)
-        draft = scenes.draft(being, scene, kind=SCENE, trust=trusted)
-        memory.revise(
-            there.id, text=draft.text, tags=draft.tags, importance=draft.importance,
-            occurred_at=draft.occurred_at, attrs=draft.attrs, trust=trusted,
-        )  # fmt: skip
-    else:
-        memory.revise(there.id, text=content, attrs={}, trust=trusted)
-    return {
-        "success": True,
-        "message": f"note updated. before: {content_of(there)} after: {content}",
-    }
-
-
-def delete_note(memory: Commonplace, being: str, key: str) -> dict[str, Any]:
-    """update_memory: out of sight."""
-    there = find(memory, being, key)
-    if there is None:
-        return {"success": False, "message": "The note was not found."}
-    memory.forget(there.id)
-    return {"success": True, "message": "note deleted."}
-
-
 def waiting(memory: Commonplace, being: str) -> list[Memory]:
-    """Scenes that no patrol has taken yet, oldest first."""
+    """Scenes that wait for a patrol, oldest first."""
     return list(sight.every(memory, sight.own(being, SCENE), "oldest"))
 
 
@@ -138,7 +88,7 @@ def update_notes(
     scene_ids: Sequence[str] = (),
     note_type_updates: Sequence[Mapping[str, str]] = (),
 ) -> str:
-    """Jot down scenes and notes; ten scenes call for a patrol."""
+    """Record scenes and notes; ten waiting scenes start a patrol."""
     from commonplace.dialects.being import running
 
     being = being_of(call)
@@ -159,7 +109,7 @@ def write(
     types: Sequence[Mapping[str, str]],
     trust: str = "inferred",
 ) -> str:
-    """Store scenes and notes, and say what is open."""
+    """Store scenes and notes; a message that lists the open notes."""
     if not told and not notes and not types:
         return "error: at least one of scenes, notes or note_type_updates is required."
     read = [scenes.from_dict(each) for each in told]
@@ -171,8 +121,7 @@ def write(
     given = [scene for scene in read if scene is not None]
     for scene in given:
         scenes.refuse_reserved_themes(scene)
-    drafts = [_scene_draft(being, scene, trust) for scene in given]
-    memory.remember_many(drafts)
+    memory.remember_many([scenes.draft(being, scene, kind=SCENE, trust=trust) for scene in given])
     for text, sort in texts:
         add_note(memory, being, text, trust, sort)
     replaced = scene_ids if action == "update" else ()
@@ -192,13 +141,9 @@ def write(
 
 
 def _not_found(identities: Sequence[str]) -> str:
-    """Which ids name nothing: a scene that a patrol took is a memory, and no note."""
+    """A message that names ids without a note; a patrol makes a node of a scene."""
     shown = ", ".join(neutral(each[:80]) for each in identities)
     return f"not found among the notes: {shown} (a patrol may have taken them)."
-
-
-def _scene_draft(being: str, scene: Scene, trust: str) -> Any:
-    return scenes.draft(being, scene, kind=SCENE, trust=trust)
 
 
 def _note(given: Any) -> tuple[str, str]:

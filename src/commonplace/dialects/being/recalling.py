@@ -1,22 +1,25 @@
-"""Remembering aloud: recall, recall_memory, search_memory."""
+"""Nodes: recall, recall_memory, search_memory, merge_nodes."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import re
 from collections.abc import Sequence
 from typing import Any
 
-from commonplace.dialects.being import sight
-from commonplace.dialects.being.scenes import scene_of
+from commonplace.dialects.being import scenes, sight
+from commonplace.dialects.being.beings import lowest
+from commonplace.dialects.being.scenes import Scene, scene_of
 from commonplace.dialects.being.sight import ALL_STATES, NODE, being_of
 from commonplace.dialects.contract import Call
 from commonplace.engine.binding import engine_call
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.content import memories
-from commonplace.engine.model import LIVE_STATES, Cluster, Memory, Usage
+from commonplace.engine.model import LIVE_STATES, Cluster, Memory
 from commonplace.errors import InvalidInput, NotFound
+from commonplace.platform.exclusive import exclusive
 from commonplace.text.prose import neutral
 from commonplace.text.scripts import dominant_script
 from commonplace.text.snippets import opening
@@ -29,6 +32,7 @@ MOST_NODES = 100
 TEXT_CHARS = 4_000
 QUERY_CHARS = 10_000
 CANDIDATES = 1_000
+MOST_MERGED = 100
 NOTHING = "No related memories were found."
 NOT_FOUND = "not found"
 NO_CLUSTERS = (
@@ -44,15 +48,14 @@ _shuffler = random.SystemRandom()
 
 
 def recall(call: Call, *, user_message: str) -> str:
-    """What comes to mind: the nearest nodes, in pieces, in no order."""
+    """The actions and feelings of the nearest nodes, shuffled."""
     hits = _related(call, user_message, RECALLED)
-    if hits:
-        engine_call(call.memory, memories.reactivate, [memory.id for memory in hits])
+    touch(call.memory, hits)
     return in_pieces(hits)
 
 
 def in_pieces(memories: Sequence[Memory]) -> str:
-    """What memories say, in no order."""
+    """The actions and feelings of memories, shuffled."""
     pieces = []
     for memory in memories:
         scene = scene_of(memory)
@@ -98,7 +101,7 @@ def mine(memory: Commonplace, being: str) -> list[Cluster]:
 
 
 def held(memory: Commonplace, being: str) -> list[Cluster]:
-    """The being's clusters that something is in."""
+    """The being's clusters that are not empty."""
     sizes = memory.clusters.sizes()
     every = mine(memory, being)
     parents = {each.parent for each in every}
@@ -109,23 +112,20 @@ def _clusters(memory: Commonplace, being: str) -> str:
     there = held(memory, being)
     if not there:
         return NO_CLUSTERS
-    lines = [_told(each) for each in there]
-    return "\n".join([f"{len(there)} clusters:", *lines])
-
-
-def _told(cluster: Cluster) -> str:
-    digest = f" — {neutral(cluster.digest)}" if cluster.digest else ""
-    return f"- [{cluster.id}] {neutral(cluster.name)}{digest}"
+    lines = [f"{len(there)} clusters:"]
+    for cluster in there:
+        digest = f" — {neutral(cluster.digest)}" if cluster.digest else ""
+        lines.append(f"- [{cluster.id}] {neutral(cluster.name)}{digest}")
+    return "\n".join(lines)
 
 
 def _cluster(
     memory: Commonplace, being: str, identity: str, limit: int, query: str, no_nodes: bool
 ) -> str:
-    try:
+    cluster = None
+    with contextlib.suppress(NotFound, InvalidInput):
         cluster = memory.clusters.get(identity.lower())
-    except (NotFound, InvalidInput):
-        return f"Cluster {NOT_FOUND}: {neutral(identity[:80])}"
-    if cluster.attrs.get("being") != being:
+    if cluster is None or cluster.attrs.get("being") != being:
         return f"Cluster {NOT_FOUND}: {neutral(identity[:80])}"
     lines = [neutral(cluster.name), f"digest: {neutral(cluster.digest) or '-'}"]
     if no_nodes:
@@ -134,7 +134,11 @@ def _cluster(
     wanted = query.casefold()
     nodes = [node for node in nodes if wanted in scene_of(node).action.casefold()]
     used = engine_call(memory, memories.usages, [node.num for node in nodes])
-    nodes.sort(key=lambda node: (-node.importance, -_last(node, used[node.num])))
+
+    def last_used(node: Memory) -> float:
+        return (used[node.num].last_access or node.created_at).timestamp()
+
+    nodes.sort(key=lambda node: (-node.importance, -last_used(node)))
     shown = nodes[:limit]
     lines += [
         f"- [{node.id}] {neutral(scene_of(node).line)} (importance: {node.importance:g})"
@@ -144,10 +148,6 @@ def _cluster(
         lines.append("No nodes matched." if query else "No nodes.")
     touch(memory, shown)
     return capped("\n".join(lines))
-
-
-def _last(node: Memory, usage: Usage) -> float:
-    return (usage.last_access or node.created_at).timestamp()
 
 
 def _node(memory: Commonplace, being: str, identity: str) -> str:
@@ -175,9 +175,8 @@ def _node(memory: Commonplace, being: str, identity: str) -> str:
 
 def readable(memory: Commonplace, being: str, identity: str) -> Memory | None:
     """A node of the being in any state, or a live memory that another agent stored."""
-    try:
-        found = memory.get(identity, count=False)
-    except (NotFound, InvalidInput):
+    found = sight.get(memory, identity)
+    if found is None:
         return None
     if found.kind == NODE:
         return found if sight.is_own(being, found) and found.state in ALL_STATES else None
@@ -186,15 +185,14 @@ def readable(memory: Commonplace, being: str, identity: str) -> Memory | None:
 
 
 def touch(memory: Commonplace, nodes: Sequence[Memory]) -> None:
-    """Count nodes as remembered: once, or twice for one that was dead."""
-    if alive := [node.id for node in nodes if node.state != "dead"]:
-        engine_call(memory, memories.reactivate, alive)
-    if dead := [node.id for node in nodes if node.state == "dead"]:
-        engine_call(memory, memories.reactivate, dead, times=2)
+    """Count nodes as recalled: once, or twice if dead."""
+    for times, dead in ((1, False), (2, True)):
+        if ids := [node.id for node in nodes if (node.state == "dead") == dead]:
+            engine_call(memory, memories.reactivate, ids, times=times)
 
 
 def search_memory(call: Call, *, query: str, limit: float = FOUND, mode: str = "or") -> str:
-    """Nodes by meaning; by words where there is nothing that knows the meaning."""
+    """Nodes by meaning; by words without an embedding model for the query's script."""
     count = max(1, min(int(limit), MOST_FOUND))
     if _knows_meaning(call.memory, query):
         found = _related(call, query, count)
@@ -259,5 +257,66 @@ def _fields(memory: Memory, term: str) -> list[str]:
 
 
 def capped(text: str) -> str:
-    """A text that a model can take, and a word if there was more."""
+    """A text of limited length, with a marker if it was longer."""
     return text if len(text) <= TEXT_CHARS else f"{text[:TEXT_CHARS]}\n… (truncated)"
+
+
+def merge_nodes(call: Call, *, node_ids: str, summary: str, feeling: str | None = None) -> str:
+    """One node instead of several, which stay stored as superseded."""
+    being = being_of(call)
+    wanted = list(dict.fromkeys(each.strip() for each in node_ids.split(",") if each.strip()))
+    if len(wanted) > MOST_MERGED:
+        return f"error: at most {MOST_MERGED} nodes can be merged at once; nothing was changed."
+    with exclusive(call.memory, "merge nodes"):
+        return _merge(call, being, wanted, summary.strip(), feeling or "")
+
+
+def _merge(call: Call, being: str, wanted: Sequence[str], summary: str, feeling: str) -> str:
+    found: dict[str, Memory] = {}
+    elsewhere = []
+    for identity in wanted:
+        node = sight.get(call.memory, identity)
+        if node is None:
+            continue
+        if sight.is_own(being, node, NODE) and node.state in (*LIVE_STATES, "dead"):
+            found[node.id] = node
+        elif node.kind != NODE and sight.findable(call.memory, being).admits(node):
+            elsewhere.append(node)
+    if elsewhere:
+        lives = ", ".join(f"{each.id} is a {each.kind}" for each in elsewhere)
+        return f"error: only this being's nodes can be merged; {lives} of another dialect."
+    if len(found) < 2:
+        return f"error: {len(found)} of these nodes exist; two or more are needed to merge."
+    if not summary:
+        return "error: summary is empty; say what the merged node tells."
+    new = _merged(call.memory, being, list(found.values()), summary, feeling)
+    return f"{len(found)} nodes merged. new id: {new.id}"
+
+
+def _merged(
+    memory: Commonplace, being: str, nodes: Sequence[Memory], summary: str, feeling: str
+) -> Memory:
+    """The new node, in the cluster of the first."""
+    merged = [scene_of(node) for node in nodes]
+    scene = Scene(
+        action=summary,
+        actors=tuple(dict.fromkeys(actor for each in merged for actor in each.actors)),
+        when=tuple(dict.fromkeys(day for each in merged for day in each.dates)),
+        feeling=feeling,
+        themes=tuple(dict.fromkeys(theme for each in merged for theme in each.themes)),
+        importance=max(node.importance for node in nodes),
+    )
+    trust = lowest(nodes)
+    draft = scenes.draft(being, scene, kind=NODE, trust=trust, merged=[n.id for n in nodes])
+    (new,) = memory.remember_many([draft])
+    if any(node.pinned for node in nodes):
+        memory.revise(new.id, pinned=True)
+    homes = memory.clusters.homes(*(node.id for node in nodes))
+    for node in nodes:
+        memory.revise(node.id, state="superseded")
+        memory.links.add(new.id, node.id, "supersedes", weight=1.0, reason="merged")
+    for cluster in dict.fromkeys(each for held in homes.values() for each in held):
+        memory.clusters.remove(cluster, *(n for n, held in homes.items() if cluster in held))
+    if first := next((held[0] for held in homes.values() if held), None):
+        memory.clusters.add(first, new.id)
+    return new

@@ -1,26 +1,28 @@
-"""Structured memory: what update_memory reads and writes, one target at a time."""
+"""Structured memory: the targets that update_memory reads and writes, and relations."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from commonplace.dialects.being import beings, notes, sight
+from commonplace.dialects.being import beings, notes, scenes, sight
 from commonplace.dialects.being.beings import lower
 from commonplace.dialects.being.sight import (
     DIARY,
     KNOWLEDGE,
     MAP,
+    NOTE,
     PARTY,
     PREFERENCE,
     RELATION,
     RELATIONSHIP,
     RULE,
+    SCENE,
     SHARED,
     THOUGHT,
     TOOL,
@@ -40,24 +42,13 @@ RULE_ORDER = 100
 _RULE = re.compile(
     r"\s*\[(?P<category>[^\]\n]{1,100})\]\s*(?P<title>[^:：\n]{1,200})[:：](?P<text>.+)", re.DOTALL
 )
-_DAY = re.compile(r"\d{4}-\d\d-\d\d")
 
 Result = dict[str, Any]
 
 
-def done(message: str) -> Result:
-    """What went well."""
-    return {"success": True, "message": message}
-
-
-def refused(message: str) -> Result:
-    """What was not done, and why."""
-    return {"success": False, "message": message}
-
-
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One update_memory as it came."""
+    """The arguments of one call of update_memory."""
 
     memory: Commonplace
     being: str
@@ -69,6 +60,10 @@ class Request:
     trust: str
 
 
+Action = Callable[[Request], str]
+"""Carries out a request and returns a message; InvalidInput and NotFound are refusals."""
+
+
 def update_memory(
     call: Call,
     *,
@@ -78,29 +73,40 @@ def update_memory(
     key: str | None = None,
     location: str | None = None,
     to: str | None = None,
+    trust: str = "inferred",
 ) -> Result:
-    """Read or write one target."""
+    """Read or write one target; a request that is refused changes nothing."""
     request = Request(
         call.memory, being_of(call), target, content or "", (key or "").strip(), location,
-        (to or "").strip(), "inferred",
+        (to or "").strip(), trust,
     )  # fmt: skip
-    return perform(request, action)
+    return _result(_update, request, action)
 
 
-def perform(request: Request, action: str) -> Result:
-    """The action on the target; what cannot be stored is refused and changes nothing."""
+def _update(request: Request, action: str) -> str:
     if action in ("append", "update") and not request.content.strip():
-        return refused(f"content is required to {action} {request.target}.")
+        raise InvalidInput(f"content is required to {action} {request.target}.")
     if action in ("update", "delete") and not request.key and request.target not in _KEYLESS:
-        return refused(f"key is required to {action} {request.target}.")
-    looks_only = action == "get" and request.target != "party_message"
+        raise InvalidInput(f"key is required to {action} {request.target}.")
+    if action == "get" and request.target != "party_message":
+        return TARGETS[request.target][action](request)
+    with exclusive(request.memory, "update memory"):
+        return TARGETS[request.target][action](request)
+
+
+def _result(act: Callable[..., str], *arguments: Any) -> Result:
     try:
-        if looks_only:
-            return TARGETS[request.target][action](request)
-        with exclusive(request.memory, "update memory"):
-            return TARGETS[request.target][action](request)
+        return {"success": True, "message": act(*arguments)}
     except (InvalidInput, NotFound) as error:
-        return refused(str(error))
+        return {"success": False, "message": str(error)}
+
+
+def _as_json(entries: Iterable[Mapping[str, Any]]) -> str:
+    return json.dumps(list(entries), ensure_ascii=False)
+
+
+def _actions(entries: Keyed | ById) -> dict[str, Action]:
+    return {name: getattr(entries, name) for name in ACTIONS}
 
 
 # --- entries with a key --------------------------------------------------------------------------
@@ -108,72 +114,65 @@ def perform(request: Request, action: str) -> Result:
 
 @dataclass(frozen=True, slots=True)
 class Keyed:
-    """A target whose entries are known by a key of theirs."""
+    """A target whose entries have a key."""
 
     kind: str
     default: int = 0
-    """How much of the content is the key where none is given; 0 if one must be."""
+    """How many characters of the content are the key if none is given; 0 if one is required."""
     joins: bool = False
-    """Whether appending adds to what is there."""
+    """Whether append adds to the text that is there."""
 
-    def actions(self) -> dict[str, Callable[[Request], Result]]:
-        """What can be done with it."""
-        return {
-            "get": self.get, "append": self.append, "update": self.update, "delete": self.delete,
-        }  # fmt: skip
-
-    def get(self, request: Request) -> Result:
-        """One entry's text, or all as a list."""
+    def get(self, request: Request) -> str:
+        """One entry's text, or all entries."""
         if request.key:
-            found = self.find(request.memory, request.being, request.key)
-            return done(found.text) if found else refused(f"{request.key!r} was not found.")
-        listed = [self.shown(each) for each in self.all(request.memory, request.being)]
-        return done(json.dumps(listed, ensure_ascii=False))
+            return self._existing(request).text
+        return _as_json(self.shown(each) for each in self.all(request.memory, request.being))
 
-    def append(self, request: Request) -> Result:
-        """A new entry, or more of the one there is."""
+    def append(self, request: Request) -> str:
+        """A new entry, or more text for an existing one."""
         key = request.key or " ".join(request.content.split())[: self.default].strip()
         if not key:
-            return refused(f"key is required to append to {request.target}.")
+            raise InvalidInput(f"key is required to append to {request.target}.")
         there = self.find(request.memory, request.being, key)
         text = request.content
         if there is not None and self.joins:
             text = f"{there.text}\n\n{text}"
-        self.put(request.memory, request.being, key, text, request.trust, self.beside(request))
-        return done(f"{request.target} {key!r} {'updated' if there else 'added'}.")
+        self.put(request.memory, request.being, key, text, request.trust, _location(request))
+        return f"{request.target} {key!r} {'updated' if there else 'added'}."
 
-    def update(self, request: Request) -> Result:
+    def update(self, request: Request) -> str:
         """Another text for an entry; one that is missing is added."""
         there = self.find(request.memory, request.being, request.key)
-        extra = self.beside(request)
-        self.put(request.memory, request.being, request.key, request.content, request.trust, extra)
+        self.put(
+            request.memory, request.being, request.key, request.content, request.trust,
+            _location(request),
+        )  # fmt: skip
         if there is None:
-            return done(f"{request.target} {request.key!r} added.")
-        return done(f"updated {request.key!r}. before: {there.text} after: {request.content}")
+            return f"{request.target} {request.key!r} added."
+        return f"updated {request.key!r}. before: {there.text} after: {request.content}"
 
-    def delete(self, request: Request) -> Result:
-        """Out of sight."""
+    def delete(self, request: Request) -> str:
+        """Hide an entry."""
+        request.memory.forget(self._existing(request).id)
+        return f"deleted {request.key!r}."
+
+    def _existing(self, request: Request) -> Memory:
         there = self.find(request.memory, request.being, request.key)
         if there is None:
-            return refused(f"{request.key!r} was not found.")
-        request.memory.forget(there.id)
-        return done(f"deleted {request.key!r}.")
-
-    def beside(self, request: Request) -> dict[str, Any]:
-        """What is stored beside the text."""
-        return {} if request.location is None else {"location": request.location}
+            raise NotFound(f"{request.key!r} was not found.")
+        return there
 
     def ref(self, being: str, key: str) -> str:
-        """By which an entry is found, whatever its key."""
+        """The ref of an entry; keys can have any form and length."""
         whose = "shared" if self.kind in SHARED else being
         return f"{self.kind}:{whose}:{hashlib.sha256(key.encode()).hexdigest()[:40]}"
 
     def find(self, memory: Commonplace, being: str, key: str) -> Memory | None:
-        """The entry of that key."""
+        """The entry of a key."""
         return lookup.find_live(memory, self.ref(being, key))
 
     def all(self, memory: Commonplace, being: str) -> list[Memory]:
-        """Every entry, by its key."""
+        """All entries, sorted by key."""
         found = sight.every(memory, sight.own(being, self.kind))
         return sorted(found, key=lambda each: each.title)
 
@@ -186,7 +185,7 @@ class Keyed:
         trust: str,
         extra: Mapping[str, Any] | None = None,
     ) -> Memory:
-        """Store an entry over the one of its key, if there is one."""
+        """Insert or replace the entry of a key."""
         checks.text(key, "key", max_chars=checks.TITLE_CHARS)
         there = lookup.find(memory, self.ref(being, key))
         if there is None:
@@ -202,10 +201,15 @@ class Keyed:
 
     def shown(self, entry: Memory) -> dict[str, Any]:
         """An entry in a list."""
-        listed: dict[str, Any] = {"key": entry.title, "content": entry.text}
-        if self.kind == MAP:
-            listed["location"] = entry.attrs.get("location")
-        return {**listed, "updated_at": iso(entry.updated_at)}
+        location = {"location": entry.attrs.get("location")} if self.kind == MAP else {}
+        return {
+            "key": entry.title, "content": entry.text, **location,
+            "updated_at": iso(entry.updated_at),
+        }  # fmt: skip
+
+
+def _location(request: Request) -> dict[str, Any]:
+    return {} if request.location is None else {"location": request.location}
 
 
 PREFERENCES = Keyed(PREFERENCE, default=50)
@@ -220,7 +224,7 @@ THINK = "think_md"
 
 
 def thoughts(memory: Commonplace, being: str) -> str:
-    """What the being carries on from its last reflection."""
+    """The thoughts of the being's last reflection."""
     found = THOUGHTS.find(memory, being, THINK)
     return found.text if found else ""
 
@@ -229,7 +233,7 @@ def thoughts(memory: Commonplace, being: str) -> str:
 
 
 def today() -> str:
-    """The day it is, in UTC."""
+    """The current date in UTC."""
     return datetime.now(UTC).date().isoformat()
 
 
@@ -238,35 +242,82 @@ def diary_entries(memory: Commonplace, being: str, count: int = DIARIES) -> list
     return DIARY_DAYS.all(memory, being)[::-1][:count]
 
 
-def _diary(request: Request) -> Request | None:
-    key = request.key or today()
-    try:
-        datetime.strptime(key, "%Y-%m-%d")
-    except ValueError:
-        return None
-    return replace(request, key=key) if _DAY.fullmatch(key) else None
+def _by_day(act: Action) -> Action:
+    """An action whose key is a date, by default today."""
 
-
-def _on_a_day(act: Callable[[Request], Result]) -> Callable[[Request], Result]:
-    def acted(request: Request) -> Result:
-        dated = _diary(request)
-        return act(dated) if dated else refused("key must be a date as YYYY-MM-DD.")
+    def acted(request: Request) -> str:
+        day = request.key or today()
+        if not scenes.is_day(day):
+            raise InvalidInput("key must be a date as YYYY-MM-DD.")
+        return act(replace(request, key=day))
 
     return acted
 
 
-def _get_diary(request: Request) -> Result:
+def _get_diary(request: Request) -> str:
     if request.key:
-        return _on_a_day(DIARY_DAYS.get)(request)
+        return _by_day(DIARY_DAYS.get)(request)
     days = diary_entries(request.memory, request.being)
-    return done("\n\n".join(f"## {day.title}\n{day.text}" for day in days))
+    return "\n\n".join(f"## {day.title}\n{day.text}" for day in days)
 
 
-def _unsupported(request: Request) -> Result:
-    return refused(f"This action is not supported for {request.target}.")
+def _unsupported(request: Request) -> str:
+    raise InvalidInput(f"This action is not supported for {request.target}.")
 
 
-# --- rules ---------------------------------------------------------------------------------------
+# --- entries with an id: notes and rules ---------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ById:
+    """A target whose entries are found by their id."""
+
+    noun: str
+    kinds: tuple[str, ...]
+    listed: Callable[[Commonplace, str], Iterable[Mapping[str, Any]]]
+    text: Callable[[Memory], str]
+    add: Callable[[Request], Memory]
+    rewrite: Callable[[Request, Memory], None]
+
+    def get(self, request: Request) -> str:
+        """One entry's text, or all entries."""
+        if request.key:
+            return self.text(self._existing(request))
+        return _as_json(self.listed(request.memory, request.being))
+
+    def append(self, request: Request) -> str:
+        """A new entry."""
+        return f"{self.noun} {self.add(request).id} added."
+
+    def update(self, request: Request) -> str:
+        """Another text for an entry."""
+        there = self._existing(request)
+        self.rewrite(request, there)
+        return f"{self.noun} updated. before: {self.text(there)} after: {request.content}"
+
+    def delete(self, request: Request) -> str:
+        """Hide an entry."""
+        request.memory.forget(self._existing(request).id)
+        return f"{self.noun} deleted."
+
+    def _existing(self, request: Request) -> Memory:
+        found = notes.find(request.memory, request.being, request.key, *self.kinds)
+        if found is None:
+            raise NotFound(f"The {self.noun} was not found.")
+        return found
+
+
+def _rewrite_note(request: Request, there: Memory) -> None:
+    """Another text; a scene is replaced by the scene in its JSON, if there is one."""
+    memory, content = request.memory, request.content
+    trust = lower(there, request.trust)
+    if there.kind == NOTE:
+        memory.revise(there.id, text=content, trust=trust)
+    elif (scene := scenes.parse(content)) is not None:
+        scenes.refuse_reserved_themes(scene)
+        memory.revise(there.id, **scenes.changes(request.being, scene, trust=trust))
+    else:
+        memory.revise(there.id, text=content, attrs={}, trust=trust)
 
 
 def rules(memory: Commonplace, being: str) -> list[Memory]:
@@ -276,7 +327,7 @@ def rules(memory: Commonplace, being: str) -> list[Memory]:
 
 
 def rule_shown(rule: Memory) -> dict[str, Any]:
-    """A rule as it is listed."""
+    """A rule in a list."""
     return {
         "id": rule.id,
         "category": rule.attrs.get("category", ""),
@@ -287,89 +338,76 @@ def rule_shown(rule: Memory) -> dict[str, Any]:
     }
 
 
+def rules_shown(memory: Commonplace, being: str) -> list[dict[str, Any]]:
+    """All rules as they are listed."""
+    return [rule_shown(rule) for rule in rules(memory, being)]
+
+
 def add_rule(
     memory: Commonplace, being: str, category: str, title: str, text: str, trust: str, **attrs: Any
 ) -> Memory:
     """A new rule."""
-    kept = {"category": category, "sort_order": RULE_ORDER, "enabled": True, **attrs}
+    stored = {"category": category, "sort_order": RULE_ORDER, "enabled": True, **attrs}
     return memory.remember(
-        text, kind=RULE, title=title, tags=[sight.tag(being)], trust=trust, attrs=kept
+        text, kind=RULE, title=title, tags=[sight.tag(being)], trust=trust, attrs=stored
     )
 
 
-def _rule(request: Request) -> Memory | None:
-    return notes.find(request.memory, request.being, request.key, RULE)
-
-
-def _get_rules(request: Request) -> Result:
-    if request.key:
-        found = _rule(request)
-        return done(found.text) if found else refused("The rule was not found.")
-    listed = [rule_shown(rule) for rule in rules(request.memory, request.being)]
-    return done(json.dumps(listed, ensure_ascii=False))
-
-
-def _append_rule(request: Request) -> Result:
+def _append_rule(request: Request) -> Memory:
     parts = _RULE.fullmatch(request.content)
     if parts is None or not parts["text"].strip() or not parts["title"].strip():
-        return refused("content must be '[category] title: text'.")
-    added = add_rule(
+        raise InvalidInput("content must be '[category] title: text'.")
+    return add_rule(
         request.memory, request.being, parts["category"].strip(), parts["title"].strip(),
         parts["text"].strip(), request.trust,
     )  # fmt: skip
-    return done(f"rule {added.id} added.")
 
 
-def _update_rule(request: Request) -> Result:
-    there = _rule(request)
-    if there is None:
-        return refused("The rule was not found.")
+def _rewrite_rule(request: Request, there: Memory) -> None:
     request.memory.revise(there.id, text=request.content, trust=lower(there, request.trust))
-    return done(f"rule updated. before: {there.text} after: {request.content}")
 
 
-def _delete_rule(request: Request) -> Result:
-    there = _rule(request)
-    if there is None:
-        return refused("The rule was not found.")
-    request.memory.forget(there.id)
-    return done("rule deleted.")
+NOTES = ById(
+    "note", (NOTE, SCENE), notes.listed, notes.content_of,
+    lambda r: notes.add_note(r.memory, r.being, r.content, r.trust), _rewrite_note,
+)  # fmt: skip
+RULES = ById("rule", (RULE,), rules_shown, lambda rule: rule.text, _append_rule, _rewrite_rule)
 
 
 # --- the soul ------------------------------------------------------------------------------------
 
 
-def _get_soul(request: Request) -> Result:
+def _get_soul(request: Request) -> str:
     there = beings.soul(request.memory, request.being)
     held = {} if there is None else {k: v for k, v in there.attrs.items() if v}
     if not request.key:
-        return done(json.dumps(held, ensure_ascii=False))
+        return json.dumps(held, ensure_ascii=False)
     if request.key not in beings.SOUL_ALL:
-        return refused(f"A soul has no {request.key!r}.")
-    return done(str(held.get(request.key, "")))
+        raise InvalidInput(f"A soul has no {request.key!r}.")
+    return str(held.get(request.key, ""))
 
 
-def _update_soul(request: Request) -> Result:
+def _update_soul(request: Request) -> str:
     if request.key not in beings.SOUL_FIELDS:
-        return refused(f"key must be one of {', '.join(beings.SOUL_FIELDS)}.")
+        raise InvalidInput(f"key must be one of {', '.join(beings.SOUL_FIELDS)}.")
     there = beings.soul(request.memory, request.being)
     before = str(there.attrs.get(request.key, "")) if there else ""
     changes = {request.key: request.content}
     beings.change_soul(request.memory, request.being, changes, trust=request.trust)
-    return done(f"soul {request.key} updated. before: {before} after: {request.content}")
+    return f"soul {request.key} updated. before: {before} after: {request.content}"
 
 
 # --- messages between the beings of one owner ----------------------------------------------------
 
 
 def unread(memory: Commonplace, being: str) -> list[Memory]:
-    """Messages to a being that it has not read, oldest first."""
+    """Unread messages to a being, oldest first."""
     found = sight.every(memory, sight.own(being, PARTY), "oldest")
     return [each for each in found if not each.attrs.get("read")]
 
 
 def party_shown(message: Memory) -> dict[str, Any]:
-    """A message as it is listed."""
+    """A message in a list."""
     return {
         "from": message.attrs.get("from", ""),
         "content": message.text,
@@ -377,31 +415,30 @@ def party_shown(message: Memory) -> dict[str, Any]:
     }
 
 
-def _get_party(request: Request) -> Result:
+def _get_party(request: Request) -> str:
     waiting = unread(request.memory, request.being)
     for message in waiting:
         request.memory.revise(message.id, attrs={**message.attrs, "read": True})
-    listed = [party_shown(each) for each in waiting]
-    return done(json.dumps(listed, ensure_ascii=False))
+    return _as_json(map(party_shown, waiting))
 
 
-def _send(request: Request) -> Result:
+def _send(request: Request) -> str:
     if not request.to:
-        return refused("to is required: the name of another being of this owner.")
+        raise InvalidInput("to is required: the name of another being of this owner.")
     named = [
         each for each in sight.beings(request.memory)
         if _name(request.memory, each).casefold() == request.to.casefold()
     ]  # fmt: skip
     if len(named) != 1:
         why = "There is no being" if not named else "There are several beings"
-        return refused(f"{why} named {request.to!r} here.")
+        raise NotFound(f"{why} named {request.to!r} here.")
     sender = sight.find(request.memory, request.being)
     request.memory.remember(
         request.content, kind=PARTY, tags=[sight.tag(named[0].id)], trust=request.trust,
         attrs={"from": _name(request.memory, sender), "from_being": sender.id,
                "to": request.to, "read": False},
     )  # fmt: skip
-    return done(f"message sent to {request.to}.")
+    return f"message sent to {request.to}."
 
 
 def _name(memory: Commonplace, being: Memory) -> str:
@@ -409,35 +446,26 @@ def _name(memory: Commonplace, being: Memory) -> str:
     return str(soul.attrs.get("name") or being.title) if soul else being.title
 
 
-# --- all of them ---------------------------------------------------------------------------------
+# --- all targets ---------------------------------------------------------------------------------
 
 _KEYLESS = ("diary", "party_message")
-"""Targets that know by themselves which entry is meant, or that this cannot be done."""
+"""Targets whose update and delete need no key."""
 
-TARGETS: dict[str, dict[str, Callable[[Request], Result]]] = {
-    "preferences": PREFERENCES.actions(),
-    "knowledge": KNOWLEDGES.actions(),
-    "relationship": RELATIONSHIPS.actions(),
-    "partner_tools": TOOLS.actions(),
-    "partner_map": MAPS.actions(),
+TARGETS: dict[str, dict[str, Action]] = {
+    "preferences": _actions(PREFERENCES),
+    "knowledge": _actions(KNOWLEDGES),
+    "relationship": _actions(RELATIONSHIPS),
+    "partner_tools": _actions(TOOLS),
+    "partner_map": _actions(MAPS),
     "diary": {
-        "get": _get_diary,
-        "append": _on_a_day(DIARY_DAYS.append),
-        "update": _on_a_day(DIARY_DAYS.update),
-        "delete": _unsupported,
+        "get": _get_diary, "append": _by_day(DIARY_DAYS.append),
+        "update": _by_day(DIARY_DAYS.update), "delete": _unsupported,
     },
-    "notes": {
-        "get": lambda r: notes.get_notes(r.memory, r.being, r.key),
-        "append": lambda r: notes.append_note(r.memory, r.being, r.content, r.trust),
-        "update": lambda r: notes.update_note(r.memory, r.being, r.key, r.content, r.trust),
-        "delete": lambda r: notes.delete_note(r.memory, r.being, r.key),
-    },
+    "notes": _actions(NOTES),
     "party_message": {
         "get": _get_party, "append": _send, "update": _unsupported, "delete": _unsupported,
     },
-    "partner_rules": {
-        "get": _get_rules, "append": _append_rule, "update": _update_rule, "delete": _delete_rule,
-    },
+    "partner_rules": _actions(RULES),
     "souls": {
         "get": _get_soul, "append": _unsupported, "update": _update_soul, "delete": _unsupported,
     },
@@ -445,35 +473,36 @@ TARGETS: dict[str, dict[str, Callable[[Request], Result]]] = {
 
 
 def update_relation(
-    call: Call, *, entity_name: str, relation_type: str, action: str, content: str | None = None
+    call: Call,
+    *,
+    entity_name: str,
+    relation_type: str,
+    action: str,
+    content: str | None = None,
+    trust: str = "inferred",
 ) -> Result:
-    """What a being is to somebody or something."""
-    being = being_of(call)
-    return relate(call.memory, being, entity_name, relation_type, action, content or "", "inferred")
+    """Store or delete the relation of a being to somebody or something."""
+    name, sort = entity_name.strip(), relation_type.strip()
+    return _result(_relate, call.memory, being_of(call), name, sort, action, content or "", trust)
 
 
-def relate(
+def _relate(
     memory: Commonplace, being: str, name: str, sort: str, action: str, content: str, trust: str
-) -> Result:
-    """Put a relation down, or take it away."""
-    name, sort = name.strip(), sort.strip()
+) -> str:
     if not name or not sort:
-        return refused("entity_name and relation_type must say something.")
+        raise InvalidInput("entity_name and relation_type must say something.")
     if len(name) > 400 or len(sort) > 100:
-        return refused("entity_name has at most 400 characters, relation_type 100.")
-    key = f"{sort}: {name}"
+        raise InvalidInput("entity_name has at most 400 characters, relation_type 100.")
     if action != "delete" and not content.strip():
-        return refused("content is required to upsert a relation.")
+        raise InvalidInput("content is required to upsert a relation.")
+    key = f"{sort}: {name}"
     with exclusive(memory, "update relation"):
-        if action == "delete":
-            there = RELATIONS.find(memory, being, key)
-            if there is None:
-                return refused(f"There is no relation to {name!r}.")
-            memory.forget(there.id)
-            return done(f"relation to {name!r} deleted.")
-        try:
+        if action != "delete":
             extra = {"entity_name": name, "relation_type": sort}
             RELATIONS.put(memory, being, key, content, trust, extra)
-        except InvalidInput as error:
-            return refused(str(error))
-        return done(f"relation to {name!r} stored.")
+            return f"relation to {name!r} stored."
+        there = RELATIONS.find(memory, being, key)
+        if there is None:
+            raise NotFound(f"There is no relation to {name!r}.")
+        memory.forget(there.id)
+        return f"relation to {name!r} deleted."

@@ -1,4 +1,4 @@
-"""Scenes and nodes: how one is told, stored and shown."""
+"""Scenes: how one is read from JSON, stored and shown."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TAGS = checks.TAGS - 1
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """Something that happened, as it is told."""
+    """Something that happened."""
 
     action: str
     actors: tuple[str, ...] = ()
@@ -37,7 +37,7 @@ class Scene:
     importance: float = IMPORTANCE
 
     def as_dict(self) -> dict[str, Any]:
-        """The scene as JSON has it; what is empty is left out."""
+        """The scene as JSON; empty optional fields are left out."""
         whole: dict[str, Any] = {
             "action": self.action, "actors": list(self.actors), "when": list(self.when),
             "setting": self.setting, "dialogue": list(self.dialogue),
@@ -49,7 +49,7 @@ class Scene:
 
     @property
     def text(self) -> str:
-        """What is searched and embedded."""
+        """The text that is searched and embedded."""
         dates = ", ".join(_date_of(each) for each in self.when)
         return (
             (f"[{dates}] " if dates else "")
@@ -59,7 +59,7 @@ class Scene:
 
     @property
     def line(self) -> str:
-        """What is shown, on one line."""
+        """The scene on one line."""
         dates = "、".join(_shown(each) for each in self.when)
         parts = [dates, self.setting, self.action]
         if self.dialogue:
@@ -70,7 +70,7 @@ class Scene:
 
     @property
     def dates(self) -> tuple[str, ...]:
-        """When it was, without what happened then."""
+        """The dates of `when`."""
         return tuple(_date_of(each) for each in self.when)
 
 
@@ -88,7 +88,7 @@ def _shown(when: Any) -> str:
 
 
 def parse(text: str) -> Scene | None:
-    """A scene from its JSON; None when it is none."""
+    """A scene from its JSON; None if that is not a scene."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -97,7 +97,7 @@ def parse(text: str) -> Scene | None:
 
 
 def from_dict(value: Any) -> Scene | None:
-    """A scene from plain values; None without an action. What is odd in the rest is left out."""
+    """A scene from plain values; None without an action. Other invalid fields are ignored."""
     if not isinstance(value, Mapping):
         return None
     action = value.get("action")
@@ -137,43 +137,42 @@ def _texts(value: Any) -> tuple[str, ...]:
     return tuple(each.strip() for each in value if isinstance(each, str) and each.strip())
 
 
+def changes(being: str, scene: Scene, *, trust: str, **attrs: Any) -> dict[str, Any]:
+    """The fields of a memory that holds a scene."""
+    return {
+        "text": scene.text, "tags": tags_of(being, scene), "importance": scene.importance,
+        "occurred_at": next(filter(is_day, scene.dates), None), "trust": trust,
+        "attrs": {"scene": scene.as_dict(), **attrs},
+    }  # fmt: skip
+
+
 def draft(being: str, scene: Scene, *, kind: str, trust: str, **attrs: Any) -> Draft:
-    """A scene as it is stored; as a node it keeps its text, and so what finds it."""
-    return Draft(
-        text=scene.text,
-        kind=kind,
-        tags=tags_of(being, scene),
-        importance=scene.importance,
-        occurred_at=_occurred(scene),
-        trust=trust,
-        attrs={"scene": scene.as_dict(), **attrs},
-    )
+    """A new memory that holds a scene."""
+    return Draft(kind=kind, **changes(being, scene, trust=trust, **attrs))
 
 
 def tags_of(being: str, scene: Scene) -> list[str]:
-    """The being's tag, and the themes as far as they can be tags; none is another being's tag."""
+    """The being's tag, and the themes that are valid tags and not reserved."""
     themes = [theme for theme in scene.themes if len(theme) <= checks.TAG_CHARS]
     taken = RESERVED.tags_among(themes)
     return [tag(being), *[theme for theme in themes if theme not in taken][:_TAGS]]
 
 
 def refuse_reserved_themes(scene: Scene) -> None:
-    """InvalidInput for a scene that a caller gives with a theme that is a reserved tag."""
+    """InvalidInput if a theme of a caller's scene is a reserved tag."""
     RESERVED.refuse_tags(scene.themes)
 
 
-def _occurred(scene: Scene) -> str | None:
-    for day in scene.dates:
-        if _DAY.fullmatch(day):
-            try:
-                return date.fromisoformat(day).isoformat()
-            except ValueError:
-                continue
-    return None
+def is_day(text: str) -> bool:
+    """Whether a text is a date as YYYY-MM-DD."""
+    try:
+        return bool(_DAY.fullmatch(text) and date.fromisoformat(text))
+    except ValueError:
+        return False
 
 
 def scene_of(memory: Memory) -> Scene:
-    """The scene that a node tells; of another agent's memory, one that says the same."""
+    """The scene of a node; another agent's memory is shown as a scene."""
     if memory.kind == NODE:
         held = memory.attrs.get("scene")
         if isinstance(held, Mapping):

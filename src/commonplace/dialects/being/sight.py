@@ -1,11 +1,13 @@
-"""What a being sees: its own rows, what its owner's beings share, and the owner's other memories.
+"""What a being can read: its own rows, rows its owner's beings share, other memories of the owner.
 
-Every row of a being carries its tag. All filters that keep beings apart are made here.
+Every row of a being has the being's tag. All filters that separate beings are made here.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from commonplace.access.caller import Caller
@@ -35,20 +37,20 @@ PARTY = "being.party"
 THOUGHT = "being.thought"
 CAPABILITY = "being.capability"
 ACT = "being.act"
-"""An act that waits for its bridge, and for somebody to decide."""
+"""An act that waits for its owner's decision."""
 KINDS = (
     BEING, SOUL, NODE, SCENE, NOTE, PREFERENCE, KNOWLEDGE, RELATIONSHIP, RELATION, TOOL, MAP,
     DIARY, RULE, PARTY, THOUGHT, CAPABILITY, ACT,
 )  # fmt: skip
 SHARED = (KNOWLEDGE, TOOL)
-"""What all beings of an owner have in common."""
+"""Kinds that all beings of an owner share."""
 SAID = "being-history"
-"""The tag of lines of conversation, which have a search of their own."""
+"""The tag of conversation messages, which have their own search."""
 ALL_STATES = (*LIVE_STATES, "dead")
 
 
 def tag(being: str) -> str:
-    """By which the rows of a being are known."""
+    """The tag of a being's rows."""
     return f"being:{being}"
 
 
@@ -87,7 +89,7 @@ def marks_in(being: Memory) -> list[int]:
 
 
 def every(memory: Commonplace, filters: Filters, order: str = "newest") -> Iterator[Memory]:
-    """All that pass and can be read, however many."""
+    """All rows that pass the filters and are readable."""
     return filter(readable, lookup.every(memory, filters, order))
 
 
@@ -102,21 +104,28 @@ def beings(memory: Commonplace) -> list[Memory]:
     return list(every(memory, Filters(kinds=[BEING]), "oldest"))
 
 
+def get(memory: Commonplace, identity: str) -> Memory | None:
+    """A memory by an id that a caller gave; None if there is none, or the id is malformed."""
+    with contextlib.suppress(InvalidInput):
+        return lookup.find(memory, identity)
+    return None
+
+
 def find(memory: Commonplace, identity: str) -> Memory:
-    """A living being of this owner, by its id; another's is as if it did not exist."""
-    try:
-        found = memory.get(identity, count=False)
-    except (NotFound, InvalidInput):
-        raise NotFound("There is no such being.") from None
-    if found.kind != BEING or found.state not in LIVE_STATES or found.id != identity:
+    """A being of this owner that is not deleted, by its id; NotFound if there is none."""
+    found = get(memory, identity)
+    if (
+        found is None
+        or found.kind != BEING
+        or found.state not in LIVE_STATES
+        or found.id != identity
+    ):
         raise NotFound("There is no such being.")
     return found
 
 
 def identify(memory: Commonplace, caller: Caller, named: Sequence[str]) -> Caller:
-    """As which being somebody comes: what the address or the token says, or the only one."""
-    from dataclasses import replace
-
+    """The caller as a being: the one that the address or token names, or the only one."""
     wanted = {each for each in (*named, caller.subject) if each}
     if len(wanted) > 1 or "" in named:
         raise NotFound("There is no such being.")

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from commonplace.dialects.being import (
-    clock,
-    context,
-    history,
-    merging,
-    notes,
-    recalling,
-    records,
-    running,
-)
-from commonplace.dialects.contract import Schema, Tool
-from commonplace.dialects.tool_schemas import FLAG, SHARE, TEXT, gives, held, listed, takes, text
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+from zoneinfo import ZoneInfo
 
-TARGETS = (
-    "preferences", "knowledge", "relationship", "partner_tools", "partner_map", "diary", "notes",
-    "party_message", "partner_rules", "souls",
-)  # fmt: skip
+from commonplace.access.caller import Scope
+from commonplace.dialects.being import context, history, notes, recalling, records, running
+from commonplace.dialects.contract import Call, Schema, Tool
+from commonplace.dialects.tool_schemas import FLAG, SHARE, TEXT, gives, held, listed, takes, text
 
 
 def _texts(description: str) -> Schema:
@@ -56,7 +48,7 @@ NOTES_INPUT = takes(
 )
 MEMORY_INPUT = takes(
     ("target", "action"),
-    target={"enum": list(TARGETS)},
+    target={"enum": list(records.TARGETS)},
     action={"enum": list(records.ACTIONS)},
     content=text("For append and update"),
     key=text("Narrows update, delete and get to one entry"),
@@ -101,107 +93,91 @@ RECALL_MEMORY_INPUT = takes(
     no_nodes={**FLAG, "default": False},
 )
 
+_DAYS = "月火水木金土日"
+
+
+def get_current_time(call: Call, *, timezone: str = "UTC") -> dict[str, Any]:
+    """The time in a time zone; in UTC as ISO 8601 if the zone is unknown."""
+    del call
+    now = datetime.now(UTC)
+    iso = now.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    try:
+        there = now.astimezone(ZoneInfo(timezone))
+        shown = f"{there:%Y/%m/%d}({_DAYS[there.weekday()]}) {there:%H:%M:%S}"
+    except (ValueError, OSError, KeyError):  # the last is ZoneInfoNotFoundError
+        shown = iso
+    return {"datetime": shown, "iso": iso, "timezone": timezone}
+
+
+def _tool(
+    scope: Scope,
+    handler: Callable[..., Any],
+    description: str,
+    schema: Schema,
+    *gives_keys: str,
+    **options: Any,
+) -> Tool:
+    name = handler.__name__
+    return Tool(
+        name=name, title=name.replace("_", " ").capitalize(), description=description,
+        scope=scope, handler=handler, input=schema,
+        output=gives(*gives_keys) if gives_keys else None, **options,
+    )  # fmt: skip
+
+
 TOOLS = (
-    Tool(
-        name="recall",
-        title="Recall",
-        description="Recall past memories related to the current user message."
+    _tool(
+        "read", recalling.recall,
+        "Recall past memories related to the current user message."
         " Call at the start of every turn.",
-        scope="read",
-        handler=recalling.recall,
-        input=takes(("user_message",), user_message=text("The current user message")),
+        takes(("user_message",), user_message=text("The current user message")),
     ),
-    Tool(
-        name="get_context",
-        title="Get context",
-        description="Get the Being's persona definition and memory snapshot."
-        " Call once at session start.",
-        scope="read",
-        handler=context.get_context,
-        input=takes(),
-        output=gives("system_prompt", "snapshot", "metadata", "capability_tools"),
+    _tool(
+        "read", context.get_context,
+        "Get the Being's persona definition and memory snapshot. Call once at session start.",
+        takes(), "system_prompt", "snapshot", "metadata", "capability_tools",
     ),
-    Tool(
-        name="recall_memory",
-        title="Recall memory",
-        description="Explore memory clusters, one cluster's nodes, or a single node.",
-        scope="read",
-        handler=recalling.recall_memory,
-        input=RECALL_MEMORY_INPUT,
+    _tool(
+        "read", recalling.recall_memory,
+        "Explore memory clusters, one cluster's nodes, or a single node.", RECALL_MEMORY_INPUT,
     ),
-    Tool(
-        name="search_memory",
-        title="Search memory",
-        description="Search all memory nodes by meaning, or by keywords where meaning is unknown.",
-        scope="read",
-        handler=recalling.search_memory,
-        input=SEARCH_INPUT,
+    _tool(
+        "read", recalling.search_memory,
+        "Search all memory nodes by meaning, or by keywords where meaning is unknown.",
+        SEARCH_INPUT,
     ),
-    Tool(
-        name="merge_nodes",
-        title="Merge nodes",
-        description="Merge several similar memory nodes into one.",
-        scope="write",
-        handler=merging.merge_nodes,
-        input=MERGE_INPUT,
-        destructive=True,
+    _tool(
+        "write", recalling.merge_nodes, "Merge several similar memory nodes into one.",
+        MERGE_INPUT, destructive=True,
     ),
-    Tool(
-        name="update_memory",
-        title="Update memory",
-        description="Read and write structured memory: preferences, knowledge, relationships,"
-        " tools, map, diary, notes, messages to other Beings, rules, soul.",
-        scope="write",
-        handler=records.update_memory,
-        input=MEMORY_INPUT,
-        output=gives("success", "message"),
-        destructive=True,
+    _tool(
+        "write", records.update_memory,
+        "Read and write structured memory: preferences, knowledge, relationships, tools, map,"
+        " diary, notes, messages to other Beings, rules, soul.",
+        MEMORY_INPUT, "success", "message", destructive=True,
     ),
-    Tool(
-        name="update_notes",
-        title="Update notes",
-        description="Record conversation scenes and free-form notes. Scenes become memories.",
-        scope="write",
-        handler=notes.update_notes,
-        input=NOTES_INPUT,
+    _tool(
+        "write", notes.update_notes,
+        "Record conversation scenes and free-form notes. Scenes become memories.", NOTES_INPUT,
     ),
-    Tool(
-        name="search_history",
-        title="Search history",
-        description="Search past conversation messages by keyword and date.",
-        scope="read",
-        handler=history.search_history,
-        input=HISTORY_INPUT,
+    _tool(
+        "read", history.search_history,
+        "Search past conversation messages by keyword and date.", HISTORY_INPUT,
     ),
-    Tool(
-        name="update_relation",
-        title="Update relation",
-        description="Store or remove a relation of the Being to somebody or something.",
-        scope="write",
-        handler=records.update_relation,
-        input=RELATION_INPUT,
-        output=gives("success", "message"),
-        destructive=True,
-        idempotent=True,
+    _tool(
+        "write", records.update_relation,
+        "Store or remove a relation of the Being to somebody or something.",
+        RELATION_INPUT, "success", "message", destructive=True, idempotent=True,
     ),
-    Tool(
-        name="trigger_patrol",
-        title="Trigger patrol",
-        description="Run the patrol: scenes become memories, and memories are tidied.",
-        scope="write",
-        handler=running.trigger_patrol,
-        input=PATROL_INPUT,
-        output=gives("status", "scenes_created", "nodes_created", "marker_id"),
-        open_world=True,
-        stepwise=True,
+    _tool(
+        "write", running.trigger_patrol,
+        "Run the patrol: scenes become memories, and memories are tidied.",
+        PATROL_INPUT, "status", "scenes_created", "nodes_created", "marker_id",
+        open_world=True, stepwise=True,
     ),
-    Tool(
-        name="get_current_time",
-        title="Get current time",
-        description="Get the current date and time in a time zone.",
-        scope="read",
-        handler=clock.get_current_time,
-        input=takes(timezone={**text("IANA name, such as Asia/Tokyo"), "default": "UTC"}),
-        output=gives("datetime", "iso", "timezone"),
+    _tool(
+        "read", get_current_time, "Get the current date and time in a time zone.",
+        takes(timezone={**text("IANA name, such as Asia/Tokyo"), "default": "UTC"}),
+        "datetime", "iso", "timezone",
     ),
-)
+)  # fmt: skip
