@@ -1,11 +1,11 @@
-"""Every failure a caller can meet: a code, what was wrong, and what to do about it."""
+"""Typed errors: each has a stable code, a message that says what is wrong, and a hint."""
 
 from __future__ import annotations
 
 import errno
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
-"""The numbers of an OSError that mean a full disk."""
+"""The `errno` values that mean a full disk."""
 
 
 class CommonplaceError(Exception):
@@ -20,7 +20,7 @@ class CommonplaceError(Exception):
         self.field = field
 
     def as_dict(self) -> dict[str, str]:
-        """The error as a script reads it."""
+        """The error as JSON."""
         parts = {"code": self.code, "message": self.message, "hint": self.hint}
         if self.field is not None:
             parts["field"] = self.field
@@ -28,54 +28,54 @@ class CommonplaceError(Exception):
 
 
 class InvalidInput(CommonplaceError):
-    """An argument is not acceptable; nothing was changed."""
+    """An argument is invalid; nothing was changed."""
 
     code = "INVALID_INPUT"
 
 
 class NotFound(CommonplaceError):
-    """There is no such thing in this space."""
+    """The object does not exist in this space."""
 
     code = "NOT_FOUND"
 
 
 class Conflict(CommonplaceError):
-    """The thing changed, or exists already; nothing was changed by this call."""
+    """The object already exists or was changed meanwhile; this call changed nothing."""
 
     code = "CONFLICT"
 
 
 class StorageFull(CommonplaceError):
-    """No room on the disk; nothing of this call was stored."""
+    """The disk is full; this call stored nothing."""
 
     code = "STORAGE_FULL"
 
 
 class StorageUnavailable(CommonplaceError):
-    """The disk or the file refused; nothing of this call was acknowledged."""
+    """The disk or the database failed; this call was not acknowledged."""
 
     code = "STORAGE_UNAVAILABLE"
 
 
 class StorageReadOnly(StorageUnavailable):
-    """The data can only be read; nothing was stored, and reading goes on."""
+    """The data directory is read-only; nothing was stored. Reading still works."""
 
     code = "STORAGE_READ_ONLY"
 
 
 class StorageCorrupt(CommonplaceError):
-    """What is on disk is not what was stored; it is not returned."""
+    """Stored data is damaged, and is not returned."""
 
     code = "STORAGE_CORRUPT"
 
 
 class UnsupportedVersion(CommonplaceError):
-    """The file was written by a newer release, or by something else."""
+    """The file was written by a newer release, or by another program."""
 
     code = "UNSUPPORTED_VERSION"
 
 
 class EmbeddingUnavailable(CommonplaceError):
-    """The embedding provider did not answer usefully; words still work."""
+    """The embedding provider failed; search by words still works."""
 
     code = "EMBEDDING_UNAVAILABLE"

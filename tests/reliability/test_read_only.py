@@ -169,7 +169,7 @@ def test_reading_works_and_writing_is_refused_in_so_many_words(data: Path, way: 
         assert found[reading]["code"] == 0, found[reading]
         assert "can only be read" in found[reading]["err"], reading
     assert json.loads(found["search"]["out"])["memory"]["text"] == found["get"]
-    assert "note: It can only be read." in found["doctor command"]["out"]
+    assert "note: The file is read-only." in found["doctor command"]["out"]
     refused = found["remember command"]
     assert refused["code"] == 5 and "can only be read" in refused["err"]
     _set_rights(data, 0o700, 0o600)
@@ -196,4 +196,4 @@ def test_a_file_of_an_older_release_says_what_to_do(
     monkeypatch.setattr(readonly, "is_read_only", lambda path: True)
     with pytest.raises(UnsupportedVersion) as caught:
         Store(data / "spaces" / "default.db", "default", steps=newer)
-    assert "where it can be written" in caught.value.hint
+    assert "Make it writable" in caught.value.hint

@@ -41,7 +41,6 @@ SOURCE = Path(commonplace.__file__).parent
 # Who may open a connection, and why.
 OPENERS = {
     "storage/database.py": "the gate itself",
-    "storage/sqlite/backup.py": "copies that are made and checked aside",
     "storage/sqlite/swap.py": "a file that is to be replaced, to keep everybody else out of it",
     "storage/sqlite/check.py": "an empty database in memory, to compare the tables with",
     "storage/sqlite/salvage.py": "a damaged file, to read what can still be read of it",
@@ -85,10 +84,8 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
     """Watches every connection that is opened from now on."""
     watch = Gate()
 
-    class Watched(apsw.Connection):
-        def __init__(self, *args: Any, **options: Any) -> None:
-            super().__init__(*args, **options)
-            self.exec_trace = watch.seen
+    def opened(connection: apsw.Connection) -> None:
+        connection.exec_trace = watch.seen
 
     def through_block(real: Callable[..., Any]) -> Callable[..., Any]:
         @contextlib.contextmanager
@@ -105,7 +102,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
 
         return inside
 
-    monkeypatch.setattr(apsw, "Connection", Watched)
+    monkeypatch.setattr(apsw, "connection_hooks", [*apsw.connection_hooks, opened])
     monkeypatch.setattr(Writer, "unit", through_block(Writer.unit))
     monkeypatch.setattr(Writer, "idle", through_block(Writer.idle))
     monkeypatch.setattr(Writer, "close", through_call(Writer.close))
@@ -290,7 +287,8 @@ def test_a_read_snapshot_cannot_write(tmp_path: Path) -> None:
 def openers(source: str) -> bool:
     """Whether a module opens a database itself."""
     calls = (n.func for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Call))
-    return any(ast.unparse(call) in ("apsw.Connection", "sqlite3.connect") for call in calls)
+    names = {"apsw.Connection", "Connection", "sqlite3.connect"}
+    return any(ast.unparse(call) in names for call in calls)
 
 
 def test_connections_are_opened_in_few_places() -> None:

@@ -292,7 +292,7 @@ def commits_without_sync(patch: Patch) -> None:
     patch(store_module, "connect", connect)
 
 
-class _Deferred(apsw.Connection):
+class _Deferred(database.Connection):
     def execute(self, statements: str, *args: Any, **options: Any) -> apsw.Cursor:
         begin = statements == "BEGIN IMMEDIATE"
         return super().execute("BEGIN" if begin else statements, *args, **options)
@@ -300,7 +300,7 @@ class _Deferred(apsw.Connection):
 
 def begins_deferred(patch: Patch) -> None:
     """BEGIN instead of BEGIN IMMEDIATE: the lock is asked for when it is too late to wait."""
-    patch(apsw, "Connection", _Deferred)
+    patch(database, "Connection", _Deferred)
 
 
 def acknowledges_before_commit(patch: Patch) -> None:
@@ -320,7 +320,7 @@ def commits_behind_the_callers_back(patch: Patch) -> None:
     patch(writing.Writer, "_commit_or_leave", commit_or_leave)
 
 
-class _Apart(apsw.Connection):
+class _Apart(database.Connection):
     """Holds what is derived back until the transaction after the row's."""
 
     _later: list[tuple[Callable[..., Any], tuple[Any, ...]]]
@@ -354,7 +354,7 @@ _DERIVED = tuple(f"INSERT INTO {table} " for table in ("lexemes", "passages", "l
 
 def writes_derived_rows_apart(patch: Patch) -> None:
     """Terms, vectors, labels and trigrams follow outside the row's transaction."""
-    patch(apsw, "Connection", _Apart)
+    patch(database, "Connection", _Apart)
 
 
 def ignores_expected_version(patch: Patch) -> None:

@@ -157,6 +157,39 @@ class Findable(Protocol):
     vectors: Sequence[bytes] | None
 
 
+_INSERTS = {
+    "lexemes": "INSERT INTO lexemes (memory, space, analysis, terms, sum) VALUES (?, ?, ?, ?, ?)",
+    "passages": "INSERT INTO passages (memory, ordinal, space, start, stop, model, vector, sum)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+    "labels": "INSERT INTO labels (space, label, memory) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
+}
+
+
+def write_rows(connection: Rows, table: str, rows: Iterable[tuple[Any, ...]]) -> None:
+    """Insert rows that one of the functions below made into a table."""
+    connection.executemany(_INSERTS[table], rows)
+
+
+def lexeme_row(space: str, memory: int, terms: bytes) -> tuple[int, str, int, bytes, int]:
+    """The row of a memory's packed terms."""
+    return memory, space, ANALYSIS_VERSION, terms, terms_sum(memory, terms)
+
+
+def label_rows(space: str, memory: int, labels: Iterable[str]) -> list[tuple[str, str, int]]:
+    """The rows of what a memory can be filtered by."""
+    return [(space, label, memory) for label in labels]
+
+
+def passage_rows(
+    space: str, memory: int, passages: Iterable[Passage]
+) -> Iterator[tuple[int, int, str, int, int, int | None, bytes | None, int]]:
+    """The rows of a memory's passages."""
+    for ordinal, (span, model, vector) in enumerate(passages):
+        start, stop = span.start, span.stop
+        code = passage_sum(memory, ordinal, start, stop, model, vector)
+        yield memory, ordinal, space, start, stop, model, vector, code
+
+
 def write_entries(
     connection: Rows,
     space: str,
@@ -166,67 +199,26 @@ def write_entries(
 ) -> None:
     """Store what is derived from new memories, a table at a time; vectors are of the model."""
     # Rows are made as they are stored, so that they need not be kept.
-    connection.executemany(
-        "INSERT INTO lexemes (memory, space, analysis, terms, sum) VALUES (?, ?, ?, ?, ?)",
-        (
-            (num, space, ANALYSIS_VERSION, e.terms, terms_sum(num, e.terms))
-            for num, e in zip(nums, entries, strict=True)
-        ),
+    pairs = list(zip(nums, entries, strict=True))
+    write_rows(connection, "lexemes", (lexeme_row(space, num, e.terms) for num, e in pairs))
+    write_rows(
+        connection,
+        "passages",
+        (row for num, e in pairs for row in passage_rows(space, num, _passages(e, model))),
     )
-    connection.executemany(
-        "INSERT INTO passages (memory, ordinal, space, start, stop, model, vector, sum)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        _new_passages(space, nums, entries, model),
-    )
-    labels = [
-        (space, label, num)
-        for num, e in zip(nums, entries, strict=True)
-        if e.labels
-        for label in e.labels
-    ]
+    labels = [row for num, e in pairs for row in label_rows(space, num, e.labels)]
     if labels:
-        connection.executemany(
-            "INSERT INTO labels (space, label, memory) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
-            labels,
-        )
-    connection.add_grams(space, zip(nums, [e.folded for e in entries], strict=True))
+        write_rows(connection, "labels", labels)
+    connection.add_grams(space, [(num, e.folded) for num, e in pairs])
 
 
-_PassageRow = tuple[int, int, str, int, int, int | None, bytes | None, int]
-
-
-def _new_passages(
-    space: str, nums: Sequence[int], entries: Sequence[Findable], model: int | None
-) -> Iterator[_PassageRow]:
-    for num, entry in zip(nums, entries, strict=True):
-        vectors = None if model is None else entry.vectors
-        for ordinal, span in enumerate(entry.spans):
-            start, stop = span.start, span.stop
-            if vectors is None:
-                code = passage_sum(num, ordinal, start, stop, None, None)
-                yield num, ordinal, space, start, stop, None, None, code
-            else:
-                vector = vectors[ordinal]
-                code = passage_sum(num, ordinal, start, stop, model, vector)
-                yield num, ordinal, space, start, stop, model, vector, code
-
-
-def _passage_rows(space: str, memory: int, passages: Sequence[Passage]) -> list[_PassageRow]:
-    return [
-        (
-            memory, ordinal, space, p.span.start, p.span.stop, p.model, p.vector,
-            passage_sum(memory, ordinal, p.span.start, p.span.stop, p.model, p.vector),
-        )
-        for ordinal, p in enumerate(passages)
-    ]  # fmt: skip
-
-
-def write_terms(connection: Rows, space: str, memory: int, packed: bytes) -> None:
-    """Store the terms of a memory that has none."""
-    connection.execute(
-        "INSERT INTO lexemes (memory, space, analysis, terms, sum) VALUES (?, ?, ?, ?, ?)",
-        (memory, space, ANALYSIS_VERSION, packed, terms_sum(memory, packed)),
-    )
+def _passages(entry: Findable, model: int | None) -> Iterator[Passage]:
+    vectors = None if model is None else entry.vectors
+    for ordinal, span in enumerate(entry.spans):
+        if vectors is None:
+            yield Passage(span, None, None)
+        else:
+            yield Passage(span, model, vectors[ordinal])
 
 
 def replace_passages(
@@ -234,16 +226,7 @@ def replace_passages(
 ) -> None:
     """Store a memory's passages in place of those that it has."""
     connection.execute("DELETE FROM passages WHERE space = ? AND memory = ?", (space, memory))
-    write_passages(connection, space, memory, passages)
-
-
-def write_passages(connection: Rows, space: str, memory: int, passages: Sequence[Passage]) -> None:
-    """Store a new memory's passages."""
-    connection.executemany(
-        "INSERT INTO passages (memory, ordinal, space, start, stop, model, vector, sum)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        _passage_rows(space, memory, passages),
-    )
+    write_rows(connection, "passages", passage_rows(space, memory, passages))
 
 
 def read_passages(connection: Rows, space: str, memory: int) -> list[Passage]:
@@ -258,14 +241,6 @@ def read_passages(connection: Rows, space: str, memory: int) -> list[Passage]:
     ]
 
 
-def write_labels(connection: Rows, space: str, memory: int, labels: Iterable[str]) -> None:
-    """Store what a new memory can be filtered by."""
-    connection.executemany(
-        "INSERT INTO labels (space, label, memory) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
-        [(space, label, memory) for label in labels],
-    )
-
-
 def touch(unit: Writing, memory: int) -> None:
     """Tell every resident index that what finds a memory changed."""
     unit.connection.execute(
@@ -276,12 +251,8 @@ def touch(unit: Writing, memory: int) -> None:
 
 def drop(connection: Rows, space: str, memory: int) -> None:
     """Remove all that is derived from a memory."""
-    for statement in (
-        "DELETE FROM lexemes WHERE space = ? AND memory = ?",
-        "DELETE FROM passages WHERE space = ? AND memory = ?",
-        "DELETE FROM labels WHERE space = ? AND memory = ?",
-    ):
-        connection.execute(statement, (space, memory))
+    for table in _INSERTS:
+        connection.execute(f"DELETE FROM {table} WHERE space = ? AND memory = ?", (space, memory))  # noqa: S608
     connection.drop_grams(space, memory)
 
 

@@ -44,6 +44,7 @@ from commonplace.storage.ports import Contents
 from commonplace.storage.reports import BackupReport, Progress
 from commonplace.storage.sqlite import shared_files
 from commonplace.storage.sqlite.hashed_rows import take_census
+from commonplace.storage.sqlite.readonly import connect_immutable
 from commonplace.storage.writing import read_head
 
 FORMAT = "commonplace-backup"
@@ -97,7 +98,8 @@ def backup(
         others = {name: _copy_shared(library, name, part, steps) for name in files}
         started: set[str] = set()
         if shared_files.WORKFLOWS in others:
-            with open_immutable(part / others[shared_files.WORKFLOWS]["file"]) as connection:
+            workflows = part / others[shared_files.WORKFLOWS]["file"]
+            with contextlib.closing(connect_immutable(workflows)) as connection:
                 started = shared_files.started(connection)
         entries = {name: _copy_space(library, name, part, steps) for name in names}
         if spaces is None:
@@ -176,19 +178,6 @@ def _file_entry(folder: Path, path: Path) -> dict[str, Any]:
         "sha256": sha256(path),
         "bytes": path.stat().st_size,
     }
-
-
-@contextlib.contextmanager
-def open_immutable(path: Path) -> Iterator[Connection]:
-    """Open a file that nobody writes to; reading creates no files next to it."""
-    connection = Connection(
-        f"{path.absolute().as_uri()}?immutable=1",
-        flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI,
-    )
-    try:
-        yield connection
-    finally:
-        connection.close(True)
 
 
 def sha256(path: Path) -> str:
@@ -304,7 +293,7 @@ def _verified_file(
             raise _damaged(source, f"{path.name} has {size} bytes instead of {entry['bytes']}")
         if sha256(path) != entry["sha256"]:
             raise _damaged(source, f"{path.name} does not match its SHA-256")
-        with open_immutable(path) as connection:
+        with contextlib.closing(connect_immutable(path)) as connection:
             yield connection
     except FileNotFoundError:
         raise _damaged(source, f"{name} is missing") from None

@@ -1,9 +1,9 @@
-"""Files that can only be read: on a disk that is mounted so, or without the right to write.
+"""Files that can only be read: the disk is mounted read-only, or the permissions are missing.
 
-SQLite needs to write beside a file with a write-ahead log, even to read it. Where the disk itself
-is read-only nobody can change the file, and it is opened as one that never changes; where only the
-rights are missing, somebody else may write, and a copy made at the opening is read. So is a file
-whose last writer died and left a log, since that may hold what was acknowledged.
+SQLite creates files next to a database with a write-ahead log, even to read it. If the disk is
+read-only, nobody can change the file, and it is opened as immutable. If only permissions are
+missing, another process may write, and a copy is read. A copy is also read if a killed process left
+a log, since the log may hold acknowledged writes.
 """
 
 from __future__ import annotations
@@ -22,29 +22,37 @@ _LOGS = ("", "-wal")
 
 
 def writable(place: Path) -> bool:
-    """Whether a file or directory can be written, by its disk and by its rights."""
+    """Whether the disk and the permissions allow to write a file or directory."""
     return os.access(place, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
 
 
 def is_read_only(path: Path) -> bool:
-    """Whether a file, which may be there or not, or its directory cannot be written."""
+    """Whether a file, if it exists, or its directory cannot be written."""
     return not writable(path.parent) or (path.exists() and not writable(path))
 
 
 def refused(path: Path) -> StorageReadOnly:
-    """What a write gets."""
+    """The error for a write."""
     return StorageReadOnly(
         f"{path.parent} can only be read; nothing was stored.",
-        hint="Mount its disk for writing or give yourself the right to write, or choose another"
-        " directory with --data or COMMONPLACE_DATA.",
+        hint="Mount its disk for writing, change its permissions, or choose another directory with"
+        " --data or COMMONPLACE_DATA.",
     )
 
 
 def old(path: Path, version: int) -> UnsupportedVersion:
-    """What a file gets whose tables would have to be brought up to date first."""
+    """The error for a file that would have to be migrated first."""
     return UnsupportedVersion(
         f"{path.name} has schema version {version} and can only be read.",
-        hint="Open it once where it can be written, or restore a backup of it elsewhere.",
+        hint="Make it writable and open it once, or restore a backup of it elsewhere.",
+    )
+
+
+def connect_immutable(path: Path) -> Connection:
+    """A connection to a file that nobody changes; it creates no files next to it."""
+    return Connection(
+        f"{path.absolute().as_uri()}?immutable=1",
+        flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI,
     )
 
 
@@ -66,10 +74,7 @@ class Sealed:
     def connect(self) -> Connection:
         """A connection that reads."""
         if self._folder is None:
-            return Connection(
-                f"{self._path.absolute().as_uri()}?immutable=1",
-                flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI,
-            )
+            return connect_immutable(self._path)
         return Connection(str(self._path), flags=apsw.SQLITE_OPEN_READWRITE)
 
     def close(self) -> None:

@@ -140,9 +140,11 @@ def write_derived(
     prepared = memory.prepared
     assert prepared is not None
     if "lexemes" in tables:
-        derived.write_terms(connection, space, memory.num, prepared.terms)
+        row = derived.lexeme_row(space, memory.num, prepared.terms)
+        derived.write_rows(connection, "lexemes", [row])
     if "labels" in tables:
-        derived.write_labels(connection, space, memory.num, prepared.labels)
+        rows = derived.label_rows(space, memory.num, prepared.labels)
+        derived.write_rows(connection, "labels", rows)
     if "passages" in tables:
         vectors = {
             (start, stop): (model, vector)
@@ -155,7 +157,9 @@ def write_derived(
             Passage(span, *vectors.get((span.start, span.stop), (None, None)))
             for span in prepared.spans
         ]
-        derived.write_passages(connection, space, memory.num, passages)
+        derived.write_rows(
+            connection, "passages", derived.passage_rows(space, memory.num, passages)
+        )
         if embedder is not None and any(passage.vector is None for passage in passages):
             outbox.add(connection, space, memory.num)
 
