@@ -14,6 +14,7 @@ _WIRE = "tests/dialects/mama/test_wire.py::"
 
 _JOBS = "tests/dialects/mama/test_jobs.py::"
 _CONFIG = "tests/dialects/mama/test_configuration.py::"
+_WORKSPACE = "tests/dialects/mama/test_workspace.py::"
 _PLATFORM = "later: what agents do beside remembering (schedules, skills, agents, messages out)"
 _WEB = "later: the pages for people (viewer, setup, dashboard)"
 _MEDIA = "later: uploads and media"
@@ -203,7 +204,8 @@ ROWS: list[tuple[str, str, str]] = [
     ("Discord API", "POST /api/discord/send, /cron, /image", _PLATFORM),
     ("Discord API", "POST /api/report, /api/screenshot", _PLATFORM),
     ("Slack API", "POST /api/slack/send", _PLATFORM),
-    ("Session API", "GET /api/sessions, /api/sessions/last-active", _PLATFORM),
+    ("Session API", "GET /api/sessions, /api/sessions/last-active",
+     _WORKSPACE + "test_sessions_are_listed_by_source"),
     ("Code-Act API", "POST /api/code-act", _PLATFORM),
     ("Multi-Agent API", "GET /api/multi-agent/status, /agents, /delegations", _PLATFORM),
     ("Multi-Agent API", "PUT /api/multi-agent/agents/:id", _PLATFORM),
@@ -212,10 +214,14 @@ ROWS: list[tuple[str, str, str]] = [
     ("Config API", "GET /api/dashboard/status",
      _CONFIG + "test_secrets_are_masked_sealed_and_kept"),
     ("Config API", "POST /api/restart", _PLATFORM),
-    ("MCP Servers API", "GET /api/mcp-servers, DELETE /api/mcp-servers/:name", _PLATFORM),
-    ("Daemon Logs API", "GET /api/logs/daemon", _PLATFORM),
-    ("Playground API", "GET /api/playgrounds, DELETE /api/playgrounds/:slug", _WEB),
-    ("Workspace Skills API", "GET /api/workspace/skills, …/:name/content", _PLATFORM),
+    ("MCP Servers API", "GET /api/mcp-servers, DELETE /api/mcp-servers/:name",
+     _WORKSPACE + "test_mcp_servers_are_listed_without_what_they_run"),
+    ("Daemon Logs API", "GET /api/logs/daemon",
+     _WORKSPACE + "test_the_log_is_shown_from_its_end"),
+    ("Playground API", "GET /api/playgrounds, DELETE /api/playgrounds/:slug",
+     _WORKSPACE + "test_playgrounds_are_listed_served_and_deleted"),
+    ("Workspace Skills API", "GET /api/workspace/skills, …/:name/content",
+     _WORKSPACE + "test_skills_of_the_workspace_are_listed_and_read"),
     ("Viewer Routes", "/viewer, /setup, and / redirects to /viewer", _WEB),
     ("HTTP API", "mobile chat", _WEB),
 ]  # fmt: skip

@@ -7,11 +7,15 @@ from commonplace.dialects.mama.platform import (
     cron,
     dashboard,
     heartbeat,
+    logs,
     mcp_servers,
+    playgrounds,
     sessions,
     tokens,
 )
 
-_PARTS = (configuration, cron, dashboard, heartbeat, mcp_servers, sessions, tokens)
+_PARTS = (
+    configuration, cron, dashboard, heartbeat, logs, mcp_servers, playgrounds, sessions, tokens
+)  # fmt: skip
 OPERATIONS = tuple(operation for part in _PARTS for operation in part.OPERATIONS)
 ROUTES = tuple(route for part in _PARTS for route in part.ROUTES)

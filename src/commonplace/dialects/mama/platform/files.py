@@ -109,6 +109,13 @@ class StoredFile:
         if data:
             write(running.folder / self.path, data)
 
+    def delete(self, memory: Commonplace, running: Service) -> None:
+        """Delete the record and its copy."""
+        record = records.find(memory, self.ref, KIND)
+        if record is not None:
+            records.delete(memory, record)
+        (running.folder / self.path).unlink(missing_ok=True)
+
     def _store(self, memory: Commonplace, value: Any, digest: str) -> None:
         with exclusive(memory, f"store {self.path}"):
             record = records.find(memory, self.ref, KIND)

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterator
 
 from commonplace.dialects.contract import Setting
-from commonplace.dialects.mama.platform import agents, cron, heartbeat, runs, service
+from commonplace.dialects.mama.platform import agents, cron, heartbeat, logs, runs, service
 from commonplace.dialects.mama.platform.files import records
 from commonplace.engine.commonplace import Commonplace
 from commonplace.errors import CommonplaceError
@@ -23,6 +23,7 @@ def running(setting: Setting) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         here = stack.enter_context(service.serving(setting))
         if setting.space is None:
+            stack.enter_context(logs.written(here))
             _prepare(here)
             clock, beat = cron.Clock(here), heartbeat.Beat(here)
 

@@ -1,0 +1,107 @@
+"""The log of the server as a file, and its end for the operator."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Iterator
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from typing import Any
+
+from commonplace.dialects.contract import Call
+from commonplace.dialects.mama.platform import service
+from commonplace.dialects.mama.platform.failures import absent
+from commonplace.dialects.mama.platform.service import Service, operation, read
+from commonplace.dialects.rest import Exchange, Reply, Route
+from commonplace.dialects.tool_schemas import whole
+from commonplace.storage.directories import make_private
+
+FILE_BYTES, FILES = 5 * 1024 * 1024, 3
+TAIL, MOST_LINES = 200, 5_000
+MOST_BYTES = 1024 * 1024
+
+
+def file_of(running: Service) -> Path:
+    """Where the log lies."""
+    return running.folder / "logs" / "daemon.log"
+
+
+class _PrivateFile(RotatingFileHandler):
+    """A log file that only its owner can read."""
+
+    def _open(self) -> Any:
+        make_private(Path(self.baseFilename).parent)
+
+        def private(path: str, flags: int) -> int:
+            return os.open(path, flags, 0o600)
+
+        return open(self.baseFilename, self.mode, encoding="utf-8", opener=private)
+
+
+@contextlib.contextmanager
+def written(running: Service) -> Iterator[None]:
+    """Write to the file what the server logs to standard error."""
+    root = logging.getLogger()
+    handler = _PrivateFile(file_of(running), maxBytes=FILE_BYTES, backupCount=FILES - 1, delay=True)
+    formatters = [each.formatter for each in root.handlers if each.formatter is not None]
+    if formatters:
+        handler.setFormatter(formatters[0])
+    root.addHandler(handler)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+        handler.close()
+
+
+def daemon_log(call: Call, *, tail: int, since: int | None = None) -> Any:
+    """The last lines of the log, or nothing if it has not changed since a time."""
+    path = file_of(service.of(call))
+    try:
+        with path.open("rb") as file:
+            found = os.fstat(file.fileno())
+            data = file.read(2 * FILE_BYTES)
+    except OSError:
+        raise absent("Log") from None
+    if not data:
+        raise absent("Log")
+    changed = found.st_mtime_ns // 1_000_000
+    if since is not None and changed <= since:
+        return None
+    lines = data.decode("utf-8", "replace").splitlines()
+    shown, size = [], 0
+    for line in reversed(lines[-tail:]):
+        size += len(line.encode()) + 1
+        if size > MOST_BYTES:
+            break
+        shown.append(line)
+    return {
+        "lines": shown[::-1],
+        "total": len(lines),
+        "totalBytes": len(data),
+        "mtime": changed,
+        "truncated": len(shown) < min(tail, len(lines)),
+    }
+
+
+async def _asked(exchange: Exchange) -> dict[str, Any]:
+    given = await read(exchange)
+    if isinstance(given.get("tail"), int):
+        given["tail"] = max(1, min(given["tail"], MOST_LINES))
+    return given
+
+
+def _shown(exchange: Exchange, value: Any) -> Any:
+    del exchange
+    return Reply(None, 304) if value is None else value
+
+
+OPERATIONS = (
+    operation(
+        "daemon_log", "Log of the server", "operator", daemon_log, (),
+        {"tail": whole(1, MOST_LINES, TAIL), "since": whole(0)},
+    ),
+)  # fmt: skip
+ROUTES = (Route("GET", "/api/logs/daemon", "daemon_log", read=_asked, show=_shown),)

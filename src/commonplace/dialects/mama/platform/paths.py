@@ -1,0 +1,76 @@
+"""Paths that callers name: regular files inside an allowed directory, opened once."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from commonplace.dialects.mama.platform.failures import (
+    PlatformError,
+    absent,
+    malformed,
+)
+
+if TYPE_CHECKING:
+    from commonplace.dialects.mama.platform.service import Service
+
+_DRIVE = re.compile(r"[A-Za-z]:")
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+TEMPORARY = Path("/tmp")  # noqa: S108
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A file that was named by a caller, as it was when it was opened."""
+
+    name: str
+    path: Path
+    data: bytes
+
+
+def workspace(running: Service) -> Path:
+    """The directory whose files agents may read and send."""
+    return running.folder / "workspace"
+
+
+def read(running: Service, given: str, *, most: int, temporary: bool = False) -> Opened:
+    """The file at a path; relative ones lie in the workspace.
+
+    Links are followed, and what they lead to must lie in the workspace too. With `temporary`, files
+    of this server's own user in the system's temporary directory may be read as well.
+    """
+    if not given or "\0" in given or given.startswith("~") or _DRIVE.match(given):
+        raise malformed("The path is not valid.")
+    root = workspace(running)
+    try:
+        real = Path(os.path.realpath(root / given))
+        inside = real.is_relative_to(os.path.realpath(root))
+        shared = temporary and real.is_relative_to(os.path.realpath(TEMPORARY))
+        if not inside and not shared:
+            raise malformed("The path is outside the workspace.")
+        return _opened(real, most, own=not inside)
+    except (OSError, ValueError) as error:
+        if isinstance(error, PermissionError):
+            raise malformed("The file cannot be read.") from None
+        raise absent("File") from None
+
+
+def _opened(real: Path, most: int, *, own: bool) -> Opened:
+    flags = os.O_RDONLY | _NO_LINK | getattr(os, "O_NONBLOCK", 0)
+    descriptor = os.open(real, flags)
+    with os.fdopen(descriptor, "rb") as file:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise malformed("The path is not a regular file.")
+        # A directory on the way may have become a link since the path was resolved.
+        moved = os.path.realpath(real) != str(real) or not os.path.samestat(found, real.stat())
+        if moved or (own and hasattr(os, "getuid") and found.st_uid != os.getuid()):
+            raise malformed("The path is outside the workspace.")
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise PlatformError(413, "TOO_LARGE", f"The file is larger than {most:,} bytes.")
+    return Opened(real.name, real, data)

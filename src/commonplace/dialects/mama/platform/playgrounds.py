@@ -1,0 +1,176 @@
+"""Pages that agents make: HTML in the workspace, served so that it cannot act as the person."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime
+from typing import Any
+
+from commonplace.dialects.contract import Call
+from commonplace.dialects.mama.platform import files, paths, service
+from commonplace.dialects.mama.platform.failures import PlatformError, absent, malformed
+from commonplace.dialects.mama.platform.files import StoredFile
+from commonplace.dialects.mama.platform.service import Service, operation
+from commonplace.dialects.rest import Exchange, Reply, Route
+from commonplace.dialects.tool_schemas import TEXT
+from commonplace.engine.commonplace import Commonplace
+from commonplace.engine.model import iso
+from commonplace.platform.exclusive import exclusive
+
+FOLDER = "workspace/playgrounds"
+MOST_BYTES = 500_000
+POLICY = (
+    "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline';"
+    " style-src 'unsafe-inline'; img-src data: blob:; frame-ancestors 'self'"
+)
+_SLUG = re.compile(r"[a-z0-9-]{1,64}")
+
+
+def _parsed(data: bytes) -> list[Any]:
+    found = json.loads(data)
+    if not isinstance(found, list):
+        raise ValueError("it is not a list")
+    return found
+
+
+def _rendered(index: list[Any]) -> bytes:
+    return (json.dumps(index, ensure_ascii=False, indent=2) + "\n").encode()
+
+
+INDEX = StoredFile(f"{FOLDER}/index.json", _parsed, _rendered, [])
+
+
+def _page(slug: str) -> StoredFile:
+    return StoredFile(f"{FOLDER}/{slug}.html", bytes.decode, str.encode, "")
+
+
+def _entry(found: Any) -> dict[str, Any] | None:
+    """An entry of the index as it is shown; None for one that is not of its form."""
+    names = ("name", "slug", "description", "created_at")
+    if not isinstance(found, dict) or not _SLUG.fullmatch(str(found.get("slug", ""))):
+        return None
+    return {name: str(found.get(name) or "") for name in names}
+
+
+def listed(memory: Commonplace, running: Service) -> list[dict[str, Any]]:
+    """The playgrounds whose page is there; those that the index lacks are found by their files."""
+    index = [entry for each in INDEX.load(memory, running) if (entry := _entry(each))]
+    held = {entry["slug"] for entry in index}
+    folder = running.folder / FOLDER
+    if folder.is_dir():
+        for file in sorted(folder.glob("*.html")):
+            if file.stem not in held and _SLUG.fullmatch(file.stem):
+                at = datetime.fromtimestamp(file.stat().st_mtime, UTC)
+                index.append(
+                    {"name": file.stem, "slug": file.stem, "description": "", "created_at": iso(at)}
+                )
+    return [entry for entry in index if _page(entry["slug"]).load(memory, running)]
+
+
+def create(
+    memory: Commonplace, running: Service, name: str, html: str, description: str = ""
+) -> str:
+    """Store a page, and list it; its slug."""
+    slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:64].strip("-") or "playground"
+    if len(html.encode()) > MOST_BYTES:
+        raise PlatformError(413, "TOO_LARGE", f"The page is larger than {MOST_BYTES:,} bytes.")
+    with exclusive(memory, "create playground"):
+        others = [entry for entry in listed(memory, running) if entry["slug"] != slug]
+        made = {
+            "name": name, "slug": slug, "description": description,
+            "created_at": iso(datetime.now(UTC)),
+        }  # fmt: skip
+        _page(slug).save(memory, running, html)
+        INDEX.save(memory, running, [*others, made])
+    return slug
+
+
+def list_playgrounds(call: Call) -> Any:
+    """List playgrounds."""
+    return listed(call.memory, service.of(call))
+
+
+def delete_playground(call: Call, *, slug: str) -> Any:
+    """Delete a playground; one that is not there is deleted already."""
+    if not _SLUG.fullmatch(slug):
+        raise malformed("slug must be 1 to 64 small letters, digits or -.")
+    running = service.of(call)
+    with exclusive(call.memory, "delete playground"):
+        held = listed(call.memory, running)
+        if any(entry["slug"] == slug for entry in held):
+            _page(slug).delete(call.memory, running)
+            kept = [entry for entry in held if entry["slug"] != slug]
+            INDEX.save(call.memory, running, kept)
+    return {"success": True}
+
+
+def read_playground(call: Call, *, file: str) -> Any:
+    """The page of a playground."""
+    slug, _, ending = file.rpartition(".")
+    if ending != "html" or not _SLUG.fullmatch(slug):
+        raise absent("Playground")
+    html = _page(slug).load(call.memory, service.of(call))
+    if not html:
+        raise absent("Playground")
+    return html
+
+
+def _html(exchange: Exchange, value: Any) -> Any:
+    del exchange
+    headers = {"content-security-policy": POLICY, "x-frame-options": "SAMEORIGIN"}
+    return Reply(value, 200, headers, "text/html; charset=utf-8")
+
+
+# --- skills in the workspace ---------------------------------------------------------------------
+
+_SKILL = re.compile(r"[A-Za-z0-9_-]+")
+SKILL_BYTES = 200_000
+
+
+def list_workspace_skills(call: Call) -> Any:
+    """List the skills in the workspace."""
+    folder = paths.workspace(service.of(call)) / "skills"
+    found = sorted(folder.iterdir()) if folder.is_dir() else []
+    return {
+        "skills": [
+            {"id": each.name}
+            for each in found
+            if _SKILL.fullmatch(each.name) and files.read(each / "SKILL.md") is not None
+        ]
+    }
+
+
+def read_workspace_skill(call: Call, *, name: str) -> Any:
+    """The text of a skill in the workspace."""
+    if not _SKILL.fullmatch(name):
+        raise malformed("name must be letters, digits, - or _.")
+    try:
+        opened = paths.read(service.of(call), f"skills/{name}/SKILL.md", most=SKILL_BYTES)
+        return {"content": opened.data.decode()}
+    except (PlatformError, UnicodeDecodeError):
+        raise absent("Skill") from None
+
+
+OPERATIONS = (
+    operation("list_playgrounds", "List playgrounds", "read", list_playgrounds),
+    operation(
+        "delete_playground", "Delete a playground", "operator", delete_playground, ("slug",),
+        {"slug": TEXT},
+    ),
+    operation(
+        "read_playground", "Read a playground", "read", read_playground, ("file",), {"file": TEXT}
+    ),
+    operation("list_workspace_skills", "List workspace skills", "read", list_workspace_skills),
+    operation(
+        "read_workspace_skill", "Read a workspace skill", "read", read_workspace_skill, ("name",),
+        {"name": TEXT},
+    ),
+)  # fmt: skip
+ROUTES = (
+    Route("GET", "/api/playgrounds", "list_playgrounds"),
+    Route("DELETE", "/api/playgrounds/{slug}", "delete_playground"),
+    Route("GET", "/playgrounds/{file}", "read_playground", show=_html),
+    Route("GET", "/api/workspace/skills", "list_workspace_skills"),
+    Route("GET", "/api/workspace/skills/{name}/content", "read_workspace_skill"),
+)

@@ -1,0 +1,298 @@
+"""Files of the platform over real HTTP: playgrounds, skills of the workspace, MCP servers, the log,
+sessions; and the rules for paths that callers name."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from commonplace.dialects.contract import Setting
+from commonplace.dialects.mama.platform import logs, paths, playgrounds, sessions
+from commonplace.dialects.mama.platform.failures import PlatformError
+from commonplace.dialects.mama.platform.service import Service
+from commonplace.engine.content.conversations import Line
+
+from .conftest import Web, serving
+
+
+@pytest.fixture
+def web(tmp_path: Path) -> Iterator[Web]:
+    with serving(tmp_path / "data", None) as made:
+        yield made
+
+
+@pytest.fixture
+def here(web: Web) -> Service:
+    return Service(Setting(library=web.library, system=None, environ={}))  # type: ignore[arg-type]
+
+
+def refused(response: httpx.Response, status: int, code: str) -> None:
+    assert response.status_code == status, response.text
+    assert response.json()["code"] == code
+
+
+# Playgrounds
+
+
+def make(web: Web, here: Service, name: str = "Skill Lab", html: str = "<p>Hi</p>") -> str:
+    with web.memory.unit("make"):
+        return playgrounds.create(web.memory, here, name, html, "A lab")
+
+
+def test_playgrounds_are_listed_served_and_deleted(web: Web, here: Service) -> None:
+    assert web.get("/api/playgrounds").json() == []
+    slug = make(web, here)
+
+    (found,) = web.get("/api/playgrounds").json()
+    assert found.pop("created_at").startswith("20")
+    assert found == {"name": "Skill Lab", "slug": "skill-lab", "description": "A lab"}
+    page = web.get(f"/playgrounds/{slug}.html")
+    assert page.text == "<p>Hi</p>"
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    policy = page.headers["content-security-policy"]
+    assert policy.startswith("sandbox allow-scripts; default-src 'none'")
+    assert "allow-same-origin" not in policy
+
+    for _ in range(2):
+        answer = web.client.delete(f"{web.url}/api/playgrounds/{slug}")
+        assert answer.json() == {"success": True}
+    assert web.get("/api/playgrounds").json() == []
+    refused(web.get(f"/playgrounds/{slug}.html"), 404, "NOT_FOUND")
+
+
+def test_a_page_that_a_person_put_there_is_found(web: Web, here: Service) -> None:
+    folder = here.folder / "workspace" / "playgrounds"
+    folder.mkdir(parents=True)
+    (folder / "by-hand.html").write_text("<p>Mine</p>")
+    (folder / "index.json").write_text("{ broken")
+    (folder / "No Page.html").write_text("x")
+
+    assert [each["slug"] for each in web.get("/api/playgrounds").json()] == ["by-hand"]
+    assert web.get("/playgrounds/by-hand.html").text == "<p>Mine</p>"
+
+
+def test_a_page_comes_back_when_its_copy_is_gone(web: Web, here: Service) -> None:
+    slug = make(web, here)
+    (here.folder / "workspace" / "playgrounds" / f"{slug}.html").unlink()
+    assert web.get(f"/playgrounds/{slug}.html").text == "<p>Hi</p>"
+
+
+@pytest.mark.parametrize("slug", ["Upper", "a" * 65, "a_b", "a.b"])
+def test_a_slug_of_another_form_is_refused(web: Web, slug: str) -> None:
+    refused(web.client.delete(f"{web.url}/api/playgrounds/{slug}"), 400, "BAD_REQUEST")
+
+
+@pytest.mark.parametrize("file", ["index.json", "a.htm", "%2e%2e%2fconfig.html", "a%00.html"])
+def test_nothing_but_pages_is_served(web: Web, file: str) -> None:
+    assert web.get(f"/playgrounds/{file}").status_code in (400, 404)
+
+
+def test_a_page_may_have_500_kb(web: Web, here: Service) -> None:
+    assert make(web, here, "fits", "x" * 500_000) == "fits"
+    with pytest.raises(PlatformError, match="larger"):
+        make(web, here, "too large", "x" * 500_001)
+
+
+# Skills in the workspace
+
+
+def test_skills_of_the_workspace_are_listed_and_read(web: Web, here: Service) -> None:
+    assert web.get("/api/workspace/skills").json() == {"skills": []}
+    folder = paths.workspace(here) / "skills"
+    for name, text in (("market-monitor", "# Market"), ("empty", "")):
+        (folder / name).mkdir(parents=True)
+        if text:
+            (folder / name / "SKILL.md").write_text(text)
+
+    assert web.get("/api/workspace/skills").json() == {"skills": [{"id": "market-monitor"}]}
+    found = web.get("/api/workspace/skills/market-monitor/content").json()
+    assert found == {"content": "# Market"}
+    refused(web.get("/api/workspace/skills/empty/content"), 404, "NOT_FOUND")
+    refused(web.get("/api/workspace/skills/a.b/content"), 400, "BAD_REQUEST")
+
+
+def test_a_link_out_of_the_workspace_is_not_read(web: Web, here: Service, tmp_path: Path) -> None:
+    secret = tmp_path / "secret.md"
+    secret.write_text("secret")
+    folder = paths.workspace(here) / "skills" / "trap"
+    folder.mkdir(parents=True)
+    (folder / "SKILL.md").symlink_to(secret)
+
+    refused(web.get("/api/workspace/skills/trap/content"), 404, "NOT_FOUND")
+
+
+# Paths from callers
+
+
+def test_a_relative_path_lies_in_the_workspace(here: Service) -> None:
+    file = paths.workspace(here) / "a" / "b.txt"
+    file.parent.mkdir(parents=True)
+    file.write_text("text")
+    (paths.workspace(here) / "link.txt").symlink_to(file)
+
+    for given in ("a/b.txt", str(file), "a/../a/b.txt", "link.txt"):
+        assert paths.read(here, given, most=4).data == b"text"
+    with pytest.raises(PlatformError) as caught:
+        paths.read(here, "a/b.txt", most=3)
+    assert caught.value.status == 413
+
+
+@pytest.mark.parametrize(
+    ("given", "status"),
+    [
+        ("", 400), ("a\0b", 400), ("~/x", 400), ("C:\\x", 400), ("../../master.key", 400),
+        ("/etc/passwd", 400), ("missing.txt", 404), (".", 404), ("x" * 5_000, 404),
+    ],
+)  # fmt: skip
+def test_a_path_elsewhere_is_refused(here: Service, given: str, status: int) -> None:
+    paths.workspace(here).mkdir(parents=True)
+    with pytest.raises(PlatformError) as caught:
+        paths.read(here, given, most=100)
+    assert caught.value.status == status
+
+
+def test_a_directory_of_a_similar_name_is_outside(here: Service) -> None:
+    beside = here.folder / "workspace-of-others"
+    beside.mkdir(parents=True)
+    paths.workspace(here).mkdir()
+    (beside / "x").write_text("x")
+    with pytest.raises(PlatformError, match="outside"):
+        paths.read(here, "../workspace-of-others/x", most=100)
+
+
+def test_only_own_files_are_read_from_the_temporary_directory(here: Service) -> None:
+    file = Path("/tmp") / f"commonplace-{os.getpid()}-paths.txt"
+    file.write_text("own")
+    try:
+        assert paths.read(here, str(file), most=100, temporary=True).data == b"own"
+        with pytest.raises(PlatformError, match="outside"):
+            paths.read(here, str(file), most=100)
+        if os.getuid() == 0:
+            os.chown(file, 65534, 65534)
+            with pytest.raises(PlatformError, match="outside"):
+                paths.read(here, str(file), most=100, temporary=True)
+    finally:
+        file.unlink()
+
+
+def test_a_pipe_is_not_waited_for(here: Service) -> None:
+    paths.workspace(here).mkdir(parents=True)
+    os.mkfifo(paths.workspace(here) / "pipe")
+    with pytest.raises(PlatformError, match="regular"):
+        paths.read(here, "pipe", most=100)
+
+
+# MCP servers
+
+
+def test_mcp_servers_are_listed_without_what_they_run(web: Web, here: Service) -> None:
+    assert web.get("/api/mcp-servers").json() == {"servers": []}
+    servers = {
+        "local": {"command": "secret-command", "args": ["a", "b"], "env": {"KEY": "secret"}},
+        "far": {"type": "http", "url": "https://secret.example", "headers": {"x": "secret"}},
+    }
+    here.folder.mkdir(parents=True, exist_ok=True)
+    (here.folder / "mcp-config.json").write_text(json.dumps({"mcpServers": servers}))
+
+    answer = web.get("/api/mcp-servers")
+    assert "secret" not in answer.text
+    assert answer.json()["servers"] == [
+        {"name": "far", "type": "http", "hasCommand": False, "hasUrl": True, "hasArgs": False,
+         "argCount": 0},
+        {"name": "local", "type": "stdio", "hasCommand": True, "hasUrl": False, "hasArgs": True,
+         "argCount": 2},
+    ]  # fmt: skip
+    deleted = web.client.delete(web.url + "/api/mcp-servers/far")
+    assert deleted.json() == {"deleted": True, "name": "far"}
+    assert "far" not in json.loads((here.folder / "mcp-config.json").read_text())["mcpServers"]
+    refused(web.client.delete(web.url + "/api/mcp-servers/far"), 404, "NOT_FOUND")
+    refused(web.client.delete(web.url + "/api/mcp-servers/a.b"), 400, "BAD_REQUEST")
+
+
+# The log
+
+
+def test_the_log_is_shown_from_its_end(web: Web, here: Service) -> None:
+    for number in range(30):
+        logging.getLogger("commonplace.test").warning("line %d", number)
+
+    told = web.get("/api/logs/daemon", tail=5).json()
+    assert told.keys() == {"lines", "total", "totalBytes", "mtime", "truncated"}
+    assert len(told["lines"]) == 5 and told["total"] >= 30 and told["truncated"] is False
+    assert "line 29" in "\n".join(web.get("/api/logs/daemon").json()["lines"])
+    assert stat.S_IMODE(logs.file_of(here).stat().st_mode) == 0o600
+    assert told["totalBytes"] > 0
+
+    now = web.get("/api/logs/daemon").json()["mtime"]
+    unchanged = web.get("/api/logs/daemon", since=now + 60_000)
+    assert (unchanged.status_code, unchanged.content) == (304, b"")
+    assert web.get("/api/logs/daemon", tail=0).status_code == 200, "clamped"
+    assert web.get("/api/logs/daemon", tail=9_999).status_code == 200, "clamped"
+
+
+def test_a_long_tail_is_cut_at_a_megabyte(web: Web, here: Service) -> None:
+    logs.file_of(here).parent.mkdir(parents=True, exist_ok=True)
+    logs.file_of(here).write_text(("x" * 99_999 + "\n") * 20)
+    told = web.get("/api/logs/daemon", tail=20).json()
+    assert (len(told["lines"]), told["truncated"]) == (10, True)
+
+
+def test_before_the_first_line_there_is_no_log(tmp_path: Path) -> None:
+    with serving(tmp_path / "data", None) as web:
+        file = web.library.path / "mama" / "logs" / "daemon.log"
+        file.unlink(missing_ok=True)
+        refused(web.get("/api/logs/daemon"), 404, "NOT_FOUND")
+
+
+# Sessions
+
+
+def talk(web: Web, source: str, channel: str, id: str, *texts: str) -> None:
+    for text in texts:
+        name = sessions.name_of(source, channel, id)
+        web.memory.conversations.add(name, Line(speaker="user", text=text))
+
+
+def test_sessions_are_listed_by_source(web: Web) -> None:
+    assert web.get("/api/sessions").json() == {
+        "viewer": [], "discord": [], "telegram": [], "slack": []
+    }  # fmt: skip
+    assert web.get("/api/sessions/last-active").json() == {"session": None}
+    talk(web, "viewer", "web", "one", "Hello", "again")
+    talk(web, "mobile", "phone", "two", "Hi")
+    talk(web, "discord", "123", "three", "Yo")
+    web.memory.conversations.add("of-others", Line(speaker="user", text="no session"))
+
+    found = web.get("/api/sessions").json()
+    assert [each["id"] for each in found["viewer"]] == ["two", "one"]
+    assert [each["id"] for each in found["discord"]] == ["three"]
+    one = found["viewer"][1]
+    assert one.keys() == {
+        "id", "source", "channelId", "channelName", "userId", "createdAt", "lastActive",
+        "messageCount",
+    }  # fmt: skip
+    assert (one["source"], one["channelId"], one["messageCount"]) == ("viewer", "web", 2)
+    assert 0 < one["createdAt"] <= one["lastActive"]
+    assert web.get("/api/sessions/last-active").json()["session"]["id"] == "three"
+
+
+def test_the_dashboard_counts_memories_and_sessions(web: Web) -> None:
+    for topic in ("tea", "tea", "milk"):
+        body: dict[str, Any] = {"topic": topic, "decision": "Yes", "reasoning": "Because"}
+        web.post("/api/mama/save", body)
+    talk(web, "viewer", "web", "one", "Hello")
+
+    told = web.get("/api/dashboard/status").json()
+    assert told.keys() == {
+        "timestamp", "gateways", "heartbeat", "agent", "memory", "sessions", "database", "server",
+    }  # fmt: skip
+    assert told["memory"]["topTopics"][0]["topic"] in ("tea", "milk")
+    assert told["sessions"]["total"] == 1 and told["sessions"]["bySource"] == {"viewer": 1}
