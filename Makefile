@@ -23,9 +23,10 @@ TESTS_OF_engine := $(addprefix --ignore=,tests/dialects tests/cli tests/clients 
 UNITS := $(addprefix unit-,$(PARTS))
 # For `make quick`: the tests that tell most for their time, from every room and dialect.
 QUICK := $(wildcard tests/test_text_*.py) \
-  $(addprefix tests/test_,docs.py library.py lock.py storage_sql.py) \
-  $(addprefix tests/test_engine_,artifacts.py chains.py clusters.py conversations.py counters.py \
-    events.py facts.py filters.py history.py input.py links.py memories.py recall.py units.py) \
+  $(addprefix tests/test_,docs.py lock.py storage_sql.py) \
+  $(addprefix tests/test_engine_,artifacts.py chains.py checks.py clusters.py commonplace.py \
+    commonplace_units.py conversations.py events.py facts.py filters.py links.py memories.py \
+    memories_usage.py recall.py timeline.py) \
   tests/server/test_gate.py tests/server/test_dialect_commonplace.py \
   tests/dialects/clawbrain/test_tools.py tests/dialects/orchestrator/test_palace.py \
   tests/dialects/penfield/test_tools.py

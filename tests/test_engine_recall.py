@@ -7,7 +7,8 @@ import pytest
 
 from commonplace import Commonplace, Draft, Weighting
 from commonplace.engine.binding import engine_call
-from commonplace.engine.finding.recall import MEANING_ONLY, WORDS_ONLY, similarity
+from commonplace.engine.finding.likeness import similarity
+from commonplace.engine.finding.recall import MEANING_ONLY, WORDS_ONLY
 from commonplace.errors import InvalidInput
 from conftest import WordVectors, texts
 

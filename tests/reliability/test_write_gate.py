@@ -24,7 +24,7 @@ from commonplace import Commonplace, Draft, Filters
 from commonplace.engine.binding import engine_call, lease
 from commonplace.engine.content import chains, memories
 from commonplace.engine.content.conversations import Line
-from commonplace.engine.finding import census, likeness, recall, substrings
+from commonplace.engine.finding import likeness, listing, substrings
 from commonplace.engine.maintenance import file_copies, upkeep
 from commonplace.engine.maintenance.file_copies import File
 from commonplace.engine.parts import Part
@@ -133,14 +133,14 @@ def use_everything(place: Commonplace) -> None:
     every = Filters()
     engine_call(place, substrings.locate, ["harbour"], every, lambda located: located.credit)
     engine_call(place, memories.tally, ["file"], ["note"])
-    engine_call(place, recall.similarity, "a harbour", ["a port"])
+    engine_call(place, likeness.similarity, "a harbour", ["a port"])
     engine_call(place, likeness.alike, [first.id], every)
-    numbers = engine_call(place, census.census, every).num.tolist()
+    numbers = engine_call(place, listing.census, every).num.tolist()
     engine_call(place, memories.numbered, numbers)
     engine_call(place, memories.usages, numbers)
     engine_call(place, memories.reactivate, [first.id], times=2)
     engine_call(place, memories.used_since, "2026-01-01")
-    engine_call(place, census.among, numbers)
+    engine_call(place, likeness.among, numbers)
     engine_call(place, upkeep.settle, timeout=1)
     place.backlog()
     place.tags()

@@ -194,7 +194,7 @@ def _within(
 
 def recent_nodes(memory: Commonplace, being: str) -> list[Memory]:
     """The nodes that were remembered or made last."""
-    from commonplace.engine.finding.census import census
+    from commonplace.engine.finding.listing import census
 
     nodes = sight.own(being, NODE)
     newest, _ = memory.browse(filters=nodes, limit=CONSIDERED)

@@ -25,7 +25,8 @@ from commonplace.dialects.being.thinking import SHOWN_NODES, Consolidation, Thin
 from commonplace.engine.binding import engine_call
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.content import memories
-from commonplace.engine.finding import census
+from commonplace.engine.finding import likeness as similarities
+from commonplace.engine.finding.listing import census
 from commonplace.engine.finding.ranking import faded_importance
 from commonplace.engine.history.timeline import PATROL
 from commonplace.engine.model import LIVE_STATES, Cluster, Memory, Origin, iso
@@ -251,7 +252,9 @@ class _Patrol:
         """For each scene the cluster that it is like; nothing where it is like none."""
         if not subs:
             return [""] * len(told)
-        likeness = engine_call(self.memory, census.to_clusters, [note.num for note in told], subs)
+        likeness = engine_call(
+            self.memory, similarities.to_clusters, [note.num for note in told], subs
+        )
         best = likeness.argmax(axis=1)
         places = []
         for row, at, note in zip(likeness, best.tolist(), told, strict=True):
@@ -292,7 +295,7 @@ class _Patrol:
     def count(self) -> None:
         """❷ One more session for every active node: told by the being's row alone."""
         nodes = engine_call(
-            self.memory, census.census, sight.own(self.being, NODE, states=sight.ALL_STATES)
+            self.memory, census, sight.own(self.being, NODE, states=sight.ALL_STATES)
         )
         newest = int(nodes.num[-1]) if len(nodes.num) else 0
         # The look as well: senses that are shown are noted in the same row.
@@ -311,9 +314,7 @@ class _Patrol:
     def fade(self) -> None:
         """❸ What was not remembered for long is dying; what is pinned is not."""
         marks = self._marks()
-        nodes = engine_call(
-            self.memory, census.census, sight.own(self.being, NODE, states=["active"])
-        )
+        nodes = engine_call(self.memory, census, sight.own(self.being, NODE, states=["active"]))
         lived = _lived(marks, nodes.num)
         # Remembering only prolongs a life: those that would live without it need no closer look.
         doubtful = (nodes.importance * np.exp(-lived / 30) <= FADED) & ~nodes.pinned
@@ -338,7 +339,7 @@ class _Patrol:
         if self.since is None:
             return
         gone = engine_call(
-            self.memory, census.census, sight.own(self.being, NODE, states=["dying", "dead"])
+            self.memory, census, sight.own(self.being, NODE, states=["dying", "dead"])
         )
         recent = set(engine_call(self.memory, memories.used_since, self.since)) & set(
             gone.num.tolist()
@@ -386,9 +387,7 @@ class _Patrol:
         """❹ With a model: fresh and dying nodes are merged with what is there, or let go."""
         if self.thinking is None:
             return
-        dying = engine_call(
-            self.memory, census.census, sight.own(self.being, NODE, states=["dying"])
-        )
+        dying = engine_call(self.memory, census, sight.own(self.being, NODE, states=["dying"]))
         fading = [
             node.id
             for node in engine_call(self.memory, memories.numbered, dying.num[:CONSIDERED].tolist())
@@ -563,7 +562,7 @@ class _Patrol:
 
     def _mechanical_parts(self, nodes: Sequence[Memory]) -> list[tuple[str, list[Memory]]]:
         groups = grouping.greedy(
-            engine_call(self.memory, census.among, [node.num for node in nodes])
+            engine_call(self.memory, similarities.among, [node.num for node in nodes])
         )
         parts = []
         for group in groups:

@@ -118,9 +118,9 @@ def _hear_topics(
         topic = (decisions.topic_of(found.memory) or "").replace("_", " ").strip()
         if topic and _with_topic(found.similarity, 1.0) >= least:
             topics.setdefault(topic, []).append(found)
-    from commonplace.engine.finding import recall
+    from commonplace.engine.finding.likeness import similarity
 
-    likenesses = engine_call(memory, recall.similarity, query, list(topics)) if topics else []
+    likenesses = engine_call(memory, similarity, query, list(topics)) if topics else []
     for likeness, held in zip(likenesses, topics.values(), strict=True):
         for found in held:
             found.similarity = max(found.similarity, _with_topic(found.similarity, likeness))

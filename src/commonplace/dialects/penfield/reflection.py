@@ -275,7 +275,7 @@ def insights(call: Call) -> dict[str, Any]:
         name: number(created_since=now - timedelta(hours=hours), without_kinds=PROTECTED)
         for name, hours in spans.items()
     }
-    from commonplace.engine.finding.census import census
+    from commonplace.engine.finding.listing import census
 
     importance = engine_call(call.memory, census, Filters(without_kinds=PROTECTED)).importance
     total = len(importance)

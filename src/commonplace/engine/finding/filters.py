@@ -143,7 +143,8 @@ class Filters:
         yield from (([f"tag:{tag}"], True) for tag in self.tags_all)
         if self.origin is not None:
             yield from (([label], True) for label in origin_labels(self.origin))
-        yield from (([label], True) for label in field_labels(self.fields))
+        if self.fields:
+            yield from (([label], True) for label in field_labels(self.fields))
         if self.tags_any:
             yield [f"tag:{tag}" for tag in self.tags_any], True
         if self.tags_none:
@@ -258,10 +259,10 @@ def visible(
     *, speakers: bool = False,
 ) -> Visible:  # fmt: skip
     """Return what passes the filters, which are applied to memories as they were then."""
-    seq = timeline.seq_at(connection, space, as_of)
     mask = filters.mask(snapshot, connection, space)
-    if seq is None:
+    if as_of is None:
         return Visible(mask, [], {}, None)
+    seq = timeline.seq_at(connection, space, as_of)
     former = timeline.replaced_since(connection, space, seq)
     said: dict[int, str] = {}
     if speakers or filters.speakers is not None:

@@ -1,4 +1,4 @@
-"""Which memories mean nearly the same, told from the vectors that are stored with them."""
+"""How alike memories and texts are in meaning, as calibrated similarities from 0 to 1."""
 
 from __future__ import annotations
 
@@ -8,13 +8,64 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commonplace.embedding.provider import calibrated, knows_script
+from commonplace.engine import checks
 from commonplace.engine.content.memories import need_row
 from commonplace.engine.finding.filters import Filters
 from commonplace.engine.finding.scoring import highest
 from commonplace.engine.library import OpenSpace
 from commonplace.storage.index import Snapshot
-from commonplace.storage.tables import MEMORIES
+from commonplace.storage.ports import Rows
+from commonplace.storage.tables import CLUSTERS, MEMORIES
+from commonplace.text.analysis import analyse
 from commonplace.text.scripts import dominant_script
+
+Matrix = NDArray[np.float32]
+
+
+def similarity(space: OpenSpace, text: str, others: Sequence[str]) -> list[float]:
+    """Compare a text with others; by words if the model does not know the script."""
+    for each in (text, *others):
+        checks.text(each, "text")
+    if _knows(space, text) and space.embedder is not None and others:
+        vectors = space.embedder.embed([text, *others])
+        raw, script = vectors[1:] @ vectors[0], dominant_script(text)
+        return [calibrated(float(value), space.embedder.id, script) for value in raw]
+    words = set(analyse(text))
+    found = []
+    for other in others:
+        theirs = set(analyse(other))
+        found.append(len(words & theirs) / len(words | theirs) if words | theirs else 0.0)
+    return found
+
+
+def among(space: OpenSpace, nums: Sequence[int]) -> Matrix:
+    """Compare memories with each other: by meaning, or by words where that is not known."""
+    with space.view() as (connection, snapshot):
+        texts, vectors, known = _texts_and_vectors(space, connection, snapshot, nums)
+    likeness = _calibrated(space, vectors @ vectors.T, texts)
+    if not known.all():
+        words = [frozenset(analyse(text)) for text in texts]
+        for i, j in np.argwhere(~(known[:, None] & known[None, :])):
+            fewer = min(len(words[i]), len(words[j]))
+            likeness[i, j] = len(words[i] & words[j]) / fewer if fewer else 0.0
+    return likeness
+
+
+def to_clusters(space: OpenSpace, nums: Sequence[int], clusters: Sequence[str]) -> Matrix:
+    """Compare memories with the centroids of clusters; 0 where a vector is missing."""
+    with space.view() as (connection, snapshot):
+        texts, vectors, known = _texts_and_vectors(space, connection, snapshot, nums)
+        centroids = np.zeros((len(clusters), vectors.shape[1]), np.float32)
+        for i, cluster in enumerate(clusters):
+            row = CLUSTERS.by_id(connection, space.name, cluster)
+            if row is not None and row["centroid"] is not None:
+                centroid = np.frombuffer(row["centroid"], "<f4")
+                if len(centroid) == vectors.shape[1]:  # else it is of another model
+                    centroids[i] = centroid
+    likeness = _calibrated(space, vectors @ centroids.T, texts)
+    likeness[~known] = 0
+    likeness[:, ~centroids.any(axis=1)] = 0
+    return likeness
 
 
 def alike(
@@ -25,36 +76,72 @@ def alike(
     limit: int = 3,
     least: float = 0.7,
 ) -> list[tuple[str, str, float]]:
-    """(memory, one like it, calibrated likeness above `least`), each pair once, best first."""
+    """Return (memory, similar memory, similarity above `least`), each pair once, best first."""
     found: dict[tuple[str, str], float] = {}
     embedder = space.embedder
     with space.view() as (connection, snapshot):
-        asked = [need_row(connection, space.name, identity) for identity in identities]
+        rows = [need_row(connection, space.name, identity) for identity in identities]
         if embedder is None:
             return []
         mask = filters.mask(snapshot, connection, space.name) & snapshot.embedded
-        for row in asked:
-            script = dominant_script(row["text"])
-            own = _standing(snapshot, row["num"])
-            if own is None or not knows_script(embedder.id, script):
+        for row in rows:
+            here = np.flatnonzero(snapshot.alive & (snapshot.num == row["num"]))
+            passages = np.flatnonzero(np.isin(snapshot.owner, here))
+            if not len(passages) or not _knows(space, row["text"]):
                 continue
             cosine = np.zeros(snapshot.size, np.float32)
-            for vector, scale in zip(*own, strict=True):
-                leg = snapshot.cosine(vector, float(scale))
-                np.maximum(cosine, leg, out=cosine)
+            for passage in passages.tolist():
+                own = snapshot.cosine(snapshot.vectors[passage], float(snapshot.scales[passage]))
+                np.maximum(cosine, own, out=cosine)
             top = highest(cosine, mask & (snapshot.num != row["num"]), limit)
-            likeness = calibrated(cosine[top], embedder.id, script)
-            rows = MEMORIES.by_nums(connection, space.name, snapshot.num[top].tolist())
-            for num, value in zip(snapshot.num[top].tolist(), likeness.tolist(), strict=True):
-                pair = (row["id"], rows[num]["id"])
+            likeness = calibrated(cosine[top], embedder.id, dominant_script(row["text"]))
+            nums = snapshot.num[top].tolist()
+            others = MEMORIES.by_nums(connection, space.name, nums)
+            for num, value in zip(nums, likeness.tolist(), strict=True):
+                pair = (row["id"], others[num]["id"])
                 if value > least and pair[::-1] not in found:
                     found[pair] = value
     ranked = sorted(found.items(), key=lambda item: -item[1])
     return [(one, other, value) for (one, other), value in ranked]
 
 
-def _standing(snapshot: Snapshot, num: int) -> tuple[NDArray[np.int8], NDArray[np.float32]] | None:
-    """A memory's vectors and their scales, one a passage."""
-    here = np.flatnonzero(snapshot.alive & (snapshot.num == num))
-    passages = np.flatnonzero(np.isin(snapshot.owner, here))
-    return (snapshot.vectors[passages], snapshot.scales[passages]) if len(passages) else None
+def _texts_and_vectors(
+    space: OpenSpace, connection: Rows, snapshot: Snapshot, nums: Sequence[int]
+) -> tuple[list[str], Matrix, NDArray[np.bool_]]:
+    """Return texts, vectors, and whether each memory has a vector and a script the model knows."""
+    rows = MEMORIES.by_nums(connection, space.name, nums)
+    texts = [rows[num]["text"] if num in rows else "" for num in nums]
+    vectors, has = _vectors(snapshot, nums)
+    return texts, vectors, np.array([_knows(space, text) for text in texts], np.bool_) & has
+
+
+def _vectors(snapshot: Snapshot, nums: Sequence[int]) -> tuple[Matrix, NDArray[np.bool_]]:
+    """Return the first passage's vector of each memory, of length 1, and whether it has one."""
+    found = np.zeros((len(nums), snapshot.vectors.shape[1] if snapshot.vectors.ndim > 1 else 0))
+    has = np.zeros(len(nums), np.bool_)
+    first = np.flatnonzero(np.diff(snapshot.owner, prepend=-1))
+    first = first[snapshot.alive[snapshot.owner[first]]]
+    if not len(first) or not len(nums):
+        return found.astype(np.float32), has
+    owners = snapshot.num[snapshot.owner[first]]
+    order = np.argsort(owners)
+    at = order[np.minimum(np.searchsorted(owners[order], nums), len(order) - 1)]
+    has = owners[at] == np.asarray(nums)
+    found[has] = snapshot.vectors[first[at[has]]]
+    lengths = np.linalg.norm(found, axis=1, keepdims=True)
+    return (found / np.where(lengths == 0, 1, lengths)).astype(np.float32), has
+
+
+def _knows(space: OpenSpace, text: str) -> bool:
+    return space.embedder is not None and knows_script(space.embedder.id, dominant_script(text))
+
+
+def _calibrated(space: OpenSpace, cosines: Matrix, texts: Sequence[str]) -> Matrix:
+    if space.embedder is None or not cosines.size:
+        return np.zeros_like(cosines)
+    scripts = [dominant_script(text) for text in texts]
+    result = np.empty_like(cosines)
+    for script in set(scripts):
+        rows = [i for i, each in enumerate(scripts) if each == script]
+        result[rows] = calibrated(cosines[rows], space.embedder.id, script)
+    return result

@@ -1,16 +1,15 @@
-"""Finding: the best memories or sessions for a query, each with the reasons it came."""
+"""Recall: the best memories or sessions for a query, each with the reasons it was found."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from commonplace.embedding.provider import calibrated, knows_script
+from commonplace.embedding.provider import calibrated
 from commonplace.engine import checks
 from commonplace.engine.finding import ranking
 from commonplace.engine.finding.filters import Filters
@@ -37,8 +36,7 @@ from commonplace.storage.database import now
 from commonplace.storage.index import STATES, Snapshot
 from commonplace.storage.ports import Rows
 from commonplace.storage.tables import MEMORIES, MESSAGES, Row
-from commonplace.text.analysis import analyse, analyse_query
-from commonplace.text.scripts import dominant_script
+from commonplace.text.analysis import analyse_query
 
 __all__ = [
     "DEFAULT",
@@ -51,7 +49,6 @@ __all__ = [
     "Why",
     "recall",
     "recall_sessions",
-    "similarity",
 ]
 
 QUERY_CHARS = 10_000
@@ -62,19 +59,19 @@ class Why:
     """Why a memory was found."""
 
     words: tuple[str, ...]
-    """The query's words it holds."""
+    """The query's words that it contains."""
     lexical: float
-    """Its score by words, 1 for the best of this search."""
+    """Its score by words; the best of this search has 1."""
     lexical_rank: int | None
     similarity: float
-    """Its calibrated likeness to the query, 0..1."""
+    """Its calibrated similarity to the query, 0..1."""
     dense_rank: int | None
     context: float
-    """What its conversation, or the naming of its speaker, added."""
+    """How much its conversation, or the query naming its speaker, added to the score."""
     graph: float
-    """What links from other results added."""
+    """How much links from other results added to the score."""
     as_it_was: bool = False
-    """True for a former version found in a look at the past."""
+    """True for a former version, found with `as_of`."""
 
     def __str__(self) -> str:
         parts = []
@@ -93,16 +90,9 @@ class Why:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        return {
-            "words": list(self.words),
-            "lexical": round(self.lexical, 6),
-            "lexical_rank": self.lexical_rank,
-            "similarity": round(self.similarity, 6),
-            "dense_rank": self.dense_rank,
-            "context": round(self.context, 6),
-            "graph": round(self.graph, 6),
-            "as_it_was": self.as_it_was,
-        }
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        rounded = {name: round(values[name], 6) for name in values if type(values[name]) is float}
+        return {**values, **rounded, "words": list(self.words)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,20 +105,20 @@ class Hit:
 
     @property
     def similarity(self) -> float:
-        """Calibrated likeness to the query, for contracts that have a threshold."""
+        """Calibrated similarity to the query, for contracts that have a threshold."""
         return self.why.similarity
 
 
 class Hits(list[Hit]):
-    """What a recall found, best first."""
+    """The results of a recall, best first."""
 
     degraded: str = ""
-    """Why meaning was left out, if it was; words alone answered then."""
+    """Why only words were searched, if so; empty if meaning was searched, too."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionHit:
-    """A session of a conversation, with its score in 0..1 and its best line."""
+    """A session of a conversation, with its score in 0..1 and its best message."""
 
     conversation: str
     session: str
@@ -205,7 +195,7 @@ def _hits(
 
 
 def _words_held(asked: Question, search: Search, top: NDArray[np.int64]) -> list[tuple[str, ...]]:
-    """The query's words, as it wrote them, that each result holds."""
+    """Return the words of the query that each result contains, as the query writes them."""
     written: dict[str, str] = {}
     for word in re.findall(r"[\w'’.@/-]+", asked.query):
         for term in analyse_query(word):
@@ -220,7 +210,7 @@ def _words_held(asked: Question, search: Search, top: NDArray[np.int64]) -> list
 
 
 def _agreeing(snapshot: Snapshot, at: int, rows: dict[int, Row]) -> Row:
-    """The row of a position; it must say what the index said when it was ranked."""
+    """Return the row of a position; StorageCorrupt if it differs from the index."""
     row = rows.get(int(snapshot.num[at]))
     if (
         row is None
@@ -231,14 +221,14 @@ def _agreeing(snapshot: Snapshot, at: int, rows: dict[int, Row]) -> Row:
         or row["created_at"] != snapshot.created[at]
     ):
         raise StorageCorrupt(
-            f"The index and row {int(snapshot.num[at])} of memories disagree.",
+            f"Row {int(snapshot.num[at])} of memories differs from the index.",
             hint="Run 'commonplace doctor --repair' to rebuild the index from the rows.",
         )
     return row
 
 
 def _similarities(space: OpenSpace, search: Search, top: NDArray[np.int64]) -> NDArray[Any]:
-    """Calibrated likeness; where meaning is not to be had, the share of the query's words."""
+    """Return calibrated similarities; without vectors, the share of the query's words."""
     shared: NDArray[Any] = search.covered[top]
     if not search.meaning or space.embedder is None:
         return shared
@@ -291,7 +281,7 @@ def recall_sessions(
                 here = MESSAGES.first(connection, space.name, memory=num)
                 if here is None:
                     raise StorageCorrupt(
-                        f"Memory {num} is a line of a conversation, and its line is not found.",
+                        f"Memory {num} is a message in the index, but has no row in messages.",
                         hint="Run 'commonplace doctor'.",
                     )
                 line = here
@@ -304,7 +294,7 @@ def recall_sessions(
 def _sessions(
     connection: Rows, space: str, search: Search
 ) -> tuple[NDArray[np.int32], dict[int, Row]]:
-    """The code of each position's session, and the lines that former versions were."""
+    """Return the session code of each position, and the messages of former versions."""
     codes = search.snapshot.session
     lines: dict[int, Row] = {}
     known: dict[tuple[str, str], int] = {}
@@ -327,7 +317,7 @@ def _sessions(
 def _session_code(
     connection: Rows, space: str, snapshot: Snapshot, conversation: str, session: str
 ) -> int | None:
-    """By which the index knows a session, if any of its lines is there now."""
+    """Return the index's code of a session, or None if it has no message now."""
     num = messages.any_memory(connection, space, conversation, session)
     if num is None:
         return None
@@ -338,7 +328,7 @@ def _session_code(
 def _session_coverage(
     session: NDArray[np.int32], search: Search, sessions: NDArray[np.int32]
 ) -> Floats:
-    """The share of the query's rarity that each session holds as a whole."""
+    """Return how much of the query each session covers, rare words counting more."""
     covered = np.zeros(int(sessions.max()) + 1, np.float32)
     mass = 0.0
     for positions in search.holding:
@@ -349,21 +339,3 @@ def _session_coverage(
         covered[holders] += np.float32(rare)
     share: Floats = covered[sessions] / np.float32(mass or 1.0)
     return share
-
-
-def similarity(space: OpenSpace, text: str, others: Sequence[str]) -> list[float]:
-    """Calibrated likeness of texts; by words where the model does not know the script."""
-    checks.text(text, "text")
-    for other in others:
-        checks.text(other, "text")
-    script = dominant_script(text)
-    if space.embedder is not None and knows_script(space.embedder.id, script) and others:
-        vectors = space.embedder.embed([text, *others])
-        raw = vectors[1:] @ vectors[0]
-        return [calibrated(float(value), space.embedder.id, script) for value in raw]
-    mine = set(analyse(text))
-    return [_overlap(mine, set(analyse(other))) for other in others]
-
-
-def _overlap(one: set[str], other: set[str]) -> float:
-    return len(one & other) / len(one | other) if one | other else 0.0

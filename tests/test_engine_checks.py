@@ -11,7 +11,7 @@ import pytest
 from commonplace import Commonplace, Draft, Filters, Line, Origin
 from commonplace.engine.binding import engine_call
 from commonplace.engine.content import chains
-from commonplace.engine.finding import recall
+from commonplace.engine.finding import likeness
 from commonplace.errors import CommonplaceError
 
 HOSTILE: dict[str, Any] = {
@@ -52,7 +52,7 @@ TEXTS: dict[str, Callable[[Commonplace, str, Any], object]] = {
     "browse order": lambda m, a, x: m.browse(order=x),
     "filter kinds": lambda m, a, x: Filters(kinds=[x]),
     "filter tags": lambda m, a, x: Filters(tags_all=[x]),
-    "similarity": lambda m, a, x: engine_call(m, recall.similarity, "t", [x]),
+    "similarity": lambda m, a, x: engine_call(m, likeness.similarity, "t", [x]),
     "space": lambda m, a, x: m.at(x),
     "link source": lambda m, a, x: m.links.add(x, a, "knows"),
     "link target": lambda m, a, x: m.links.add(a, x, "knows"),
