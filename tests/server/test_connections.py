@@ -225,6 +225,8 @@ def test_the_page_on_the_server_names_every_setting_and_limit() -> None:
         f"in {bodies.BODY_SECONDS:g} s",
         f"{bodies.TOTAL_BYTES >> 20} MiB, {bodies.ADDRESS_BYTES >> 20} MiB of one address",
         f"{bodies.DEPTH} levels, {bodies.CONTAINERS:,} arrays and objects",
+        f"{connections.STREAMS}, {connections.CREDENTIAL_STREAMS} of one credential",
+        f"message on a WebSocket | {serving.WEBSOCKET_BYTES // 1024} KiB",
         f"calls in one message | {protocol.MOST_CALLS} |",
         f"{door.FAILURES_A_MINUTE} a minute",
     ):

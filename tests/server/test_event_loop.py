@@ -18,6 +18,7 @@ import pytest
 
 from commonplace import Commonplace
 from commonplace.dialects.being import beings, bridges
+from commonplace.dialects.rest import Rejected
 from commonplace.server import bodies, gate
 from server.harness import MCP, Answer, Running, message, running, wait_until
 
@@ -210,7 +211,7 @@ def test_the_check_of_the_depth_stops_at_the_first_level_too_deep(
 
     marks = bodies._MARKS
     monkeypatch.setattr(bodies, "_MARKS", Counting())
-    with pytest.raises(bodies.BodyRefused, match="levels deep"):
+    with pytest.raises(Rejected, match="levels deep"):
         bodies.check_nesting(b"[" * MOST)
     assert seen == bodies.DEPTH + 1
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from websockets.sync.client import connect
 
 from commonplace.access.accounts import Accounts
 from commonplace.access.credentials import Grant
@@ -368,3 +369,33 @@ def test_only_the_owner_can_read_what_is_stored(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_only_an_address_of_this_machine_is_one(host: str, here: bool) -> None:
     assert is_loopback(host) == here
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["X-Forwarded-For", "X-Forwarded-Proto", "x-forwarded-port", "Forwarded", "Via", "X-Real-IP",
+     "CF-Connecting-IP"],
+)  # fmt: skip
+def test_without_a_token_nobody_behind_a_proxy_is_the_person_at_this_machine(
+    server: Running, name: str
+) -> None:
+    forwarded = {name: "203.0.113.5"}
+    client = server.client()
+    before = len(server.calls("default"))
+    for path, method in (("/metrics", "GET"), ("/mcp/commonplace", "POST"), ("/mcp", "POST"),
+                         ("/graph", "GET"), ("/v1/beings", "GET")):  # fmt: skip
+        body = None if method == "GET" else message("remember", {"text": "forwarded"})
+        answer = client.request(method, path, body, forwarded)
+        assert answer.status == 403, (path, answer.body)
+        assert b"forwarded by a proxy" in answer.body and b"token create" in answer.body
+    assert len(server.calls("default")) == before
+    assert client.request("GET", "/metrics").status == 200
+    known = server.client(server.token("default"))
+    assert known.request("GET", "/metrics", None, forwarded).status == 200
+    with connect(
+        f"ws://127.0.0.1:{server.port}/v1/beings/x/bridge/ws", additional_headers=forwarded
+    ) as bridge:
+        assert "forwarded by a proxy" in str(bridge.recv(timeout=10))
+    host = {"x-forwarded-host": f"127.0.0.1:{server.port}"}
+    assert client.request("GET", "/metrics", None, host).status == 403
+    assert client.request("GET", "/health", None, {**host, **forwarded}).status == 200

@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from commonplace.access.rates import MOST_BUCKETS, Rates
+from commonplace.dialects.rest import Rejected
 from commonplace.server import bodies, connections, door, gate
-from commonplace.server.bodies import CONTAINERS, DEPTH, BodyRefused, check_nesting
+from commonplace.server.bodies import CONTAINERS, DEPTH, check_nesting
 from commonplace.server.protocol import MOST_CALLS
 from server.harness import HELD, Running, cli, lab, message, registered, running, wait_until
 
@@ -84,7 +85,7 @@ def test_depth_counts_brackets_outside_strings(text: str, levels: int) -> None:
     deep = DEPTH - levels  # what is around it
     check_nesting(b"[" * deep + text.encode())
     if levels and not text.startswith("]"):
-        with pytest.raises(BodyRefused, match="levels deep"):
+        with pytest.raises(Rejected, match="levels deep"):
             check_nesting(b"[" * (deep + 1) + text.encode())
 
 
@@ -96,7 +97,7 @@ def test_json_has_so_many_arrays_and_objects(count: int, kind: str) -> None:
     if count <= CONTAINERS or kind[0] == '"':
         check_nesting(body)
         return
-    with pytest.raises(BodyRefused, match="arrays and objects"):
+    with pytest.raises(Rejected, match="arrays and objects"):
         check_nesting(body)
 
 
@@ -118,7 +119,7 @@ def test_the_work_for_a_hostile_text_grows_with_its_length_only(
         costs = []
         for _ in range(3):
             begun = time.process_time()
-            with contextlib.suppress(BodyRefused):
+            with contextlib.suppress(Rejected):
                 check_nesting(body)
             costs.append(time.process_time() - begun)
         return min(costs)
@@ -234,6 +235,32 @@ def test_a_slow_body_is_not_waited_for(limited: Running, monkeypatch: pytest.Mon
     head += "content-type: application/json\r\ncontent-length: 100\r\n\r\n{"
     with opened(limited, head.encode()) as connection:
         assert connection.recv(100).startswith(b"HTTP/1.1 408")
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("/oauth/token", "application/x-www-form-urlencoded"),
+        ("/oauth/register", "application/json"),
+        ("/sign-in", "application/json"),
+        ("/api/v2/auth/refresh", "application/json"),
+    ],
+)
+def test_a_slow_body_is_not_waited_for_where_anybody_may_send_one(
+    limited: Running, monkeypatch: pytest.MonkeyPatch, path: str, kind: str
+) -> None:
+    monkeypatch.setattr(bodies, "BODY_SECONDS", 0.1)
+    head = f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1:{limited.port}\r\n"
+    head += f"origin: http://127.0.0.1:{limited.port}\r\n"
+    head += f"content-type: {kind}\r\ncontent-length: 100\r\n\r\n{{"
+    with opened(limited, head.encode()) as connection:
+        assert connection.recv(100)[:12] in (b"HTTP/1.1 400", b"HTTP/1.1 408")
+
+
+@pytest.mark.parametrize("levels", [DEPTH - 1, DEPTH, DEPTH + 1])
+def test_json_has_a_depth_where_anybody_may_send_it(limited: Running, levels: int) -> None:
+    answer = limited.client().request("POST", "/api/v2/auth/refresh", nested(levels))
+    assert (b"levels deep" in answer.body) == (levels > DEPTH)
 
 
 @pytest.mark.parametrize("served", [0, 2])

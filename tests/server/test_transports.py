@@ -194,16 +194,6 @@ def test_streams_are_counted_and_given_back(server: Running) -> None:
     wait_until(lambda: opened().endswith(" 0.0"), 10)
 
 
-def test_there_are_only_so_many_streams(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    from commonplace.server import http
-
-    monkeypatch.setattr(http, "STREAMS", 1)
-    first = server.older()
-    answer = server.client().request("GET", "/mcp", headers={"accept": "text/event-stream"})
-    assert answer.status == 503 and answer.header("retry-after")
-    first.close()
-
-
 def test_a_page_in_a_browser_is_not_a_client(server: Running) -> None:
     answer = server.client().request("GET", "/mcp", headers={"accept": "text/html"})
     assert answer.status == 405 and answer.header("allow")

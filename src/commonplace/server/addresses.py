@@ -82,7 +82,8 @@ class Addresses:
         origins = _all(headers, b"origin")
         if not origins:
             sites = _all(headers, b"sec-fetch-site")
-            if "cross-site" in sites and not (visited and _followed(headers)):
+            ours = all(site in ("same-origin", "none") for site in sites)
+            if not ours and not (visited and _followed(headers)):
                 return Refusal(403, "Requests from other sites' pages are not accepted.")
             return None
         origin = parse_origin(origins[0]) if len(origins) == 1 else None

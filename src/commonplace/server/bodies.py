@@ -10,6 +10,7 @@ from typing import Any
 from starlette.types import Message, Receive
 
 from commonplace.access.browser import FORM
+from commonplace.dialects.rest import Rejected
 from commonplace.server.paths import Entrance
 from commonplace.server.protocol import message_in
 
@@ -23,16 +24,6 @@ ADDRESS_BYTES = 64 * 1024 * 1024  # of these for the requests of one address
 # An unterminated string is matched to its end at once, not once for each quote in it.
 _MARKS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{}]', re.DOTALL)
 _NOT_JSON = "The body must be application/json."
-
-
-class BodyRefused(Exception):
-    """A body that is not accepted, with the status and the code of the answer."""
-
-    def __init__(self, status: int, code: str, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-        self.code = code
-        self.message = message
 
 
 class Buffers:
@@ -67,7 +58,7 @@ def content_type(header: Callable[[str], str]) -> str:
 
 
 def limit_of(header: Callable[[str], str], entrance: Entrance, most: int) -> int:
-    """How many bytes the body may have; BodyRefused if its headers alone rule it out."""
+    """How many bytes the body may have; Rejected if its headers alone rule it out."""
     limit = max(most, entrance.body)
     kind, declared = content_type(header), header("content-length")
     if entrance.uploads and kind == "multipart/form-data":
@@ -75,9 +66,9 @@ def limit_of(header: Callable[[str], str], entrance: Entrance, most: int) -> int
     elif entrance.forms and kind == FORM:
         limit = min(most, INLINE_BYTES)
     elif kind != JSON and (kind or declared not in ("", "0")):
-        raise BodyRefused(415, "CONTENT_TYPE", _NOT_JSON)
+        raise Rejected(415, "CONTENT_TYPE", _NOT_JSON)
     if header("content-encoding") not in ("", "identity"):
-        raise BodyRefused(415, "CONTENT_ENCODING", "The body must not be compressed.")
+        raise Rejected(415, "CONTENT_ENCODING", "The body must not be compressed.")
     if declared.isdigit() and int(declared) > limit:
         raise _too_large(limit)
     return limit
@@ -102,21 +93,21 @@ async def read(
                 if size > limit:
                     raise _too_large(limit)
                 if not take(len(part)):
-                    raise BodyRefused(
+                    raise Rejected(
                         503, "BUSY", "Too many large requests are open. Try again in a moment."
                     )
                 parts.append(part)
                 if not message.get("more_body"):
                     break
     except TimeoutError:
-        raise BodyRefused(408, "TOO_SLOW", "The body did not come in time.") from None
+        raise Rejected(408, "TOO_SLOW", "The body did not come in time.") from None
     if size and not typed:
-        raise BodyRefused(415, "CONTENT_TYPE", _NOT_JSON)
+        raise Rejected(415, "CONTENT_TYPE", _NOT_JSON)
     return b"".join(parts)
 
 
 def parse(body: bytes) -> Any:
-    """The JSON of a body, or UNREADABLE. BodyRefused if it is nested too deep, or in too much."""
+    """The JSON of a body, or UNREADABLE. Rejected if it is nested too deep, or in too much."""
     check_nesting(body)
     return message_in(body)
 
@@ -135,13 +126,31 @@ def check_nesting(body: bytes) -> None:
             level += 1
             opened += 1
             if level > DEPTH:
-                raise BodyRefused(400, "TOO_DEEP", f"JSON may be {DEPTH} levels deep.")
+                raise Rejected(400, "TOO_DEEP", f"JSON may be {DEPTH} levels deep.")
             if opened > CONTAINERS:
-                raise BodyRefused(
+                raise Rejected(
                     413, "TOO_LARGE", f"JSON may have {CONTAINERS:,} arrays and objects."
                 )
         elif sign in (b"]", b"}"):
             level -= 1
+
+
+def in_time(receive: Receive) -> Receive:
+    """A body that is read as it comes: a client whose body comes too slowly counts as gone."""
+    until = asyncio.get_running_loop().time() + BODY_SECONDS
+    whole = False
+
+    async def timely() -> Message:
+        nonlocal whole
+        try:
+            async with asyncio.timeout_at(None if whole else until):
+                message = await receive()
+        except TimeoutError:
+            return {"type": "http.disconnect"}
+        whole = whole or not message.get("more_body")
+        return message
+
+    return timely
 
 
 def replayed(body: bytes, receive: Receive) -> Receive:
@@ -166,8 +175,8 @@ def replayed(body: bytes, receive: Receive) -> Receive:
     return again
 
 
-def _too_large(limit: int) -> BodyRefused:
-    return BodyRefused(
+def _too_large(limit: int) -> Rejected:
+    return Rejected(
         413, "TOO_LARGE",
         f"The body is larger than {limit:,} bytes. Send less at a time,"
         " or let the operator set body_bytes.",

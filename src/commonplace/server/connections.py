@@ -1,22 +1,31 @@
-"""Limits on connections: how many are open, and how long each may take to send a request."""
+"""Limits on connections: how many are open, how long each may take, and for whom it stays open."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import json
+import logging
 import sys
-from collections.abc import Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from typing import Any, Protocol
 
+from starlette.types import Message, Receive
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
+from commonplace.access.caller import Caller
+from commonplace.access.credentials import Unauthenticated
 from commonplace.access.rates import block_of
+from commonplace.dialects.rest import Rejected
+from commonplace.errors import CommonplaceError
 
 HEAD_SECONDS = 10.0  # in which the head of a request must have come
 MOST_CONNECTIONS = 8_192  # at the same time, where the limit of open files allows it
 ADDRESS_CONNECTIONS = 512  # of these for one address
+STREAMS = 256  # event streams at the same time, and as many WebSockets
+CREDENTIAL_STREAMS = 64  # of these for one credential
+RECHECK_SECONDS = 2.0  # how often it is asked whether the credential of a stream is still valid
 _BUSY = json.dumps(
     {"error": {"code": "BUSY", "message": "Too many connections are open. Close some of them."}}
 )
@@ -24,6 +33,8 @@ _REFUSAL = (
     "HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\n"
     f"content-type: application/json\r\ncontent-length: {len(_BUSY)}\r\n\r\n{_BUSY}"
 ).encode()
+
+log = logging.getLogger(__name__)
 
 
 class Connection(Protocol):
@@ -181,6 +192,79 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         if message["type"] == "websocket.close":
             self._counted.wait(self)
         await super().send(message)
+
+
+class Streams:
+    """The open event streams, or the open WebSockets, and when each must end.
+
+    Each ends with its credential. Used from one thread, the event loop.
+    """
+
+    def __init__(self, kind: str, gauge: Any) -> None:
+        self._kind = kind
+        self._gauge = gauge
+        self._open: dict[asyncio.Event, str] = {}
+
+    @contextlib.asynccontextmanager
+    async def opened(
+        self, caller: Caller, recheck: Callable[[], Awaitable[Caller]] | None
+    ) -> AsyncIterator[asyncio.Event]:
+        """Count a stream while it is open; the event is set when it must end.
+
+        Rejected if too many are open. `recheck` recognises the credential again.
+        """
+        owner = caller.family or caller.credential
+        if len(self._open) >= STREAMS:
+            raise Rejected(503, "BUSY", f"Too many {self._kind} are open. Try again later.")
+        if list(self._open.values()).count(owner) >= CREDENTIAL_STREAMS:
+            raise Rejected(
+                429, "RATE_LIMITED",
+                f"This credential has {CREDENTIAL_STREAMS} {self._kind} open. Close one of them.",
+            )  # fmt: skip
+        ended = asyncio.Event()
+        self._open[ended] = owner
+        self._gauge.inc()
+        watching = asyncio.create_task(_end_with_credential(recheck, ended))
+        try:
+            yield ended
+        finally:
+            watching.cancel()
+            del self._open[ended]
+            self._gauge.dec()
+
+    def close(self) -> None:
+        """End all streams, because the server stops."""
+        for ended in self._open:
+            ended.set()
+
+
+async def _end_with_credential(
+    recheck: Callable[[], Awaitable[Caller]] | None, ended: asyncio.Event
+) -> None:
+    while recheck is not None:
+        await asyncio.sleep(RECHECK_SECONDS)
+        try:
+            await recheck()
+        except Unauthenticated:
+            ended.set()
+            return
+        except CommonplaceError as error:
+            log.warning("a stream's credential could not be checked", extra={"why": error.code})
+
+
+def until(ended: asyncio.Event, receive: Receive, last: Message) -> Receive:
+    """What the client sends, and `last` as soon as the stream must end."""
+
+    async def receive_or_end() -> Message:
+        received, over = asyncio.ensure_future(receive()), asyncio.ensure_future(ended.wait())
+        try:
+            await asyncio.wait({received, over}, return_when=asyncio.FIRST_COMPLETED)
+            return received.result() if received.done() else last
+        finally:
+            received.cancel()
+            over.cancel()
+
+    return receive_or_end
 
 
 def raise_file_limit() -> None:

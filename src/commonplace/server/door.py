@@ -8,6 +8,7 @@ calls. Nothing here reads a database on the event loop.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import time
@@ -26,9 +27,11 @@ from commonplace.access.oauth import OAuth
 from commonplace.access.rates import Rates
 from commonplace.access.signed import Tokens
 from commonplace.dialects.contract import TooManyCalls
+from commonplace.dialects.rest import Rejected
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound
 from commonplace.server import bodies
 from commonplace.server.addresses import Addresses, peer
+from commonplace.server.connections import Streams, until
 from commonplace.server.gate import Decision, Gate
 from commonplace.server.observing import Metrics
 from commonplace.server.paths import Paths
@@ -48,13 +51,17 @@ from commonplace.server.protocol import (
 )
 from commonplace.server.refusals import Refusals, Refused
 from commonplace.server.settings import Settings, is_loopback
-from commonplace.server.visits import Visit, refusal
+from commonplace.server.visits import RECHECK, Visit, refusal
 
 # Where a person arrives from a client's own site, or by a link that a device shows.
 VISITED = ("/oauth/authorize", "/oauth/device")
-RECHECK = "commonplace.recheck"  # scope key: recognises the credential again
 FAILURES_A_MINUTE = 30
 BODILESS = ("GET", "HEAD", "DELETE", "OPTIONS")  # methods whose body is not looked at
+_FORWARDED = (
+    "This request was forwarded by a proxy, and a server without tokens answers only to programs on"
+    " this machine. Create a token with 'commonplace token create', and send it; set public_url to"
+    " the address that the proxy has."
+)
 _BESIDE = "Not carried out: another call of this message is beyond the credential's scope."
 _CODES = {
     401: "UNAUTHORIZED", 403: "FORBIDDEN", 404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED",
@@ -89,7 +96,8 @@ class Door:
         metrics: Metrics,
         oauth: OAuth | None,
         sessions: BrowserSessions | None,
-        end_streams: Callable[[], None],
+        streams: Streams,
+        sockets: Streams,
     ) -> None:
         self._app = app
         # Paths that need no routing, which would cost a tenth of a small call.
@@ -103,14 +111,20 @@ class Door:
         self._metrics = metrics
         self._oauth = oauth
         self._sessions = sessions
-        self.end_streams = end_streams
-        """Close event streams when the server stops."""
+        self._streams = streams
+        self._sockets = sockets
         self.proxies = settings.proxies
         self._secure = settings.base_url.startswith("https://")
+        self._tokenless = settings.local and not settings.require_token
         self._addresses = Addresses(settings)
         self._buffers = bodies.Buffers()
         self._rates = Rates(settings.rate, settings.burst)
         self._failures = Rates(FAILURES_A_MINUTE / 60, FAILURES_A_MINUTE)
+
+    def end_streams(self) -> None:
+        """End event streams and WebSockets, because the server stops."""
+        self._streams.close()
+        self._sockets.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it."""
@@ -140,9 +154,9 @@ class Door:
         except Exception:
             log.exception("the request failed")
             if visit.status == 0:
-                await refusal(500, "INTERNAL_ERROR", "Something went wrong.", visit)(
-                    scope, receive, sending
-                )
+                await refusal(
+                    500, "INTERNAL_ERROR", "Something went wrong.", visit.entrance.dialect
+                )(scope, receive, sending)
         finally:
             request_id.reset(token)
             self._buffers.give_back(visit.sender, visit.buffered)
@@ -202,11 +216,11 @@ class Door:
                 await self._slow_down(visit, receive, send, wait)
             return
         if visit.entrance.public:
-            await self._app(visit.scope, receive, send)
+            await self._app(visit.scope, bodies.in_time(receive), send)
             return
         try:
             self._limit(visit)
-        except bodies.BodyRefused as error:
+        except Rejected as error:
             await self._turn_away(visit, receive, send, error.status, error.code, error.message)
             return
         visit.caller = await self._caller(visit, receive, send)
@@ -226,11 +240,10 @@ class Door:
         if caller is None:
             return
         visit.caller = caller
-        if caller.credential:
-            wait = self._rates.take(f"credential {caller.credential}")
-            if wait:
-                await self._slow_down(visit, receive, send, wait)
-                return
+        wait = self._wait_of(caller)
+        if wait:
+            await self._slow_down(visit, receive, send, wait)
+            return
         admitted = await self._decided(visit, caller, body, receive, send)
         if admitted is None:
             return
@@ -284,18 +297,21 @@ class Door:
         told = f"No {title} of yours has that id. {self._paths.told()}"
         await self._turn_away(visit, receive, send, 404, "NOT_FOUND", told)
 
+    def _wait_of(self, caller: Caller) -> int:
+        """Take from the rate of the caller's credential; the seconds to wait if nothing is left."""
+        return self._rates.take(f"credential {caller.credential}") if caller.credential else 0
+
     async def _open(self, visit: Visit, receive: Receive, send: Send) -> None:
         """Pass on or refuse a WebSocket, by the same rules as a request."""
 
-        async def close(message: str) -> None:
+        async def close(error: CommonplaceError, message: str) -> None:
             if (await receive())["type"] != "websocket.connect":
                 return
             self._metrics.refused.labels("websocket").inc()
+            visit.refused = error
             await self._note(visit)
             await send({"type": "websocket.accept"})
-            said = json.dumps({"type": "error", "message": message})
-            await send({"type": "websocket.send", "text": said})
-            await send({"type": "websocket.close", "code": 1008})
+            await _end_socket(send, message)
 
         refused = self._addresses.refusal(visit.scope["headers"], visited=False)
         if not visit.entrance.websocket or refused is not None:
@@ -306,24 +322,65 @@ class Door:
             await send({"type": "websocket.close", "code": 1008})
             return
         visit.ours = True
-        if self._rates.take(f"address {visit.sender}"):
-            visit.refused = TooManyCalls("Too many requests.")
-            await close(visit.refused.message)
+        if wait := self._rates.take(f"address {visit.sender}"):
+            error = _too_many(wait)
+            await close(error, error.message)
             return
         given = visit.given()
+        if self._forwarded_without_token(visit, given):
+            await close(Refused("FORWARDED", _FORWARDED), _FORWARDED)
+            return
         try:
             if not given and self._open_to(visit):
                 caller = Caller(space="default")
             else:
                 caller = await self._recognised(given, visit)
-        except Unauthenticated as error:
-            wait = self._failures.take(visit.sender)
-            visit.refused = TooManyCalls("Too many requests.") if wait else error
-            log.warning("not recognised", extra={"why": error.reason, "address": visit.address})
-            await close("Too many requests." if wait else "Unauthorized")
+        except Unauthenticated as unknown:
+            log.warning("not recognised", extra={"why": unknown.reason, "address": visit.address})
+            if wait := self._failures.take(visit.sender):
+                await close(_too_many(wait), _too_many(wait).message)
+            else:
+                await close(unknown, "Unauthorized")
             return
+        visit.caller = caller
         visit.scope[ADMITTED] = Admitted(caller, visit.request_info())
-        await self._app(visit.scope, receive, send)
+        try:
+            async with self._sockets.opened(caller, visit.scope.get(RECHECK)) as ended:
+                gone = {"type": "websocket.disconnect", "code": 1008}
+                accepted = self._accepted_frames(visit, caller, until(ended, receive, gone), send)
+                await self._app(visit.scope, accepted, send)
+                if ended.is_set():
+                    with contextlib.suppress(RuntimeError, OSError):  # it is closed already
+                        await _end_socket(send, "Unauthorized")
+        except Rejected as error:
+            await close(error, error.message)
+
+    def _accepted_frames(
+        self, visit: Visit, caller: Caller, receive: Receive, send: Send
+    ) -> Receive:
+        """The frames of a WebSocket that are within the rate and not nested too deep.
+
+        The others are answered with an error, and audited like a refused request.
+        """
+
+        async def accepted() -> Message:
+            while (message := await receive())["type"] == "websocket.receive":
+                try:
+                    wait = self._rates.take(f"address {visit.sender}") or self._wait_of(caller)
+                    if wait:
+                        raise _too_many(wait)
+                    frame = (message.get("text") or "").encode(errors="replace")
+                    await self._off_loop(bodies.check_nesting, frame)
+                except CommonplaceError as error:
+                    self._metrics.refused.labels("websocket").inc()
+                    visit.refused = error
+                    await self._note(visit)
+                    await send(_socket_error(error.message))
+                else:
+                    break
+            return message
+
+        return accepted
 
     async def _known(self, visit: Visit) -> Caller | None:
         """The caller of a request that was refused before authentication; for the audit."""
@@ -338,9 +395,12 @@ class Door:
             return None
 
     def _open_to(self, visit: Visit) -> bool:
-        """Whether somebody without a token is the person at this machine."""
-        local = self._settings.local and not self._settings.require_token
-        return local and is_loopback(visit.address)
+        """Whether a caller without a token is the person at this machine."""
+        return self._tokenless and is_loopback(visit.address) and not visit.forwarded
+
+    def _forwarded_without_token(self, visit: Visit, given: list[bytes]) -> bool:
+        """Whether a proxy on this machine forwarded the request of somebody without a token."""
+        return not given and self._tokenless and is_loopback(visit.address) and visit.forwarded
 
     async def _body(self, visit: Visit, receive: Receive, send: Send) -> bytes | None:
         """The body, within its limits; None if it was refused or the client disconnected.
@@ -360,7 +420,7 @@ class Door:
             body = await bodies.read(receive, self._limit(visit), typed=bool(kind), take=take)
             if body and kind == bodies.JSON:
                 await self._parse(visit, body)
-        except bodies.BodyRefused as error:
+        except Rejected as error:
             await self._turn_away(visit, receive, send, error.status, error.code, error.message)
             return None
         return body
@@ -372,16 +432,21 @@ class Door:
         return bodies.limit_of(visit.header, visit.entrance, self._settings.body_bytes)
 
     async def _parse(self, visit: Visit, body: bytes) -> None:
-        small = len(body) <= bodies.INLINE_BYTES
-        parsed = bodies.parse(body) if small else await self._workers.run(bodies.parse, body)
+        parsed = await self._off_loop(bodies.parse, body)
         if not visit.entrance.mcp:
             visit.scope[JSON_BODY] = parsed
             return
         visit.message = parsed
         calls = calls_in(parsed)
         if len(calls) > MOST_CALLS:
-            raise bodies.BodyRefused(413, "TOO_LARGE", f"A batch may have {MOST_CALLS} calls.")
+            raise Rejected(413, "TOO_LARGE", f"A batch may have {MOST_CALLS} calls.")
         visit.calls = None if parsed is UNREADABLE else calls
+
+    async def _off_loop(self, function: Callable[[bytes], Any], body: bytes) -> Any:
+        """Run the function on a body: in a worker if the body is large."""
+        if len(body) <= bodies.INLINE_BYTES:
+            return function(body)
+        return await self._workers.run(function, body)
 
     async def _caller(self, visit: Visit, receive: Receive, send: Send) -> Caller | None:
         """The caller; None if authentication failed, which is then answered."""
@@ -390,6 +455,9 @@ class Door:
             return caller
         if not given and self._open_to(visit):
             return Caller(space="default")
+        if self._forwarded_without_token(visit, given):
+            await self._turn_away(visit, receive, send, 403, "FORWARDED", _FORWARDED)
+            return None
         try:
             caller = await self._recognised(given, visit)
         except Unauthenticated as error:
@@ -464,7 +532,7 @@ class Door:
         told = spoken is not None and spoken.tokens.tells_expiry
         expired = TokenExpired() if told and isinstance(error, Expired) else None
         shown = expired or error
-        response = refusal(401, shown.code, str(shown), visit)
+        response = refusal(401, shown.code, str(shown), spoken)
         path, wrong = visit.scope["path"], "invalid_token" if expired else ""
         challenge = self._oauth.challenge(path, error=wrong) if self._oauth else "Bearer"
         if spoken is not None and spoken.tokens.realm and not visit.entrance.mcp:
@@ -560,8 +628,8 @@ class Door:
 
     async def _slow_down(self, visit: Visit, receive: Receive, send: Send, wait: int) -> None:
         self._metrics.refused.labels("rate").inc()
-        visit.refused = error = TooManyCalls(f"Too many requests; wait {wait} s.")
-        response = refusal(429, error.code, error.message, visit)
+        visit.refused = error = _too_many(wait)
+        response = refusal(429, error.code, error.message, visit.entrance.dialect)
         response.headers["retry-after"] = str(wait)
         await response(visit.scope, receive, send)
 
@@ -570,10 +638,23 @@ class Door:
     ) -> None:
         self._metrics.refused.labels(code.lower()).inc()
         visit.refused = Refused(code, message)
-        response = refusal(status, code, message, visit)
+        response = refusal(status, code, message, visit.entrance.dialect)
         if status == 503:
             response.headers["retry-after"] = "1"
         await response(visit.scope, receive, send)
+
+
+def _too_many(wait: int) -> TooManyCalls:
+    return TooManyCalls(f"Too many requests; wait {wait} s.")
+
+
+def _socket_error(message: str) -> Message:
+    return {"type": "websocket.send", "text": json.dumps({"type": "error", "message": message})}
+
+
+async def _end_socket(send: Send, message: str) -> None:
+    await send(_socket_error(message))
+    await send({"type": "websocket.close", "code": 1008})
 
 
 def _meaning(status: int) -> tuple[str, str]:

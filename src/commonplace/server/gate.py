@@ -300,7 +300,8 @@ class Gate:
             outcome = self._failed(opened, fault)
         if self._counter is not None:
             result = outcome.error.code if outcome.error else "ok"
-            self._counter.labels(dialect, name, result).inc()
+            label = name if self.declared(dialect, name) else "dynamic"
+            self._counter.labels(dialect, label, result).inc()
         return outcome
 
     def _run(self, opened: _Open, arguments: Mapping[str, Any], turn: Turn) -> Outcome:

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode
@@ -19,7 +19,7 @@ from mcp.server.sse import SseServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute
 from starlette.routing import Route as StarletteRoute
 from starlette.types import Message, Receive, Scope, Send
@@ -28,8 +28,8 @@ from commonplace import __version__
 from commonplace.access.accounts import Accounts
 from commonplace.access.browser import SIGN_OUT, BrowserSessions
 from commonplace.access.browser import routes as browser_routes
-from commonplace.access.caller import Caller, request_id
-from commonplace.access.credentials import Credentials, Unauthenticated
+from commonplace.access.caller import Caller
+from commonplace.access.credentials import Credentials
 from commonplace.access.oauth import OAuth
 from commonplace.access.oauth import routes as oauth_routes
 from commonplace.access.sessions import Sessions
@@ -37,12 +37,21 @@ from commonplace.access.signed import Tokens
 from commonplace.access.vault import Vault
 from commonplace.dialects import registry
 from commonplace.dialects.contract import Call, Dialect, Setting, Tool
-from commonplace.dialects.rest import IGNORES_ALL, Exchange, Reply, Rest, Route, status_of
+from commonplace.dialects.rest import (
+    IGNORES_ALL,
+    Exchange,
+    Rejected,
+    Reply,
+    Rest,
+    Route,
+    status_of,
+)
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.library import Library
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound
 from commonplace.server.addresses import peer
-from commonplace.server.door import RECHECK, Door
+from commonplace.server.connections import Streams, until
+from commonplace.server.door import Door
 from commonplace.server.gate import Gate
 from commonplace.server.observing import Metrics
 from commonplace.server.paths import Paths
@@ -52,11 +61,10 @@ from commonplace.server.quotas import quota_of
 from commonplace.server.refusals import Refusals
 from commonplace.server.rest import routes_of
 from commonplace.server.settings import Settings
+from commonplace.server.visits import RECHECK, refusal
 from commonplace.storage.ports import Store
 
-STREAMS = 256  # event streams open at the same time
 NOTE_SECONDS = 60.0
-WATCH_SECONDS = 2.0  # how often an open stream asks whether its credential still stands
 VERSION_HEADER = b"mcp-protocol-version"
 
 log = logging.getLogger(__name__)
@@ -123,18 +131,21 @@ class Endpoint:
         if VERSION_HEADER in headers or b"text/event-stream" not in headers.get(b"accept", b""):
             await _not_allowed(scope, receive, send)  # a stateless server opens no stream
             return
-        async with self._streams.opened(scope.get(RECHECK)) as ended:
-            if ended is None:
-                busy = {"error": {"code": "BUSY", "message": "Too many streams are open."}}
-                await JSONResponse(busy, 503, {"retry-after": "10"})(scope, receive, send)
-                return
-            hearing, telling = _until(ended, receive), self._announcing(scope, send)
-            async with self._older.connect_sse(scope, hearing, telling) as (incoming, outgoing):
-                spoken = scope[DIALECT]
-                pipes = Pipes(incoming, outgoing, self._dialects[spoken], self._refusals)
-                server = self._servers[spoken]
-                options = server.create_initialization_options()
-                await server.run(pipes.incoming, pipes.outgoing, options)
+        dialect = self._dialects[scope[DIALECT]]
+        try:
+            async with self._streams.opened(scope[ADMITTED].caller, scope.get(RECHECK)) as ended:
+                hearing = until(ended, receive, {"type": "http.disconnect"})
+                telling = self._announcing(scope, send)
+                async with self._older.connect_sse(scope, hearing, telling) as (incoming, outgoing):
+                    pipes = Pipes(incoming, outgoing, dialect, self._refusals)
+                    server = self._servers[dialect.name]
+                    options = server.create_initialization_options()
+                    await server.run(pipes.incoming, pipes.outgoing, options)
+        except Rejected as error:
+            response = refusal(error.status, error.code, error.message, dialect)
+            response.headers["retry-after"] = "10"
+            await response(scope, receive, send)
+            return
         # The client is told that there is no more, unless it has been, or has gone.
         with contextlib.suppress(RuntimeError):
             await send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -160,71 +171,6 @@ class Endpoint:
             await send(message)
 
         return telling
-
-
-class Streams:
-    """The open event streams: not too many, and none for a credential that has ended."""
-
-    def __init__(self, metrics: Metrics) -> None:
-        self._gauge = metrics.open_streams
-        self._open: set[asyncio.Event] = set()
-
-    @contextlib.asynccontextmanager
-    async def opened(
-        self, recheck: Callable[[], Awaitable[Caller]] | None
-    ) -> AsyncIterator[asyncio.Event | None]:
-        """Hold a place while the stream lives; what is set when it must end.
-
-        None when there is no place left.
-        """
-        if len(self._open) >= STREAMS:
-            yield None
-            return
-        ended = asyncio.Event()
-        self._open.add(ended)
-        self._gauge.inc()
-        watching = asyncio.create_task(self._watch(recheck, ended))
-        try:
-            yield ended
-        finally:
-            watching.cancel()
-            self._open.discard(ended)
-            self._gauge.dec()
-
-    async def _watch(
-        self, recheck: Callable[[], Awaitable[Caller]] | None, ended: asyncio.Event
-    ) -> None:
-        while recheck is not None:
-            await asyncio.sleep(WATCH_SECONDS)
-            try:
-                await recheck()
-            except Unauthenticated:
-                ended.set()
-                return
-            except CommonplaceError as error:
-                log.warning(
-                    "a stream's credential could not be asked for", extra={"why": error.code}
-                )
-
-    def close(self) -> None:
-        """End them all: the server stops."""
-        for ended in self._open:
-            ended.set()
-
-
-def _until(ended: asyncio.Event, receive: Receive) -> Receive:
-    """What the client says, and that it has gone as soon as the stream must end."""
-
-    async def hearing() -> Message:
-        said, over = asyncio.ensure_future(receive()), asyncio.ensure_future(ended.wait())
-        try:
-            await asyncio.wait({said, over}, return_when=asyncio.FIRST_COMPLETED)
-            return said.result() if said.done() else {"type": "http.disconnect"}
-        finally:
-            said.cancel()
-            over.cancel()
-
-    return hearing
 
 
 async def _not_allowed(scope: Scope, receive: Receive, send: Send) -> None:
@@ -253,7 +199,8 @@ def application(parts: Parts) -> Door:
     gate = Gate(parts.library, parts.system, everything.values(), metrics.calls)
     workers = Workers(gate, settings.call_seconds)
     refusals = Refusals(gate, workers)
-    streams = Streams(metrics)
+    streams = Streams("event streams", metrics.open_streams)
+    sockets = Streams("WebSockets", metrics.open_sockets)
     oauth = _oauth(parts, dialects)
     opened: list[StarletteRoute] = []
     browsers: BrowserSessions | None = None
@@ -311,7 +258,8 @@ def application(parts: Parts) -> Door:
         metrics=metrics,
         oauth=oauth,
         sessions=browsers,
-        end_streams=streams.close,
+        streams=streams,
+        sockets=sockets,
     )
 
 
@@ -406,30 +354,19 @@ async def _note_use(credentials: Credentials, workers: Workers) -> None:
 def _handlers(paths: Paths, dialects: Mapping[str, Dialect]) -> Any:
     """What is answered where no route is, or not with that method."""
 
+    def dialect_of(request: Request) -> Dialect | None:
+        return dialects.get(request.scope.get(DIALECT, ""))
+
     async def no_such_page(request: Request, _: Exception) -> Response:
         told = "There is nothing here."
         if request.scope["path"].startswith("/mcp"):
             told += f" {paths.told()}"
-        return _in_its_words(request, dialects, 404, "NOT_FOUND", told)
+        return refusal(404, "NOT_FOUND", told, dialect_of(request))
 
     async def wrong_method(request: Request, _: Exception) -> Response:
-        return _in_its_words(
-            request, dialects, 405, "METHOD_NOT_ALLOWED", "Another method is needed."
-        )
+        return refusal(405, "METHOD_NOT_ALLOWED", "Another method is needed.", dialect_of(request))
 
     return {404: no_such_page, 405: wrong_method}
-
-
-def _in_its_words(
-    request: Request, dialects: Mapping[str, Dialect], status: int, code: str, message: str
-) -> Response:
-    """An error in the words of the contract that the path belongs to, if it has its own."""
-    dialect = dialects.get(request.scope.get(DIALECT, ""))
-    refuse = dialect.refuse if dialect is not None else None
-    if refuse is None:
-        return JSONResponse({"error": {"code": code, "message": message}}, status)
-    body = refuse(status, code, message, request_id.get())
-    return PlainTextResponse(body, status) if isinstance(body, str) else JSONResponse(body, status)
 
 
 def _own_operations(parts: Parts, metrics: Metrics) -> Dialect:

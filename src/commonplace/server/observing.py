@@ -113,6 +113,9 @@ class Metrics:
         self.open_streams = Gauge(
             "commonplace_open_streams", "Event streams open now", registry=self.registry
         )
+        self.open_sockets = Gauge(
+            "commonplace_open_sockets", "WebSockets open now", registry=self.registry
+        )
 
     def text(self) -> str:
         """The exposition format."""

@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
-from starlette.requests import HTTPConnection, Request
+from starlette.requests import ClientDisconnect, HTTPConnection, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.routing import Route as StarletteRoute
@@ -19,16 +19,12 @@ from commonplace.access.sessions import Sessions
 from commonplace.dialects.contract import Dialect, RequestInfo, Schema, Tool, TooManyCalls
 from commonplace.dialects.rest import Exchange, Rejected, Reply, Rest, Route
 from commonplace.errors import CommonplaceError, InvalidInput
+from commonplace.server.bodies import parse
+from commonplace.server.connections import RECHECK_SECONDS
 from commonplace.server.openapi import document
-from commonplace.server.protocol import (
-    ADMITTED,
-    JSON_BODY,
-    UNREADABLE,
-    Admitted,
-    Workers,
-    message_in,
-)
+from commonplace.server.protocol import ADMITTED, JSON_BODY, UNREADABLE, Admitted, Workers
 from commonplace.server.quotas import Left, Quota
+from commonplace.server.visits import RECHECK, refusal
 
 PUBLIC_BODY_BYTES = 16_384  # nobody has been let in yet when this body is read
 WITH_BODY = ("POST", "PUT", "PATCH")
@@ -98,16 +94,16 @@ class _Adapter:
         try:
             if left is not None and left.wait:
                 raise TooManyCalls(left.message, limit=left.limit, wait=left.wait)
-            reply = await self._answer(exchange)
+            response = _response(await self._answer(exchange))
         except Rejected as error:
-            reply = self.refusal(error.status, error.code, error.message)
+            response = refusal(error.status, error.code, error.message, self.dialect)
         except CommonplaceError as error:
             reply = self.rest.fail(exchange, error)
             if isinstance(error, NotPermitted):
                 needed = f'Bearer error="insufficient_scope", scope="{exchange.scope}"'
                 headers = {"www-authenticate": needed, **reply.headers}
                 reply = Reply(reply.body, reply.status, headers, reply.media_type)
-        response = _response(reply)
+            response = _response(reply)
         if left is not None:
             response.headers.update(left.headers())
         return response
@@ -122,14 +118,6 @@ class _Adapter:
             return Reply(status=204)
         shown = (route.show or self.rest.succeed)(exchange, value)
         return shown if isinstance(shown, Reply) else Reply(shown, route.status)
-
-    def refusal(self, status: int, code: str, message: str, **headers: str) -> Reply:
-        """An answer in the dialect's own format for what is refused before the gate."""
-        body: Any = {"error": {"code": code, "message": message}}
-        if self.dialect.refuse is not None:
-            body = self.dialect.refuse(status, code, message, request_id.get())
-        text = isinstance(body, str)
-        return Reply(body, status, headers, "text/plain" if text else "application/json")
 
 
 class _Path:
@@ -152,8 +140,8 @@ class _Path:
             response = Response(status_code=204, headers={"allow": self._allowed})
         else:
             use = f"Use {self._allowed}."
-            reply = self._adapter.refusal(405, "METHOD_NOT_ALLOWED", use, allow=self._allowed)
-            response = _response(reply)
+            response = refusal(405, "METHOD_NOT_ALLOWED", use, self._adapter.dialect)
+            response.headers["allow"] = self._allowed
         await response(scope, receive, send)
 
 
@@ -166,7 +154,7 @@ class _Exchange(Exchange):
         self._tool: Tool | None = adapter.operations.get(route.operation)
         self.route = route
         self.arguments: dict[str, Any] = {}
-        self.started = time.perf_counter()
+        self.started = self._recognised = time.perf_counter()
 
     @property
     def request(self) -> HTTPConnection:
@@ -230,14 +218,21 @@ class _Exchange(Exchange):
             return self._request.scope.get(JSON_BODY, _ABSENT)
         assert isinstance(self._request, Request)
         body = b""
-        async for part in self._request.stream():
-            body += part
-            if len(body) > PUBLIC_BODY_BYTES:
-                told = f"The body is larger than {PUBLIC_BODY_BYTES:,} bytes."
-                raise Rejected(413, "TOO_LARGE", told)
-        return message_in(body) if body else _ABSENT
+        try:
+            async for part in self._request.stream():
+                body += part
+                if len(body) > PUBLIC_BODY_BYTES:
+                    told = f"The body is larger than {PUBLIC_BODY_BYTES:,} bytes."
+                    raise Rejected(413, "TOO_LARGE", told)
+        except ClientDisconnect:
+            raise Rejected(408, "TOO_SLOW", "The body did not come in time.") from None
+        return parse(body) if body else _ABSENT
 
     async def perform(self, arguments: Mapping[str, Any], operation: str = "") -> Any:
+        recheck = self._request.scope.get(RECHECK)
+        if recheck is not None and time.perf_counter() - self._recognised > RECHECK_SECONDS:
+            await recheck()  # what is sent in pieces may outlive its credential
+            self._recognised = time.perf_counter()
         outcome = await self._adapter.workers.outcome(
             self._request.scope[ADMITTED], self._adapter.dialect,
             operation or self.route.operation, arguments,

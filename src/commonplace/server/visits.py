@@ -12,15 +12,22 @@ from urllib.parse import parse_qsl
 from starlette.responses import Response
 from starlette.types import Scope
 
-from commonplace.access.caller import Caller
+from commonplace.access.caller import Caller, request_id
 from commonplace.access.declarations import OURS
 from commonplace.access.rates import block_of
-from commonplace.dialects.contract import RequestInfo
+from commonplace.dialects.contract import Dialect, RequestInfo
 from commonplace.errors import CommonplaceError
 from commonplace.server.paths import Entrance
 from commonplace.server.protocol import named
 from commonplace.server.refusals import Called
 
+# What proxies add to the requests that they forward, beside X-Forwarded-*.
+FORWARDED = frozenset((
+    b"forwarded", b"via", b"x-real-ip", b"x-client-ip", b"x-cluster-client-ip", b"x-original-host",
+    b"true-client-ip", b"cf-connecting-ip", b"fastly-client-ip", b"fly-client-ip", b"cdn-loop",
+    b"x-envoy-external-address", b"x-original-forwarded-for",
+))  # fmt: skip
+RECHECK = "commonplace.recheck"  # scope key: recognises the credential again
 HANDED_ON = ("x-conversation-id", "x-llm-api-key")  # headers that contracts go by
 METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -75,6 +82,14 @@ class Visit:
         """Answer an unknown caller in the dialect that the path is documented for."""
         if self.entrance.of_subjects is not None:
             self.entrance = replace(self.entrance, dialect=self.entrance.of_subjects)
+
+    @property
+    def forwarded(self) -> bool:
+        """Whether a proxy has sent it on."""
+        return any(
+            name in FORWARDED or name.startswith(b"x-forwarded-")
+            for name, _ in self.scope["headers"]
+        )
 
     @property
     def known_method(self) -> str:
@@ -133,14 +148,13 @@ class Visit:
         )
 
 
-def refusal(status: int, code: str, message: str, visit: Visit) -> Response:
-    """One error shape for everything that the door answers itself, or the dialect's own."""
-    body: dict[str, Any] | str
-    dialect = visit.entrance.dialect
+def refusal(status: int, code: str, message: str, dialect: Dialect | None) -> Response:
+    """The answer to a request that is refused before the gate, in the dialect's own format."""
+    request = request_id.get()
     if dialect is not None and dialect.refuse is not None:
-        body = dialect.refuse(status, code, message, visit.id)
+        body = dialect.refuse(status, code, message, request)
     else:
-        body = {"error": {"code": code, "message": message, "request": visit.id}}
+        body = {"error": {"code": code, "message": message, "request": request}}
     if isinstance(body, str):
         return Response(body, status, media_type="text/plain")
     return Response(json.dumps(body), status, media_type="application/json")
