@@ -21,7 +21,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from commonplace.access.caller import FULL, SCOPES
+from commonplace.access.caller import SCOPES
 from commonplace.access.credentials import SECOND, Credential, Credentials, Grant, Unauthenticated
 from commonplace.access.oauth import forms
 from commonplace.access.oauth.errors import OAuthError, invalid_request
@@ -33,6 +33,7 @@ from commonplace.storage.database import now
 COOKIE = "commonplace_session"
 SIGN_OUT = "/sign-out"
 SESSION_SECONDS = 12 * 3_600
+NAME = "browser session"
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 CSRF_HEADER = "x-csrf-token"
 CSRF_FIELD = "csrf_token"
@@ -77,16 +78,7 @@ class BrowserSessions:
         rest = float(SESSION_SECONDS)
         if credential.expires_at is not None:
             rest = min(rest, (credential.expires_at - now()) / SECOND)
-        grant = Grant(
-            user=credential.user,
-            space=credential.space,
-            scopes=credential.scopes,
-            dialects=credential.dialects,
-            name="browser session",
-            subject=credential.subject,
-            client=credential.id,
-            lifetime=rest,
-        )
+        grant = credential.grant(name=NAME, client=credential.id, family="", lifetime=rest)
         return self.begin(grant, former)
 
     def find(self, cookie: str) -> Credential:
@@ -195,13 +187,7 @@ class _Signing:
         space = given.get("space", account.spaces[0])
         if space not in account.spaces:
             raise invalid_request("Choose one of your spaces.")
-        grant = Grant(
-            user=account.name,
-            space=space,
-            scopes=FULL,
-            name="browser session",
-            lifetime=SESSION_SECONDS,
-        )
+        grant = Grant(user=account.name, space=space, name=NAME, lifetime=SESSION_SECONDS)
         return await self._oauth.in_thread(self._sessions.begin, grant, former)
 
     async def _by_token(self, token: str, former: str, request: Request) -> tuple[str, Credential]:

@@ -1,8 +1,7 @@
 """Opaque tokens: created, listed, revoked, and recognised on every request.
 
-A token is 256 random bits and is shown once; what is stored is its SHA-256. Whether it is unknown
-or revoked makes no difference to who sends it; the log is told. That one has expired is told where
-the contract says so.
+A token is 256 random bits and is shown once; only its SHA-256 is stored. Clients are not told why a
+token is refused, except that it has expired where the contract says so; the log has the reason.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import hmac
 import json
 import threading
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from commonplace.access.caller import EVERYTHING, FULL, READ_ONLY, SCOPES, Caller, Scope
@@ -81,8 +80,8 @@ class Expired(Unauthenticated):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Grant:
-    """The properties of a credential to be created."""
+class _Rights:
+    """What a credential allows, and to whom."""
 
     user: str = "local"
     space: str = "default"
@@ -97,27 +96,24 @@ class Grant:
     client: str = ""
     family: str = ""
     """OAuth: the client, and the consent that it was issued for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grant(_Rights):
+    """The properties of a credential to be created."""
+
     lifetime: float | None = None
     """Seconds; None for no expiry."""
     oauth: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Credential:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Credential(_Rights):
     """A credential as it is stored; times are UTC microseconds."""
 
     id: str
     sort: str
     """token, oauth, signed, or session."""
-    name: str
-    user: str
-    space: str
-    scopes: frozenset[Scope]
-    dialects: frozenset[str] | None
-    subject: str
-    resource: str
-    client: str
-    family: str
     created_at: int
     expires_at: int | None
     revoked_at: int | None
@@ -136,6 +132,10 @@ class Credential:
             subject=self.subject,
             expires_at=self.expires_at,
         )
+
+    def grant(self, **changes: Any) -> Grant:
+        """A grant of the same rights, but for some changes."""
+        return Grant(**{each.name: getattr(self, each.name) for each in fields(_Rights)} | changes)
 
     def as_dict(self) -> dict[str, Any]:
         """The credential as JSON output, without a secret."""
@@ -200,7 +200,8 @@ class Credentials:
         """As `create`, as a part of the caller's own transaction."""
         self._check(grant)
         token = self.forms.of(grant.dialects, oauth=grant.oauth).make(grant.space)
-        return Issued(token, self._insert(rows, grant, token, _sort(grant)))
+        sort = "oauth" if grant.oauth else "token"
+        return Issued(token, self._insert(rows, grant, token, sort))
 
     def _check(self, grant: Grant) -> None:
         _check_grant(grant)
@@ -513,23 +514,12 @@ class Credentials:
 
 
 def _credential(row: CredentialRow) -> Credential:
-    return Credential(
-        id=row.id,
-        sort=row.sort,
-        name=row.name,
-        user=row.owner,
-        space=row.space,
-        scopes=frozenset(json.loads(row.scopes)),
-        dialects=None if row.dialects is None else frozenset(json.loads(row.dialects)),
-        subject=row.being,
-        resource=row.resource,
-        client=row.client,
-        family=row.family,
-        created_at=row.created_at,
-        expires_at=row.expires_at,
-        revoked_at=row.revoked_at,
-        last_used=row.last_used,
-    )
+    values = row._asdict()
+    del values["digest"], values["mac"]
+    values["user"], values["subject"] = values.pop("owner"), values.pop("being")
+    values["scopes"] = frozenset(json.loads(row.scopes))
+    values["dialects"] = None if row.dialects is None else frozenset(json.loads(row.dialects))
+    return Credential(**values)
 
 
 def token_digest(token: str) -> bytes:
@@ -568,10 +558,6 @@ def end_before_in(rows: Rows, subject: str, name: str, at: int) -> int:
     if at > now() + SECOND:
         raise InvalidInput("The time is in the future.", hint="Give 'now', or a time in the past.")
     return stored.set_not_before(rows, subject, name, at)
-
-
-def _sort(grant: Grant) -> str:
-    return "oauth" if grant.oauth else "token"
 
 
 def _check_grant(grant: Grant) -> None:

@@ -62,15 +62,7 @@ class Sessions:
 
 
 def _refresh_grant(credential: Credential, family: str) -> Grant:
-    return Grant(
-        user=credential.user,
-        space=credential.space,
-        scopes=credential.scopes,
-        dialects=frozenset({PENFIELD}),
-        name="refresh token",
-        resource=REFRESH,
-        client=credential.id,
-        family=family,
-        lifetime=REFRESH_SECONDS,
-        oauth=True,
-    )
+    return credential.grant(
+        dialects=frozenset({PENFIELD}), name="refresh token", subject="", resource=REFRESH,
+        client=credential.id, family=family, lifetime=REFRESH_SECONDS, oauth=True,
+    )  # fmt: skip

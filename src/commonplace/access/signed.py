@@ -1,11 +1,10 @@
-"""Tokens that carry what they say: the orchestrator's, and Penfield's JWTs; and `Tokens`, which
-knows every form of token there is.
+"""Signed tokens, the orchestrator's and Penfield's JWTs; and `Tokens`, which accepts every form.
 
 An orchestrator's token is `base64url(user:workspace)` or `base64url(user:workspace:unix_seconds)`,
 a dot, and the hexadecimal HMAC-SHA256 of what is before the dot. It has no room for a key's id, so
-every live key is tried. It ends with its key, by a `not_before` of its workspace or user, or, when
-it was issued here and therefore noted, by itself. One without a time cannot be compared with a
-moment: after a `not_before` it is accepted only if its key is newer than that.
+every live key is tried. It ends with its key, by a `not_before` of its workspace or user, or, if
+it was issued here and therefore stored, by revocation. One without a time is accepted after a
+`not_before` only if its key is newer.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import math
 import os
 import secrets
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import jwt
@@ -87,7 +86,7 @@ class SigningKeys:
         self._store = store
         self._vault = vault
         self._watch = credentials.watch
-        self._kept: tuple[tuple[int, int], list[SigningKey]] | None = None
+        self._cached: tuple[tuple[int, int], list[SigningKey]] | None = None
 
     def live(self, purpose: str) -> list[SigningKey]:
         """The keys whose tokens are accepted, the newest first."""
@@ -96,11 +95,11 @@ class SigningKeys:
 
     def listing(self) -> list[SigningKey]:
         """All keys, the newest first."""
-        version, kept = self._watch.version(), self._kept
-        if kept is None or kept[0] != version:
+        version, cached = self._watch.version(), self._cached
+        if cached is None or cached[0] != version:
             with self._store.read() as rows:
-                kept = self._kept = (version, self._read(rows))
-        return kept[1]
+                cached = self._cached = (version, self._read(rows))
+        return cached[1]
 
     def newest(self, purpose: str) -> SigningKey:
         """The key that signs new tokens; created if there is none."""
@@ -194,43 +193,40 @@ class _CheckedToken:
     made: int | None
     """The second of issue, if the token has one; `ends` is the second of expiry."""
     ends: int | None
-    noted: str
+    stored: str
     """The id of its stored credential, if there is one."""
 
 
-class _SignatureCache:
-    """A cache of checked signatures, valid while system.db does not change."""
+class _SignedTokens:
+    """Tokens of one form, whose checked signatures are cached while system.db does not change."""
 
-    def __init__(self) -> None:
-        self._seen: dict[bytes, _CheckedToken] = {}
-
-    def get(self, digest: bytes, version: tuple[int, int]) -> _CheckedToken | None:
-        seen = self._seen.get(digest)
-        return seen if seen is not None and seen.version == version else None
-
-    def put(self, digest: bytes, seen: _CheckedToken) -> _CheckedToken:
-        if len(self._seen) >= CACHED:
-            self._seen = {}
-        self._seen[digest] = seen
-        return seen
-
-
-class OrchestratorTokens:
-    """The orchestrator's signed tokens, with and without a time."""
-
-    def __init__(
-        self,
-        store: Store,
-        keys: SigningKeys,
-        credentials: Credentials,
-        *,
-        max_age: float = MAX_AGE_SECONDS,
-    ) -> None:
+    def __init__(self, store: Store, keys: SigningKeys, credentials: Credentials) -> None:
         self._store = store
         self._keys = keys
         self._credentials = credentials
-        self._max_age = max_age
-        self._cache = _SignatureCache()
+        self._seen: dict[bytes, _CheckedToken] = {}
+
+    def _checked(self, *parts: str) -> _CheckedToken:
+        """A token by its parts, whose signature is right and whose key is not retired."""
+        digest, version = token_digest(".".join(parts)), self._credentials.watch.version()
+        seen = self._seen.get(digest)
+        if seen is None or seen.version != version:
+            seen = self._check(*parts, version=version)
+            if len(self._seen) >= CACHED:
+                self._seen = {}
+            self._seen[digest] = seen
+        if not seen.key.live(now()):
+            raise Unauthenticated("key retired")
+        return seen
+
+    def _check(self, *parts: str, version: tuple[int, int]) -> _CheckedToken:
+        raise NotImplementedError
+
+
+class OrchestratorTokens(_SignedTokens):
+    """The orchestrator's signed tokens, with and without a time."""
+
+    max_age = MAX_AGE_SECONDS
 
     def issue(self, user: str, workspace: str, *, dated: bool = False, name: str = "") -> Issued:
         """Issue a token for a user in a workspace, stored so that it can be revoked."""
@@ -259,41 +255,23 @@ class OrchestratorTokens:
 
     def recognise(self, token: str) -> Caller:
         """The caller of a token; Unauthenticated if it is unknown, revoked or expired."""
-        payload, signature = _halves(token)
-        digest = token_digest(f"{payload}.{signature}")
-        version = self._credentials.watch.version()
-        seen = self._cache.get(digest, version)
-        if seen is None:
-            seen = self._cache.put(digest, self._check(payload, signature, version))
-        at = now()
-        if not seen.key.live(at):
-            raise Unauthenticated("key retired")
+        seen = self._checked(*_halves(token))
         if seen.made is not None:
-            self._check_age(at - seen.made * SECOND)
-        if seen.noted:
-            self._credentials.alive(seen.noted, version)
+            age, longest = now() - seen.made * SECOND, self.max_age * SECOND
+            if longest and age > longest:
+                raise Expired
+            if -age > (longest or LEEWAY_SECONDS * SECOND):
+                raise Unauthenticated("not yet valid")
+        if seen.stored:
+            self._credentials.alive(seen.stored, seen.version)
         return seen.caller
 
-    def _end(self, dated: int | None) -> int | None:
-        if dated is None or not self._max_age:
-            return None
-        return dated * SECOND + int(self._max_age * SECOND)
-
-    def _check_age(self, age: int) -> None:
-        if self._max_age:
-            if age > self._max_age * SECOND:
-                raise Expired
-            if -age > self._max_age * SECOND:
-                raise Unauthenticated("not yet valid")
-        elif -age > LEEWAY_SECONDS * SECOND:
-            raise Unauthenticated("not yet valid")
-
-    def _check(self, payload: str, signature: str, version: tuple[int, int]) -> _CheckedToken:
+    def _check(self, *parts: str, version: tuple[int, int]) -> _CheckedToken:
+        payload, signature = parts
         given = signature.encode()
         signer: SigningKey | None = None
-        for key in self._keys.live(
-            ORCHESTRATOR
-        ):  # try all keys, so that timing does not show which one matched
+        # All keys are tried, so that timing does not show which one matched.
+        for key in self._keys.live(ORCHESTRATOR):
             made = hmac.new(key.secret, payload.encode(), hashlib.sha256).hexdigest().encode()
             if hmac.compare_digest(made, given) and signer is None:
                 signer = key
@@ -308,32 +286,25 @@ class OrchestratorTokens:
             raise Unauthenticated("user removed")
         if (signer.created_at if dated is None else dated * SECOND) < ended:
             raise Unauthenticated("not before")
-        noted = self._credentials.find_signed(f"{payload}.{signature}")
+        known = self._credentials.find_signed(f"{payload}.{signature}")
+        ends = None
+        if dated is not None and self.max_age:
+            ends = dated * SECOND + int(self.max_age * SECOND)
         caller = Caller(
-            space=space,
-            user=user,
-            scopes=FULL,
-            credential=noted.id if noted else f"key:{signer.id}:{user}",
+            space=space, user=user, scopes=FULL, expires_at=ends,
+            credential=known.id if known else f"key:{signer.id}:{user}",
             dialects=frozenset({ORCHESTRATOR}),
-            expires_at=self._end(dated),
-        )
-        return _CheckedToken(version, caller, signer, dated, None, noted.id if noted else "")
+        )  # fmt: skip
+        return _CheckedToken(version, caller, signer, dated, None, known.id if known else "")
 
 
-class PenfieldTokens:
+class PenfieldTokens(_SignedTokens):
     """Penfield's access tokens: JWTs that an API key is exchanged for.
 
     They end with the API key, and with the family of refresh tokens they were issued with.
     """
 
-    def __init__(
-        self, store: Store, keys: SigningKeys, credentials: Credentials, *, issuer: str
-    ) -> None:
-        self._store = store
-        self._keys = keys
-        self._credentials = credentials
-        self._issuer = issuer
-        self._cache = _SignatureCache()
+    issuer = "commonplace"
 
     def issue(
         self, credential: Credential, *, family: str = "", lifetime: int = JWT_SECONDS
@@ -344,7 +315,7 @@ class PenfieldTokens:
             ended = not_before(rows, owner=credential.user, space=credential.space)
         issued = _second(ended)
         claims = {
-            "iss": self._issuer,
+            "iss": self.issuer,
             "aud": AUDIENCE,
             "sub": credential.user,
             "tenant_id": tenant_of(credential.space),
@@ -362,23 +333,17 @@ class PenfieldTokens:
         """The caller of a token; Unauthenticated if it is unknown, revoked or expired."""
         if len(token) > TOKEN_CHARS or not token.isascii():
             raise Unauthenticated("malformed")
-        digest = token_digest(token)
-        version = self._credentials.watch.version()
-        seen = self._cache.get(digest, version)
-        if seen is None:
-            seen = self._cache.put(digest, self._check(token, version))
-        at = now()
-        if not seen.key.live(at):
-            raise Unauthenticated("key retired")
+        seen, at = self._checked(token), now()
         assert seen.made is not None and seen.ends is not None
-        self._credentials.alive(seen.noted, version)
+        self._credentials.alive(seen.stored, seen.version)
         if at >= (seen.ends + LEEWAY_SECONDS) * SECOND:
             raise Expired
         if at < (seen.made - LEEWAY_SECONDS) * SECOND:
             raise Unauthenticated("not yet valid")
         return seen.caller
 
-    def _check(self, token: str, version: tuple[int, int]) -> _CheckedToken:
+    def _check(self, *parts: str, version: tuple[int, int]) -> _CheckedToken:
+        (token,) = parts
         try:
             identity = jwt.get_unverified_header(token).get("kid")
             live = self._keys.live(PENFIELD)
@@ -390,7 +355,7 @@ class PenfieldTokens:
                 key.secret,
                 algorithms=[_ALGORITHM],
                 audience=AUDIENCE,
-                issuer=self._issuer,
+                issuer=self.issuer,
                 leeway=LEEWAY_SECONDS,
                 # Expiry is checked last: only an otherwise valid token is reported as expired.
                 options={"require": list(_CLAIMS), "strict_aud": True, "verify_exp": False},
@@ -417,14 +382,12 @@ class PenfieldTokens:
             raise Unauthenticated("not a valid JWT: bad times") from None
         if made * SECOND < ended:
             raise Unauthenticated("not before")
-        caller = Caller(
-            space=credential.space,
-            user=credential.user,
+        caller = replace(
+            credential.caller,
             scopes=penfield_scopes(map(str, claims["scopes"])) & credential.scopes,
-            credential=credential.id,
-            dialects=frozenset({PENFIELD}),
+            dialects=frozenset({PENFIELD}), family="", subject="",
             expires_at=min(ends * SECOND, credential.expires_at or ends * SECOND),
-        )
+        )  # fmt: skip
         return _CheckedToken(version, caller, key, made, ends, credential.id)
 
 
@@ -473,8 +436,10 @@ class Tokens:
         self._store = store
         self.credentials = Credentials(store, vault, forms)
         self.keys = SigningKeys(store, vault, self.credentials)
-        self.orchestrator = OrchestratorTokens(store, self.keys, self.credentials, max_age=max_age)
-        self.penfield = PenfieldTokens(store, self.keys, self.credentials, issuer=issuer)
+        self.orchestrator = OrchestratorTokens(store, self.keys, self.credentials)
+        self.orchestrator.max_age = max_age
+        self.penfield = PenfieldTokens(store, self.keys, self.credentials)
+        self.penfield.issuer = issuer
         self._configured = configured(os.environ if environ is None else environ, forms)
 
     def recognise(self, token: str, *, resource: str | None = None) -> Caller:
