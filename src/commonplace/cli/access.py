@@ -15,7 +15,7 @@ import typer
 
 from commonplace.cli import options
 from commonplace.cli.options import DIALECTS, AsJson, Data, Space, argument, option
-from commonplace.cli.terminal import bold, dim, emit, local, note, one_line, say
+from commonplace.cli.terminal import bold, dim, emit, local, note, one_line, say, tell
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound
 from commonplace.text.hidden import visible
 
@@ -163,10 +163,7 @@ def create_token(
                 )
             )
         access.write_down("token create", **issued.credential.as_dict())
-    if as_json:
-        emit({"token": issued.token, **issued.credential.as_dict()})
-    else:
-        say(issued.token)
+    tell(as_json, {"token": issued.token, **issued.credential.as_dict()}, issued.token)
     note(f"Copy it now: it is not shown again. Revoke it with: {_revoking(issued.credential)}")
 
 
@@ -253,10 +250,11 @@ def revoke_token(
     with _access(data) as access:
         credential = access.tokens.credentials.revoke(identity)
         access.write_down("token revoke", id=credential.id)
-    if as_json:
-        emit(credential.as_dict())
-    else:
-        say(f"revoked {credential.id} {one_line(credential.name, 40)}".rstrip())
+    tell(
+        as_json,
+        credential.as_dict(),
+        f"revoked {credential.id} {one_line(credential.name, 40)}".rstrip(),
+    )
 
 
 @token.command("rotate-key")
@@ -285,20 +283,22 @@ def rotate_key(
         if master:
             _rotate_master_key(access)
             access.write_down("token rotate-key", master=True)
-            if as_json:
-                emit({"purpose": "master"})
-            else:
-                say("keys, tokens and accounts are sealed by the new master key")
+            tell(
+                as_json,
+                {"purpose": "master"},
+                "keys, tokens and accounts are sealed by the new master key",
+            )
             note("The old key is kept: backups and secrets sealed before need it.")
             return
         secret = sys.stdin.readline().strip().encode() if key_stdin else None
         key = access.tokens.keys.rotate(purpose, secret=secret, overlap=seconds)
         access.write_down("token rotate-key", purpose=purpose, key=key.id, overlap=seconds)
     shown = {"key": key.secret.decode("utf-8", "replace")} if show else {}
-    if as_json:
-        emit({"id": key.id, "purpose": purpose, **shown})
-    else:
-        say(shown.get("key") or f"signing {purpose} tokens with the new key {key.id}")
+    tell(
+        as_json,
+        {"id": key.id, "purpose": purpose, **shown},
+        shown.get("key") or f"signing {purpose} tokens with the new key {key.id}",
+    )
     if show:
         note("Copy it now: it is not shown again.")
 
@@ -357,10 +357,11 @@ def end_before(
     with _access(data, create=True) as access:
         held = access.tokens.credentials.end_before(space, when)
         access.write_down("token not-before", space=space, at=iso(moment(held)))
-    if as_json:
-        emit({"space": space, "not_before": iso(moment(held))})
-    else:
-        say(f"tokens of {space} from before {local(moment(held), seconds=True)} have ended")
+    tell(
+        as_json,
+        {"space": space, "not_before": iso(moment(held))},
+        f"tokens of {space} from before {local(moment(held), seconds=True)} have ended",
+    )
 
 
 @user.command("add")
@@ -378,10 +379,11 @@ def add_user(
     with _access(data, create=True) as access:
         account = access.accounts.add(name, password, space or ["default"])
         access.write_down("user add", **account.as_dict())
-    if as_json:
-        emit(account.as_dict())
-    else:
-        say(f"{visible(account.name)} can log in, for {', '.join(account.spaces)}")
+    tell(
+        as_json,
+        account.as_dict(),
+        f"{visible(account.name)} can log in, for {', '.join(account.spaces)}",
+    )
 
 
 @user.command("list")
@@ -390,10 +392,11 @@ def list_users(data: Data = None, as_json: AsJson = False) -> None:
     with _access(data) as access:
         found = access.accounts.listing()
     for account in found:
-        if as_json:
-            emit(account.as_dict())
-        else:
-            say(f"{bold(visible(account.name)):<24}  {', '.join(account.spaces)}")
+        tell(
+            as_json,
+            account.as_dict(),
+            f"{bold(visible(account.name)):<24}  {', '.join(account.spaces)}",
+        )
 
 
 @user.command("remove")
@@ -406,10 +409,11 @@ def remove_user(
     with _access(data) as access:
         ended = access.accounts.remove(name)
         access.write_down("user remove", name=name, ended=ended)
-    if as_json:
-        emit({"name": name, "ended": ended})
-    else:
-        say(f"{visible(name)} cannot log in any more; {ended} of their tokens ended")
+    tell(
+        as_json,
+        {"name": name, "ended": ended},
+        f"{visible(name)} cannot log in any more; {ended} of their tokens ended",
+    )
 
 
 @user.command("password")
@@ -425,10 +429,7 @@ def set_password(
     with _access(data) as access:
         account = access.accounts.change_password(name, password, sign_out=sign_out)
         access.write_down("user password", name=account.name, sign_out=sign_out)
-    if as_json:
-        emit(account.as_dict())
-    else:
-        say(f"{visible(account.name)} has a new password")
+    tell(as_json, account.as_dict(), f"{visible(account.name)} has a new password")
 
 
 def _ask_password(from_stdin: bool) -> str:

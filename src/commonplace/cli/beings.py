@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from commonplace.cli.options import AsJson, Data, Embedding, Space, argument, memory, option
-from commonplace.cli.terminal import bold, emit, note, one_line, say
+from commonplace.cli.terminal import bold, note, one_line, tell
 from commonplace.errors import NotFound
 from commonplace.text.hidden import visible
 
@@ -36,10 +36,7 @@ def create_being(
 
     with memory(data, space, embedding, create=True) as opened:
         made = beings.create(opened, name)
-    if as_json:
-        emit(beings.shown(made))
-    else:
-        say(made.id)
+    tell(as_json, beings.shown(made), made.id)
     note(f"Let an agent be it: commonplace token create --dialect being --being {made.id}")
 
 
@@ -51,10 +48,7 @@ def list_beings(space: Space = "default", data: Data = None, as_json: AsJson = F
     with memory(data, space) as opened:
         found = sight.beings(opened)
     for each in found:
-        if as_json:
-            emit(beings.shown(each))
-        else:
-            say(f"{bold(each.id)}  {one_line(each.title, 60)}")
+        tell(as_json, beings.shown(each), f"{bold(each.id)}  {one_line(each.title, 60)}")
     if not found:
         raise typer.Exit(1)
 
@@ -78,10 +72,7 @@ def delete_being(
                 hint="See 'commonplace being list'.",
             ) from None
         beings.delete(opened, found.id)
-    if as_json:
-        emit(beings.shown(found))
-    else:
-        say(f"{visible(found.title)} is gone; what beings share stays")
+    tell(as_json, beings.shown(found), f"{visible(found.title)} is gone; what beings share stays")
 
 
 @being.command("llm-key")
@@ -107,7 +98,7 @@ def keep_key(
 
     if forget and not system_file(directory(data)).exists():
         none = {"configured": False, "providers": list(PROVIDERS)}
-        emit(none) if as_json else say("no key is kept")
+        tell(as_json, none, "no key is kept")
         return
     store = open_system(directory(data))
     try:
@@ -119,7 +110,4 @@ def keep_key(
         about = keys.about(space)
     finally:
         store.close()
-    if as_json:
-        emit(about)
-    else:
-        say("a key is kept" if about["configured"] else "no key is kept")
+    tell(as_json, about, "a key is kept" if about["configured"] else "no key is kept")

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from commonplace.cli.options import AsJson, Data, Space, memory, option
-from commonplace.cli.terminal import emit, note, say
+from commonplace.cli.terminal import note, tell
 from commonplace.text.hidden import visible
 
 credit = typer.Typer(help="Tell how the last turn of an agent went; its memories' credit moves.")
@@ -38,10 +38,11 @@ def _judge(signal: str, data: Data, space: Space, session: Session, as_json: boo
         judged = judge_turn(opened, signal, session)
     for one in judged:
         name = one.memory.ref or one.memory.id
-        if as_json:
-            emit({"id": name, "before": round(one.before, 4), "after": round(one.after, 4)})
-        else:
-            say(visible(f"{name}  {one.before:.3f} → {one.after:.3f}"))
+        tell(
+            as_json,
+            {"id": name, "before": round(one.before, 4), "after": round(one.after, 4)},
+            visible(f"{name}  {one.before:.3f} → {one.after:.3f}"),
+        )
     if not judged:
         if not as_json:
             note("no turn waits for an outcome")

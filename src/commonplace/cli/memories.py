@@ -9,7 +9,7 @@ import typer
 
 from commonplace.cli import INTERRUPTED, options, terminal
 from commonplace.cli.options import AsJson, Data, Embedding, Id, Ids, Space, argument, option
-from commonplace.cli.terminal import bold, dim, emit, local, note, one_line, say
+from commonplace.cli.terminal import bold, dim, emit, local, note, one_line, say, tell
 from commonplace.errors import InvalidInput
 from commonplace.text.hidden import visible
 
@@ -41,10 +41,7 @@ def remember(
     """
     with options.memory(data, space, embedding, create=True) as memory:
         stored = memory.remember(_text(text), tags=tag or (), **details)
-    if as_json:
-        emit(stored.as_dict())
-    else:
-        say(f"remembered {stored.id}")
+    tell(as_json, stored.as_dict(), f"remembered {stored.id}")
 
 
 def search(
@@ -184,7 +181,7 @@ def recover(ids: Ids, data: Data = None, space: Space = "default", as_json: AsJs
 
 def _done(what: str, changed: list[Memory], as_json: bool) -> None:
     for memory in changed:
-        emit(memory.as_dict()) if as_json else say(f"{what} {memory.id}")
+        tell(as_json, memory.as_dict(), f"{what} {memory.id}")
 
 
 def promote(

@@ -13,7 +13,7 @@ import typer
 
 from commonplace.cli import options
 from commonplace.cli.options import AsJson, Data, Embedding, Space, argument, option
-from commonplace.cli.terminal import bold, emit, note, progress, say
+from commonplace.cli.terminal import bold, emit, note, progress, say, tell
 from commonplace.errors import (
     CommonplaceError,
     Conflict,
@@ -230,7 +230,7 @@ def restore(
             found = backup.verify(source, progress=show)
         rows = sum(found.spaces.values())
         held = ", ".join([*found.spaces, *found.files])
-        _report(found.as_dict(), as_json, f"whole: {held} ({rows:,} rows)")
+        tell(as_json, found.as_dict(), f"whole: {held} ({rows:,} rows)")
         return
     backup.read_manifest(source)  # before a directory is made for it
     with options.library(data) as library, progress("Restoring") as show:
@@ -240,15 +240,11 @@ def restore(
         )
         again = sorted(revoked & by_state(library.path)[1])
     told = report.as_dict() | {"valid_again": again}
-    _report(told, as_json, f"restored from {visible(str(source))}")
+    tell(as_json, told, f"restored from {visible(str(source))}")
     if again and not as_json:
         names = ", ".join(each[:8] for each in again)
         note(f"Tokens that were revoked since are valid again: {names}."
              " End them with: commonplace token revoke ID")  # fmt: skip
-
-
-def _report(parts: dict[str, Any], as_json: bool, text: str) -> None:
-    emit(parts) if as_json else say(text)
 
 
 def doctor(
@@ -367,10 +363,11 @@ def spaces(data: Data = None, as_json: AsJson = False) -> None:
         for name in library.spaces():
             size = library.size(name)
             _, count = Commonplace(space=name, library=library).browse(limit=1)
-            if as_json:
-                emit({"space": name, "memories": count, "bytes": size})
-            else:
-                say(f"{bold(name):<24}  {count:>9,} memories  {size / 1e6:>9.1f} MB")
+            tell(
+                as_json,
+                {"space": name, "memories": count, "bytes": size},
+                f"{bold(name):<24}  {count:>9,} memories  {size / 1e6:>9.1f} MB",
+            )
 
 
 def version(as_json: AsJson = False) -> None:
@@ -378,10 +375,11 @@ def version(as_json: AsJson = False) -> None:
     from commonplace import __version__
     from commonplace.storage.database import library_version
 
-    if as_json:
-        emit({"commonplace": __version__, "sqlite": library_version()})
-    else:
-        say(f"commonplace {__version__} (SQLite {library_version()})")
+    tell(
+        as_json,
+        {"commonplace": __version__, "sqlite": library_version()},
+        f"commonplace {__version__} (SQLite {library_version()})",
+    )
 
 
 COMMANDS = (export, import_, backup, restore, doctor, demo, spaces, version)

@@ -85,6 +85,11 @@ def emit(value: Any) -> None:
     sys.stdout.write(as_json_text(value) + "\n")
 
 
+def tell(as_json: bool, value: Any, text: str) -> None:
+    """Write a value as JSON for a script, or a text for a person."""
+    emit(value) if as_json else say(text)
+
+
 def columns() -> int:
     """How wide a line may be."""
     if not sys.stdout.isatty():

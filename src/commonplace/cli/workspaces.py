@@ -12,7 +12,7 @@ import typer
 
 from commonplace.cli import options
 from commonplace.cli.options import AsJson, Data, Embedding, argument, option
-from commonplace.cli.terminal import emit, note, one_line, progress, say
+from commonplace.cli.terminal import emit, note, one_line, progress, say, tell
 from commonplace.errors import Conflict, NotFound
 
 if TYPE_CHECKING:
@@ -30,10 +30,7 @@ Name = Annotated[str, option("--name TEXT", "What it is called.")]
 
 def _show(rows: list[dict[str, Any]], as_json: bool, *columns: str) -> None:
     for row in rows:
-        if as_json:
-            emit(row)
-        else:
-            say("  ".join(one_line(str(row.get(column, "")), 60) for column in columns))
+        tell(as_json, row, "  ".join(one_line(str(row.get(column, "")), 60) for column in columns))
     if not rows:
         raise typer.Exit(1)
 

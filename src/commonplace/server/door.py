@@ -507,7 +507,7 @@ class Door:
         elif scheme.lower() != "bearer":
             raise Unauthenticated("not a bearer token")
         path = visit.scope["path"].rstrip("/")
-        resource = self._oauth.resource_at(path) if self._oauth else None
+        resource = self._oauth.resources.resource_at(path) if self._oauth else None
         resource = resource or self._settings.base_url + path
 
         async def recognise() -> Caller:
@@ -534,7 +534,7 @@ class Door:
         shown = expired or error
         response = refusal(401, shown.code, str(shown), spoken)
         path, wrong = visit.scope["path"], "invalid_token" if expired else ""
-        challenge = self._oauth.challenge(path, error=wrong) if self._oauth else "Bearer"
+        challenge = self._oauth.resources.challenge(path, error=wrong) if self._oauth else "Bearer"
         if spoken is not None and spoken.tokens.realm and not visit.entrance.mcp:
             parameters = challenge.removeprefix("Bearer").strip()
             named = f'Bearer realm="{spoken.tokens.realm}"'
@@ -617,7 +617,7 @@ class Door:
             json.dumps(errors if batch else errors[0]), 403, media_type="application/json"
         )
         if self._oauth is not None:
-            challenge = self._oauth.insufficient(
+            challenge = self._oauth.resources.insufficient(
                 visit.scope["path"], needed, admitted.caller.scopes
             )
         else:

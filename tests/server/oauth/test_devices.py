@@ -21,7 +21,7 @@ from commonplace.access.oauth.devices import (
     normal_user_code,
 )
 from commonplace.access.oauth.errors import OAuthError
-from commonplace.access.oauth.metadata import DEVICE_CODE
+from commonplace.access.oauth.resources import DEVICE_CODE
 from commonplace.access.oauth.server import form_token, new_cookie
 from commonplace.engine.history import audit
 

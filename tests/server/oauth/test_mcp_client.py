@@ -100,12 +100,14 @@ def application(world: World) -> Starlette:
         async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
             headers = dict(scope["headers"])
             token = headers.get(b"authorization", b"").decode().removeprefix("Bearer ")
-            resource = world.oauth.resource_at(scope["path"])
+            resource = world.oauth.resources.resource_at(scope["path"])
             try:
                 caller = world.credentials.recognise(token, resource=resource)
             except Unauthenticated:
                 error = "invalid_token" if token else ""
-                header = {"www-authenticate": world.oauth.challenge(scope["path"], error=error)}
+                header = {
+                    "www-authenticate": world.oauth.resources.challenge(scope["path"], error=error)
+                }
                 await JSONResponse({}, 401, header)(scope, receive, send)
                 return
             callers.append(f"{caller.user} in {caller.space}: {' '.join(sorted(caller.scopes))}")

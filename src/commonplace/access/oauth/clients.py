@@ -23,13 +23,13 @@ from urllib.parse import urlsplit
 
 from commonplace.access.credentials import SECOND, token_digest
 from commonplace.access.oauth.errors import OAuthError, PageError
-from commonplace.access.oauth.metadata import (
+from commonplace.access.oauth.redirects import BadRedirect, parse_redirect
+from commonplace.access.oauth.resources import (
     AUTH_METHODS,
     DEVICE_CODE,
     GRANT_TYPES,
     USUAL_GRANT_TYPES,
 )
-from commonplace.access.oauth.redirects import BadRedirect, parse_redirect
 from commonplace.access.oauth.rows import MacRows
 from commonplace.platform.fetching import Fetched, Fetcher, FetchRefused, parse_target
 from commonplace.storage import oauth as stored

@@ -18,7 +18,7 @@ from commonplace.access.oauth import forms, pages
 from commonplace.access.oauth.devices import normal_user_code
 from commonplace.access.oauth.errors import OAuthError, PageError
 from commonplace.access.oauth.logins import LOGIN_SECONDS
-from commonplace.access.oauth.metadata import PROTECTED_RESOURCE
+from commonplace.access.oauth.resources import PROTECTED_RESOURCE
 from commonplace.access.oauth.server import (
     ClientRequest,
     OAuth,
@@ -96,11 +96,11 @@ class _Machine:
         self._address = address
 
     async def authorization_server(self, _: HttpRequest) -> Response:
-        return _document(self._oauth.authorization_server())
+        return _document(self._oauth.resources.authorization_server())
 
     async def protected_resource(self, request: HttpRequest) -> Response:
         path = request.path_params.get("path", "")
-        body = self._oauth.protected_resource(f"/{path}" if path else "")
+        body = self._oauth.resources.protected_resource(f"/{path}" if path else "")
         if body is None:
             error = OAuthError("not_found", "There is no such resource.", status=404)
             return _json(error.body(), error.status)

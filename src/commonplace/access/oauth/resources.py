@@ -1,12 +1,22 @@
-"""What a token can be for: one resource for each MCP path and for REST, with its own scopes."""
+"""What a token can be for: one resource for each MCP path and for REST, with its own scopes.
+
+Also the documents about them (RFC 8414, RFC 9728) and the WWW-Authenticate challenge.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
+from typing import Any
 
-from commonplace.access.declarations import Resource
+from commonplace.access.declarations import OFFLINE, Resource
+
+DEVICE_CODE = "urn:ietf:params:oauth:grant-type:device_code"
+USUAL_GRANT_TYPES = ("authorization_code", "refresh_token")
+GRANT_TYPES = (*USUAL_GRANT_TYPES, DEVICE_CODE)
+AUTH_METHODS = ("none", "client_secret_post", "client_secret_basic")
+PROTECTED_RESOURCE = "/.well-known/oauth-protected-resource"
 
 _SUBJECT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 
@@ -69,14 +79,81 @@ class Resources:
         audience = self.at(url[len(self._issuer) :])
         return audience if audience is not None and audience.url == url else None
 
-    def addresses(self) -> list[str]:
-        """The addresses that can be listed."""
-        return [self._issuer + path for path in self._fixed]
-
-    def scopes(self) -> list[str]:
-        """Every scope of any resource."""
+    def authorization_server(self) -> dict[str, Any]:
+        """The document at /.well-known/oauth-authorization-server."""
         every = [*self._fixed.values(), *(what for _, what in self._open)]
-        return list(dict.fromkeys(name for what in every for name in what.permissions))
+        scopes = dict.fromkeys(name for what in every for name in what.permissions)
+        return {
+            "issuer": self._issuer,
+            "authorization_endpoint": f"{self._issuer}/oauth/authorize",
+            "token_endpoint": f"{self._issuer}/oauth/token",
+            "revocation_endpoint": f"{self._issuer}/oauth/revoke",
+            "registration_endpoint": f"{self._issuer}/oauth/register",
+            "device_authorization_endpoint": f"{self._issuer}/oauth/device_authorization",
+            "response_types_supported": ["code"],
+            "response_modes_supported": ["query"],
+            "grant_types_supported": list(GRANT_TYPES),
+            "code_challenge_methods_supported": ["S256"],
+            "token_endpoint_auth_methods_supported": list(AUTH_METHODS),
+            "revocation_endpoint_auth_methods_supported": list(AUTH_METHODS),
+            "scopes_supported": [*scopes, OFFLINE],
+            "authorization_response_iss_parameter_supported": True,
+            "client_id_metadata_document_supported": True,
+            "resource_indicators_supported": True,
+            "protected_resources": [self._issuer + path for path in self._fixed],
+        }
+
+    def protected_resource(self, path: str) -> dict[str, Any] | None:
+        """The document about the resource at a path; with an empty path, about the default one."""
+        audience = self.at(path) if path else self.default
+        if audience is None:
+            return None
+        # Listed only where it matters: clients request the scopes that are listed.
+        offline = [OFFLINE] if audience.resource.offline else []
+        return {
+            "resource": audience.url,
+            "authorization_servers": [self._issuer],
+            "scopes_supported": [*audience.resource.permissions, *offline],
+            "bearer_methods_supported": ["header"],
+            "resource_name": f"Commonplace: {audience.resource.title}",
+        }
+
+    def challenge(self, path: str, *, error: str = "", scope: str = "") -> str:
+        """The value of WWW-Authenticate for a request to a path."""
+        audience = self.at(path.rstrip("/"))
+        known = audience.path if audience else ""
+        parameters = {
+            "error": error,
+            "scope": scope,
+            "resource_metadata": f"{self._issuer}{PROTECTED_RESOURCE}{known}",
+        }
+        given = (f'{name}="{_quoted(value)}"' for name, value in parameters.items() if value)
+        return "Bearer " + ", ".join(given)
+
+    def insufficient(self, path: str, needed: Set[str], held: Set[str]) -> str:
+        """The value of WWW-Authenticate for a caller who lacks a scope.
+
+        It names the caller's own scopes, too: a client that asks for what is named keeps them.
+        """
+        audience = self.at(path.rstrip("/"))
+        permissions = audience.resource.permissions if audience else {}
+        names = [
+            name
+            for name, what in permissions.items()
+            if what.scopes & needed or what.scopes <= held
+        ]
+        scope = " ".join(names or sorted(needed | held))
+        return self.challenge(path, error="insufficient_scope", scope=scope)
+
+    def resource_at(self, path: str) -> str | None:
+        """The address that a token must be for, to be used at a path."""
+        audience = self.at(path.rstrip("/"))
+        return None if audience is None else audience.url
+
+
+def _quoted(value: str) -> str:
+    plain = value.encode("ascii", "replace").decode().replace("\\", "").replace('"', "'")
+    return "".join(character for character in plain if character.isprintable())
 
 
 def is_subject(name: str) -> bool:

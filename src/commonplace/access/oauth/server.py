@@ -11,7 +11,7 @@ import logging
 import secrets
 import time
 import unicodedata
-from collections.abc import AsyncIterator, Callable, Mapping, Set
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -23,7 +23,7 @@ from commonplace.access.accounts import Account, Accounts
 from commonplace.access.caller import request_id
 from commonplace.access.credentials import Credentials
 from commonplace.access.declarations import OFFLINE, Resource
-from commonplace.access.oauth import forms, metadata
+from commonplace.access.oauth import forms
 from commonplace.access.oauth.clients import (
     Client,
     Clients,
@@ -44,6 +44,8 @@ from commonplace.access.oauth.families import Consent, Families, Tokens, is_chal
 from commonplace.access.oauth.logins import Lockout, Logins
 from commonplace.access.oauth.redirects import LOOPBACK_HOSTS, Redirect, find_match
 from commonplace.access.oauth.resources import (
+    DEVICE_CODE,
+    GRANT_TYPES,
     Audience,
     Resources,
     is_subject,
@@ -136,46 +138,6 @@ class OAuth:
         self._workers = CapacityLimiter(WORKERS)
         self._login_workers = CapacityLimiter(LOGIN_WORKERS)
         self.rates = {name: Rates(rate, burst) for name, (rate, burst) in RATES.items()}
-
-    # Metadata
-
-    def authorization_server(self) -> dict[str, Any]:
-        """The document at /.well-known/oauth-authorization-server."""
-        return metadata.authorization_server(self.issuer, self.resources)
-
-    def protected_resource(self, path: str) -> dict[str, Any] | None:
-        """The document about the resource at a path; with none, about the default one."""
-        audience = self.resources.at(path) if path else self.resources.default
-        return None if audience is None else metadata.protected_resource(self.issuer, audience)
-
-    def challenge(
-        self, path: str, *, error: str = "", description: str = "", scope: str = ""
-    ) -> str:
-        """The value of WWW-Authenticate for a request to that path, when nobody is recognised."""
-        audience = self.resources.at(path.rstrip("/"))
-        return metadata.challenge(
-            self.issuer, audience, error=error, description=description, scope=scope
-        )
-
-    def insufficient(self, path: str, needed: Set[str], held: Set[str]) -> str:
-        """The value of WWW-Authenticate for a caller whose scope does not reach.
-
-        It names what the caller has, too: a client that asks for what is named keeps it.
-        """
-        audience = self.resources.at(path.rstrip("/"))
-        permissions = audience.resource.permissions if audience else {}
-        names = [
-            name
-            for name, what in permissions.items()
-            if what.scopes & needed or what.scopes <= held
-        ]
-        scope = " ".join(names or sorted(needed | held))
-        return self.challenge(path, error="insufficient_scope", scope=scope)
-
-    def resource_at(self, path: str) -> str | None:
-        """The address that a token must be for, to be used at a path."""
-        audience = self.resources.at(path.rstrip("/"))
-        return None if audience is None else audience.url
 
     def take(self, what: str, address: str, page: str = "") -> None:
         """Count a request against the rate limits of RATES; OAuthError if one is exceeded."""
@@ -372,7 +334,7 @@ class OAuth:
         if client is None or not client.uses_devices:
             raise OAuthError(
                 "unauthorized_client",
-                f"The client has not registered for the grant type {metadata.DEVICE_CODE}.",
+                f"The client has not registered for the grant type {DEVICE_CODE}.",
             )
         audience = self._for_device(parameters.get("resource"))
         scopes = _scopes(audience, parameters.get("scope", ""))
@@ -408,10 +370,10 @@ class OAuth:
         kind = parameters.get("grant_type")
         if kind is None:
             raise invalid_request("grant_type is missing.")
-        if kind not in metadata.GRANT_TYPES:
+        if kind not in GRANT_TYPES:
             raise OAuthError(
                 "unsupported_grant_type",
-                f"grant_type must be one of {', '.join(metadata.GRANT_TYPES)}.",
+                f"grant_type must be one of {', '.join(GRANT_TYPES)}.",
             )
         resource = parameters.get("resource")
         if kind == "authorization_code":
@@ -420,7 +382,7 @@ class OAuth:
                 redirect=_needed(parameters, "redirect_uri"),
                 verifier=_needed(parameters, "code_verifier"), resource=resource,
             )  # fmt: skip
-        if kind == metadata.DEVICE_CODE:
+        if kind == DEVICE_CODE:
             code = _needed(parameters, "device_code")
             return await self.in_thread(self.devices.redeem, code, client=client, resource=resource)
         scope = parameters.get("scope")
