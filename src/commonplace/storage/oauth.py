@@ -90,6 +90,17 @@ def delete_idle_clients(rows: Rows, used_before: int) -> None:
     )
 
 
+def live_families(rows: Rows, at: int, owner: str | None) -> list[str]:
+    """The ids of connections in force, of one owner or of all, the newest first."""
+    clause, values = ("", (at,)) if owner is None else (" AND owner = ?", (at, owner))
+    found = rows.execute(
+        "SELECT id FROM oauth_families WHERE revoked_at IS NULL AND expires_at > ?"  # noqa: S608
+        f" AND credential != ''{clause} ORDER BY created_at DESC, id",
+        values,
+    )
+    return [identity for (identity,) in found]
+
+
 def delete_ended_families(rows: Rows, before: int) -> None:
     """Delete connections that expired before a moment, with their codes and refresh tokens."""
     gone = "SELECT id FROM oauth_families WHERE expires_at < ?"

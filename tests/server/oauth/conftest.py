@@ -142,14 +142,6 @@ class World:
         body: dict[str, Any] = response.json()
         return body
 
-    def connections(self) -> list[str]:
-        """The ids of connections that have tokens and are not revoked."""
-        with self.store.read() as rows:
-            found = rows.execute(
-                "SELECT id FROM oauth_families WHERE revoked_at IS NULL AND credential != ''"
-            )
-            return [identity for (identity,) in found]
-
     def alive(self, token: str, path: str = "/mcp/mama") -> bool:
         try:
             self.credentials.recognise(token, resource=self.issuer + path)

@@ -263,7 +263,7 @@ async def test_a_device_waits_for_fifteen_minutes(world: World) -> None:
             assert_refused(await poll(client, client_id, started), 400, "invalid_grant")
         with world.store.read() as connection:
             assert connection.execute("SELECT count(*) FROM oauth_devices").fetchone() == (1,)
-    assert world.connections() == []
+    assert world.oauth.families.listing() == []
 
 
 async def test_a_device_code_used_twice_ends_the_connection(world: World) -> None:

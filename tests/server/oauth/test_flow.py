@@ -261,14 +261,16 @@ async def test_a_client_without_refresh_tokens_gets_none(world: World) -> None:
     assert "refresh_token" not in tokens
 
 
-async def test_a_connection_can_be_ended(world: World) -> None:
+async def test_a_connection_can_be_seen_and_ended(world: World) -> None:
     async with world.client() as client:
         client_id = (await world.register(client))["client_id"]
         tokens = await world.tokens(client, client_id)
-        (family,) = world.connections()
+        families = world.oauth.families.listing("anna")
+        assert [(f.client_name, f.space) for f in families] == [("Test client", "anna")]
+        assert world.oauth.families.listing("bert") == []
         with world.store.maintain() as rows:
-            world.oauth.families.revoke_in(rows, family)
-        assert world.connections() == []
+            world.oauth.families.revoke_in(rows, families[0].id)
+        assert world.oauth.families.listing() == []
         assert not world.alive(tokens["access_token"])
         refresh = {
             "grant_type": "refresh_token",

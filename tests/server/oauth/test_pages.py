@@ -213,7 +213,7 @@ async def test_a_forged_form_does_nothing(world: World) -> None:
             client.cookies.clear()
             response = await post(client, good, cookie=f"{COOKIE}={cookie}")
             assert response.status_code == 403, cookie
-        assert world.connections() == []
+        assert world.oauth.families.listing() == []
         right = await post(client, good, cookie=f"{COOKIE}={saved}")
         assert right.status_code == 303
 

@@ -320,6 +320,12 @@ class Families:
             self._mac_rows.put(rows, "oauth_families", row, revoked_at=now())
         self._credentials.revoke_all_in(rows, family=family)
 
+    def listing(self, user: str | None = None) -> list[Family]:
+        """The valid connections, the newest first."""
+        with self._store.read() as rows:
+            found = [self._family(rows, key) for key in stored.live_families(rows, now(), user)]
+        return [family for family in found if family is not None]
+
     def _prune(self, rows: Rows, at: int) -> None:
         """Delete expired rows that are no longer needed to detect a second use."""
         old = at - ENDED_SECONDS * SECOND
