@@ -96,7 +96,7 @@ def dialects(names: Sequence[str] = registry.built_in()) -> str:
             dialect.title,
             _codes(dialect.paths),
             f"{len(routes)}, at {_codes(below)}" if routes else "none",
-            str(len(dialect.tools)),
+            str(sum(not tool.hidden for tool in dialect.tools)),
             _codes([f"{dialect.tokens.personal.prefix}…", f"{dialect.tokens.oauth.prefix}…"]),
             _codes(scopes),
         ]

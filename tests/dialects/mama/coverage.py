@@ -93,6 +93,8 @@ ROWS: list[tuple[str, str, str]] = [
      _TOOLS + "test_the_latest_checkpoint_is_loaded_as_the_seed_shows"),
     ("load_checkpoint", "no parameters", _TOOLS + "test_load_checkpoint_takes_nothing"),
     ("load_checkpoint", "no checkpoint yet", _TOOLS + "test_without_a_checkpoint_there_is_none"),
+    ("Overview", "search_decisions_and_contracts of newer plugins' hooks, not listed",
+     _TOOLS + "test_a_hook_is_given_decisions_and_the_contracts_of_its_file"),
     # Usage patterns
     ("Usage Patterns", "decision evolution: both decisions, newest first",
      _TOOLS + "test_a_search_shows_how_the_thinking_went_newest_first"),

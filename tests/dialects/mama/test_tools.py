@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from typing import Any
 
 import pytest
 
@@ -413,3 +414,50 @@ def test_without_a_checkpoint_there_is_none(wordy: Mama) -> None:
 
 def test_load_checkpoint_takes_nothing(wordy: Mama) -> None:
     assert wordy.failure("load_checkpoint", id=3).startswith("Error: ")
+
+
+# search_decisions_and_contracts
+
+
+def test_a_hook_is_given_decisions_and_the_contracts_of_its_file(mama: Mama) -> None:
+    auth = mama.decide("auth_strategy", "Use JWT with refresh tokens for sign-in")
+    contract = mama.decide("contract_user_login", "POST /login takes email and password: contract"
+                           " api of user login")  # fmt: skip
+    mama.decide("kettle", "Put the kettle on")
+    asked = {
+        "query": "JWT refresh tokens sign-in", "filePath": "/src/user-login.ts", "toolName": "Edit",
+    }  # fmt: skip
+    answer = mama.call("search_decisions_and_contracts", **asked)
+    assert answer["success"] is True
+    assert [each["id"] for each in answer["decisionResults"]] == [auth]
+    assert [each["id"] for each in answer["contractResults"]] == [contract]
+    (found,) = answer["decisionResults"]
+    assert found.keys() >= {"topic", "decision", "reasoning", "confidence", "similarity"}
+    assert found["created_at"] == int(mama.memory.get(auth).created_at.timestamp())
+
+
+@pytest.mark.parametrize("more", [
+    {"toolName": "Read"}, {"filePath": "/src/user_login.md"}, {"filePath": ""},
+    {"contractLimit": 0}, {"contractLimit": -1},
+])  # fmt: skip
+def test_a_hook_is_given_contracts_only_where_code_is_changed(
+    wordy: Mama, more: dict[str, Any]
+) -> None:
+    wordy.decide("contract_user_login", "contract api user login")
+    asked = {"filePath": "C:\\src\\user_login.py", "toolName": "Write"}
+    found = wordy.call("search_decisions_and_contracts", **asked)
+    assert len(found["contractResults"]) == 1
+    found = wordy.call("search_decisions_and_contracts", **{**asked, **more})
+    assert found == {"success": True, "decisionResults": [], "contractResults": []}
+
+
+def test_a_hook_says_how_many_decisions_it_wants_and_how_alike(wordy: Mama) -> None:
+    for number in range(7):
+        wordy.decide(f"lamp {number}", "Light the lantern")
+    for limit, count in ((None, 5), (2, 2), (1.9, 1), (0, 0), (-3, 0), (1_000_000, 7)):
+        more = {} if limit is None else {"decisionLimit": limit}
+        found = wordy.call("search_decisions_and_contracts", query="lantern", **more)
+        assert len(found["decisionResults"]) == count
+    strict = {"query": "lantern", "similarityThreshold": 0.99}
+    assert wordy.call("search_decisions_and_contracts", **strict)["decisionResults"] == []
+    assert wordy.call("search_decisions_and_contracts")["decisionResults"] == []

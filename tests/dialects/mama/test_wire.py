@@ -110,8 +110,9 @@ def test_a_reader_is_shown_and_given_only_what_reads(tmp_path: Path, builtin_mod
             and mama.gate.decide(reader, "mama", name := tool.name).refusal is None
         }
         assert permitted == {
-            "search", "load_checkpoint", "http_load_checkpoint", "http_checkpoints", "http_search",
-            "http_export", "http_graph", "http_similar", "auto_recall",
+            "search", "load_checkpoint", "search_decisions_and_contracts", "http_load_checkpoint",
+            "http_checkpoints", "http_search", "http_export", "http_graph", "http_similar",
+            "auto_recall",
         }  # fmt: skip
         elsewhere: Mama = replace(mama, caller=Caller(space="other"))
         mine = mama.call("save", **SEED_DECISION)["id"]

@@ -298,7 +298,7 @@ def test_listing_pages_filters_and_sorts(server: Server, rest: httpx.Client) -> 
     assert data(rest.get("/memories", params={"per_page": 2, "page": 2}))["pagination"] == {
         "page": 2, "per_page": 2, "total": 3, "pages": 2, "has_next": False, "has_prev": True,
     }  # fmt: skip
-    for wrong in ({"per_page": 0}, {"per_page": 101}, {"page": 0}, {"page": "x"},
+    for wrong in ({"per_page": 0}, {"page": 0}, {"page": "x"},
                   {"importance_threshold": "nan"}):  # fmt: skip
         failure(rest.get("/memories", params=wrong), 422, "VAL_FIELD_INVALID")
     for wrong in ({"sort": "colour"}, {"time_range": "ever"}, {"memory_type": "dream"}):

@@ -904,13 +904,17 @@ def test_nothing_is_below_a_file_and_no_file_is_a_directory(tools: Tools) -> Non
 
 @pytest.mark.parametrize("name", ["save_artifact", "retrieve_artifact", "delete_artifact"])
 @pytest.mark.parametrize("path", ["a.txt", "/", "/a/", "", "/../x", "/a/.env", "/a%2e%2e/b",
-                                  "/" + "a" * 4_096])  # fmt: skip
+                                  "/" + "a" * 4_096, "/a\x00b", "/" + "a" * 6_000])  # fmt: skip
 def test_every_tool_keeps_to_the_path_rules(tools: Tools, name: str, path: str) -> None:
     more = {"content": "x"} if name == "save_artifact" else {}
     assert error(tools, name, path=path, **more) == "INVALID_PATH"
 
 
-@pytest.mark.parametrize("prefix", ["project", "/../", "//", "/.git/", "/a b/"])
+def test_a_path_that_is_missing_is_not_an_invalid_one(tools: Tools) -> None:
+    assert error(tools, "retrieve_artifact") == "VALIDATION_ERROR"
+
+
+@pytest.mark.parametrize("prefix", ["project", "/../", "//", "/.git/", "/a b/", "/a\x00/"])
 def test_listing_keeps_to_the_path_rules(tools: Tools, prefix: str) -> None:
     assert error(tools, "list_artifacts", path_prefix=prefix) == "INVALID_PATH"
 

@@ -1,8 +1,9 @@
-"""The four tools, as MCP lists and calls them."""
+"""The four tools that MCP lists, and one that editors' hooks call."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import PurePosixPath
 from typing import Any
 
 from commonplace.dialects.contract import Call, Tool, Wire, as_json
@@ -20,6 +21,11 @@ from commonplace.errors import CommonplaceError
 
 CONFIDENCE = 0.5
 LIMIT, MOST = 10, 100
+# What a hook is told before an editor's tool changes code: contracts are decisions of such topics.
+EDITING = ("Edit", "Write", "apply_patch")
+CODE = (".js", ".ts", ".jsx", ".tsx", ".py", ".go", ".rs", ".java")
+CONTRACT_TOPICS = "contract_"
+CONTRACT_CANDIDATES = 10
 TYPES: dict[str, tuple[str, ...] | None] = {
     "all": None,
     "decision": (decisions.KIND,),
@@ -109,6 +115,45 @@ def load_checkpoint(call: Call) -> Any:
     return {"success": True, "checkpoint": checkpoints.shown(memory, per_second=SECONDS)}
 
 
+def search_decisions_and_contracts(
+    call: Call,
+    *,
+    query: str,
+    filePath: str,
+    toolName: str,
+    decisionLimit: float,
+    contractLimit: float,
+    similarityThreshold: float,
+) -> Any:
+    """Decisions that fit a query, and contracts that fit the file that is about to be changed."""
+    file = PurePosixPath(filePath.replace("\\", "/"))
+    about = ""
+    if toolName in EDITING and file.suffix in CODE:
+        about = f"contract api {' '.join(file.stem.replace('-', '_').split('_'))}"
+
+    def nearest(asked: str, most: int) -> list[searching.Found]:
+        if most < 1 or not asked.strip():
+            return []
+        return searching.most_similar(
+            call.memory, asked, limit=min(most, MOST), least=similarityThreshold
+        )
+
+    contracts = [
+        found
+        for found in nearest(about, CONTRACT_CANDIDATES)
+        if decisions.read(found.memory).topic.startswith(CONTRACT_TOPICS)
+    ]
+    shown = [
+        [
+            {**presenting.fields(found.memory, SECONDS), "similarity": round(found.similarity, 4)}
+            for found in part
+        ]
+        for part in (nearest(query, int(decisionLimit)), contracts[: max(0, int(contractLimit))])
+    ]
+    found, agreed = (fitting.fitted(part, fitting.BYTES // 2) for part in shown)
+    return {"success": True, "decisionResults": found, "contractResults": agreed}
+
+
 TOOLS = (
     Tool(
         name="save",
@@ -170,5 +215,21 @@ TOOLS = (
         handler=load_checkpoint,
         response_bytes=fitting.READ_BYTES,
         input=takes(),
+    ),
+    Tool(
+        name="search_decisions_and_contracts",
+        title="Search decisions and contracts",
+        description="Search decisions, and contracts of a file, for an editor's hook.",
+        scope="read",
+        handler=search_decisions_and_contracts,
+        hidden=True,
+        input=takes(
+            query=text("What to look for.", default=""),
+            filePath=text("The file that is about to be changed.", default=""),
+            toolName=text("The editor's tool: Edit, Write or apply_patch.", default=""),
+            decisionLimit={"type": "number", "default": 5},
+            contractLimit={"type": "number", "default": 3},
+            similarityThreshold={"type": "number", "default": 0.7},
+        ),
     ),
 )  # fmt: skip

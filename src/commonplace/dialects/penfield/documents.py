@@ -18,7 +18,7 @@ from commonplace.dialects.penfield.failures import (
     stamp,
 )
 from commonplace.dialects.penfield.kinds import CHUNK
-from commonplace.dialects.penfield.memories import pagination, shown_all
+from commonplace.dialects.penfield.memories import pagination, shown_all, window
 from commonplace.dialects.penfield.searching import CHUNK_REF, DOCUMENT_PATH
 from commonplace.engine.content.memories import Draft
 from commonplace.engine.model import LIVE_STATES, Artifact, Memory
@@ -163,9 +163,9 @@ def chunks_of(call: Call, artifact: Artifact) -> list[Memory]:
 def list_documents(call: Call, *, page: int, per_page: int) -> dict[str, Any]:
     """GET /documents."""
     found = all_of(call)
-    first = (page - 1) * per_page
+    first, size = window(page, per_page)
     return {
-        "items": [shown(one) for one in found[first : first + per_page]],
+        "items": [shown(one) for one in found[first : first + size]],
         "pagination": pagination(page, per_page, len(found)),
     }
 

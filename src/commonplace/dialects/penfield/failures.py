@@ -40,6 +40,12 @@ class Invalid(Failure, InvalidInput):
     rest_code = "VAL_FIELD_INVALID"
 
 
+class Unknown(Invalid):
+    """A value that is none of those there are."""
+
+    rest_code = "VAL_ENUM_INVALID"
+
+
 class BadPath(Failure, InvalidInput):
     """A path that an artifact cannot have."""
 
@@ -145,9 +151,17 @@ _AT_THE_DOOR = {
 
 def named(error: CommonplaceError) -> tuple[str, str, int]:
     """(code over MCP, code over REST, status) of any failure."""
+    if _is_bad_path(error):
+        return BadPath.tool_code, BadPath.rest_code, BadPath.status
     if isinstance(error, Failure):
         return error.tool_code, error.rest_code, error.status
     return _OTHERS.get(error.code, _FAULT)
+
+
+def _is_bad_path(error: CommonplaceError) -> bool:
+    """Whether a path was refused before the path rules saw it: a NUL, not text, too long."""
+    given = type(error) is InvalidInput and "is required" not in error.message
+    return given and error.field in ("path", "path_prefix")
 
 
 def fail(tool: Tool, error: CommonplaceError) -> Wire:

@@ -17,6 +17,11 @@ CHUNK = "document_chunk"
 OWN = frozenset((*TYPES, CHUNK))
 
 DIRECT, UPLOADED = "direct_input", "document_upload"
+# The documented source types. A memory can be stored with any other, too.
+SOURCE_TYPES = (
+    DIRECT, UPLOADED, "web_scrape", "api_import", "conversation", "reflection", "checkpoint",
+    "checkpoint_recall",
+)  # fmt: skip
 
 # What other contracts store, by kind; anything not named here is shown as a fact.
 SHOWN: Mapping[str, str] = {

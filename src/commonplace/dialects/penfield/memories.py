@@ -49,6 +49,7 @@ LIFECYCLE = {
 }
 CONTEXT_REF = "penfield:context:"
 AWAKENING = "awakening"
+MOST_PER_PAGE = 100
 
 
 # --- reading ------------------------------------------------------------------------------------
@@ -409,17 +410,17 @@ def list_memories(
     if user_id:
         conditions["origin"] = Origin(user=user_id)
     field, down = sort.removeprefix("-"), sort.startswith("-")
-    first = (page - 1) * per_page
+    first, size = window(page, per_page)
     if include_inactive:
         found = _with_inactive(call, conditions, field, down)
-        chosen, total = found[first : first + per_page], len(found)
+        chosen, total = found[first : first + size], len(found)
     elif down or field == "created_at":
         order = {"created_at": "newest" if down else "oldest", "updated_at": "updated"}
         chosen, total = call.memory.browse(
-            order=order.get(field, field), limit=per_page, offset=first, **conditions
+            order=order.get(field, field), limit=size, offset=first, **conditions
         )
     else:
-        chosen, total = _ascending(call, field, first, per_page, conditions)
+        chosen, total = _ascending(call, field, first, size, conditions)
     return {"items": shown_all(call, chosen), "pagination": pagination(page, per_page, total)}
 
 
@@ -452,8 +453,15 @@ def _with_inactive(call: Call, conditions: dict[str, Any], field: str, down: boo
     return sorted(found, key=keys[field], reverse=down)
 
 
+def window(page: int, per_page: int) -> tuple[int, int]:
+    """(the first item, how many items) of a page; a page has at most a hundred."""
+    size = min(per_page, MOST_PER_PAGE)
+    return (page - 1) * size, size
+
+
 def pagination(page: int, per_page: int, total: int) -> dict[str, Any]:
     """Where a page stands."""
+    per_page = min(per_page, MOST_PER_PAGE)
     pages = -(-total // per_page)
     return {
         "page": page,
@@ -715,7 +723,8 @@ def list_tags(call: Call) -> dict[str, Any]:
 
 def list_tagged(call: Call, *, tag: str, page: int, per_page: int) -> dict[str, Any]:
     """GET /tags/{tag}/memories."""
+    first, size = window(page, per_page)
     chosen, total = call.memory.browse(
-        tags_any=wanted_tags([tag]) or [tag], limit=per_page, offset=(page - 1) * per_page
+        tags_any=wanted_tags([tag]) or [tag], limit=size, offset=first
     )
     return {"items": shown_all(call, chosen), "pagination": pagination(page, per_page, total)}

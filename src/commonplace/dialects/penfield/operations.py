@@ -90,7 +90,10 @@ class Endpoint:
 _TOOLS = frozenset(
     ("save_artifact", "retrieve_artifact", "list_artifacts", "delete_artifact", "summarize")
 )
-_PAGE = {"page": whole(1, 100_000, 1), "per_page": whole(1, 100, 20)}
+_PAGE = {
+    "page": whole(1, 100_000, 1),
+    "per_page": {**whole(1, default=20), "description": "A page has at most 100."},
+}
 _STRING = {"type": "string"}
 _WHOLE = {"type": "integer"}
 _NUMBER = {"type": "number"}

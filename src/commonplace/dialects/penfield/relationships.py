@@ -21,6 +21,7 @@ from commonplace.dialects.penfield.memories import (
     readable,
     shown,
     succeed,
+    window,
 )
 from commonplace.engine.model import LIVE_STATES, Link, Memory
 from commonplace.errors import Conflict, NotFound
@@ -306,9 +307,9 @@ def list_relationships(
         and lowered["any"] in (None, link.source, link.target)
     ]
     chosen.sort(key=lambda link: (link.created_at, link.id))
-    first = (page - 1) * per_page
+    first, size = window(page, per_page)
     return {
-        "items": [shown_link(link) for link in chosen[first : first + per_page]],
+        "items": [shown_link(link) for link in chosen[first : first + size]],
         "pagination": pagination(page, per_page, len(chosen)),
     }
 

@@ -10,9 +10,17 @@ from typing import Any
 
 from commonplace.dialects.contract import Call
 from commonplace.dialects.penfield import fusion
-from commonplace.dialects.penfield.failures import Invalid, stamp
+from commonplace.dialects.penfield.failures import Invalid, Unknown, stamp
 from commonplace.dialects.penfield.fusion import RECALL, SEMANTIC, Ranks, Weights
-from commonplace.dialects.penfield.kinds import CHUNK, UPLOADED, of_types, source_of, type_of
+from commonplace.dialects.penfield.kinds import (
+    CHUNK,
+    SOURCE_TYPES,
+    TYPES,
+    UPLOADED,
+    of_types,
+    source_of,
+    type_of,
+)
 from commonplace.dialects.penfield.memories import (
     filters_for,
     metadata_of,
@@ -21,6 +29,8 @@ from commonplace.dialects.penfield.memories import (
     wanted_tags,
 )
 from commonplace.dialects.penfield.schemas import CONTENT_CHARS
+from commonplace.engine.binding import engine_call
+from commonplace.engine.content import memories
 from commonplace.engine.finding.filters import Filters
 from commonplace.engine.model import Link, Memory, Origin
 from commonplace.errors import NotFound
@@ -399,7 +409,7 @@ def hybrid_search(
             field="bm25_weight",
             details={"sum": sum(parts)},
         )
-    only = _source(source_types)
+    only, exact = _sources(call, source_types or ())
     seen = filters_for(
         types=memory_types, tags=tags, importance=importance_threshold, since=start_date,
         until=end_date, source=only,
@@ -410,7 +420,7 @@ def hybrid_search(
         limit=limit,
         weights=weights,
         filters=seen,
-        source_types=None if only else source_types,
+        source_types=exact,
         rrf_k=rrf_k,
         expand=enable_graph_expansion,
         depth=graph_max_depth,
@@ -423,9 +433,31 @@ def hybrid_search(
     )  # fmt: skip
 
 
-def _source(source_types: Sequence[str] | None) -> str | None:
-    """Documents alone can be told apart before anything is ranked."""
-    return "document" if source_types and set(source_types) == {UPLOADED} else None
+def _sources(call: Call, asked: Sequence[str]) -> tuple[str | None, Sequence[str]]:
+    """The source to filter by before anything is ranked, and the source types to filter by after.
+
+    `document` is another name of document_upload, `memory` stands for everything else.
+    """
+    wanted = {UPLOADED if name == "document" else name for name in asked}
+    others = wanted - {"memory", *SOURCE_TYPES}
+    if others:
+        tally = engine_call(call.memory, memories.tally, ["source_type"], TYPES)
+        stored = {name for (name,) in tally}
+        if unknown := sorted(others - stored):
+            raise Unknown(
+                f"There is no source type '{unknown[0]}'.",
+                hint="Use memory, document, or a source type that memories are stored with.",
+                field="source_types",
+                details={
+                    "field": "source_types",
+                    "allowed": ["memory", "document", *SOURCE_TYPES, *sorted(stored)],
+                },
+            )
+    if wanted == {UPLOADED}:
+        return "document", ()
+    if "memory" in wanted:
+        return (None if UPLOADED in wanted else "memory"), ()
+    return None, sorted(wanted)
 
 
 def vector_search(
