@@ -13,6 +13,7 @@ from commonplace.access.declarations import OURS, Resource, TokenForms
 from commonplace.dialects.rest import Rest
 from commonplace.engine.model import Origin
 from commonplace.errors import CommonplaceError
+from commonplace.text.hidden import escape_json
 
 if TYPE_CHECKING:
     from commonplace.engine.commonplace import Commonplace
@@ -112,8 +113,16 @@ class Tool:
 
 
 def as_json(value: Any) -> str:
-    """A result as text."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    """A result as text, without blanks."""
+    return json_text(value, separators=(",", ":"))
+
+
+def json_text(value: Any, **layout: Any) -> str:
+    """JSON in which hidden characters are escapes, since a model reads it as it stands.
+
+    The parsed value is the same.
+    """
+    return escape_json(json.dumps(value, ensure_ascii=False, **layout))
 
 
 def succeed(tool: Tool, value: Any) -> Wire:

@@ -156,9 +156,9 @@ class _Written:
         known = sorted(given.keys() & tool.input.get("properties", {}).keys())
         arguments = {"_withheld": True, "_named": known, "_others": len(given) - len(known)}
         if not isinstance(self.error, InvalidInput):
-            return replace(self, arguments=_dump(arguments))
+            return replace(self, arguments=as_json(arguments))
         error = InvalidInput("What was wrong with the arguments is withheld, as they are.")
-        return _Written(_dump(arguments), _dump(error.as_dict()), error)
+        return _Written(as_json(arguments), as_json(error.as_dict()), error)
 
 
 class Gate:
@@ -257,7 +257,7 @@ class Gate:
     ) -> None:
         """Write down a call that was not let through: in its space, or above all spaces."""
         known = self._table.get((dialect, name))
-        written = _Written(_dump(arguments or {}), _dump(error.as_dict()), error)
+        written = _Written(as_json(arguments or {}), as_json(error.as_dict()), error)
         if known is not None and known.tool.withheld:
             written = written.withheld(known.tool)
         entry = _entry(caller, request_info, dialect, name, written)
@@ -286,7 +286,7 @@ class Gate:
             refusal = decision.refusal or _no_such_tool(name)
             self.refuse(caller, request_info, dialect, name, arguments, refusal)
             raise refusal
-        opened = _Open(decision.operation, caller, request_info, _dump(arguments))
+        opened = _Open(decision.operation, caller, request_info, as_json(arguments))
         try:
             outcome = self._run(opened, arguments, turn or Turn())
         except CommonplaceError as error:
@@ -365,7 +365,7 @@ class Gate:
                 with reserved.enforced(by_others(dialect.name)):
                     value = tool.handler(call, **checked)
                 wire = dialect.succeed(tool, value)
-                result = _dump(wire)
+                result = as_json(wire)
                 _check_size(result, tool.response_bytes or RESPONSE_BYTES)
                 if not turn.finish() and not tool.stepwise:
                     raise TookTooLong("The call took too long and was given up.")
@@ -387,7 +387,7 @@ class Gate:
             return Outcome(wire, error)
         try:
             with self._whole.library.lease(opened.caller.space) as space:
-                self._write_down(opened, space.store, _dump(wire), error)
+                self._write_down(opened, space.store, as_json(wire), error)
         except CommonplaceError as worse:  # nothing was done, and nobody can be told of it here
             log.error(
                 "a call could not be written down", extra={"tool": tool.name, "why": worse.code}
@@ -505,7 +505,7 @@ def _retry_key(opened: _Open, call: Call) -> bytes:
         sorted(request.headers.items()), tool.session(call) if tool.session else "",
         request.idempotency_key,
     )  # fmt: skip
-    return hashlib.sha256(as_json(parts).encode("utf-8", "surrogatepass")).digest()
+    return hashlib.sha256(as_json(parts).encode()).digest()
 
 
 def _as_value(tool: Tool, value: Any) -> Wire:
@@ -533,13 +533,3 @@ def _plain(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)[:400]
-
-
-def _dump(value: Any) -> str:
-    """JSON for the audit; what a text cannot hold is escaped, never lost."""
-    text = as_json(value)
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        text = json.dumps(value, separators=(",", ":"))
-    return text

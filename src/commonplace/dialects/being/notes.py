@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
 from commonplace.dialects.being import scenes, sight
 from commonplace.dialects.being.sight import NOTE, SCENE, being_of
-from commonplace.dialects.contract import Call
+from commonplace.dialects.contract import Call, json_text
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.model import LIVE_STATES, Memory, iso
 from commonplace.platform.exclusive import exclusive
@@ -32,7 +31,7 @@ def find(memory: Commonplace, being: str, identity: str, *kinds: str) -> Memory 
 def content_of(note: Memory) -> str:
     """What a note says; a scene as JSON."""
     if note.kind == SCENE and "scene" in note.attrs:
-        return json.dumps(note.attrs["scene"], ensure_ascii=False)
+        return json_text(note.attrs["scene"])
     return note.text
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -28,7 +27,7 @@ from commonplace.dialects.being.sight import (
     TOOL,
     being_of,
 )
-from commonplace.dialects.contract import Call
+from commonplace.dialects.contract import Call, json_text
 from commonplace.engine import checks
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.model import Memory, iso
@@ -102,7 +101,7 @@ def _result(act: Callable[..., str], *arguments: Any) -> Result:
 
 
 def _as_json(entries: Iterable[Mapping[str, Any]]) -> str:
-    return json.dumps(list(entries), ensure_ascii=False)
+    return json_text(list(entries))
 
 
 def _actions(entries: Keyed | ById) -> dict[str, Action]:
@@ -381,7 +380,7 @@ def _get_soul(request: Request) -> str:
     there = beings.soul(request.memory, request.being)
     held = {} if there is None else {k: v for k, v in there.attrs.items() if v}
     if not request.key:
-        return json.dumps(held, ensure_ascii=False)
+        return json_text(held)
     if request.key not in beings.SOUL_ALL:
         raise InvalidInput(f"A soul has no {request.key!r}.")
     return str(held.get(request.key, ""))

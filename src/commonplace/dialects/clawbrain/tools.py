@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -22,7 +21,7 @@ from commonplace.dialects.clawbrain import (
 )
 from commonplace.dialects.clawbrain.keeping import Kept
 from commonplace.dialects.clawbrain.places import ARCHIVE, KINDS, Place
-from commonplace.dialects.contract import Call, Tool, Wire
+from commonplace.dialects.contract import Call, Tool, Wire, json_text
 from commonplace.dialects.tool_schemas import FLAG, TEXT, listed, maybe, takes, text
 from commonplace.engine import checks
 from commonplace.engine.binding import engine_call
@@ -60,7 +59,7 @@ PEERS = 100  # memories that each of them is compared with
 def succeed(tool: Tool, value: Any) -> Wire:
     """The contract's result: JSON as a person would lay it out."""
     del tool
-    text = json.dumps(value, ensure_ascii=False, indent=2)
+    text = json_text(value, indent=2)
     return {"content": [{"type": "text", "text": text}], "isError": False}
 
 
