@@ -178,8 +178,8 @@ class Rest:
     """The REST interface of a dialect."""
 
     routes: tuple[Route, ...]
-    root: str = ""
-    """If given, every path below it is the dialect's, and unknown ones get its 404."""
+    roots: tuple[str, ...] = ()
+    """Every path below one of these is the dialect's, and unknown ones get its 404."""
     ignores: frozenset[str] = REFUSES
     """Where names that the operation does not take are ignored: in the query, in the body."""
     succeed: Callable[[Exchange, Any], Any] = succeed

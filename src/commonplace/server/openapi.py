@@ -11,18 +11,19 @@ from commonplace.dialects.rest import OpenApi, Rest, Route
 
 
 def document(dialect: Dialect, rest: Rest, openapi: OpenApi) -> dict[str, Any]:
-    """The whole document; paths are relative to the dialect's root."""
+    """The whole document; paths are relative to the dialect's first root."""
+    root = rest.roots[0] if rest.roots else ""
     inputs = {tool.name: tool.input for tool in dialect.operations}
     paths: dict[str, dict[str, Any]] = {}
     for route in rest.routes:
         if route.method != "WEBSOCKET":
             for path in route.paths:
-                described = _operation(route, inputs.get(route.operation, {}), openapi, rest.root)
-                paths.setdefault(path.removeprefix(rest.root), {})[route.method.lower()] = described
+                described = _operation(route, inputs.get(route.operation, {}), openapi, root)
+                paths.setdefault(path.removeprefix(root), {})[route.method.lower()] = described
     return {
         "openapi": "3.1.0",
         "info": {"title": openapi.title, "version": openapi.version},
-        "servers": [{"url": rest.root or "/"}],
+        "servers": [{"url": root or "/"}],
         "paths": paths,
     }
 

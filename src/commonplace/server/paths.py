@@ -71,6 +71,8 @@ class Paths:
                     self._mcp(f"{path}/", dialect)
             if dialect.rest is not None:
                 self._rest(dialect, dialect.rest)
+        # Of two roots, one inside the other, the inner one decides.
+        self._below.sort(key=lambda each: len(each[0]), reverse=True)
 
     def _mcp(self, path: str, dialect: Dialect, of_subjects: Dialect | None = None) -> None:
         self.mcp[path] = dialect.name
@@ -100,8 +102,10 @@ class Paths:
                 self._add(entrance)
         if rest.openapi is not None:
             self._add(Entrance(rest.openapi.path, dialect, public=True))
-        if rest.root:
-            self._below.append((f"{rest.root}/", Entrance(f"{rest.root}/…", dialect)))
+        for root in rest.roots:
+            nothing = Entrance(f"{root}/…", dialect)
+            self._below.append((f"{root}/", nothing))
+            self._exact.setdefault(root, nothing)
 
     def spoken_at(self, path: str) -> set[str]:
         """The dialects that may have to answer at a path of MCP."""

@@ -64,6 +64,22 @@ def test_graph_api_health(web: Web) -> None:
     assert web.get("/api/health").json() == {"status": "ok", "service": "MAMA Graph API"}
 
 
+@pytest.mark.parametrize("path", ["/api", "/api/", "/api/config", "/api/mama/x", "/graph/x"])
+@pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
+def test_where_nothing_is_the_error_has_the_shape_that_the_viewer_reads(
+    web: Web, path: str, method: str
+) -> None:
+    answer = web.client.request(method, web.url + path)
+    assert error(answer, 404, "NOT_FOUND") == "There is nothing here."
+    other = web.client.request(method, web.url + path, headers={"origin": "https://evil.example"})
+    assert isinstance(error(other, 403, "ADDRESS"), str)
+
+
+def test_paths_of_another_contract_below_the_same_root_keep_its_shape(web: Web) -> None:
+    body = web.get("/api/v2/nothing").json()
+    assert (body["status"], body["error"]["code"]) == ("error", "RES_NOT_FOUND")
+
+
 # Checkpoint
 
 

@@ -173,6 +173,7 @@ def _fail(exchange: Exchange, error: CommonplaceError) -> Reply:
 
 
 REST = Rest(
+    roots=("/api", "/graph", "/checkpoints"),
     fail=_fail,
     ignores=IGNORES_ALL,
     routes=(

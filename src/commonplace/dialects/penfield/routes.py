@@ -239,7 +239,7 @@ def _verdict(
 
 REST = Rest(
     routes=tuple(map(_route, ENDPOINTS)),
-    root=ROOT,
+    roots=(ROOT,),
     ignores=IGNORES_ALL,
     succeed=_succeed,
     fail=_fail,
