@@ -84,7 +84,7 @@ ROWS: list[tuple[str, str, str]] = [
     ("connect", "each of the 24 types", _tools("every_relationship_type_connects")),
     ("connect", "strength .5 by default, 0.0 to 1.0", _tools("strength_is_a_half_by_default_and_reaches_its_bounds")),
     ("connect", "every error", _tools("connect_fails_as_documented")),
-    ("Relationship Types", "24 in eight families", _values("there_are_24_relationship_types_in_eight_families")),
+    ("Relationship Types", "24 in eight families", _values("there_are_24_relationship_types")),
     ("explore", "paths, scores, relationship_types", _tools("explore_follows_links_and_scores_paths")),
     ("explore", "max_depth up to 10", _tools("explore_goes_up_to_ten_deep")),
     ("explore", "max_depth 3 by default, unknown start", _tools("explore_goes_three_deep_by_default_and_needs_a_start")),

@@ -15,7 +15,8 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from commonplace.dialects.penfield.operations import ENDPOINTS, Endpoint
+from commonplace.dialects.penfield.routes import REST, ROOT
+from commonplace.dialects.rest import Route
 from penfield.conftest import Server
 from penfield.test_rest import data, relate, store
 
@@ -66,11 +67,12 @@ def put_in(value: Any, known: dict[str, str]) -> Any:
     return put
 
 
-@pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda one: f"{one.method} {one.path}")
-def test_no_fault_and_no_surprise(endpoint: Endpoint, described: Any, rest: httpx.Client) -> None:
-    operation = described[endpoint.path][endpoint.method]
-    known = things(rest, endpoint.path)
-    kind = next(part for part in (*endpoint.path.split("/")[::-1], "memories") if part in known)
+@pytest.mark.parametrize("endpoint", REST.routes, ids=lambda one: f"{one.method} {one.path}")
+def test_no_fault_and_no_surprise(endpoint: Route, described: Any, rest: httpx.Client) -> None:
+    path = endpoint.path.removeprefix(ROOT)
+    operation = described[path][endpoint.method]
+    known = things(rest, path)
+    kind = next(part for part in (*path.split("/")[::-1], "memories") if part in known)
     # Reprocessing a document that is there is 501 by contract; one that is not is 404.
     named = endpoint.operation != "reprocess_document"
     statuses: set[int] = set()
@@ -107,7 +109,7 @@ def test_the_document_names_every_endpoint_and_nothing_from_elsewhere(server: Se
     told = {
         (method.upper(), path) for path, methods in document["paths"].items() for method in methods
     }
-    assert told == {(endpoint.method, endpoint.path) for endpoint in ENDPOINTS}
+    assert told == {(one.method, one.path.removeprefix(ROOT)) for one in REST.routes}
     assert document["servers"] == [{"url": "/api/v2"}]
     assert "http" not in response.text.replace("http_", "")
     for page in ("/docs", "/redoc"):

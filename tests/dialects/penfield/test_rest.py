@@ -12,7 +12,7 @@ import pytest
 import time_machine
 
 from commonplace import Commonplace
-from commonplace.dialects.penfield.operations import ENDPOINTS
+from commonplace.dialects.penfield.routes import OPERATIONS, REST, ROOT
 from commonplace.engine.content.memories import Draft
 from penfield.conftest import Server, running
 
@@ -140,10 +140,11 @@ def test_an_unknown_token_is_401(server: Server) -> None:
 
 def test_scopes_hold_for_every_endpoint(server: Server) -> None:
     with server.client(server.key("read", space="scoped")) as client:
-        for endpoint in ENDPOINTS:
-            if endpoint.scope == "read" or endpoint.operation == "upload_document":
+        scopes = {tool.name: tool.scope for tool in OPERATIONS}
+        for endpoint in REST.routes:
+            if scopes[endpoint.operation] == "read" or endpoint.operation == "upload_document":
                 continue
-            path = endpoint.path.replace("{id}", MISSING)
+            path = endpoint.path.removeprefix(ROOT).replace("{id}", MISSING)
             response = client.request(endpoint.method, path, json=_any_body(endpoint.operation))
             failure(response, 403, "AUTH_INSUFFICIENT_PERMISSIONS")
             assert "insufficient_scope" in response.headers["www-authenticate"]

@@ -18,7 +18,7 @@ import time_machine
 from commonplace.dialects import registry
 from commonplace.dialects.contract import Call, RequestInfo
 from commonplace.dialects.penfield import personality, reflection
-from commonplace.dialects.penfield.relations import RELATIONS
+from commonplace.dialects.penfield.kinds import RELATIONS
 from commonplace.dialects.penfield.schemas import CONTENT_CHARS, DESCRIPTION_CHARS, QUERY_CHARS
 from commonplace.engine.binding import lease
 from commonplace.engine.content.memories import Draft

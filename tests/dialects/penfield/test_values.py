@@ -17,9 +17,8 @@ from commonplace.dialects.penfield.chunks import MOST, chunked
 from commonplace.dialects.penfield.contexts import references
 from commonplace.dialects.penfield.failures import BadPath
 from commonplace.dialects.penfield.fusion import RECALL, SEMANTIC, Ranks, Weights
-from commonplace.dialects.penfield.kinds import SHOWN, TYPES, of_types, type_of
+from commonplace.dialects.penfield.kinds import RELATIONS, SHOWN, TYPES, of_types, type_of
 from commonplace.dialects.penfield.reflection import topics
-from commonplace.dialects.penfield.relations import FAMILIES, RELATIONS
 from commonplace.dialects.penfield.searching import url_of
 from commonplace.server.quotas import Quota, quota_of
 
@@ -187,9 +186,8 @@ def test_a_heading_begins_a_chunk() -> None:
 # --- the rest ------------------------------------------------------------------------------------
 
 
-def test_there_are_24_relationship_types_in_eight_families() -> None:
+def test_there_are_24_relationship_types() -> None:
     assert len(RELATIONS) == len(set(RELATIONS)) == 24
-    assert len(FAMILIES) == 8
 
 
 def test_every_kind_is_shown_as_one_of_the_types() -> None:

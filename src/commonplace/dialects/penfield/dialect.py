@@ -14,8 +14,7 @@ from commonplace.access.declarations import (
 from commonplace.dialects.contract import Dialect, RateLimit
 from commonplace.dialects.penfield.failures import fail, refuse
 from commonplace.dialects.penfield.kinds import SHOWN, TYPES
-from commonplace.dialects.penfield.operations import OPERATIONS
-from commonplace.dialects.penfield.routes import REST
+from commonplace.dialects.penfield.routes import OPERATIONS, REST
 from commonplace.dialects.penfield.tools import TOOLS
 
 _IGNORED = frozenset({"openid", "profile"})

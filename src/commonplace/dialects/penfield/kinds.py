@@ -1,4 +1,4 @@
-"""The types of memories, and how memories of other contracts look as one of them."""
+"""The types of memories and relationships, and how memories of other contracts are shown."""
 
 from __future__ import annotations
 
@@ -15,6 +15,17 @@ PROTECTED = ("identity_core", "personality_trait")
 TYPES = (*STORED, *PROTECTED)
 CHUNK = "document_chunk"
 OWN = frozenset((*TYPES, CHUNK))
+
+RELATIONS = (
+    "supersedes", "updates", "evolution_of",  # knowledge evolution
+    "supports", "contradicts", "disputes",  # evidence and support
+    "parent_of", "child_of", "sibling_of", "composed_of", "part_of",  # hierarchy and structure
+    "causes", "influenced_by", "prerequisite_for",  # causation
+    "implements", "documents", "tests", "example_of",  # implementation and testing
+    "responds_to", "references", "inspired_by",  # conversation and attribution
+    "follows", "precedes",  # sequence and flow
+    "depends_on",  # dependencies
+)  # fmt: skip
 
 DIRECT, UPLOADED = "direct_input", "document_upload"
 # The documented source types. A memory can be stored with any other, too.

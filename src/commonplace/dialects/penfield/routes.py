@@ -1,256 +1,486 @@
-"""The REST endpoints, under /api/v2."""
+"""The REST endpoints under /api/v2: what each does, takes and gives."""
 
 from __future__ import annotations
 
-import base64
-import json
-import re
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import Any
-from urllib.parse import quote
 
-from starlette.datastructures import UploadFile
-from starlette.requests import Request
-
-from commonplace.access.caller import Session
-from commonplace.dialects.contract import Schema, TooManyCalls
-from commonplace.dialects.penfield.failures import (
-    VERSION,
-    Failure,
-    Invalid,
-    error_body,
-    meta,
-    named,
+from commonplace.access.caller import Scope
+from commonplace.dialects.contract import Call, Schema, Tool
+from commonplace.dialects.penfield import (
+    answers,
+    artifacts,
+    documents,
+    memories,
+    personality,
+    reflection,
+    relationships,
+    searching,
 )
-from commonplace.dialects.penfield.operations import ENDPOINTS, Endpoint
-from commonplace.dialects.rest import (
-    IGNORES_ALL,
-    Exchange,
-    OpenApi,
-    Rejected,
-    Reply,
-    Rest,
-    Route,
+from commonplace.dialects.penfield.failures import VERSION, stamp
+from commonplace.dialects.penfield.personas import BY_ID
+from commonplace.dialects.penfield.schemas import (
+    CONTENT,
+    DATE,
+    OFF,
+    ON,
+    PATH,
+    QUERY,
+    RELATION,
+    TAGS,
+    TYPE,
+    UUID,
+    chars,
+    choice,
+    share,
 )
-from commonplace.dialects.tool_schemas import OBJECT, gives
-from commonplace.errors import CommonplaceError, InvalidInput
+from commonplace.dialects.penfield.tools import TOOLS
+from commonplace.dialects.rest import IGNORES_ALL, Method, OpenApi, Rest, Route
+from commonplace.dialects.tool_schemas import (
+    FLAG,
+    OBJECT,
+    SHARE,
+    TEXT,
+    gives,
+    held,
+    listed,
+    maybe,
+    takes,
+    whole,
+)
+from commonplace.engine.model import moment
 
 ROOT = "/api/v2"
 MIB = 1024 * 1024
-_TOP = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_INPUTS: Mapping[str, Schema] = {endpoint.operation: endpoint.input for endpoint in ENDPOINTS}
-_META = gives(
-    timestamp={"type": "string"}, version={"type": "string"}, request_id={"type": "string"}
+LARGE = 48 * MIB  # an artifact, a document, or a page of long memories, as JSON
+
+_WHOLE = {"type": "integer"}
+_NUMBER = {"type": "number"}
+_MAYBE = {"type": ["string", "null"]}
+_LIST = {"type": "array"}
+_TEXTS = listed(TEXT)
+_META = maybe(OBJECT)
+_REASON = maybe(chars(2_000))
+_TAG_LIST = {**chars(2_000), "description": "With commas between; any of them."}
+_PAGE = {
+    "page": whole(1, 100_000, 1),
+    "per_page": {**whole(1, default=20), "description": "A page has at most 100."},
+}
+
+RELATIONSHIP = gives(
+    id=TEXT, from_id=TEXT, to_id=TEXT, relationship_type=TEXT, direction_type=TEXT,
+    inverse_type=_MAYBE, strength=_NUMBER, confidence=_NUMBER, evidence=OBJECT,
+    traversal_properties=OBJECT, created_at=TEXT,
+)  # fmt: skip
+MEMORY = gives(
+    id=TEXT, content=TEXT, memory_type=TEXT, importance=_NUMBER, confidence=_NUMBER,
+    surprise_score=_NUMBER, source_type=TEXT, user_id=TEXT, tags=_TEXTS, access_count=_WHOLE,
+    last_accessed=_MAYBE, created_at=TEXT, updated_at=TEXT, metadata=OBJECT, lifecycle_state=TEXT,
+    trust=TEXT, embedding_status=choice(["pending", "completed", "failed"]),
+    relationships=listed(RELATIONSHIP),
+)  # fmt: skip
+PAGINATION = gives(
+    page=_WHOLE, per_page=_WHOLE, total=_WHOLE, pages=_WHOLE, has_next=FLAG, has_prev=FLAG
 )
-_ERROR = gives(
-    status={"type": "string", "enum": ["error"]},
-    error=gives(
-        code={"type": "string"}, message={"type": "string"}, details=OBJECT, field_errors=OBJECT
-    ),
-    meta=_META,
+ITEM = gives(
+    id=TEXT, content=TEXT, snippet=TEXT, score=_NUMBER, score_breakdown=OBJECT, metadata=OBJECT,
+    tags=_TEXTS, source_type=TEXT, trust=TEXT, created_at=TEXT,
+)  # fmt: skip
+CONTRADICTION = gives(
+    id=TEXT, source_memory_id=TEXT, target_memory_id=TEXT, contradiction_type=TEXT,
+    confidence=_NUMBER, metadata=OBJECT, status=TEXT, resolution=_MAYBE, created_at=TEXT,
+)  # fmt: skip
+DOCUMENT = gives(
+    id=TEXT, filename=TEXT, file_type=TEXT, content_type=TEXT, file_size=_WHOLE, content_hash=TEXT,
+    status=TEXT, chunk_count=_WHOLE, metadata=OBJECT, created_at=TEXT, updated_at=TEXT,
+)  # fmt: skip
+TRAIT = gives(id=TEXT, content=TEXT, category=TEXT, created_at=TEXT, updated_at=TEXT)
+TAGGED = gives(memory_id=TEXT, tags=_TEXTS, warnings=_TEXTS)
+PERSONALITY = gives(
+    persona_id=TEXT, persona=OBJECT, is_default=FLAG, set_as_org_default=FLAG, traits=listed(TRAIT)
 )
+SESSION = gives(
+    access_token=TEXT, token_type=TEXT, expires_in=_WHOLE, tenant_id=TEXT, refresh_token=TEXT
+)
+_RELATE = takes(
+    ["from_id", "to_id", "relationship_type"], from_id=UUID, to_id=UUID,
+    relationship_type=RELATION, direction_type=choice(relationships.DIRECTIONS, "DIRECTED"),
+    inverse_type=maybe(RELATION), strength=share(0.5), confidence=share(0.8), evidence=_META,
+    traversal_properties=_META,
+)  # fmt: skip
+_RELATE_MANY = {**listed(_RELATE, relationships.BULK), "minItems": 1}
 
 
-# --- what the rows cannot say -------------------------------------------------------------------
+def open_session(call: Call) -> dict[str, Any]:
+    """POST /auth/token, in the audit; the server makes the tokens."""
+    return {"tenant": call.caller.space}
 
 
-async def _links(exchange: Exchange) -> dict[str, Any]:
-    """The body is the list itself."""
-    return {"relationships": await exchange.json(list)}
+def renew_session(call: Call) -> dict[str, Any]:
+    """POST /auth/refresh, in the audit; the server makes the tokens."""
+    return {"tenant": call.caller.space}
 
 
-async def _open(exchange: Exchange) -> Reply:
-    return _session(exchange, await exchange.open_session())
-
-
-async def _renew(exchange: Exchange) -> Reply:
-    token = (await exchange.json()).get("refresh_token")
-    if token is not None:
-        exchange.arguments["refresh_token"] = token
-    if not isinstance(token, str):
-        raise InvalidInput("refresh_token is required.", field="refresh_token")
-    return _session(exchange, await exchange.renew_session(token))
-
-
-def _session(exchange: Exchange, session: Session) -> Reply:
-    data = {
-        "access_token": session.access_token,
-        "token_type": "Bearer",
-        "expires_in": session.expires_in,
-        "tenant_id": session.tenant,
-        "refresh_token": session.refresh_token,
+def verify_session(call: Call) -> dict[str, Any]:
+    """GET /auth/verify."""
+    caller = call.caller
+    return {
+        "valid": True,
+        "tenant_id": f"pf_{caller.space}",
+        "user_id": caller.user,
+        "scopes": sorted(caller.scopes),
+        "expires_at": None if caller.expires_at is None else stamp(moment(caller.expires_at)),
     }
-    return Reply(_succeed(exchange, data))
 
 
-async def _upload(exchange: Exchange) -> Reply:
-    request = exchange.request
-    assert isinstance(request, Request)
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "multipart/form-data":
-        raise Rejected(415, "CONTENT_TYPE", "The body must be multipart/form-data.")
-    async with request.form(max_files=1, max_fields=10, max_part_size=MIB) as form:
-        file, about = form.get("file"), form.get("metadata")
-        if not isinstance(file, UploadFile):
-            raise InvalidInput("file is required.", field="file")
-        data = await file.read()
-        given: dict[str, Any] = {"filename": file.filename or ""}
-    if isinstance(about, str) and about.strip():
-        given["metadata"] = _metadata(about)
-    exchange.arguments |= given  # not the file, which no error shall repeat
-    value = await exchange.perform({**given, "data": base64.b64encode(data).decode()})
-    return Reply(_succeed(exchange, value), exchange.route.status)
+def _paged(item: Schema) -> Schema:
+    return gives(items=listed(item), pagination=PAGINATION)
 
 
-def _metadata(text: str) -> dict[str, Any]:
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        value = None
-    if not isinstance(value, dict):
-        raise Invalid("metadata must be a JSON object.", field="metadata")
-    return value
+def _body(media_type: str, schema: Schema) -> dict[str, Any]:
+    """The OpenAPI description of a body."""
+    return {"required": True, "content": {media_type: {"schema": schema}}}
 
 
-def _download(exchange: Exchange, value: Any) -> Reply:
-    """A file, to be saved and never shown: it may be a page that somebody else wrote."""
-    del exchange
-    name = value["filename"]
-    plain = re.sub(r"[^A-Za-z0-9._ -]", "_", name)
-    return Reply(
-        base64.b64decode(value["data"]),
-        media_type=value["content_type"],
-        headers={
-            "content-disposition": f"attachment; filename=\"{plain}\"; filename*=UTF-8''"
-            + quote(name, safe=""),
-            "content-security-policy": "sandbox; default-src 'none'",
-            "x-content-type-options": "nosniff",
-        },
-    )
+_NOTHING = takes()
+_TOOL_NAMES = {tool.name for tool in TOOLS}
 
 
-# --- the rows -----------------------------------------------------------------------------------
+def _endpoint(
+    method: Method,
+    path: str,
+    does: str,
+    handler: Callable[..., Any],
+    data: Schema | None = None,
+    input: Schema = _NOTHING,
+    *,
+    scope: Scope | None = None,
+    status: int | None = None,
+    errors: tuple[int, ...] = (),
+    large: bool = False,
+    **route: Any,
+) -> tuple[Tool, Route]:
+    """An operation and its route.
+
+    `{id}` in a path is a required UUID, of which there may be none: 404. Unless it is said, GET
+    needs the scope `read` and the others `write`, and a DELETE without data answers 204.
+    """
+    if "{id}" in path:
+        required, properties = input.get("required", ()), input["properties"]
+        input, errors = takes(["id", *required], id=UUID, **properties), (404, *errors)
+    name = handler.__name__
+    operation = f"rest_{name}" if name in _TOOL_NAMES else name
+    return Tool(
+        name=operation, title=does, description=does, handler=handler, input=input,
+        scope=scope or ("read" if method == "GET" else "write"),
+        response_bytes=LARGE if large else None,
+    ), Route(
+        method, ROOT + path, operation,
+        status or (204 if method == "DELETE" and data is None else 200),
+        summary=does, data=data, errors=errors, **route,
+    )  # fmt: skip
 
 
-def _json(schema: Schema, *, required: bool = True) -> dict[str, Any]:
-    return {"required": required, "content": {"application/json": {"schema": schema}}}
+_ENDPOINTS = (
+    # Auth
+    _endpoint(
+        "POST", "/auth/token", "Exchange an API key for an access token", open_session, SESSION,
+        scope="read", answer=answers.open_session,
+    ),
+    _endpoint(
+        "POST", "/auth/refresh", "Exchange a refresh token for new tokens", renew_session, SESSION,
+        scope="read", public=True, answer=answers.renew_session,
+        request_body=_body("application/json", held(["refresh_token"], refresh_token=chars(4096))),
+    ),
+    _endpoint(
+        "GET", "/auth/verify", "Say who is calling", verify_session,
+        gives(valid=FLAG, tenant_id=TEXT, user_id=TEXT, scopes=_TEXTS, expires_at=_MAYBE),
+    ),
+    # Memories; the fixed paths come before {id}
+    _endpoint(
+        "POST", "/memories", "Store a memory", memories.create_memory, MEMORY,
+        takes(
+            ["content"], content=CONTENT, memory_type=maybe(TYPE), importance=maybe(SHARE),
+            confidence=maybe(SHARE), tags=maybe(TAGS), source_type=maybe(chars(64, 1)),
+            metadata=_META,
+        ), status=201, errors=(409,),
+    ),
+    _endpoint(
+        "GET", "/memories", "List memories", memories.list_memories, _paged(MEMORY),
+        takes(
+            **_PAGE, memory_type=TYPE, user_id=chars(200), importance_threshold=SHARE,
+            date_from=DATE, date_to=DATE, tags=_TAG_LIST, include_inactive=OFF,
+            time_range=choice(["today", "yesterday", "week", "month", "quarter", "year"]),
+            sort=choice([sign + name for name in ("created_at", "importance", "updated_at")
+                         for sign in ("-", "")], "-created_at"),
+        ), large=True,
+    ),
+    _endpoint(
+        "POST", "/memories/contradictions", "Record a contradiction",
+        relationships.create_contradiction, CONTRADICTION,
+        takes(
+            ["source_memory_id", "target_memory_id"], source_memory_id=UUID, target_memory_id=UUID,
+            contradiction_type=choice(["direct", "partial", "contextual"], "direct"),
+            confidence=share(0.8), metadata=_META,
+        ), status=201, errors=(404, 409),
+    ),
+    _endpoint(
+        "POST", "/memories/contradictions/{id}/resolve", "Resolve a contradiction",
+        relationships.resolve_contradiction, CONTRADICTION,
+        takes(
+            ["resolution"], new_content=maybe(CONTENT), reason=_REASON,
+            resolution=choice(["create_new", "choose_memory_1", "choose_memory_2", "keep_both"]),
+        ), errors=(409,),
+    ),
+    _endpoint("GET", "/memories/{id}", "Get a memory", memories.read_memory, MEMORY),
+    _endpoint(
+        "PUT", "/memories/{id}", "Update a memory", memories.replace_memory, MEMORY,
+        takes(
+            content=maybe(CONTENT), memory_type=maybe(TYPE), importance=maybe(SHARE),
+            confidence=maybe(SHARE), metadata=_META, tags=maybe(TAGS),
+        ), errors=(409,),
+    ),
+    _endpoint(
+        "DELETE", "/memories/{id}", "Delete a memory and its relationships", memories.delete_memory
+    ),
+    _endpoint(
+        "GET", "/memories/{id}/history", "List a memory's versions", memories.read_history,
+        gives(current=MEMORY, history=_LIST, total_versions=_WHOLE),
+    ),
+    _endpoint(
+        "POST", "/memories/{id}/evolve", "Replace a memory by a new one", memories.evolve_memory,
+        gives(original_memory_id=TEXT, new_memory_id=TEXT, evolution_id=TEXT, evolution_type=TEXT,
+              version=_WHOLE, created_at=TEXT),
+        takes(["new_content", "evolution_type"], new_content=CONTENT,
+              evolution_type=choice(memories.LIFECYCLE), reason=_REASON),
+        status=201, errors=(409,),
+    ),
+    _endpoint(
+        "GET", "/memories/{id}/contradictions", "List a memory's contradictions",
+        relationships.list_contradictions, gives(items=listed(CONTRADICTION), total=_WHOLE),
+    ),
+    _endpoint("GET", "/memories/{id}/tags", "List a memory's tags", memories.read_tags, TAGGED),
+    _endpoint(
+        "POST", "/memories/{id}/tags", "Add tags to a memory", memories.add_tags, TAGGED,
+        takes(["tags"], tags=TAGS),
+    ),
+    _endpoint(
+        "DELETE", "/memories/{id}/tags", "Remove tags from a memory", memories.remove_tags, TAGGED,
+        takes(["tags"], tags={**chars(2_000), "description": "With commas between."}),
+    ),
+    _endpoint(
+        "GET", "/tags", "List tags by usage", memories.list_tags,
+        gives(items=listed(gives(id=TEXT, name=TEXT, usage_count=_WHOLE, created_at=TEXT)),
+              total=_WHOLE),
+    ),
+    _endpoint(
+        "GET", "/tags/{tag}/memories", "List the memories of a tag", memories.list_tagged,
+        _paged(MEMORY),
+        takes(["tag"], tag={"type": "string", "pattern": "^[A-Za-z0-9_: -]{1,100}$"}, **_PAGE),
+        large=True,
+    ),
+    # Search
+    _endpoint(
+        "POST", "/search/hybrid", "Search by words, meaning and links", searching.hybrid_search,
+        gives(items=listed(ITEM), query=TEXT, analyzed_query=OBJECT, search_metadata=OBJECT),
+        takes(
+            ["query"], query=QUERY, limit=whole(1, 100, 20), bm25_weight=share(0.4),
+            vector_weight=share(0.4), graph_weight=share(0.2),
+            memory_types=maybe(listed(TYPE, 20)), source_types=maybe(listed(chars(64), 20)),
+            importance_threshold=maybe(SHARE), enable_graph_expansion=ON,
+            graph_max_depth=whole(1, 5, 2), graph_seed_limit=whole(1, 50, 10),
+            rrf_k=whole(1, 100, 60), min_score_threshold=maybe(SHARE),
+            include_neighbors=whole(0, 20, 2), tags=maybe(chars(2_000)), start_date=maybe(DATE),
+            end_date=maybe(DATE),
+        ), scope="read", large=True,
+    ),
+    _endpoint(
+        "POST", "/search/vector", "Search by meaning", searching.vector_search,
+        gives(items=listed(ITEM), query=TEXT, search_metadata=OBJECT),
+        takes(
+            ["query"], query=QUERY, limit=whole(1, 100, 20),
+            filters=maybe(takes(memory_types=maybe(listed(TYPE, 20)), min_importance=maybe(SHARE),
+                                user_id=maybe(chars(200)))),
+            include_neighbors=whole(0, 20, 2), tags=maybe(chars(2_000)),
+        ), scope="read", large=True,
+    ),
+    _endpoint(
+        "GET", "/search/stats", "Say how much can be searched", searching.search_stats,
+        gives(total_memories=_WHOLE, total_documents=_WHOLE, total_relationships=_WHOLE,
+              embedding_coverage=_NUMBER, last_indexed=_MAYBE),
+    ),
+    # Relationships
+    _endpoint(
+        "POST", "/relationships", "Relate two memories", relationships.create_relationship,
+        RELATIONSHIP, _RELATE, status=201, errors=(404, 409),
+    ),
+    _endpoint(
+        "GET", "/relationships", "List relationships", relationships.list_relationships,
+        _paged(RELATIONSHIP),
+        takes(**_PAGE, from_id=UUID, to_id=UUID, memory_id=UUID, relationship_type=RELATION),
+    ),
+    _endpoint(
+        "POST", "/relationships/bulk", "Create relationships, all or none",
+        relationships.create_relationships,
+        gives(created=listed(RELATIONSHIP), updated=_LIST, deleted=_LIST, errors=_LIST),
+        takes(["relationships"], relationships=_RELATE_MANY), status=201, errors=(404, 409),
+        read=answers.relationship_list, request_body=_body("application/json", _RELATE_MANY),
+    ),
+    _endpoint(
+        "POST", "/relationships/traverse", "Follow relationships", relationships.traverse,
+        gives(paths=_LIST, visited_chunks=_TEXTS, max_depth_reached=_WHOLE,
+              total_paths_found=_WHOLE),
+        takes(
+            ["start_memory_id"], start_memory_id=UUID, max_depth=whole(1, 10, 3),
+            direction=choice(relationships.WAYS, "ANY"), include_scores=ON,
+            relationship_types=maybe(listed(RELATION, 24)), min_strength=maybe(SHARE),
+        ), scope="read", errors=(404,),
+    ),
+    _endpoint(
+        "DELETE", "/relationships/between", "Remove the relationships from one memory to another",
+        relationships.delete_between, None,
+        takes(["from_id", "to_id"], from_id=UUID, to_id=UUID), errors=(404,),
+    ),
+    _endpoint(
+        "GET", "/relationships/{id}", "Get a relationship", relationships.read_relationship,
+        RELATIONSHIP,
+    ),
+    _endpoint(
+        "PATCH", "/relationships/{id}", "Change a relationship", relationships.change_relationship,
+        RELATIONSHIP, takes(strength=maybe(SHARE), confidence=maybe(SHARE), evidence=_META),
+    ),
+    _endpoint(
+        "DELETE", "/relationships/{id}", "Remove a relationship", relationships.delete_relationship
+    ),
+    # Analysis
+    _endpoint(
+        "POST", "/analysis/reflect", "Analyze recent memories", reflection.analyse,
+        gives(time_window=TEXT, memories=_LIST, active_topics=_TEXTS, memory_clusters=_LIST,
+              emerging_patterns=_LIST, relationship_insights=_LIST, statistics=OBJECT),
+        takes(
+            time_window=choice(reflection.WINDOWS, "recent"), include_documents=OFF,
+            include_patterns=ON, include_relationships=ON, include_clusters=ON,
+            max_memories=whole(1, 1_000, 50), start_date=maybe(DATE), end_date=maybe(DATE),
+            recency_weight=share(0.4), access_weight=share(0.3), importance_weight=share(0.2),
+            relationship_weight=share(0.1),
+        ), scope="read", large=True,
+    ),
+    _endpoint(
+        "POST", "/analysis/summarize", "Summarize memories", reflection.summarize,
+        gives(summary=TEXT, memory_count=_WHOLE, topics=_TEXTS, memory_types=OBJECT,
+              relationships=_LIST),
+        takes(memory_ids=maybe(listed(UUID, 1_000)), max_memories=whole(1, 1_000, 50),
+              include_relationships=ON),
+        scope="read", errors=(404,),
+    ),
+    _endpoint(
+        "GET", "/analysis/insights", "Count memories by type and time", reflection.insights,
+        gives(distribution=OBJECT, statistics=OBJECT, insights=_LIST),
+    ),
+    # Personality
+    _endpoint(
+        "GET", "/personality/personas", "List personas", personality.list_personas,
+        gives(current_tier=TEXT, can_add_traits=FLAG, can_set_org_default=FLAG, personas=_LIST),
+    ),
+    _endpoint(
+        "GET", "/personality/awakening", "Get the awakening briefing", personality.read_awakening,
+        gives(briefing=TEXT),
+    ),
+    _endpoint(
+        "GET", "/personality", "Get the chosen persona and traits", personality.read_personality,
+        PERSONALITY,
+    ),
+    _endpoint(
+        "POST", "/personality", "Choose a persona", personality.choose_persona, PERSONALITY,
+        takes(["persona_id"], persona_id=choice(BY_ID), set_as_org_default=OFF),
+    ),
+    _endpoint(
+        "POST", "/personality/traits", "Add a trait", personality.create_trait, TRAIT,
+        takes(["content"], content=chars(personality.TRAIT_CHARS, 1),
+              category={**chars(64, 1), "default": "custom_instruction"}),
+        status=201, errors=(409,),
+    ),
+    _endpoint(
+        "PUT", "/personality/traits/{id}", "Change a trait", personality.change_trait, TRAIT,
+        takes(["content"], content=chars(personality.TRAIT_CHARS, 1)),
+    ),
+    _endpoint(
+        "DELETE", "/personality/traits/{id}", "Remove a trait", personality.delete_trait,
+        gives(deleted=FLAG), scope="delete",
+    ),
+    # Artifacts
+    _endpoint(
+        "POST", "/artifacts", "Save a file", artifacts.save_artifact,
+        gives(success=FLAG, message=TEXT, path=TEXT, artifact_id=TEXT, content_type=TEXT,
+              size=_WHOLE, storage_path=TEXT),
+        takes(["path", "content"], path=PATH, content=TEXT), status=201, errors=(400, 409, 413),
+        body_bytes=16 * MIB,
+    ),
+    _endpoint(
+        "GET", "/artifacts", "Get a file", artifacts.retrieve_artifact,
+        gives(success=FLAG, content=TEXT, path=TEXT, content_type=TEXT, size=_WHOLE),
+        takes(["path"], path=PATH), errors=(400, 404), large=True,
+    ),
+    _endpoint(
+        "GET", "/artifacts/list", "List a directory", artifacts.list_artifacts,
+        gives(success=FLAG, path=TEXT, folders=_TEXTS, files=_LIST),
+        takes(path_prefix={**PATH, "default": "/"}, name_pattern=chars(200)), errors=(400,),
+        names=(("prefix", "path_prefix"),),
+    ),
+    _endpoint(
+        "DELETE", "/artifacts", "Delete a file", artifacts.delete_artifact, gives(message=TEXT),
+        takes(["path"], path=PATH), errors=(400, 404),
+    ),
+    # Documents
+    _endpoint(
+        "POST", "/documents/upload", "Upload a document", documents.upload_document, DOCUMENT,
+        takes(["filename", "data"], filename=chars(4 * documents.NAME_CHARS), data=TEXT,
+              metadata=_META),
+        status=201, errors=(413,), answer=answers.upload, uploads=21 * MIB,
+        request_body=_body("multipart/form-data", held(
+            ["file"], file={"type": "string", "format": "binary"},
+            metadata={"type": "string", "description": "A JSON object."},
+        )),
+    ),
+    _endpoint(
+        "GET", "/documents", "List documents", documents.list_documents, _paged(DOCUMENT),
+        takes(**_PAGE),
+    ),
+    _endpoint(
+        "GET", "/documents/{id}", "Get a document", documents.read_document, DOCUMENT,
+        takes(include_chunks=OFF), large=True,
+    ),
+    _endpoint(
+        "GET", "/documents/{id}/download", "Download a document's file",
+        documents.download_document, large=True, show=answers.download, media_type="*/*",
+    ),
+    _endpoint(
+        "DELETE", "/documents/{id}", "Delete a document and its chunks", documents.delete_document
+    ),
+    _endpoint(
+        "POST", "/documents/{id}/reprocess", "Process a document again",
+        documents.reprocess_document, errors=(501,),
+    ),
+)  # fmt: skip
 
-
-_FORM = {
-    "type": "object",
-    "properties": {
-        "file": {"type": "string", "format": "binary"},
-        "metadata": {"type": "string", "description": "A JSON object."},
-    },
-    "required": ["file"],
-}
-_SPECIAL: Mapping[str, Mapping[str, Any]] = {
-    "open_session": {"answer": _open},
-    "renew_session": {
-        "answer": _renew,
-        "public": True,
-        "request_body": _json(
-            {
-                "type": "object",
-                "properties": _INPUTS["renew_session"]["properties"],
-                "required": ["refresh_token"],
-            }
-        ),
-    },
-    "create_relationships": {
-        "read": _links,
-        "request_body": _json(_INPUTS["create_relationships"]["properties"]["relationships"]),
-    },
-    "rest_save_artifact": {"body_bytes": 16 * MIB},
-    "upload_document": {
-        "answer": _upload,
-        "uploads": 21 * MIB,
-        "request_body": {
-            "required": True,
-            "content": {"multipart/form-data": {"schema": _FORM}},
-        },
-    },
-    "download_document": {"show": _download, "media_type": "*/*"},
-}
-
-
-def _route(endpoint: Endpoint) -> Route:
-    return Route(
-        endpoint.method,
-        ROOT + endpoint.path,
-        endpoint.operation,
-        endpoint.status,
-        names=endpoint.names,
-        summary=endpoint.does,
-        data=endpoint.data,
-        errors=endpoint.errors,
-        **_SPECIAL.get(endpoint.operation, {}),
-    )
-
-
-def _succeed(exchange: Exchange, data: Any) -> dict[str, Any]:
-    return {"status": "success", "data": data, "meta": meta(exchange.request_id)}
-
-
-# --- what went wrong ----------------------------------------------------------------------------
-
-
-def _fail(exchange: Exchange, error: CommonplaceError) -> Reply:
-    _, code, status = named(error)
-    operation = exchange.route.operation
-    details: dict[str, Any] = dict(error.details) if isinstance(error, Failure) else {}
-    if isinstance(error, TooManyCalls):
-        details = {"limit": error.limit, "retry_after": error.wait}
-    fields = {error.field: [str(error)]} if error.field and status in (400, 413, 422) else {}
-    if status == 422 and type(error) is InvalidInput:
-        code, details = _verdict(_INPUTS[operation], exchange.arguments, error)
-    if operation == "open_session" and status == 401:
-        code = "AUTH_INVALID_CREDENTIALS"
-    return Reply(error_body(code, str(error), exchange.request_id, details, fields), status)
-
-
-def _verdict(
-    taken: Schema, arguments: Mapping[str, Any], error: CommonplaceError
-) -> tuple[str, dict[str, Any]]:
-    """The contract's code for an argument that was refused, with what it says of it."""
-    field = error.field or ""
-    top = _TOP.match(field)
-    schema = taken["properties"].get(top[0]) if top else None
-    if top is None or schema is None:
-        return "VAL_VALIDATION_FAILED", {}
-    name = top[0]
-    if name not in arguments:
-        return "VAL_FIELD_REQUIRED", {"field": name}
-    if field != name:
-        return "VAL_VALIDATION_FAILED", {"field": field}
-    value = arguments[name]
-    if isinstance(value, str):
-        most = schema.get("maxLength")
-        if most is not None and len(value) > most:
-            return "VAL_FIELD_TOO_LONG", {
-                "field": name, "max_length": most, "actual_length": len(value),
-            }  # fmt: skip
-        if schema.get("format") == "uuid":
-            return "VAL_UUID_INVALID", {"field": name}
-    if "enum" in schema:
-        return "VAL_ENUM_INVALID", {"field": name, "allowed": schema["enum"]}
-    return "VAL_FIELD_INVALID", {"field": name}
-
-
+OPERATIONS: tuple[Tool, ...] = tuple(tool for tool, _ in _ENDPOINTS)
+_ENVELOPE = gives(timestamp=TEXT, version=TEXT, request_id=TEXT)
 REST = Rest(
-    routes=tuple(map(_route, ENDPOINTS)),
+    routes=tuple(route for _, route in _ENDPOINTS),
     roots=(ROOT,),
     ignores=IGNORES_ALL,
-    succeed=_succeed,
-    fail=_fail,
+    succeed=answers.succeed,
+    fail=answers.fail,
     openapi=OpenApi(
         path=f"{ROOT}/openapi.json",
         title="Penfield API",
         version=VERSION,
-        error=_ERROR,
-        envelope=lambda data: gives(
-            status={"type": "string", "enum": ["success"]}, data=data, meta=_META
+        error=gives(
+            status=choice(["error"]),
+            error=gives(code=TEXT, message=TEXT, details=OBJECT, field_errors=OBJECT),
+            meta=_ENVELOPE,
         ),
+        envelope=lambda data: gives(status=choice(["success"]), data=data, meta=_ENVELOPE),
         statuses={
             400: "Malformed", 401: "Not signed in", 403: "Not permitted", 404: "Not found",
             405: "Another method is needed", 413: "Too large",

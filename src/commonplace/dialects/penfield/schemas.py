@@ -2,20 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from commonplace.dialects.contract import Schema
-from commonplace.dialects.penfield.kinds import TYPES
-from commonplace.dialects.penfield.relations import RELATIONS
+from commonplace.dialects.penfield.kinds import RELATIONS, TYPES
+from commonplace.dialects.tool_schemas import FLAG, SHARE
 
 CONTENT_CHARS = 10_000
 QUERY_CHARS = 4_000
 NAME_CHARS = 200
 DESCRIPTION_CHARS = 8_000
-PATH_CHARS = 5_000  # longer than any valid one: the path rules say what is wrong with it
 
+
+def chars(most: int, least: int = 0) -> Schema:
+    """Text of at most so many characters."""
+    return {"type": "string", "maxLength": most, **({"minLength": least} if least else {})}
+
+
+def choice(values: Iterable[str], default: str | None = None) -> Schema:
+    """One of these texts."""
+    taken = {"type": "string", "enum": list(values)}
+    return taken if default is None else {**taken, "default": default}
+
+
+def share(default: float) -> Schema:
+    """A number from 0 to 1."""
+    return {**SHARE, "default": default}
+
+
+ON: Schema = {**FLAG, "default": True}
+OFF: Schema = {**FLAG, "default": False}
 UUID: Schema = {"type": "string", "format": "uuid"}
-CONTENT: Schema = {"type": "string", "minLength": 1, "maxLength": CONTENT_CHARS}
-QUERY: Schema = {"type": "string", "minLength": 1, "maxLength": QUERY_CHARS}
-TAGS: Schema = {"type": "array", "items": {"type": "string", "maxLength": 1_000}, "maxItems": 100}
-TYPE: Schema = {"type": "string", "enum": list(TYPES)}
-RELATION: Schema = {"type": "string", "enum": list(RELATIONS)}
-DATE: Schema = {"type": "string", "maxLength": 64, "description": "ISO 8601."}
+CONTENT = chars(CONTENT_CHARS, 1)
+QUERY = chars(QUERY_CHARS, 1)
+PATH = chars(5_000)  # longer than any valid one: the path rules say what is wrong with it
+TAGS: Schema = {"type": "array", "items": chars(1_000), "maxItems": 100}
+TYPE = choice(TYPES)
+RELATION = choice(RELATIONS)
+DATE: Schema = {**chars(64), "description": "ISO 8601."}

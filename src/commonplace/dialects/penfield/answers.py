@@ -1,0 +1,151 @@
+"""How REST requests are read and answered, where the table of routes does not say it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+from starlette.datastructures import UploadFile
+from starlette.requests import Request
+
+from commonplace.access.caller import Session
+from commonplace.dialects.contract import Schema, TooManyCalls
+from commonplace.dialects.penfield.failures import Failure, Invalid, error_body, meta, named
+from commonplace.dialects.rest import Exchange, Rejected, Reply
+from commonplace.errors import CommonplaceError, InvalidInput
+
+FORM_PART_BYTES = 1024 * 1024
+_TOP_LEVEL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+class _Required(Invalid):
+    rest_code = "VAL_FIELD_REQUIRED"
+
+
+async def relationship_list(exchange: Exchange) -> dict[str, Any]:
+    """The arguments of a body that is the list itself."""
+    return {"relationships": await exchange.json(list)}
+
+
+async def open_session(exchange: Exchange) -> Reply:
+    """Tokens for an API key."""
+    return _session(exchange, await exchange.open_session())
+
+
+async def renew_session(exchange: Exchange) -> Reply:
+    """Tokens for a refresh token."""
+    token = (await exchange.json()).get("refresh_token")
+    if not isinstance(token, str):
+        wrong = _Required if token is None else Invalid
+        about = {"field": "refresh_token"}
+        raise wrong("refresh_token is required.", field="refresh_token", details=about)
+    return _session(exchange, await exchange.renew_session(token))
+
+
+def _session(exchange: Exchange, session: Session) -> Reply:
+    data = {
+        "access_token": session.access_token,
+        "token_type": "Bearer",
+        "expires_in": session.expires_in,
+        "tenant_id": session.tenant,
+        "refresh_token": session.refresh_token,
+    }
+    return Reply(succeed(exchange, data))
+
+
+async def upload(exchange: Exchange) -> Reply:
+    """Store the file of a multipart form."""
+    request = exchange.request
+    assert isinstance(request, Request)
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "multipart/form-data":
+        raise Rejected(415, "CONTENT_TYPE", "The body must be multipart/form-data.")
+    async with request.form(max_files=1, max_fields=10, max_part_size=FORM_PART_BYTES) as form:
+        file, about = form.get("file"), form.get("metadata")
+        if not isinstance(file, UploadFile):
+            raise InvalidInput("file is required.", field="file")
+        data = await file.read()
+        given: dict[str, Any] = {"filename": file.filename or ""}
+    if isinstance(about, str) and about.strip():
+        given["metadata"] = _metadata(about)
+    exchange.arguments |= given  # without the file, which no error shall repeat
+    value = await exchange.perform({**given, "data": base64.b64encode(data).decode()})
+    return Reply(succeed(exchange, value), exchange.route.status)
+
+
+def _metadata(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise Invalid("metadata must be a JSON object.", field="metadata")
+    return value
+
+
+def download(exchange: Exchange, value: Any) -> Reply:
+    """A file to be saved and never shown: it may be a page that somebody else wrote."""
+    del exchange
+    name = value["filename"]
+    plain = re.sub(r"[^A-Za-z0-9._ -]", "_", name)
+    return Reply(
+        base64.b64decode(value["data"]),
+        media_type=value["content_type"],
+        headers={
+            "content-disposition": f"attachment; filename=\"{plain}\"; filename*=UTF-8''"
+            + quote(name, safe=""),
+            "content-security-policy": "sandbox; default-src 'none'",
+            "x-content-type-options": "nosniff",
+        },
+    )
+
+
+def succeed(exchange: Exchange, data: Any) -> dict[str, Any]:
+    """The envelope of a success."""
+    return {"status": "success", "data": data, "meta": meta(exchange.request_id)}
+
+
+def fail(exchange: Exchange, error: CommonplaceError) -> Reply:
+    """A failure as a REST error."""
+    _, code, status = named(error)
+    details: dict[str, Any] = dict(error.details) if isinstance(error, Failure) else {}
+    if isinstance(error, TooManyCalls):
+        details = {"limit": error.limit, "retry_after": error.wait}
+    fields = {error.field: [str(error)]} if error.field and status in (400, 413, 422) else {}
+    if status == 422 and type(error) is InvalidInput:
+        code, details = _argument_error(exchange.input, exchange.arguments, error)
+    if exchange.route.operation == "open_session" and status == 401:
+        code = "AUTH_INVALID_CREDENTIALS"
+    return Reply(error_body(code, str(error), exchange.request_id, details, fields), status)
+
+
+def _argument_error(
+    taken: Schema, arguments: Mapping[str, Any], error: CommonplaceError
+) -> tuple[str, dict[str, Any]]:
+    """The contract's code and details for an argument that its schema does not allow."""
+    field = error.field or ""
+    top = _TOP_LEVEL.match(field)
+    schema = taken["properties"].get(top[0]) if top else None
+    if top is None or schema is None:
+        return "VAL_VALIDATION_FAILED", {}
+    name = top[0]
+    if name not in arguments:
+        return "VAL_FIELD_REQUIRED", {"field": name}
+    if field != name:
+        return "VAL_VALIDATION_FAILED", {"field": field}
+    value = arguments[name]
+    if isinstance(value, str):
+        most = schema.get("maxLength")
+        if most is not None and len(value) > most:
+            return "VAL_FIELD_TOO_LONG", {
+                "field": name, "max_length": most, "actual_length": len(value),
+            }  # fmt: skip
+        if schema.get("format") == "uuid":
+            return "VAL_UUID_INVALID", {"field": name}
+    if "enum" in schema:
+        return "VAL_ENUM_INVALID", {"field": name, "allowed": schema["enum"]}
+    return "VAL_FIELD_INVALID", {"field": name}
