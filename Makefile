@@ -81,8 +81,10 @@ unit: $(VENV)/.test $(CLIENTS)
 $(UNITS): unit-%: $(VENV)/.test $(CLIENTS)
 	$(BIN)/pytest -m "not soak" -p no:cacheprovider $(OPTIONS_OF_$*) $(TESTS_OF_$*)
 
+# The long reliability runs, part by part; what has passed on this commit is not run again.
+# One part: `make soak PART=kills`. The parts: `make soak OPTIONS=--list`. All again: OPTIONS=--again.
 soak: $(VENV)/.test
-	$(BIN)/pytest -m soak -o faulthandler_timeout=0
+	$(BIN)/python tools/soak.py $(OPTIONS) $(PART)
 
 bench: $(VENV)/.bench $(CLIENTS)
 	$(BIN)/python -m bench $(if $(LOCOMO),--locomo $(LOCOMO))
@@ -98,4 +100,4 @@ cowork: $(VENV)/.installed
 	$(BIN)/python tools/cowork.py
 
 clean:
-	rm -rf $(VENV) tests/clients/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	rm -rf $(VENV) tests/clients/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .soak build dist

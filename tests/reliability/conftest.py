@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -31,6 +32,9 @@ def publish(request: pytest.FixtureRequest) -> Callable[[str], None]:
 
     def note(figure: str) -> None:
         request.config.stash.setdefault(_FIGURES, []).append(f"{name}: {figure}")
+        if file := os.environ.get("SOAK_FIGURES"):  # tools/soak.py reads it
+            with Path(file).open("a", encoding="utf-8") as stream:
+                stream.write(f"{figure}\n")
 
     return note
 

@@ -29,6 +29,7 @@ from commonplace.errors import (
 from commonplace.storage.sqlite import backup, swap
 from conftest import WordVectors
 from fixtures.full_store import answers, fill, questions
+from reliability.progress import counted
 
 WRITER = """
 import sys, time
@@ -379,7 +380,13 @@ def test_many_backups_under_load(quick_disk: Path, publish: Callable[[str], None
         other.close()
 
     # Ten short lives: in a long one each copy takes longer, and so what is written meanwhile.
-    lives = [_rounds(quick_disk / f"life{number}", 10, whole) for number in range(10)]
+    lives = [
+        _rounds(quick_disk / f"life{number}", 10, whole)
+        for number in counted(range(10), 10, "lives of 10 backups")
+    ]
     acked, good = sum(life[0] for life in lives), sum(life[1] for life in lives)
-    publish(f"{good} of 100 backups whole under load ({acked} writes acknowledged meanwhile)")
+    publish(
+        f"{good} of 100 backups whole under load ({acked} writes acknowledged meanwhile), no seed:"
+        " threads and processes decide the order"
+    )
     assert [wrong for life in lives for wrong in life[2]] == []

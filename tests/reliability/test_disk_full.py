@@ -23,6 +23,7 @@ from commonplace.errors import NotFound, StorageFull, StorageUnavailable
 from commonplace.storage import database, writing
 from commonplace.storage.sqlite import store as store_module
 from reliability.faulty_vfs import SmallDisk, filling
+from reliability.progress import counted
 from reliability.workers import (
     FullRun,
     Hand,
@@ -56,7 +57,7 @@ def fill_at(
 ) -> tuple[FullRun, Counter[str]]:
     """A disk with each size left, filled by writing; fresh ones while the file is made."""
     run, refusals = FullRun(), Counter[str]()
-    for number, size in enumerate(sizes):
+    for number, size in enumerate(counted(sizes, sizes, "sizes")):
         place = directory / str(number)
         (place / "spaces").mkdir(parents=True)
         if not fresh:
@@ -99,8 +100,9 @@ def test_a_disk_that_fills_at_hundreds_of_sizes(
     quick_disk: Path, publish: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     often_checkpointed(monkeypatch)
-    run, _ = fill_at([*range(0, 800_000, 2_930)], quick_disk)
-    publish(figures(asdict(run)))
+    sizes = [*range(0, 800_000, 2_930)]
+    run, _ = fill_at(sizes, quick_disk)
+    publish(f"{figures(asdict(run))}, seeds 0 to {len(sizes) - 1}")
     check(asdict(run))
 
 

@@ -40,7 +40,7 @@ def test_killed_writers_on_a_real_disk_lose_nothing(
 @pytest.mark.soak
 def test_thousands_of_kills_lose_nothing(quick_disk: Path, publish: Callable[[str], None]) -> None:
     run = run_apart("kill", quick_disk, acks=200_000, kills=3_000, at_most=1_500, seed=3)
-    publish(figures(run))
+    publish(f"{figures(run)}, seed 3")
     assert (run["lost"], run["torn"], run["errors"]) == (0, 0, 0), run["examples"]
     assert run["acknowledged"] >= 100_000
 

@@ -21,6 +21,7 @@ import pytest
 from commonplace.engine.binding import lease
 from reliability import workers
 from reliability.faulty_vfs import LOSSES, Loss, Recorder, Replay, mounted
+from reliability.progress import counted
 from reliability.workers import Hand, State, file_of, inspect, open_memory
 
 THREADS = 5
@@ -112,7 +113,7 @@ def cut_power(
     last = recording.disk.position
     moments = chance.sample(range(last + 1), min(cuts, last + 1))
     moments += chance.choices(range(last + 1), k=cuts - len(moments))
-    for cut in sorted(moments):
+    for cut in counted(sorted(moments), moments, "power cuts"):
         replay.advance(cut)
         for loss in losses:
             files = replay.image(loss, chance)
@@ -197,7 +198,7 @@ def test_power_cuts_at_every_step_of_many_lives(
 ) -> None:
     recording = record(quick_disk / "life", seed=seed)
     toll = cut_power(recording, quick_disk / "cuts", cuts=2_500, seed=seed)
-    publish(figures(toll))
+    publish(f"{figures(toll)}, seed {seed}")
     assert (toll.with_loss, toll.broken) == (0, 0), toll.examples[:5]
 
 

@@ -35,6 +35,7 @@ from commonplace.errors import CommonplaceError, Conflict, StorageFull
 from commonplace.storage import database, derived, sqlite, writing
 from commonplace.storage.sqlite import store as store_module
 from commonplace.storage.tables import LINKS, MEMORIES, OPERATIONS, VERSIONED
+from reliability.progress import report_progress
 
 SPACE = "default"
 WORDS = (
@@ -483,6 +484,7 @@ def kill(
         time.monotonic() - started < at_most
     ):
         said += channel.hear(due - time.monotonic())
+        report_progress(run.kills, kills, "kills")
         if time.monotonic() >= due:
             end(alive.pop(chance.randrange(len(alive))))
             alive.append(spawn())
@@ -553,6 +555,7 @@ def share(
     said: list[dict[str, Any]] = []
     while alive:
         said += channel.hear(0.05)
+        report_progress(seconds - max(0.0, until - time.monotonic()), seconds, "seconds")
         for pid in list(alive):
             if os.waitpid(pid, os.WNOHANG)[0]:
                 alive.discard(pid)
