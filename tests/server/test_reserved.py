@@ -290,3 +290,18 @@ def test_the_table_has_all_that_the_dialects_mark_with() -> None:
     assert RESERVED["penfield"].kinds == penfield_kinds.PROTECTED
     assert by_others("being") == tuple(each for name, each in RESERVED.items() if name != "being")
     assert len(by_others("commonplace")) == len(RESERVED)
+
+
+def test_artifacts_at_reserved_paths_are_written_by_their_dialect_alone(server: Running) -> None:
+    memory = Commonplace(library=server.parts.library, space="artifacts")
+    memory.artifacts.create("# Skill", path="mama/skills/mama/a/SKILL.md")
+    for dialect in set(registry.names()) - {"mama"}:
+        with reserved.enforced(by_others(dialect)):
+            with pytest.raises(InvalidInput, match="reserved for the MAMA dialect"):
+                memory.artifacts.create("# Other", path="mama/skills/mama/b/SKILL.md")
+            with pytest.raises(InvalidInput, match="reserved for the MAMA dialect"):
+                memory.artifacts.update("mama/skills/mama/a/SKILL.md", "# Other")
+            with pytest.raises(InvalidInput, match="reserved for the MAMA dialect"):
+                memory.artifacts.delete("mama/skills/mama/a/SKILL.md")
+    with reserved.enforced(by_others("mama")):
+        memory.artifacts.update("mama/skills/mama/a/SKILL.md", "# Newer")

@@ -9,7 +9,8 @@ from commonplace.engine.content.reserved import Reserved
 
 RESERVED = Reserved(
     owner="the MAMA dialect",
-    reason="its configuration, jobs and runs are such records",
+    reason="its configuration, jobs, skills and media are kept there",
+    artifacts=("mama/*",),
     records={
         "mama_file": {"content": (Mapping, list, str), "copies": list},
         "schedule": {

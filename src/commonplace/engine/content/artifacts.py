@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from commonplace.engine import checks
+from commonplace.engine.content import reserved
 from commonplace.engine.history.timeline import reading, rows_at
 from commonplace.engine.library import OpenSpace
 from commonplace.engine.model import Artifact, ArtifactVersion, Origin, Review, When
@@ -69,6 +70,7 @@ def create(
         "attrs": checks.attrs(attrs),
         "origin": origin.dump(),
     }
+    reserved.check_artifact(path)
     with space.write("create artifact", origin) as unit:
         if path is not None:
             _check_free(unit, path)
@@ -132,6 +134,7 @@ def update(
     checks.optional(summary, "summary", max_chars=checks.REASON_CHARS)
     with space.write("update artifact", origin) as unit:
         row = _need(unit.connection, space.name, name)
+        reserved.check_artifact(row["path"])
         if expected is not None and row["version"] != expected:
             raise Conflict(
                 f"version conflict: expected {expected} but current is {row['version']}",
@@ -194,6 +197,7 @@ def delete(space: OpenSpace, name: str, *, origin: Origin | None = None) -> None
     """Hide an artifact; its path is free again, and undo brings it back."""
     with space.write("delete artifact", origin) as unit:
         row = _need(unit.connection, space.name, name)
+        reserved.check_artifact(row["path"])
         ARTIFACTS.replace(unit, row, {"state": "archived"})
 
 

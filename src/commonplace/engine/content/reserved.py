@@ -61,6 +61,9 @@ class Reserved:
     records: Mapping[str, Shape] = field(default_factory=dict)
     """Kinds of archived memories that are records if their attrs have this shape."""
 
+    artifacts: tuple[str, ...] = ()
+    """Paths of artifacts; a path that ends with `*` stands for all that begin so."""
+
     def tags_among(self, tags: Collection[str]) -> list[str]:
         """The tags that are reserved."""
         return [tag for tag in tags if _matches(tag, self.tags)]
@@ -135,3 +138,10 @@ def check(after: Mapping[str, Any], before: Mapping[str, Any] | None = None) -> 
     """InvalidInput if a memory's row, new or changed, is reserved; values are in stored form."""
     for each in _enforced.get():
         each._check(before, after)
+
+
+def check_artifact(path: str | None) -> None:
+    """InvalidInput if an artifact at this path is reserved."""
+    for each in _enforced.get():
+        if path is not None and _matches(path, each.artifacts):
+            raise each._refusal(f"the path {path[:80]!r}", "path")

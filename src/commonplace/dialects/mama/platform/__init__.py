@@ -11,11 +11,13 @@ from commonplace.dialects.mama.platform import (
     mcp_servers,
     playgrounds,
     sessions,
+    skills,
     tokens,
 )
 
 _PARTS = (
-    configuration, cron, dashboard, heartbeat, logs, mcp_servers, playgrounds, sessions, tokens
+    configuration, cron, dashboard, heartbeat, logs, mcp_servers, playgrounds, sessions,
+    skills, tokens,
 )  # fmt: skip
 OPERATIONS = tuple(operation for part in _PARTS for operation in part.OPERATIONS)
 ROUTES = tuple(route for part in _PARTS for route in part.ROUTES)

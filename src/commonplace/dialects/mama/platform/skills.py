@@ -1,0 +1,464 @@
+"""Skills: texts that agents may read. They are data: nothing of a skill is ever run."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from commonplace.dialects.contract import Call
+from commonplace.dialects.mama.platform import files, github, mcp_servers, service
+from commonplace.dialects.mama.platform.failures import PlatformError, absent, malformed
+from commonplace.dialects.mama.platform.files import StoredFile
+from commonplace.dialects.mama.platform.service import Service, operation, read
+from commonplace.dialects.rest import Exchange, Route
+from commonplace.dialects.tool_schemas import FLAG, TEXT
+from commonplace.engine.commonplace import Commonplace
+from commonplace.errors import NotFound
+from commonplace.platform.exclusive import exclusive
+from commonplace.text.analysis import fold
+
+SOURCES = ("mama", "cowork", "external")
+CATALOG = "anthropics/knowledge-work-plugins"
+CATALOG_SECONDS = 3600.0
+CONTENT_CHARS = 200_000
+DESCRIPTION_CHARS = 200
+TEXTS = ("SKILL.md", "skill.md", "README.md")
+_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
+_FRONTMATTER = re.compile(r"---[ \t]*\n(.*?)\n---[ \t]*(?:\n|$)", re.S)
+_HEADING = re.compile(r"^#\s+(.+?)\s*$\n*([^#\n][^\n]*(?:\n[^\n]+)*)?", re.M)
+
+
+def _parsed_state(data: bytes) -> dict[str, Any]:
+    found = json.loads(data)
+    if not isinstance(found, dict):
+        raise ValueError("it is not an object")
+    return found
+
+
+def _rendered_state(state: dict[str, Any]) -> bytes:
+    return (json.dumps(state, ensure_ascii=False, indent=2) + "\n").encode()
+
+
+STATE = StoredFile("skills/state.json", _parsed_state, _rendered_state, {})
+
+
+@dataclass(frozen=True, slots=True)
+class Skill:
+    """A skill by its source and id."""
+
+    source: str
+    id: str
+
+    @property
+    def key(self) -> str:
+        """Its name in the state file."""
+        return f"{self.source}/{self.id}"
+
+    @property
+    def folder(self) -> str:
+        """Where its files lie, below DATA/mama."""
+        return f"skills/{self.source}/{self.id}"
+
+    @property
+    def artifacts(self) -> str:
+        """Where its other files are stored."""
+        return f"mama/{self.folder}/"
+
+    def text(self, name: str = TEXTS[0]) -> StoredFile:
+        """Its text."""
+        return StoredFile(f"{self.folder}/{name}", bytes.decode, str.encode, "")
+
+
+def named(source: str, name: str) -> Skill:
+    """A skill of a checked name and source."""
+    if source not in SOURCES:
+        raise malformed(f"source must be one of {', '.join(SOURCES)}.")
+    if not _NAME.fullmatch(name) or ".." in name:
+        raise malformed("name must be 1 to 100 letters, digits, -, _ or dots.")
+    return Skill(source, name)
+
+
+# --- what is installed ---------------------------------------------------------------------------
+
+
+def content(memory: Commonplace, running: Service, skill: Skill) -> str:
+    """The text of a skill; empty if there is none."""
+    for name in TEXTS:
+        if text := skill.text(name).load(memory, running):
+            return str(text)
+    if skill.source == "mama":  # a single file counts as a skill, too
+        data = files.read(running.folder / "skills" / f"{skill.id}.md")
+        if data is not None:
+            return data.decode("utf-8", "replace")
+    return ""
+
+
+def installed(memory: Commonplace, running: Service) -> Iterator[tuple[Skill, str]]:
+    """Every skill with its text, by source and name."""
+    found: dict[str, Skill] = {}
+    for record in files.records.listing(memory, files.KIND):
+        parts = (record.ref or "").removeprefix("mama:").split("/")
+        if len(parts) == 4 and parts[0] == "skills" and parts[3] in TEXTS:
+            found.setdefault(f"{parts[1]}/{parts[2]}", Skill(parts[1], parts[2]))
+    root = running.folder / "skills"
+    for source in SOURCES:
+        for folder in _entries(root / source):
+            if folder.is_dir() and _NAME.fullmatch(folder.name):
+                found.setdefault(f"{source}/{folder.name}", Skill(source, folder.name))
+    for file in _entries(root):
+        if file.suffix == ".md" and _NAME.fullmatch(file.stem):
+            found.setdefault(f"mama/{file.stem}", Skill("mama", file.stem))
+    for skill in sorted(found.values(), key=lambda each: (SOURCES.index(each.source), each.id)):
+        if text := content(memory, running, skill):
+            yield skill, text
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except OSError:
+        return []
+
+
+def described(skill: Skill, text: str) -> tuple[str, str]:
+    """Name and description: of the frontmatter, else of the first heading, else the id."""
+    fields = _frontmatter(text)
+    name, description = fields.get("name"), fields.get("description")
+    body = _FRONTMATTER.sub("", text, count=1)
+    heading = _HEADING.search(body)
+    if not isinstance(name, str) or not name.strip():
+        name = heading[1] if heading else skill.id
+    if not isinstance(description, str):
+        description = (heading[2] or "") if heading else ""
+    return name.strip()[:200], " ".join(description.split())[:DESCRIPTION_CHARS]
+
+
+def _frontmatter(text: str) -> dict[str, Any]:
+    found = _FRONTMATTER.match(text)
+    if found is None:
+        return {}
+    try:
+        import yaml
+    except ImportError:
+        return {}
+    try:
+        fields = yaml.safe_load(found[1])
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return {}
+    return fields if isinstance(fields, dict) else {}
+
+
+def is_enabled(state: dict[str, Any], skill: Skill) -> bool:
+    """Whether agents are told of a skill."""
+    entry = state.get(skill.key)
+    return not isinstance(entry, dict) or entry.get("enabled") is not False
+
+
+def shown(skill: Skill, text: str, state: dict[str, Any]) -> dict[str, Any]:
+    """A skill as lists show it."""
+    name, description = described(skill, text)
+    return {
+        "id": skill.id, "name": name, "description": description, "source": skill.source,
+        "installed": True, "enabled": is_enabled(state, skill),
+    }  # fmt: skip
+
+
+def listed(memory: Commonplace, running: Service) -> list[dict[str, Any]]:
+    """Every installed skill as lists show it."""
+    state = STATE.load(memory, running)
+    return [shown(skill, text, state) for skill, text in installed(memory, running)]
+
+
+def store(
+    memory: Commonplace, running: Service, skill: Skill, text: str, more: dict[str, bytes]
+) -> None:
+    """Store a skill's text and its other files instead of those before."""
+    for artifact in memory.artifacts.all(prefix=skill.artifacts):
+        if artifact.path is not None and artifact.path.removeprefix(skill.artifacts) not in more:
+            memory.artifacts.delete(artifact.path)
+    for name, data in more.items():
+        path = skill.artifacts + name
+        try:
+            memory.artifacts.update(path, data)
+        except NotFound:
+            memory.artifacts.create(data, path=path, media_type="application/octet-stream")
+        files.write(running.folder / skill.folder / name, data)
+    skill.text().save(memory, running, text)
+
+
+def remove(memory: Commonplace, running: Service, skill: Skill) -> None:
+    """Delete a skill, its files, its state, and the MCP servers that came with it."""
+    for name in TEXTS:
+        skill.text(name).delete(memory, running)
+    for artifact in memory.artifacts.all(prefix=skill.artifacts):
+        if artifact.path is not None:
+            memory.artifacts.delete(artifact.path)
+            (running.folder / artifact.path.removeprefix("mama/")).unlink(missing_ok=True)
+    if skill.source == "mama":
+        (running.folder / "skills" / f"{skill.id}.md").unlink(missing_ok=True)
+    state = {key: value for key, value in STATE.load(memory, running).items() if key != skill.key}
+    STATE.save(memory, running, state)
+    _merge_servers(memory, running, skill, {})
+
+
+def _merge_servers(
+    memory: Commonplace, running: Service, skill: Skill, offered: dict[str, Any]
+) -> None:
+    """List the MCP servers of a skill; none takes the place of another, and none is started."""
+    tree = mcp_servers.FILE.load(memory, running)
+    held = tree.get(mcp_servers.SERVERS, {})
+    kept = {
+        name: server
+        for name, server in held.items()
+        if not isinstance(server, dict) or server.get("_installedBy") != skill.key
+    }
+    new = {
+        name: {**server, "_installedBy": skill.key}
+        for name, server in offered.items()
+        if isinstance(server, dict) and name not in kept
+    }
+    if {**kept, **new} != held:
+        servers = {**tree, mcp_servers.SERVERS: {**kept, **new}}
+        mcp_servers.FILE.save(memory, running, servers)
+
+
+def _set_state(memory: Commonplace, running: Service, skill: Skill, **changes: Any) -> None:
+    state = STATE.load(memory, running)
+    entry = state.get(skill.key)
+    entry = {**(entry if isinstance(entry, dict) else {"enabled": True}), **changes}
+    STATE.save(memory, running, {**state, skill.key: entry})
+
+
+# --- the catalog ---------------------------------------------------------------------------------
+
+_catalogs: dict[str, tuple[float, list[str]]] = {}
+"""By the address of GitHub: when the catalog was read, and what it lists."""
+
+
+def catalog(running: Service) -> tuple[list[str], str]:
+    """The names that can be installed, and why they may be out of date."""
+    address = running.environ.get("COMMONPLACE_GITHUB_API_URL") or github.API
+    at, names = _catalogs.get(address, (0.0, []))
+    if at and time.monotonic() - at < CATALOG_SECONDS:
+        return names, ""
+    try:
+        with github.Repositories(running) as repositories:
+            names = repositories.folders(CATALOG)
+    except PlatformError as error:
+        return names, error.message
+    _catalogs[address] = (time.monotonic(), names)
+    return names, ""
+
+
+def _offered(running: Service, held: set[str]) -> tuple[list[dict[str, Any]], str]:
+    names, why = catalog(running)
+    return [
+        {
+            "id": name, "name": name.replace("-", " "), "description": "", "source": "cowork",
+            "installed": f"cowork/{name}" in held, "enabled": False, "remotePath": name,
+        }
+        for name in names
+    ], why  # fmt: skip
+
+
+# --- operations ----------------------------------------------------------------------------------
+
+
+def list_skills(call: Call) -> Any:
+    """List all installed skills."""
+    return {"skills": listed(call.memory, service.of(call))}
+
+
+def _checked_source(source: str) -> str:
+    if source not in ("all", *SOURCES):
+        raise malformed(f"source must be all, {', '.join(SOURCES)}.")
+    return source
+
+
+def show_catalog(call: Call, *, source: str) -> Any:
+    """The skills that can be installed."""
+    if _checked_source(source) not in ("all", "cowork"):
+        return {"skills": []}
+    running = service.of(call)
+    held = {f"{each['source']}/{each['id']}" for each in listed(call.memory, running)}
+    offered, why = _offered(running, held)
+    return {"skills": offered, **({"stale": True, "error": why} if why else {})}
+
+
+def search_skills(call: Call, *, q: str, source: str) -> Any:
+    """Installed skills and those of the catalog that a query is found in, each once."""
+    _checked_source(source)
+    running = service.of(call)
+    found = listed(call.memory, running)
+    held = {f"{each['source']}/{each['id']}" for each in found}
+    if source in ("all", "cowork"):
+        found += [each for each in _offered(running, held)[0] if not each["installed"]]
+    needle = fold(q)
+    return {
+        "skills": [
+            each
+            for each in found
+            if source in ("all", each["source"])
+            and any(needle in fold(each[name]) for name in ("id", "name", "description"))
+        ]
+    }
+
+
+def create_skill(call: Call, *, name: str, content: str, source: str) -> Any:
+    """Create a skill, or replace the one of that name."""
+    skill, running = named(source, name), service.of(call)
+    with exclusive(call.memory, "create skill"):
+        store(call.memory, running, skill, content, _other_files(call.memory, skill))
+        _set_state(call.memory, running, skill)
+    return {"success": True, "id": skill.id, "path": f"{skill.folder}/{TEXTS[0]}"}
+
+
+def _other_files(memory: Commonplace, skill: Skill) -> dict[str, bytes]:
+    return {
+        artifact.path.removeprefix(skill.artifacts): memory.artifacts.read(artifact.path)[1].content
+        for artifact in memory.artifacts.all(prefix=skill.artifacts)
+        if artifact.path is not None
+    }
+
+
+def _held(call: Call, skill: Skill) -> str:
+    text = content(call.memory, service.of(call), skill)
+    if not text:
+        raise absent("Skill")
+    return text
+
+
+def write_skill(call: Call, *, name: str, content: str, source: str) -> Any:
+    """Change the text of a skill."""
+    skill = named(source, name)
+    _held(call, skill)
+    return create_skill(call, name=name, content=content, source=source)
+
+
+def toggle_skill(call: Call, *, name: str, enabled: bool, source: str) -> Any:
+    """Enable or disable a skill."""
+    skill = named(source, name)
+    with exclusive(call.memory, "toggle skill"):
+        _held(call, skill)
+        _set_state(call.memory, service.of(call), skill, enabled=enabled)
+    return {"updated": True}
+
+
+def delete_skill(call: Call, *, name: str, source: str) -> Any:
+    """Uninstall a skill."""
+    skill = named(source, name)
+    with exclusive(call.memory, "delete skill"):
+        _held(call, skill)
+        remove(call.memory, service.of(call), skill)
+    return {"deleted": True}
+
+
+def read_skill(call: Call, *, name: str, source: str) -> Any:
+    """The text of a skill."""
+    return {"content": _held(call, named(source, name))}
+
+
+def install_skill(call: Call, *, source: str, name: str) -> Any:
+    """Install a skill of the catalog, or again one that came from an address."""
+    skill, running = named(source, name), service.of(call)
+    if source == "mama":
+        raise malformed("Skills of the source mama are created, not installed.")
+    if source == "external":
+        entry = STATE.load(call.memory, running).get(skill.key)
+        url = entry.get("repoUrl") if isinstance(entry, dict) else None
+        if not isinstance(url, str):
+            raise malformed("This skill has no address: install it by its URL.")
+        return _install(call, skill, github.place_of(url), url)
+    names, why = catalog(running)
+    if name not in names:
+        raise PlatformError(502, "GATEWAY_ERROR", why) if why else absent("Skill")
+    return _install(call, skill, github.Place(CATALOG, "HEAD", name))
+
+
+def install_url(call: Call, *, url: str) -> Any:
+    """Install a skill from a GitHub address."""
+    place = github.place_of(url)
+    skill = named("external", place.name)
+    return {**_install(call, skill, place, url), "name": skill.id}
+
+
+def _install(call: Call, skill: Skill, place: github.Place, url: str = "") -> dict[str, Any]:
+    """Fetch all files first; then store them, all or none."""
+    running = service.of(call)
+    with github.Repositories(running) as repositories:
+        found = dict(repositories.files(place))
+    texts = [name for name in TEXTS if name in found]
+    if not texts:
+        raise PlatformError(502, "GATEWAY_ERROR", "There is no SKILL.md or README.md.")
+    try:
+        text = found[texts[0]].decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise PlatformError(502, "GATEWAY_ERROR", "The text of the skill is not UTF-8.") from None
+    more = {name: data for name, data in found.items() if name != texts[0]}
+    with exclusive(call.memory, "install skill"):
+        store(call.memory, running, skill, text, more)
+        _set_state(call.memory, running, skill, **({"repoUrl": url} if url else {}))
+        _merge_servers(call.memory, running, skill, _servers(found.get(".mcp.json")))
+    return {"success": True, "path": skill.folder, "files": len(found)}
+
+
+def _servers(data: bytes | None) -> dict[str, Any]:
+    try:
+        found = json.loads(data or b"{}").get(mcp_servers.SERVERS, {})
+    except (ValueError, AttributeError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _defaults(**usual: str) -> Callable[[Exchange], Any]:
+    """Reads a request; a source that is not given is the usual one."""
+
+    async def reading(exchange: Exchange) -> dict[str, Any]:
+        given = await read(exchange)
+        if "source" in exchange.input["properties"]:
+            source = exchange.request.query_params.get("source")
+            given = {**usual, **({"source": source} if source else {}), **given}
+        return given
+
+    return reading
+
+
+_own, _all = _defaults(source="mama"), _defaults(source="all")
+_CONTENT = {"type": "string", "minLength": 1, "maxLength": CONTENT_CHARS}
+_OF = {"name": TEXT, "source": TEXT}
+OPERATIONS = (
+    operation("list_skills", "List skills", "read", list_skills),
+    operation("skill_catalog", "Skill catalog", "read", show_catalog, (), {"source": TEXT},
+              open_world=True),
+    operation("search_skills", "Search skills", "read", search_skills, ("q",),
+              {"q": TEXT, "source": TEXT}, open_world=True),
+    operation("install_skill", "Install a skill", "operator", install_skill, ("source", "name"),
+              _OF, stepwise=True, open_world=True),
+    operation("install_skill_url", "Install a skill by URL", "operator", install_url, ("url",),
+              {"url": TEXT}, stepwise=True, open_world=True),
+    operation("create_skill", "Create a skill", "operator", create_skill, ("name", "content"),
+              {**_OF, "content": _CONTENT}),
+    operation("write_skill", "Write a skill", "operator", write_skill, ("name", "content"),
+              {**_OF, "content": _CONTENT}),
+    operation("toggle_skill", "Enable or disable a skill", "operator", toggle_skill,
+              ("name", "enabled"), {**_OF, "enabled": FLAG}),
+    operation("delete_skill", "Delete a skill", "operator", delete_skill, ("name",), _OF),
+    operation("read_skill", "Read a skill", "read", read_skill, ("name",), _OF),
+)  # fmt: skip
+ROUTES = (
+    Route("GET", "/api/skills", "list_skills"),
+    Route("POST", "/api/skills", "create_skill", 201, read=_own, body_bytes=2_000_000),
+    Route("GET", "/api/skills/catalog", "skill_catalog", read=_all),
+    Route("GET", "/api/skills/search", "search_skills", read=_all),
+    Route("POST", "/api/skills/install", "install_skill", read=read),
+    Route("POST", "/api/skills/install-url", "install_skill_url", read=read),
+    Route("PUT", "/api/skills/{name}/content", "write_skill", read=_own, body_bytes=2_000_000),
+    Route("PUT", "/api/skills/{name}", "toggle_skill", read=_own),
+    Route("DELETE", "/api/skills/{name}", "delete_skill", read=_own),
+    Route("GET", "/api/skills/{name}/readme", "read_skill", read=_own),
+)
