@@ -662,3 +662,39 @@ def test_a_typical_call_costs_microseconds() -> None:
             checker.check(arguments)
         best = min(best, (time.perf_counter() - started) / 200)
     assert best < 50e-6  # about 4 on a quiet machine; this only catches a mistake
+
+
+def test_ignored_names_are_left_out_and_named_with_their_place() -> None:
+    closed = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    closed["additionalProperties"] = False
+    schema = {
+        "type": "object",
+        "properties": {"one": closed, "many": {"type": "array", "items": closed}},
+        "additionalProperties": False,
+    }
+    given = {"one": {"a": 1, "b": 2}, "many": [{"a": 1}, {"c": 2}], "d": {"e": 1}}
+    ignored: list[str] = []
+    checked = compile(schema).check(given, ignored)
+    assert checked == {"one": {"a": 1}, "many": [{"a": 1}, {}]}
+    assert ignored == ["one.b", "many.items.c", "d"]
+    with pytest.raises(InvalidInput, match="b"):
+        compile(schema).check(given)
+    with pytest.raises(InvalidInput, match="NUL"):  # what cannot be stored is refused all the same
+        compile(schema).check({"d": "\0"}, [])
+
+
+def test_of_several_branches_the_one_that_ignores_the_fewest_names_is_chosen() -> None:
+    def branch(name: str) -> dict[str, Any]:
+        held = {name: {"type": "integer"}}
+        return {"type": "object", "properties": held, "additionalProperties": False}
+
+    schema = {
+        "type": "object",
+        "properties": {"it": {"anyOf": [branch("a"), branch("b")]}},
+        "additionalProperties": False,
+    }
+    ignored: list[str] = []
+    assert compile(schema).check({"it": {"b": 1}}, ignored) == {"it": {"b": 1}}
+    assert ignored == []
+    assert compile(schema).check({"it": {"b": 1, "c": 2}}, ignored) == {"it": {"b": 1}}
+    assert ignored == ["it.anyOf[1].c"]

@@ -15,7 +15,7 @@ import pytest
 from commonplace.access.caller import Caller
 from commonplace.dialects.contract import RequestInfo
 from commonplace.engine.history import audit
-from commonplace.engine.maintenance.purge import check, purge
+from commonplace.engine.maintenance.purge import purge
 from commonplace.engine.model import Origin
 from commonplace.errors import StorageFull
 from commonplace.server import gate as gates
@@ -321,7 +321,7 @@ def test_a_purge_over_the_command_line_leaves_no_trace(data: Path) -> None:
         ):
             assert client.call(tool, arguments, key=f"k-{tool}").status == 200
         with server.parts.library.lease("default") as space:
-            check(purge(space, [identity], Origin()))
+            purge(space, identity, origin=Origin())
         assert server.verdict().faults == ()
         assert client.call("remember", {"text": "after"}).status == 200
         assert server.verdict().faults == ()
@@ -340,7 +340,7 @@ def test_a_refusal_that_quotes_a_memory_is_told_until_it_is_purged(
     with server.parts.library.lease(space) as opened:
         (refused,) = audit.listing(opened.store, success=False)
         assert refused.error.startswith("INVALID_INPUT: ") and secret in refused.error
-        check(purge(opened, [identity], Origin()))
+        purge(opened, identity, origin=Origin())
         (refused,) = audit.listing(opened.store, success=False)
         assert (refused.error, refused.result) == ("INVALID_INPUT", None)
     assert server.verdict(space).faults == ()

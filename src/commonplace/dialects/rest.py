@@ -14,9 +14,6 @@ if TYPE_CHECKING:
 
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE", "WEBSOCKET"]
 Schema = Mapping[str, Any]
-REFUSES: frozenset[str] = frozenset()
-IGNORES_QUERY: frozenset[str] = frozenset({"query"})
-IGNORES_ALL: frozenset[str] = frozenset({"query", "body"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,8 +177,6 @@ class Rest:
     routes: tuple[Route, ...]
     roots: tuple[str, ...] = ()
     """Every path below one of these is the dialect's, and unknown ones get its 404."""
-    ignores: frozenset[str] = REFUSES
-    """Where names that the operation does not take are ignored: in the query, in the body."""
     succeed: Callable[[Exchange, Any], Any] = succeed
     fail: Callable[[Exchange, CommonplaceError], Reply] = fail
     openapi: OpenApi | None = None

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from copy import deepcopy
 from dataclasses import dataclass
 from datetime import date
@@ -53,6 +54,10 @@ OF_TYPE: dict[str, frozenset[str]] = {
 KEYWORDS = frozenset({"type", "enum", "anyOf"}).union(ANNOTATIONS, *OF_TYPE.values())
 
 
+_ignored: ContextVar[list[str] | None] = ContextVar("ignored", default=None)
+"""Collects the unknown names of the current check; None if it refuses them."""
+
+
 class UnsupportedSchema(ValueError):
     """A tool declares a schema that cannot be checked in full."""
 
@@ -73,13 +78,15 @@ class Checker:
 
     _check: Check
 
-    def check(self, arguments: object) -> dict[str, Any]:
+    def check(self, arguments: object, ignored: list[str] | None = None) -> dict[str, Any]:
         """Return the arguments with declared defaults filled in; the given ones are not changed.
 
         InvalidInput, naming the field, what was wrong and what is allowed, if they do not fit.
+        Unknown names are refused; if a list `ignored` is given, they are left out and added to it.
         Whatever the schema says, values that JSON cannot carry or the store cannot hold are
         refused: NaN, infinities, integers beyond 64 bits, lone surrogates, NUL, nesting beyond 64.
         """
+        token = _ignored.set(ignored)
         try:
             refuse_unsound(arguments, 1)
             checked: dict[str, Any] = self._check(arguments)
@@ -87,6 +94,8 @@ class Checker:
             field = path(wrong.path)
             end = "" if wrong.says.endswith("?") else "."
             raise InvalidInput(f"{field} {wrong.says}{end}", field=field) from None
+        finally:
+            _ignored.reset(token)
         return checked
 
 
@@ -151,13 +160,27 @@ def _alternatives(schema: Schema, said: set[str], where: str) -> _Node:
     allowed = capped(either(phrases)) if all(phrases) else "as the schema says"
 
     def check(value: Any) -> Any:
+        collected = _ignored.get()
         failed: list[Wrong] = []
+        best: tuple[list[str], Any] | None = None  # the branch that ignores the fewest names
         for branch in branches:
             if type(value) in branch.types:
+                ignored: list[str] = []
+                token = _ignored.set(None if collected is None else ignored)
                 try:
-                    return branch.check(value)
+                    checked = branch.check(value)
+                    if best is None or len(ignored) < len(best[0]):
+                        best = ignored, checked
                 except Wrong as wrong:
                     failed.append(wrong)
+                finally:
+                    _ignored.reset(token)
+                if best is not None and not best[0]:
+                    break
+        if best is not None:
+            if collected is not None:
+                collected += best[0]
+            return best[1]
         if len(failed) == 1:  # only one branch is for this type of value: its message says most
             raise failed[0]
         raise Wrong(f"must be {allowed}, not {shown(value)}")
@@ -328,10 +351,12 @@ def _object(schema: Schema, allowed: str, where: str) -> Check | None:
                 known = checks.get(name)
                 if known is not None:
                     checked[name] = known(item)
-                elif closed:
-                    raise Wrong(unknown(name, checks))
-                else:
+                elif not closed:
                     checked[name] = item
+                elif (ignored := _ignored.get()) is not None:
+                    ignored.append(f"{where}.{name}".removeprefix("arguments."))
+                else:
+                    raise Wrong(unknown(name, checks))
         except Wrong as wrong:
             wrong.path.insert(0, name)
             raise

@@ -31,6 +31,8 @@ from commonplace.errors import CommonplaceError, InvalidInput, NotFound
 from commonplace.storage.ports import Store
 
 RESPONSE_BYTES = 1_048_576
+IGNORED_META = "commonplace/ignored-arguments"
+MOST_IGNORED = 20  # unknown arguments that the log and the answer name
 
 log = logging.getLogger(__name__)
 
@@ -134,8 +136,16 @@ class _Open:
     arguments: str
     """As JSON, whole; a retry is recognised by them."""
     begun: float = field(default_factory=time.monotonic)
+    ignored: tuple[str, ...] = ()
+    """Arguments that the tool does not have; the clients of other systems may send more."""
     stored: bool = False
     """Whether it took effect, and its row with it: what fails after that has no other row."""
+
+    def with_ignored(self, wire: Wire) -> Wire:
+        """The result of a tool with the names of ignored arguments, where MCP has room for them."""
+        if not self.ignored or self.operation.rest_only:
+            return wire
+        return {**wire, "_meta": {IGNORED_META: list(self.ignored)}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,7 +316,12 @@ class Gate:
 
     def _run(self, opened: _Open, arguments: Mapping[str, Any], turn: Turn) -> Outcome:
         operation, caller, request_info = opened.operation, opened.caller, opened.request_info
-        checked = operation.checker.check(operation.without_nulls(arguments))
+        ignored: list[str] | None = [] if operation.dialect.contract else None
+        checked = operation.checker.check(operation.without_nulls(arguments), ignored)
+        if ignored and not operation.tool.withheld:  # such a name may be the secret itself
+            opened.ignored = tuple(_plain(name) for name in ignored[:MOST_IGNORED])
+            names = {"tool": operation.tool.name, "arguments": ", ".join(opened.ignored)}
+            log.info("unknown arguments are ignored", extra=names)
         tool = operation.tool
         keyed = request_info.idempotency_key and tool.scope != "read"
         with self._whole.library.lease(caller.space) as space:
@@ -364,7 +379,7 @@ class Gate:
             with unit or contextlib.nullcontext():
                 with reserved.enforced(by_others(dialect.name)):
                     value = tool.handler(call, **checked)
-                wire = dialect.succeed(tool, value)
+                wire = opened.with_ignored(dialect.succeed(tool, value))
                 result = as_json(wire)
                 _check_size(result, tool.response_bytes or RESPONSE_BYTES)
                 if not turn.finish() and not tool.stepwise:
@@ -382,7 +397,7 @@ class Gate:
 
     def _failed(self, opened: _Open, error: CommonplaceError) -> Outcome:
         dialect, tool = opened.operation.dialect, opened.operation.tool
-        wire = dialect.fail(tool, error)
+        wire = opened.with_ignored(dialect.fail(tool, error))
         if opened.stored:
             return Outcome(wire, error)
         try:

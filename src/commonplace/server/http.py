@@ -37,15 +37,7 @@ from commonplace.access.signed import Tokens
 from commonplace.access.vault import Vault
 from commonplace.dialects import registry
 from commonplace.dialects.contract import Call, Dialect, Setting, Tool
-from commonplace.dialects.rest import (
-    IGNORES_ALL,
-    Exchange,
-    Rejected,
-    Reply,
-    Rest,
-    Route,
-    status_of,
-)
+from commonplace.dialects.rest import Exchange, Rejected, Reply, Rest, Route, status_of
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.library import Library
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound
@@ -373,7 +365,7 @@ def _own_operations(parts: Parts, metrics: Metrics) -> Dialect:
     """What the server itself can be asked, through the same gate as everything else."""
     started = time.time()
 
-    def health_details(call: Call) -> dict[str, Any]:
+    def health_details(call: Call, **_: Any) -> dict[str, Any]:
         waiting, age = call.memory.backlog()
         return {
             "status": "ok",
@@ -384,11 +376,11 @@ def _own_operations(parts: Parts, metrics: Metrics) -> Dialect:
             "backlog": {"memories": waiting, "oldest_seconds": age},
         }
 
-    def show_metrics(call: Call) -> str:
+    def show_metrics(call: Call, **_: Any) -> str:
         del call
         return metrics.text()
 
-    nothing = {"type": "object", "additionalProperties": False}
+    anything = {"type": "object"}  # a query parameter does no harm
     return Dialect(
         name="server",
         title="Commonplace",
@@ -401,17 +393,16 @@ def _own_operations(parts: Parts, metrics: Metrics) -> Dialect:
                 Route("GET", "/health/details", "health_details"),
                 Route("GET", "/metrics", "metrics", show=_as_text),
             ),
-            ignores=IGNORES_ALL,
             fail=_own_failure,
         ),
         operations=(
             Tool(
                 name="health_details", title="Health", description="Show how the server is.",
-                scope="admin", handler=health_details, input=nothing,
+                scope="admin", handler=health_details, input=anything,
             ),
             Tool(
                 name="metrics", title="Metrics", description="Show counters for Prometheus.",
-                scope="admin", handler=show_metrics, input=nothing,
+                scope="admin", handler=show_metrics, input=anything,
             ),
         ),
     )  # fmt: skip

@@ -179,7 +179,7 @@ class _Exchange(Exchange):
 
     async def given(self) -> dict[str, Any]:
         if self.route.method in WITH_BODY:
-            given = self._known("body", await self.json())
+            given = await self.json()
         else:
             given = self._from_query()
         return {**given, **self._request.path_params}
@@ -192,15 +192,8 @@ class _Exchange(Exchange):
         }
         return {
             name: _typed(value, properties.get(name, {}).get("type"))
-            for name, value in self._known("query", given).items()
+            for name, value in given.items()
         }
-
-    def _known(self, where: str, given: dict[str, Any]) -> dict[str, Any]:
-        """What was given, without what the dialect ignores."""
-        if where not in self._adapter.rest.ignores:
-            return given
-        names = self.input.get("properties", {}).keys() - self._request.path_params.keys()
-        return {name: value for name, value in given.items() if name in names}
 
     async def json(self, kind: type = dict, *, required: bool = False) -> Any:
         value = await self._parsed()

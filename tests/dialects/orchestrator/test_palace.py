@@ -430,9 +430,12 @@ def test_a_diary_counts_as_important_as_any_drawer(workspace: Workspace) -> None
     assert (found["memory_type"], found["wing"], found["room"]) == ("diary", "wing_eve", "diary")
 
 
-def test_an_unknown_argument_is_refused(workspace: Workspace) -> None:
-    assert "qurey" in workspace.call("memory_search", qurey="x").error
-    assert "colour" in workspace.value("memory_set_identity", content="x", colour="red")["info"]
+def test_an_unknown_argument_is_ignored(workspace: Workspace) -> None:
+    assert "query is required" in workspace.call("memory_search", qurey="x").error
+    assert (
+        workspace.value("memory_set_identity", content="x", colour="red")["info"]
+        == (workspace.value("memory_set_identity", content="x")["info"])
+    )
 
 
 def at_once(times: int, call: Callable[[int], Any]) -> list[Any]:

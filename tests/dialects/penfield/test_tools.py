@@ -115,7 +115,7 @@ def test_store_takes_contents_within_the_limit(tools: Tools, length: int) -> Non
         {"content": 7}, {"content": "a", "importance": -0.01}, {"content": "a", "importance": 1.01},
         {"content": "a", "tags": "python"}, {"content": "a", "tags": [7]},
         {"content": "a", "tags": [f"t{i}" for i in range(11)]},
-        {"content": "a", "memory_type": "identity_core"}, {"content": "a\x00b"},
+        {"content": "a\x00b"},
         {"content": "a\ud800b"},
     ],
 )  # fmt: skip
@@ -124,6 +124,11 @@ def test_store_refuses_what_the_contract_does_not_allow(
 ) -> None:
     assert error(tools, "store", **arguments) == "VALIDATION_ERROR"
     assert tools.memory.browse()[1] == 0
+
+
+def test_an_argument_that_store_does_not_have_is_ignored(tools: Tools) -> None:
+    stored = tools("store", content="The harbour", memory_type="identity_core")
+    assert stored["memory_type"] == tools("store", content="The harbour")["memory_type"] == "fact"
 
 
 @pytest.mark.parametrize("importance", [0.0, 1.0])

@@ -8,7 +8,7 @@ from typing import Any
 from commonplace.access.caller import NotPermitted
 from commonplace.dialects.being.sockets import connect
 from commonplace.dialects.contract import ReadOnly, Tool, Wire
-from commonplace.dialects.rest import IGNORES_QUERY, Exchange, Reply, Rest, Route, status_of
+from commonplace.dialects.rest import Exchange, Reply, Rest, Route, status_of
 from commonplace.errors import CommonplaceError, NotFound
 
 NO_ACTION = "Read-only token cannot perform this action"
@@ -108,4 +108,4 @@ _ROUTES = (
     Route("DELETE", "/v1/llm-key", "delete_llm_key", 204),
 )
 
-REST = Rest(routes=_ROUTES, ignores=IGNORES_QUERY, fail=_fail)
+REST = Rest(routes=_ROUTES, fail=_fail)

@@ -35,7 +35,7 @@ from commonplace.dialects.penfield.schemas import (
     share,
 )
 from commonplace.dialects.penfield.tools import TOOLS
-from commonplace.dialects.rest import IGNORES_ALL, Method, OpenApi, Rest, Route
+from commonplace.dialects.rest import Method, OpenApi, Rest, Route
 from commonplace.dialects.tool_schemas import (
     FLAG,
     OBJECT,
@@ -468,7 +468,6 @@ _ENVELOPE = gives(timestamp=TEXT, version=TEXT, request_id=TEXT)
 REST = Rest(
     routes=tuple(route for _, route in _ENDPOINTS),
     roots=(ROOT,),
-    ignores=IGNORES_ALL,
     succeed=answers.succeed,
     fail=answers.fail,
     openapi=OpenApi(
