@@ -13,6 +13,7 @@ import pytest
 
 from commonplace import Commonplace, Origin
 from commonplace.engine.binding import lease
+from commonplace.engine.content.fact_counts import FactCount
 from commonplace.engine.content.facts import NoRoom, Room
 from commonplace.engine.model import Fact
 from commonplace.errors import Conflict, InvalidInput, NotFound
@@ -134,8 +135,8 @@ def test_bad_facts_are_refused(memory: Commonplace) -> None:
 def counted(memory: Commonplace) -> tuple[int, int]:
     """(facts, entities) as they are kept between calls."""
     with lease(memory) as space, space.store.read() as connection:
-        space.fact_count.catch_up(connection, space.name)
-        facts, entities, _ = space.fact_count.with_another(connection, space.name)
+        space.cache(FactCount).catch_up(connection, space.name)
+        facts, entities, _ = space.cache(FactCount).with_another(connection, space.name)
         return facts, entities
 
 

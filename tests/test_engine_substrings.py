@@ -20,7 +20,7 @@ from commonplace.engine.binding import engine_call, lease
 from commonplace.engine.content import credit
 from commonplace.engine.finding import substring_cache, substrings
 from commonplace.engine.finding.ranking import credit_weighted
-from commonplace.engine.finding.substring_cache import occurrences
+from commonplace.engine.finding.substring_cache import TextCache, occurrences
 from commonplace.engine.finding.substrings import PLACES, Located
 from commonplace.engine.library import Library
 from commonplace.engine.model import Memory
@@ -243,7 +243,7 @@ def test_many_changes_leave_little_that_is_stale(
         memory.revise(one.id, text=f"{at} " + "x" * 400)
         assert locate(memory, [f"{at} x"], lambda found: found.credit)[1] == 1
     with lease(memory) as space:
-        assert len(space.haystacks.now.held) < 3_000
+        assert len(space.cache(TextCache).now.texts) < 3_000
 
 
 def test_searches_while_others_write(tmp_path: Path) -> None:

@@ -146,7 +146,7 @@ def test_more_than_one_outbox_full_of_old_vectors_is_embedded_anew(
 ) -> None:
     monkeypatch.setattr(upkeep, "FOUND", 5)
     monkeypatch.setattr("commonplace.engine.library.RETRY_SECONDS", 0.01)
-    monkeypatch.setattr("commonplace.engine.library.TEND_SECONDS", 0.01)
+    monkeypatch.setattr("commonplace.engine.library.UPKEEP_SECONDS", 0.01)
     with Commonplace(tmp_path, embedding=WordVectors("first")) as memory:
         memory.remember_many([Draft(text=f"text {i}") for i in range(12)])
     with Commonplace(tmp_path, embedding=WordVectors("second")) as memory:

@@ -8,9 +8,10 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from commonplace.embedding.provider import Embedder
 from commonplace.engine import checks
@@ -29,10 +30,12 @@ from commonplace.storage.tables import Row
 from commonplace.storage.writing import Unit, newest_operation
 
 if TYPE_CHECKING:
-    from commonplace.engine.content.fact_counts import FactCount
-    from commonplace.engine.finding.substring_cache import Haystacks
+    from concurrent.futures import Future, ThreadPoolExecutor
+
     from commonplace.engine.model import Origin
     from commonplace.storage.index import Snapshot, SpaceIndex
+
+C = TypeVar("C")
 
 OPEN_SPACES = 64
 UPKEEP_SECONDS = 0.5
@@ -86,8 +89,7 @@ class OpenSpace:
     wake: Callable[[], None] = field(default=lambda: None)
     pins: int = 0
     has_work: bool = False
-    _haystacks: Haystacks | None = None
-    _fact_count: FactCount | None = None
+    caches: dict[type, object] = field(default_factory=dict)
     _index: SpaceIndex | None = None
     _model: tuple[str, str, int] | None = None
     _reads: dict[int, PendingReads] = field(default_factory=dict)
@@ -99,11 +101,11 @@ class OpenSpace:
         """The space's name."""
         return self.store.space
 
-    @contextlib.contextmanager
-    def write(self, name: str, origin: Origin | None, undoes: int | None = None) -> Iterator[Unit]:
+    def write(
+        self, name: str, origin: Origin | None, undoes: int | None = None
+    ) -> AbstractContextManager[Unit]:
         """Open a unit of work, or join the one that is open."""
-        with self.store.write(name, checks.origin(origin).as_dict(), undoes) as unit:
-            yield unit
+        return self.store.write(name, checks.origin(origin).as_dict(), undoes)
 
     @property
     def index(self) -> SpaceIndex:
@@ -116,29 +118,12 @@ class OpenSpace:
                 self._index = SpaceIndex(self.name, model)
             return self._index
 
-    @property
-    def haystacks(self) -> Haystacks:
-        """The cache of substring search."""
+    def cache(self, kind: type[C]) -> C:
+        """Return the space's cache of a class, made on first use."""
         with self._lock:
-            if self._haystacks is None:
-                from commonplace.engine.finding.substring_cache import Haystacks
-
-                self._haystacks = Haystacks()
-            return self._haystacks
-
-    @haystacks.setter
-    def haystacks(self, held: Haystacks) -> None:
-        self._haystacks = held
-
-    @property
-    def fact_count(self) -> FactCount:
-        """The cached count of facts."""
-        with self._lock:
-            if self._fact_count is None:
-                from commonplace.engine.content.fact_counts import FactCount
-
-                self._fact_count = FactCount()
-            return self._fact_count
+            if kind not in self.caches:
+                self.caches[kind] = kind()
+            return cast(C, self.caches[kind])
 
     @property
     def model(self) -> tuple[str, str, int] | None:
@@ -183,7 +168,8 @@ class OpenSpace:
     def forget_index(self) -> None:
         """Drop all caches, so that the next use loads them again."""
         with self._lock:
-            self._index = self._haystacks = self._fact_count = None
+            self._index = None
+            self.caches.clear()
 
     def current_model(self, connection: Rows) -> int | None:
         """Return the number of the embedder's model in this file, or None if it has no vectors."""
@@ -254,6 +240,11 @@ class OpenSpace:
             self.store.close()
 
 
+def _close(space: OpenSpace) -> None:
+    with contextlib.suppress(CommonplaceError):  # read counts are lost if the disk is full
+        space.close()
+
+
 class Library:
     """All spaces of one data directory. Safe to share between threads."""
 
@@ -278,11 +269,8 @@ class Library:
         self._opened: OrderedDict[str, OpenSpace] = OrderedDict()
         self._opening: dict[str, threading.Lock] = {}
         self._closed = False
-        self._retired: list[OpenSpace] = []
-        self._closing: list[OpenSpace] = []
-        self._closed_one = threading.Condition(self._lock)
-        self._retiring = threading.Semaphore(0)
-        self._closer: threading.Thread | None = None
+        self._closing: list[tuple[str, Future[None]]] = []
+        self._closer: ThreadPoolExecutor | None = None
         self._wake = threading.Event()
         self._stop = threading.Event()
         self._upkeep_thread: threading.Thread | None = None
@@ -362,39 +350,21 @@ class Library:
         return opened
 
     def _retire(self, space: OpenSpace) -> None:
-        """Let a thread close a space, since its last commit and checkpoint take a while."""
+        """Close a space in another thread, since its last commit and checkpoint take a while."""
+        from concurrent.futures import ThreadPoolExecutor
+
         with self._lock:
             if self._closer is None and not self._closed:
-                self._closer = threading.Thread(
-                    target=self._close_retired, name="commonplace-closer", daemon=True
-                )
-                self._closer.start()
-            self._retired.append(space)
-        self._retiring.release()
-        if len(self._retired) > self._open_spaces:
-            self._close_one()  # spaces are retired faster than the thread closes them: help
-
-    def _close_retired(self) -> None:
-        while True:
-            self._retiring.acquire()
-            if not self._close_one() and self._closed:
+                self._closer = ThreadPoolExecutor(1, "commonplace-closer")
+            if self._closer is None or self._closed:
+                _close(space)
                 return
-
-    def _close_one(self, name: str | None = None) -> bool:
-        with self._lock:
-            found = [s for s in self._retired if name is None or s.name == name]
-            if not found:
-                return False
-            self._retired.remove(found[0])
-            self._closing.append(found[0])
-        try:
-            with contextlib.suppress(CommonplaceError):  # read counts are lost if the disk is full
-                found[0].close()
-        finally:
-            with self._closed_one:
-                self._closing.remove(found[0])
-                self._closed_one.notify_all()
-        return True
+            self._closing = [each for each in self._closing if not each[1].done()]
+            self._closing.append((space.name, self._closer.submit(_close, space)))
+            too_many = len(self._closing) > self._open_spaces
+            oldest = self._closing[0][1]
+        if too_many:
+            oldest.result()
 
     def _surplus(self) -> list[OpenSpace]:
         """Remove and return the least recently used open spaces that are not in use."""
@@ -414,12 +384,11 @@ class Library:
             if opened is not None and opened.pins:
                 raise StorageUnavailable("The space is in use.", hint="Try again.")
             self._opened.pop(space, None)
+            closing = [future for name, future in self._closing if name == space]
         if opened is not None:
             opened.close()
-        while self._close_one(space):
-            pass
-        with self._closed_one:
-            self._closed_one.wait_for(lambda: all(each.name != space for each in self._closing))
+        for future in closing:
+            future.result()
 
     def _wake_upkeep(self) -> None:
         """Start the upkeep thread, if it does not run, and let it look for work."""
@@ -479,13 +448,9 @@ class Library:
         self._wake.set()
         if self._upkeep_thread is not None:
             self._upkeep_thread.join(timeout=10)
-        while self._close_one():
-            pass
         if self._closer is not None:
-            self._retiring.release()
-            self._closer.join(timeout=10)
+            self._closer.shutdown()
         for space in opened:
-            with contextlib.suppress(CommonplaceError):  # read counts are lost if the disk is full
-                space.close()
+            _close(space)
         if self.embedder is not None:
             self.embedder.close()

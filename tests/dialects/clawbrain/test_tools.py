@@ -10,6 +10,7 @@ import pytest
 from commonplace import Draft
 from commonplace.dialects.clawbrain.dialect import DIALECT
 from commonplace.engine.binding import lease
+from commonplace.engine.finding.substring_cache import TextCache
 from commonplace.server.gate import RESPONSE_BYTES
 
 from .brain import Brain, Refused
@@ -434,4 +435,4 @@ def test_what_one_search_read_the_next_one_finds_in_memory(brain: Brain) -> None
     assert brain.call("memory_search", query="harbour")["total_matches"] == 2
 
     with lease(brain.memory) as space:
-        assert len(space.haystacks.now.num) == 2
+        assert len(space.cache(TextCache).now.num) == 2

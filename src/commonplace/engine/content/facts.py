@@ -9,6 +9,7 @@ from operator import itemgetter
 from typing import Any, Literal
 
 from commonplace.engine import checks
+from commonplace.engine.content.fact_counts import FactCount
 from commonplace.engine.content.memories import need_row
 from commonplace.engine.history.timeline import need, reading, rows_at
 from commonplace.engine.library import OpenSpace
@@ -86,7 +87,7 @@ def add(
         raise InvalidInput("room must be a Room.", field="room")
     if room is not None and space.store.open_unit is None:
         with space.store.read() as connection:
-            space.fact_count.catch_up(connection, space.name)
+            space.cache(FactCount).catch_up(connection, space.name)
     with space.write("add fact", origin) as unit:
         source = None
         if memory is not None:
@@ -116,7 +117,7 @@ def add(
 
 def _check_room(space: OpenSpace, connection: Rows, room: Room, subject: str, object: str) -> None:
     """Raise NoRoom above the limits; nobody else can write while the unit is open."""
-    counted, entities, wanted = space.fact_count.with_another(
+    counted, entities, wanted = space.cache(FactCount).with_another(
         connection, space.name, subject, object
     )
     if counted >= room.facts:

@@ -1,11 +1,11 @@
-"""What substring search has read of a space: folded texts end to end, and columns beside them.
+"""A cache for substring search: folded texts one after the other, and columns about them.
 
-A needle without white space lies within one word, so it is looked for in the distinct words, which
-are few beside the texts, and each word knows the rows that it is in. A needle with white space is
-looked for in the texts of those rows that have all its words.
+A needle without white space lies within one word, so it is searched for in the distinct words,
+which are few compared with the texts; each word knows the rows that it is in. A needle with white
+space is searched for in the texts of the rows that have all its words.
 
-Rows are only added. A memory that changed gets a new row and its old one goes stale, so that who
-searches needs no lock; when too much is stale, a copy without it takes over.
+Rows are only added. A memory that changed gets a new row and its old one becomes stale, so a
+search needs no lock; when too much is stale, a copy without the stale rows replaces the cache.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 
 from commonplace.storage.growing import Growing
 
-KEPT_BYTES = 40_000_000  # of folded text, for each open space
+KEPT_BYTES = 40_000_000  # of cached text in each open space
 LONGEST = KEPT_BYTES // 100
-FEW = 300  # memories that are looked at one by one
-SORTED = 10_000  # uses of words that may wait to be sorted
-CHUNK = 1 << 18  # bytes that stay near the processor while they are compared
-APART = "\0"  # no text can hold it, and so no needle reaches over it
+FEW = 300  # up to this many memories are compared one by one
+SORTED = 10_000  # uses of words that may be unsorted
+CHUNK = 1 << 18  # bytes that fit into the processor's cache while they are compared
+APART = "\0"  # separator; no text contains it, so no needle matches across it
 TITLE, TAG, TEXT, NOWHERE = range(4)
 
 Ints = NDArray[np.int64]
@@ -33,8 +33,8 @@ Small = NDArray[np.int32]
 Places = NDArray[np.int8]
 
 
-class Folded(NamedTuple):
-    """One memory as it is compared, and what a score may go by."""
+class FoldedMemory(NamedTuple):
+    """One memory with its texts folded for comparison, and its credit."""
 
     num: int
     seq: int
@@ -45,7 +45,7 @@ class Folded(NamedTuple):
     credited: int
 
     def place(self, needle: str) -> int:
-        """Where a needle is found first."""
+        """Return where a needle is found first."""
         if needle in self.title:
             return TITLE
         if any(needle in tag for tag in self.tags):
@@ -53,38 +53,38 @@ class Folded(NamedTuple):
         return TEXT if needle in self.text else NOWHERE
 
     def words(self) -> dict[str, int]:
-        """Every distinct word and its best place."""
+        """Return every distinct word and its best place."""
         found = dict.fromkeys(self.text.split(), TEXT)
         found.update((word, TAG) for tag in self.tags for word in tag.split())
         found.update((word, TITLE) for word in self.title.split())
         return found
 
     def parts(self) -> tuple[bytes, bytes, bytes]:
-        """Title, tags and text as they are kept."""
+        """Return title, tags and text as the cache holds them."""
         tags = "".join(tag + APART for tag in self.tags)
         return (self.title + APART).encode(), tags.encode(), self.text.encode()
 
 
 class _Uses(NamedTuple):
-    """In which rows words are, and where in them, word by word."""
+    """The rows that words are in, and the place in each row, sorted by word."""
 
     row: Small
     place: Places
     starts: Ints
-    """Where each word's uses begin, and after them the end of all."""
+    """Where each word's uses begin, followed by the end of the last."""
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """All that is kept at one moment; none of it changes."""
+class CachedTexts:
+    """An immutable state of the cache."""
 
     row_of: Ints
-    """The newest row of each memory's number; -1 where there is none."""
-    held: NDArray[np.uint8]
+    """The newest row by the memory's number; -1 if there is none."""
+    texts: NDArray[np.uint8]
     num: Ints
     seq: Ints
     ends: Ints
-    """Where a row begins in what is held, its title ends, its tags end, and itself ends."""
+    """For each row the offsets in `texts` of its start and of the ends of title, tags and text."""
     credit: NDArray[np.float64]
     credited: Ints
     spelt: NDArray[np.uint8]
@@ -94,10 +94,10 @@ class Kept:
     in_row: Small
     at_place: Places
     by_words: _Uses
-    """The three columns before by words, of all but the newest uses."""
+    """The three columns above sorted by word, without the newest uses."""
 
     def rows(self, nums: Ints, seqs: Ints) -> Ints:
-        """The row of each memory; -1 where it is not kept as it is at this operation."""
+        """Return the row of each memory; -1 if its current version is not cached."""
         if not len(self.seq):
             return np.full(len(nums), -1, np.int64)
         known = len(self.row_of)
@@ -106,7 +106,7 @@ class Kept:
         return found
 
     def places(self, rows: Ints, needle: str) -> Places:
-        """Where a needle is found first in each row."""
+        """Return where a needle is found first in each row."""
         words = needle.split()
         if words == [needle] and len(rows) > FEW:
             return self._by_word(needle)[rows]
@@ -119,7 +119,7 @@ class Kept:
         return places
 
     def _by_word(self, needle: str) -> Places:
-        """Where each row first has a word that holds the needle."""
+        """Return where each row first has a word that contains the needle."""
         at = occurrences(self.spelt, needle.encode())
         words = np.searchsorted(self.begins, at, "right") - 1
         words = words[np.flatnonzero(np.diff(words, prepend=-1))]
@@ -145,23 +145,23 @@ class Kept:
         if len(rows) <= FEW:
             found = np.array(
                 [
-                    begin + at if (at := self.held[begin:end].tobytes().find(wanted)) >= 0 else -1
+                    begin + at if (at := self.texts[begin:end].tobytes().find(wanted)) >= 0 else -1
                     for begin, _, _, end in ends.tolist()
                 ],
                 np.int64,
             )
         else:
-            everywhere = occurrences(self.held, wanted)
+            everywhere = occurrences(self.texts, wanted)
             found = np.append(everywhere, -1)[np.searchsorted(everywhere, ends[:, 0])]
         places = (found >= ends[:, 1]).astype(np.int8) + (found >= ends[:, 2])
         places[(found < 0) | (found >= ends[:, 3])] = NOWHERE
         return places
 
-    def folded(self, row: int) -> Folded:
-        """A row as it was read."""
+    def folded(self, row: int) -> FoldedMemory:
+        """Return the memory of a row."""
         begin, titled, tagged, end = self.ends[row].tolist()
-        held = self.held[begin:end].tobytes()
-        return Folded(
+        held = self.texts[begin:end].tobytes()
+        return FoldedMemory(
             int(self.num[row]),
             int(self.seq[row]),
             held[: titled - begin - 1].decode(),
@@ -172,8 +172,8 @@ class Kept:
         )
 
 
-class Haystacks:
-    """The texts of one space by the memories' numbers."""
+class TextCache:
+    """The cached texts of one space. Threads may share it."""
 
     def __init__(self) -> None:
         self.stale = 0
@@ -181,7 +181,7 @@ class Haystacks:
         self._lock = threading.Lock()
         self._words: dict[str, int] = {}
         self._grown = {
-            "held": Growing(np.uint8), "num": Growing(np.int64), "seq": Growing(np.int64),
+            "texts": Growing(np.uint8), "num": Growing(np.int64), "seq": Growing(np.int64),
             "ends": Growing(np.int64, 4), "credit": Growing(np.float64),
             "credited": Growing(np.int64), "spelt": Growing(np.uint8),
             "begins": Growing(np.int64), "of_word": Growing(np.int32),
@@ -189,16 +189,16 @@ class Haystacks:
         }  # fmt: skip
         none = _Uses(np.empty(0, np.int32), np.empty(0, np.int8), np.zeros(1, np.int64))
         self.now = self._frozen(np.empty(0, np.int64), none)
-        """What can be searched."""
+        """The state to search."""
 
-    def _frozen(self, row_of: Ints, by_words: _Uses) -> Kept:
+    def _frozen(self, row_of: Ints, by_words: _Uses) -> CachedTexts:
         views: dict[str, Any] = {name: each.view for name, each in self._grown.items()}
-        return Kept(row_of=row_of, by_words=by_words, **views)
+        return CachedTexts(row_of=row_of, by_words=by_words, **views)
 
-    def keep(self, read: Sequence[Folded]) -> None:
-        """Keep memories for the next search, while there is room."""
+    def add(self, read: Sequence[FoldedMemory]) -> None:
+        """Cache memories for the next search, as far as they fit."""
         with self._lock:
-            room = KEPT_BYTES - self._grown["held"].size
+            room = KEPT_BYTES - self._grown["texts"].size
             kept, parts = [], []
             for one in read:
                 own = one.parts()
@@ -221,25 +221,25 @@ class Haystacks:
             self._add_rows(kept, parts)
             self.now = self._frozen(row_of, by_words)
 
-    def _add(self, name: str, values: Sequence[Any]) -> None:
+    def _extend(self, name: str, values: Sequence[Any]) -> None:
         growing = self._grown[name]
         growing.extend(np.array(values, growing.view.dtype))
 
     def _add_rows(
-        self, kept: Sequence[Folded], parts: Sequence[tuple[bytes, bytes, bytes]]
+        self, kept: Sequence[FoldedMemory], parts: Sequence[tuple[bytes, bytes, bytes]]
     ) -> None:
-        ends, at = [], self._grown["held"].size
+        ends, at = [], self._grown["texts"].size
         for title, tags, text in parts:
             tagged = at + len(title) + len(tags)
             ends.append((at, at + len(title), tagged, tagged + len(text)))
             at = tagged + len(text) + len(APART)
         held = b"".join(part for own in parts for part in (*own, APART.encode()))
-        self._grown["held"].extend(_writable(held))
+        self._grown["texts"].extend(_writable(held))
         self._grown["ends"].extend(np.array(ends, np.int64))
         for name in ("num", "seq", "credit", "credited"):
-            self._add(name, [getattr(one, name) for one in kept])
+            self._extend(name, [getattr(one, name) for one in kept])
 
-    def _add_words(self, kept: Sequence[Folded], first: int) -> _Uses:
+    def _add_words(self, kept: Sequence[FoldedMemory], first: int) -> _Uses:
         words, begin = self._words, self._grown["spelt"].size
         fresh, begins, lengths = [], [], []
         of_word: list[int] = []
@@ -256,10 +256,10 @@ class Haystacks:
             places += found.values()
             lengths.append(len(found))
         self._grown["spelt"].extend(_writable(b"".join(fresh)))
-        self._add("begins", begins)
-        self._add("of_word", of_word)
-        self._add("in_row", np.repeat(first + np.arange(len(kept)), lengths).tolist())
-        self._add("at_place", places)
+        self._extend("begins", begins)
+        self._extend("of_word", of_word)
+        self._extend("in_row", np.repeat(first + np.arange(len(kept)), lengths).tolist())
+        self._extend("at_place", places)
         uses = self._grown["of_word"].view
         if len(uses) - len(self.now.by_words.row) <= max(SORTED, len(uses) // 4):
             return self.now.by_words
@@ -271,11 +271,11 @@ class Haystacks:
             np.concatenate([[0], np.cumsum(counts)]),
         )
 
-    def without_stale(self, nums: Ints) -> Haystacks:
-        """A copy that keeps these memories, as they were last, and nothing else."""
-        now, copy = self.now, Haystacks()
+    def without_stale(self, nums: Ints) -> TextCache:
+        """Return a copy with the newest rows of these memories only."""
+        now, copy = self.now, TextCache()
         rows = now.row_of[nums[nums < len(now.row_of)]]
-        copy.keep([now.folded(row) for row in rows[rows >= 0].tolist()])
+        copy.add([now.folded(row) for row in rows[rows >= 0].tolist()])
         return copy
 
 
@@ -283,21 +283,21 @@ def _writable(held: bytes) -> NDArray[np.uint8]:
     return np.frombuffer(bytearray(held), np.uint8)
 
 
-def occurrences(held: NDArray[np.uint8], needle: bytes) -> Ints:
-    """Every offset at which a needle begins, in their order."""
+def occurrences(text: NDArray[np.uint8], needle: bytes) -> Ints:
+    """Return every offset at which a needle begins, in order."""
     wanted = np.frombuffer(needle, np.uint8)
-    last = len(held) - len(wanted) + 1
+    last = len(text) - len(wanted) + 1
     if last <= 0:
         return np.empty(0, np.int64)
-    # The two bytes that a sample has least of decide, and the rest is compared where both are.
-    sample = np.bincount(held[:: max(1, len(held) // 10_000)], minlength=256)
+    # Look for the needle's two rarest bytes first, and compare the others where both match.
+    sample = np.bincount(text[:: max(1, len(text) // 10_000)], minlength=256)
     rarest = np.argsort(sample[wanted], kind="stable").tolist()
     found = []
     for start in range(0, last, CHUNK):
         stop = min(last, start + CHUNK)
-        hits = held[start + rarest[0] : stop + rarest[0]] == wanted[rarest[0]]
+        hits = text[start + rarest[0] : stop + rarest[0]] == wanted[rarest[0]]
         if len(rarest) > 1:
-            hits &= held[start + rarest[1] : stop + rarest[1]] == wanted[rarest[1]]
+            hits &= text[start + rarest[1] : stop + rarest[1]] == wanted[rarest[1]]
         at = np.flatnonzero(hits)
         if len(at):
             found.append(at + start)
@@ -305,5 +305,5 @@ def occurrences(held: NDArray[np.uint8], needle: bytes) -> Ints:
         return np.empty(0, np.int64)
     where = np.concatenate(found)
     for offset in rarest[2:]:
-        where = where[held[where + offset] == wanted[offset]]
+        where = where[text[where + offset] == wanted[offset]]
     return where

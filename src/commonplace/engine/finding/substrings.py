@@ -1,8 +1,8 @@
-"""Substring search that says where: in the title, in a tag, in the text.
+"""Substring search that tells where each needle is: in the title, in a tag, or in the text.
 
-Texts that were read once are kept as `haystacks.py` has them, in which all memories are looked at
-together. Of what is not kept, and in a large space, the trigram index names those that can hold a
-needle. All matches are scored at once, and only those that are shown are read as verified rows.
+Texts that were read are cached (`substring_cache.py`), so that all memories are compared together.
+For texts that are not cached, and in a large space, the trigram index names the candidates. All
+matches are scored at once, and only those that are returned are read as verified rows.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,14 @@ from numpy.typing import NDArray
 from commonplace.engine import checks
 from commonplace.engine.content import credit
 from commonplace.engine.finding.filters import Filters
-from commonplace.engine.finding.substring_cache import FEW, KEPT_BYTES, NOWHERE, Folded, Kept
+from commonplace.engine.finding.substring_cache import (
+    FEW,
+    KEPT_BYTES,
+    NOWHERE,
+    CachedTexts,
+    FoldedMemory,
+    TextCache,
+)
 from commonplace.engine.library import OpenSpace
 from commonplace.engine.model import Memory
 from commonplace.errors import InvalidInput
@@ -32,23 +39,23 @@ if TYPE_CHECKING:
 
 Place = Literal["title", "tag", "text"]
 PLACES: tuple[Place, ...] = ("title", "tag", "text")
-QUICK = 1_000_000  # words to look through that take less time than to ask the index
-STALE = 1_000_000  # bytes that may go stale before anything is copied
-GRAMS = 4  # more of them cost more to look up than they leave out
+QUICK = 1_000_000  # up to this many words, searching the cache is faster than the trigram index
+STALE = 1_000_000  # bytes of outdated texts before the cache is copied without them
+GRAMS = 4  # trigrams to look up for a needle; more take longer than the comparisons they save
 
 Doubles = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """The memories that hold every needle, column by column: what a score may go by."""
+    """The memories that contain every needle, as columns from which they are scored."""
 
     num: Ints
     credit: Doubles
     credited: Ints
-    """When the credit was set, in microseconds; 0 where nobody said."""
+    """When the credit was set, in microseconds; 0 where that is not known."""
     places: NDArray[np.int8]
-    """Where each needle was found first: a row for each memory, of indexes in PLACES."""
+    """Where each needle was found first: for each memory a row of indexes into PLACES."""
 
 
 def locate(
@@ -59,38 +66,38 @@ def locate(
     *,
     limit: int = 50,
 ) -> tuple[list[tuple[Memory, tuple[Place, ...]]], int]:
-    """Return memories that hold every needle, by score and then the newest first; and how many.
+    """Return (memory, place of each needle), the highest scores first, and the count of matches.
 
-    All of them are scored at once; each comes with the place of each needle.
+    A memory matches if it contains every needle; of equal scores the newest comes first.
     """
     wanted = [fold(checks.text(needle, "needle", max_chars=1_000)) for needle in needles]
     if not wanted:
         return [], 0
     with space.view() as (connection, snapshot):
         at = np.flatnonzero(filters.mask(snapshot, connection, space.name))
-        located = _compare(space, connection, snapshot, at, wanted)
-        if not len(located.num):
+        matches = _compare(space, connection, snapshot, at, wanted)
+        if not len(matches.num):
             return [], 0
-        best = _best(_scores(score, located), located.num, limit)
-        nums = located.num[best].tolist()
+        best = _best(_scores(score, matches), matches.num, limit)
+        nums = matches.num[best].tolist()
         rows = MEMORIES.by_nums(connection, space.name, nums)
         shown = [
             (Memory.of(rows[num]), tuple(PLACES[place] for place in places))
-            for num, places in zip(nums, located.places[best].tolist(), strict=True)
+            for num, places in zip(nums, matches.places[best].tolist(), strict=True)
             if num in rows
         ]
-        return shown, len(located.num)
+        return shown, len(matches.num)
 
 
-def _scores(score: Callable[[Located], Doubles], located: Located) -> Doubles:
-    scores = np.asarray(score(located))
-    if scores.shape != located.num.shape or scores.dtype != np.float64 or np.isnan(scores).any():
-        raise InvalidInput("score must give one number for each memory.", field="score")
+def _scores(score: Callable[[Located], Doubles], matches: Located) -> Doubles:
+    scores = np.asarray(score(matches))
+    if scores.shape != matches.num.shape or scores.dtype != np.float64 or np.isnan(scores).any():
+        raise InvalidInput("score must return one number for each memory.", field="score")
     return scores
 
 
 def _best(scores: Doubles, nums: Ints, limit: int) -> NDArray[np.intp]:
-    """The places of the highest scores, best first; of equal ones the newest first."""
+    """Return the positions of the highest scores, best first; of equal ones the newest first."""
     chosen = np.arange(len(scores))
     if len(scores) > limit:
         least = np.partition(scores, len(scores) - limit)[len(scores) - limit]
@@ -105,15 +112,15 @@ def _best(scores: Doubles, nums: Ints, limit: int) -> NDArray[np.intp]:
 def _candidates(
     connection: Rows,
     space: str,
-    kept: Kept,
+    cached: CachedTexts,
     nums: Ints,
     rows: Ints,
     needles: Sequence[str],
 ) -> NDArray[np.bool_]:
-    """Which of these memories may hold the needles."""
+    """Return which of these memories may contain the needles."""
     missing = rows < 0
     every = np.ones(len(nums), np.bool_)
-    if len(nums) <= FEW or (len(kept.of_word) < QUICK and not missing.any()):
+    if len(nums) <= FEW or (len(cached.of_word) < QUICK and not missing.any()):
         return every
     grams: list[str] = []
     for needle in needles:
@@ -126,7 +133,7 @@ def _candidates(
     if len(named) == most:
         return every
     may = np.isin(nums, np.array(named, np.int64))
-    # What is kept is quickly looked at; what is not is read only where it may match.
+    # Cached texts are compared quickly; the others are read only if they may match.
     return may if len(named) <= FEW else may | ~missing
 
 
@@ -137,68 +144,69 @@ def _compare(
     positions: NDArray[np.intp],
     needles: Sequence[str],
 ) -> Located:
-    """Those of the positions whose memories hold every needle."""
-    kept = space.haystacks.now
+    """Return the memories at these positions that contain every needle."""
+    cached = space.cache(TextCache).now
     nums, seqs = snapshot.num[positions], snapshot.row_seq[positions]
-    rows = kept.rows(nums, seqs)
-    may = _candidates(connection, space.name, kept, nums, rows, needles)
+    rows = cached.rows(nums, seqs)
+    may = _candidates(connection, space.name, cached, nums, rows, needles)
     nums, seqs, rows = nums[may], seqs[may], rows[may]
-    loose: list[Folded] = []
+    uncached: list[FoldedMemory] = []
     if (rows < 0).any():
-        loose = _read(space, connection, nums[rows < 0].tolist())
-        if space.store.open_unit is None:  # what a unit has not committed may never be
-            kept = _keep(space, loose, snapshot)
-            rows = kept.rows(nums, seqs)
+        uncached = _read(space, connection, nums[rows < 0].tolist())
+        if space.store.open_unit is None:  # an open unit may be rolled back
+            cached = _cache(space, uncached, snapshot)
+            rows = cached.rows(nums, seqs)
             left = set(nums[rows < 0].tolist())
-            loose = [one for one in loose if one.num in left]
+            uncached = [one for one in uncached if one.num in left]
         nums, rows = nums[rows >= 0], rows[rows >= 0]
     places = np.empty((len(rows), len(needles)), np.int8)
-    # The longest leaves the fewest for the others.
+    # The longest needle first: it leaves the fewest memories for the others.
     for column in sorted(range(len(needles)), key=lambda at: -len(needles[at])):
-        places[:, column] = kept.places(rows, needles[column])
+        places[:, column] = cached.places(rows, needles[column])
         hold = places[:, column] != NOWHERE
         nums, rows, places = nums[hold], rows[hold], places[hold]
-    located = Located(nums, kept.credit[rows], kept.credited[rows], places)
-    return _with(located, loose, needles) if loose else located
+    matches = Located(nums, cached.credit[rows], cached.credited[rows], places)
+    return _with_uncached(matches, uncached, needles) if uncached else matches
 
 
-def _with(located: Located, loose: Sequence[Folded], needles: Sequence[str]) -> Located:
-    """What was located, and those of others that hold every needle."""
-    found = [(one, [one.place(needle) for needle in needles]) for one in loose]
+def _with_uncached(
+    matches: Located, uncached: Sequence[FoldedMemory], needles: Sequence[str]
+) -> Located:
+    """Add those of the uncached memories that contain every needle."""
+    found = [(one, [one.place(needle) for needle in needles]) for one in uncached]
     held = [(one, places) for one, places in found if NOWHERE not in places]
     if not held:
-        return located
+        return matches
     return Located(
-        np.append(located.num, [one.num for one, _ in held]),
-        np.append(located.credit, [one.credit for one, _ in held]),
-        np.append(located.credited, [one.credited for one, _ in held]),
-        np.concatenate([located.places, np.array([places for _, places in held], np.int8)]),
+        np.append(matches.num, [one.num for one, _ in held]),
+        np.append(matches.credit, [one.credit for one, _ in held]),
+        np.append(matches.credited, [one.credited for one, _ in held]),
+        np.concatenate([matches.places, np.array([places for _, places in held], np.int8)]),
     )
 
 
-def _keep(space: OpenSpace, read: Sequence[Folded], snapshot: Snapshot) -> Kept:
-    """Keep what was read for the next search; let go of what is stale, when that is too much."""
-    held = space.haystacks
-    size = len(held.now.held)
+def _cache(space: OpenSpace, read: Sequence[FoldedMemory], snapshot: Snapshot) -> CachedTexts:
+    """Cache what was read for the next search; drop outdated texts if there are too many."""
+    held = space.cache(TextCache)
+    size = len(held.now.texts)
     if held.stale > max(STALE, size // (10 if size > KEPT_BYTES * 0.9 else 2)):
-        held = space.haystacks = held.without_stale(snapshot.num[snapshot.alive])
-    held.keep(read)
+        held = space.caches[TextCache] = held.without_stale(snapshot.num[snapshot.alive])
+    held.add(read)
     return held.now
 
 
-def _read(space: OpenSpace, connection: Rows, nums: Sequence[int]) -> list[Folded]:
+def _read(space: OpenSpace, connection: Rows, nums: Sequence[int]) -> list[FoldedMemory]:
     rows = (MEMORIES.first(connection, space.name, num=num) for num in nums)
-    return [_folded(row) for row in rows if row is not None]
-
-
-def _folded(row: dict[str, Any]) -> Folded:
-    """A row as it is compared."""
-    return Folded(
-        row["num"],
-        row["seq"],
-        fold(row["title"]),
-        [fold(tag) for tag in json.loads(row["tags"])],
-        fold(row["text"]),
-        row["credit"],
-        credit.credited(json.loads(row["attrs"])),
-    )
+    return [
+        FoldedMemory(
+            row["num"],
+            row["seq"],
+            fold(row["title"]),
+            [fold(tag) for tag in json.loads(row["tags"])],
+            fold(row["text"]),
+            row["credit"],
+            credit.credited(json.loads(row["attrs"])),
+        )
+        for row in rows
+        if row is not None
+    ]
