@@ -1,4 +1,4 @@
-"""The parts of a memory: its links, facts, clusters, and whatever else is more than a memory."""
+"""The parts of the library's public class: links, facts, clusters and others."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Links(Part):
 
 
 class Facts(Part):
-    """Subject, predicate, object, with the time in which they are true."""
+    """Subject, predicate, object, with the period in which they are true."""
 
     add = method(facts.add)
     close = method(facts.close)
@@ -72,7 +72,7 @@ class Artifacts(Part):
 
 
 class Conversations(Part):
-    """Lines with a speaker, a session and an order."""
+    """Messages with a speaker, a session and an order."""
 
     add = method(conversations.add)
     history = method(conversations.history)
@@ -83,7 +83,7 @@ class Conversations(Part):
 
 
 class Events(Part):
-    """Entries that are only appended."""
+    """An append-only log."""
 
     record = method(events.record)
     all = method(events.listing)

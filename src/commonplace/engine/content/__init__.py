@@ -1,1 +1,1 @@
-"""What a space holds, and every change of it: memories, links, facts, clusters and the rest."""
+"""Memories and everything else that is stored: links, facts, clusters, artifacts, and so on."""

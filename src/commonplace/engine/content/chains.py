@@ -1,7 +1,7 @@
-"""Memories that follow one another: each supersedes the one before, or carries the next number.
+"""Chains of memories: each supersedes the one before, or gets the next number.
 
-Which one is the last is looked up in the unit that adds to it, so that two callers never add
-behind the same one.
+The last one is looked up in the unit of work that adds to the chain, so that two callers never
+extend the same one.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 SUPERSEDES = "supersedes"
 PREFIX_CHARS = 100
-NUMBER_DIGITS = 18  # what is longer is no number that was given here
+NUMBER_DIGITS = 18  # longer numbers were not assigned here
 
 
 def extend(
     space: OpenSpace, draft: Draft, tag: str, origin: Origin, reason: str
 ) -> tuple[Memory, Memory | None]:
-    """Store a memory at the end of the chain of its kind and tag; it, and what it supersedes."""
+    """Add a memory to the chain of its kind and tag; return it and the memory it supersedes."""
     checks.text(tag, "tag", max_chars=checks.TAG_CHARS)
     checks.optional(reason, "reason", max_chars=checks.REASON_CHARS)
     prepared = prepare(draft, origin)
@@ -44,13 +44,13 @@ def extend(
 
 
 def _end(connection: Rows, space: str, kind: str, tag: str) -> Row | None:
-    """The newest live memory of the kind and tag that nothing supersedes yet."""
+    """Return the newest live memory of the kind and tag that nothing supersedes."""
     num = stored.newest_unlinked(connection, space, kind, f"tag:{tag}", LIVE_STATES, SUPERSEDES)
     return None if num is None else MEMORIES.by_nums(connection, space, [num])[num]
 
 
 def number(space: OpenSpace, draft: Draft, prefix: str, origin: Origin) -> Memory:
-    """Store a memory under the prefix and the number after the highest there is, as its ref."""
+    """Store a memory; its ref is the prefix and the next free number."""
     checks.text(prefix, "prefix", max_chars=PREFIX_CHARS)
     prepared = prepare(draft, origin)
     embed_now(space, [prepared])

@@ -1,7 +1,7 @@
-"""What outcomes do to the credit of memories, whoever tells of them.
+"""Credit: how outcomes that callers report change the credit of memories.
 
-A turn is what one call returned; an outcome judges the newest turn that has none. Turns, outcomes
-and every change of a credit are events, and so for good.
+A turn is the set of memories that one call returned; an outcome is reported for the newest turn
+without one. Turns, outcomes and changes of credit are recorded as events.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ SIGNALS: Mapping[str, float] = {
     "session_abandoned": -0.2,
 }
 AVERAGED = ("entity", "episode")
-"""Kinds whose credit is a moving average of rewards, and fades; others move towards 1 or 0."""
-GAIN, LOSS = 0.1, 0.2  # of the way to 1 or to 0 that one judgement moves other credits
+"""Kinds whose credit is a moving average of rewards, and decays; others move towards 1 or 0."""
+GAIN, LOSS = 0.1, 0.2  # the share of the way to 1 or to 0 that an outcome moves other credits
 TURN, OUTCOME, CHANGE, RULE = "turn", "outcome", "credit", "credit-rule"
-TURNS = 1_000  # how far back an open turn is looked for
+TURNS = 1_000  # how many turns are searched for one without an outcome
 DAY = 86_400_000_000
 LATEST = 2**62
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """How strongly an outcome counts, and how fast a credit fades."""
+    """How strongly an outcome counts, and how fast a credit decays."""
 
     alpha: float = 0.1
     decay_rate: float = 0.01
@@ -56,27 +56,27 @@ class Judged:
 
 
 def rule(memory: Commonplace) -> Rule:
-    """The rule of this space."""
+    """Return the rule of this space."""
     found = memory.events.all(kind=RULE, newest=True, limit=1)
     return Rule(**found[0].payload) if found and found[0].payload else Rule()
 
 
 def set_rule(memory: Commonplace, new: Rule) -> None:
-    """Let another rule hold from now on."""
+    """Set the rule of this space."""
     if rule(memory) != new:
         memory.events.record(RULE, "", asdict(new))
 
 
 def credited(attrs: Mapping[str, Any]) -> int:
-    """When a credit was set, in microseconds; 0 if nobody said."""
+    """Return when a credit was set, in microseconds; 0 if that is not known."""
     since = attrs.get("credited")
     return since if type(since) is int and 0 < since < LATEST else 0
 
 
 def standing(credit: float, attrs: Mapping[str, Any], decay_rate: float, at: int) -> float:
-    """A credit after the whole days that passed since it was set.
+    """Return a credit decayed by the whole days since it was set.
 
-    It is what a daily pass over all rows would have left, without rewriting them every day.
+    Computing it when it is read saves rewriting all rows every day.
     """
     since = credited(attrs)
     if not since or at - since < DAY:
@@ -87,33 +87,33 @@ def standing(credit: float, attrs: Mapping[str, Any], decay_rate: float, at: int
 def standings(
     credits: NDArray[np.float64], since: NDArray[np.int64], decay_rate: float, at: int
 ) -> NDArray[np.float64]:
-    """Many credits at once, each exactly as `standing` has it."""
+    """Return many decayed credits at once, each exactly as `standing` computes it."""
     import numpy as np
 
     days = np.where(since > 0, np.maximum((at - since) // DAY, 0), 0)
     passed = np.flatnonzero(np.bincount(days))
     fading = np.ones(int(passed[-1]) + 1 if len(passed) else 1)
-    # Not numpy's exp, whose last digit may be another.
+    # Not numpy's exp, whose last digit may differ.
     fading[passed] = [math.exp(-decay_rate * day) for day in passed.tolist()]
     return credits * fading[days]
 
 
 def credit_of(memory: Memory, by: Rule) -> float:
-    """What a memory's credit is now."""
+    """Return a memory's credit now."""
     return standing(memory.credit, memory.attrs, by.decay_rate, now())
 
 
 def record_turn(memory: Commonplace, session: str, ids: Iterable[str]) -> None:
-    """Note what one call returned; nothing when it returned nothing."""
+    """Record which memories a call returned, if any."""
     returned = list(dict.fromkeys(ids))
     if returned:
         memory.events.record(TURN, session, {"ids": returned})
 
 
 def judge_turn(memory: Commonplace, signal: str, session: str | None = None) -> list[Judged]:
-    """Tell how the newest turn without an outcome went; nothing happens without one.
+    """Report the outcome of the newest turn that has none, of one session or of all.
 
-    Without a session, the newest of all sessions is meant.
+    Without such a turn nothing happens.
     """
     _reward(signal)
     ended = memory.events.all(kind=OUTCOME, subject=session, newest=True, limit=TURNS)
@@ -127,7 +127,7 @@ def judge_turn(memory: Commonplace, signal: str, session: str | None = None) -> 
 
 
 def judge(memory: Commonplace, ids: Sequence[str], signal: str, session: str = "") -> list[Judged]:
-    """Let memories share an outcome: each credit moves, is counted as used, and is written down."""
+    """Apply an outcome to memories: change each credit, count a read, and record an event."""
     from commonplace.engine.finding.ranking import credit_after
 
     reward, by, at = _reward(signal), rule(memory), now()
@@ -136,7 +136,7 @@ def judge(memory: Commonplace, ids: Sequence[str], signal: str, session: str = "
     for identity in shared:
         one = _live(memory, identity)
         if one is None:
-            continue  # archived since: its record is gone
+            continue  # it was archived since
         before = credit_of(one, by)
         if one.kind in AVERAGED:
             after = credit_after(before, reward, len(shared), alpha=by.alpha, additive=by.additive)
@@ -164,7 +164,7 @@ def _live(memory: Commonplace, identity: str) -> Memory | None:
 def _reward(signal: str) -> float:
     if signal not in SIGNALS:
         raise InvalidInput(
-            f"There is no signal {signal[:40]!r}.", hint=f"There are: {', '.join(SIGNALS)}.",
+            f"There is no signal {signal[:40]!r}.", hint=f"Allowed: {', '.join(SIGNALS)}.",
             field="signal",
         )  # fmt: skip
     return SIGNALS[signal]

@@ -1,8 +1,8 @@
-"""How many facts a space has, and how many things they name: counted once, then kept.
+"""A cached count of the facts of a space and of the entities that they name.
 
-What is kept holds at one committed operation. Whoever asks takes the difference, as the resident
-index does: rows that later operations wrote, and the rows that those replaced. A purge leaves no
-such rows behind, so after one all is counted anew.
+The count is of one committed operation. It is updated by the difference, as the index is: rows that
+later operations wrote, and the rows that those replaced. A purge leaves no such rows, so after one
+all is counted again.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class FactCount:
         self._kept = _Tally()
 
     def catch_up(self, connection: Rows, space: str) -> None:
-        """Keep the count as it is in a snapshot of what is committed."""
+        """Update the count to a snapshot of what is committed."""
         with self._lock:
             seq, operation = newest_operation(connection, space)
             if (seq, operation) == (self._seq, self._operation):
@@ -56,9 +56,9 @@ class FactCount:
             self._seq, self._operation = seq, operation
 
     def with_another(self, connection: Rows, space: str, *names: str) -> tuple[int, int, int]:
-        """(facts, entities, entities with these names too) as the connection sees them.
+        """Return (facts, entities, entities together with these names) as the connection sees them.
 
-        It may be one that has written and not committed; nothing of that is kept.
+        The connection may have written and not committed; the cache does not change.
         """
         with self._lock:
             since = self._since(connection, space)
@@ -74,7 +74,7 @@ class FactCount:
             return kept.facts + since.facts, entities, entities + fresh
 
     def _since(self, connection: Rows, space: str) -> _Tally | None:
-        """What differs from what is kept; None where that cannot be told."""
+        """Return the difference from the cached count; None if all has to be counted."""
         if self._seq < 0 or operation_id(connection, space, self._seq) != self._operation:
             return None
         if memories.purged_since(connection, space, self._seq):

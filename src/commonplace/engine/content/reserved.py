@@ -1,9 +1,9 @@
 """Kinds, tags and records that only their owner may write.
 
 Some memories are more than content: a program takes instructions from them, or its own structure.
-Whoever runs code for somebody else, as the server does for the clients of a dialect, enforces the
-reservations of all others while that code runs. Undo, import and restore put back whole rows and
-are not checked; neither is a program that uses the library directly.
+Code that runs for somebody else, such as a tool call of a dialect's client, runs with the
+reservations of all other dialects enforced. Undo, import and restore put back whole rows and are
+not checked; neither is a program that uses the library directly.
 """
 
 from __future__ import annotations
@@ -19,15 +19,14 @@ from commonplace.errors import InvalidInput
 
 NEVER_LIVE = "archived"
 _STANDING = frozenset({"importance", "confidence", "credit", "pinned", "updated_at"})
-"""How a memory ranks: anybody may change that."""
-
+"""Fields that affect only the ranking; everybody may change them."""
 
 Shape = Mapping[str, Any]
-"""Names of attrs with the types, or the shape, of their values; one with `?` may be missing."""
+"""Names of attrs with the type or the shape of their values; a name with `?` may be missing."""
 
 
 def fits(value: Any, shape: Shape) -> bool:
-    """Whether a value is an object of that shape; it may have other names beside."""
+    """Whether a value is an object of that shape; other names are allowed."""
     if not isinstance(value, Mapping):
         return False
     for name, wanted in shape.items():
@@ -50,14 +49,14 @@ NUMBER = (int, float)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reserved:
-    """What one owner reserves. A name that ends with `*` stands for all that begin so."""
+    """What one owner reserves. A name that ends with `*` is a prefix."""
 
     owner: str
     reason: str
     kinds: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
     shapes: Mapping[str, Shape] = field(default_factory=dict)
-    """The attrs that the owner needs to read a memory of a kind; others are skipped."""
+    """By kind, the attrs without which the owner cannot read a memory; it skips such memories."""
     records: Mapping[str, Shape] = field(default_factory=dict)
     """Kinds of archived memories that are records if their attrs have this shape."""
 
@@ -65,7 +64,7 @@ class Reserved:
     """Paths of artifacts; a path that ends with `*` stands for all that begin so."""
 
     def tags_among(self, tags: Collection[str]) -> list[str]:
-        """The tags that are reserved."""
+        """Return those of the tags that are reserved."""
         return [tag for tag in tags if _matches(tag, self.tags)]
 
     def is_record(self, kind: str, state: str, attrs: Mapping[str, Any]) -> bool:
@@ -74,21 +73,21 @@ class Reserved:
         return shape is not None and state == NEVER_LIVE and fits(attrs, shape)
 
     def readable(self, kind: str, attrs: Mapping[str, Any]) -> bool:
-        """Whether a memory's attrs have what its kind is read by."""
+        """Whether a memory has the attrs that its kind needs."""
         shape = self.shapes.get(kind)
         return shape is None or fits(attrs, shape)
 
     def unreadable(self, kind: str, state: str, attrs: Mapping[str, Any]) -> bool:
-        """Whether a memory is meant to be read by the owner, and cannot be.
+        """Whether a memory is for the owner, but lacks attrs that it needs.
 
-        An archived memory that has no attr of a record is another dialect's, and no record.
+        An archived memory without any attr of a record belongs to another dialect.
         """
         if kind in self.records and state == NEVER_LIVE and attrs.keys() & self.records[kind]:
             return not self.is_record(kind, state, attrs)
         return not self.readable(kind, attrs)
 
     def refuse_tags(self, tags: Collection[str]) -> None:
-        """InvalidInput if one of the tags is reserved."""
+        """Raise InvalidInput if one of the tags is reserved."""
         if found := self.tags_among(tags):
             raise self._refusal(f"the tag {found[0][:80]!r}", "tags")
 
@@ -110,7 +109,7 @@ class Reserved:
                 row["kind"], row["state"], json.loads(row["attrs"])
             ):
                 raise self._refusal(f"a record of the kind {row['kind']!r}", "kind")
-            # Whoever finds a memory may archive it; only its content and its tags are reserved.
+            # Everybody may archive a memory with a reserved tag, but not change its content.
             if row["tags"] != "[]" and changed - _STANDING != {"state"}:
                 self.refuse_tags(json.loads(row["tags"]))
 
@@ -126,7 +125,7 @@ _enforced: ContextVar[tuple[Reserved, ...]] = ContextVar("reserved", default=())
 
 @contextmanager
 def enforced(reservations: tuple[Reserved, ...]) -> Iterator[None]:
-    """Refuse writes of what is reserved, in this block and thread."""
+    """Refuse to write what is reserved, in this block and thread."""
     token = _enforced.set(reservations)
     try:
         yield
@@ -135,7 +134,7 @@ def enforced(reservations: tuple[Reserved, ...]) -> Iterator[None]:
 
 
 def check(after: Mapping[str, Any], before: Mapping[str, Any] | None = None) -> None:
-    """InvalidInput if a memory's row, new or changed, is reserved; values are in stored form."""
+    """Raise InvalidInput if a new or changed row is reserved; values are in stored form."""
     for each in _enforced.get():
         each._check(before, after)
 

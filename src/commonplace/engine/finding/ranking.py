@@ -1,4 +1,4 @@
-"""How good a match is: pure functions of values, for the engine and for each contract's formula."""
+"""Ranking formulas: pure functions, for the engine and for the contracts of the dialects."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ Number = TypeVar("Number", float, NDArray[np.float64])
 def bm25_term(
     times: NDArray[np.float32], lengths: Floats, mean_length: float, *, k1: float, b: float
 ) -> Floats:
-    """What a term's occurrences are worth before its rarity: rises with them, and saturates."""
+    """Return BM25's term frequency part: it rises with the occurrences, and saturates."""
     damped = k1 * (1 - b + b * lengths / max(mean_length, 1e-9))
     return np.asarray(times * (k1 + 1) / (times + damped), np.float32)
 
 
 def rarity(documents: int, holding: int) -> float:
-    """A term's inverse document frequency; never negative."""
+    """Return a term's inverse document frequency; never negative."""
     return math.log1p((documents - holding + 0.5) / (holding + 0.5))
 
 
 def to_best(scores: Floats, among: Flags, fair: float = 0.0) -> Floats:
-    """Scores from nothing (0) to the best that may be found (1).
+    """Scale scores so that the best within the mask has 1.
 
-    If even the best is below what is `fair`, that counts as 1 instead: a weak match stays weak.
+    If the best is below `fair`, `fair` counts as 1 instead, so that weak matches stay weak.
     """
     full = max(float(scores[among].max(initial=0.0)), fair)
     if full <= 0:
@@ -38,7 +38,7 @@ def to_best(scores: Floats, among: Flags, fair: float = 0.0) -> Floats:
 
 
 def reciprocal_rank(rank: Number, k: int) -> Number:
-    """What a place in a ranking is worth in reciprocal rank fusion: 1 for the first, then less."""
+    """Return the reciprocal rank fusion score of a rank; the first has 1."""
     return (k + 1) / (k + rank)
 
 
@@ -47,8 +47,8 @@ def credit_after(
 ) -> float:
     """ClawBrain: a credit after an outcome that `shared_by` memories share, within 0..1.
 
-    The moving average pulls towards reward/√n, which is at most .5: outcomes alone never
-    lift a score above that.
+    The moving average approaches reward/√n, which is at most .5, so outcomes alone never raise a
+    credit above that.
     """
     delta = reward / math.sqrt(shared_by)
     new = score + alpha * delta if additive else (1 - alpha) * score + alpha * delta

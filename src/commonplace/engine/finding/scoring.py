@@ -1,8 +1,8 @@
-"""Scoring every memory of a space for one query: words, meaning, and what stands around them.
+"""Scoring every memory of a space for one query: by words, by meaning, and by context.
 
-Each leg is an array over all positions of the index. The words' score is scaled by how much of
-the query a memory holds, so that where words say little, meaning decides. Lines of a conversation
-also hear their neighbours and their session.
+Each score is an array over all positions of the index. The score by words is scaled by how much of
+the query a memory contains, so that where words say little, meaning decides. Messages of a
+conversation are also scored by their neighbours and their session.
 """
 
 from __future__ import annotations
@@ -40,34 +40,34 @@ _WEIGHTS = (
     "lexical", "dense", "coverage", "k1", "b", "neighbours", "session", "speaker", "graph",
     "recency", "recency_days", "importance", "credit",
 )  # fmt: skip
-FAIR_LIKENESS = 0.4  # a cosine that is worth something in itself
+FAIR_LIKENESS = 0.4  # the best cosine of a search counts as at least this much
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weighting:
-    """How much each reason counts. The defaults are what the benchmarks report."""
+    """How much each part of the score counts. The benchmarks use the defaults."""
 
     lexical: float = 0.35
     dense: float = 0.65
     coverage: float = 2.0
-    """The words' score is multiplied by the share of the query that is matched, to this power."""
+    """The exponent of the share of the query that matches, which scales the score by words."""
     k1: float = 0.6
     b: float = 0.4
     neighbours: float = 0.15
-    """What the line before and the line after add to a line of a conversation."""
+    """Weight of the messages before and after a message."""
     session: float = 0.75
-    """What the best line of its session adds."""
+    """Weight of the best message of the same session."""
     speaker: float = 0.1
-    """What being said by somebody the query names adds."""
+    """Weight of a speaker whom the query names."""
     graph: float = 0.2
-    """What a link from one of the best results adds."""
+    """Weight of a link from one of the best results."""
     graph_seeds: int = 10
     recency: float = 0.0
     recency_days: float = 30.0
     importance: float = 0.0
     credit: float = 0.0
     fusion: Literal["scores", "ranks"] = "scores"
-    """Join the two legs by their scaled scores, or by reciprocal ranks."""
+    """Combine words and meaning by scaled scores, or by reciprocal ranks."""
     rank_k: int = 60
 
     def __post_init__(self) -> None:
@@ -87,7 +87,7 @@ MEANING_ONLY = Weighting(lexical=0.0, neighbours=0.0, session=0.0, speaker=0.0, 
 
 @dataclass
 class Search:
-    """One query over one snapshot: every leg as an array over all positions."""
+    """One query over one snapshot: every score as an array over all positions."""
 
     snapshot: Snapshot
     mask: Flags
@@ -103,15 +103,15 @@ class Search:
     meaning: bool
     degraded: str
     extra: list[tuple[Row, bytes | None]] = field(default_factory=list)
-    """Former versions that were current then, for a look at the past."""
+    """With `as_of`: former versions that were current then, with their vectors."""
     spoken: dict[int, str] = field(default_factory=dict)
-    """Who had said those of them that were lines, by the memory's number."""
+    """The speakers of those that were messages, by the memory's number."""
     seq: int | None = None
-    """The operation as of which the past is looked at."""
+    """With `as_of`: the operation after which the past is read."""
 
 
 class Question:
-    """A query's terms, and its vectors when there is an embedder that answers."""
+    """A query's terms, and its vectors if there is an embedder and it answers."""
 
     def __init__(self, space: OpenSpace, query: str) -> None:
         self.query = query
@@ -120,11 +120,11 @@ class Question:
         self.degraded = ""
         self._embedder = space.embedder
         if self._embedder is None:
-            self.degraded = "There is no embedding provider; words alone were searched."
+            self.degraded = "There is no embedding provider; only words were searched."
         self.usable = self._embedder is not None and knows_script(self._embedder.id, self.script)
 
     def vector(self, text: str) -> tuple[NDArray[np.int8], float] | None:
-        """The packed vector of a text, or None when meaning cannot be had."""
+        """Return (vector, scale) of a text, or None if it cannot be embedded."""
         if self._embedder is None or not self.usable:
             return None
         try:
@@ -145,8 +145,9 @@ def search_legs(
     weighting: Weighting,
     as_of: When | None,
 ) -> Search:
+    """Score every position by words and by meaning."""
     seen = visible(connection, space.name, snapshot, filters, as_of, speakers=True)
-    named, spoken = _voice(snapshot, asked.query)
+    named, spoken = _named_speakers(snapshot, asked.query)
     bm25, covered, holding, rarities, mean = _lexical(snapshot, asked.terms, weighting)
     search = Search(
         snapshot, seen.mask, asked.terms, bm25, covered, holding,
@@ -173,7 +174,7 @@ def search_legs(
 def _lexical(
     snapshot: Snapshot, terms: Sequence[str], weighting: Weighting
 ) -> tuple[Floats, Floats, list[NDArray[np.int32]], list[float], float]:
-    """BM25 and the covered share of the query for every position."""
+    """Compute BM25 and the covered share of the query for every position."""
     scores = np.zeros(snapshot.size, np.float32)
     covered = np.zeros(snapshot.size, np.float32)
     live = snapshot.live
@@ -207,7 +208,7 @@ def _append_extra(
     weighting: Weighting,
     vector: tuple[NDArray[np.int8], float] | None,
 ) -> None:
-    """Score former versions like present rows, and put them behind the positions."""
+    """Score former versions like current rows, and append them to the arrays."""
     bm25, covered, cosine, embedded = [], [], [], []
     mass = sum(rarities) or 1.0
     holders: list[list[int]] = [[] for _ in search.terms]
@@ -248,7 +249,7 @@ def _append_extra(
 
 
 def fuse(search: Search, weighting: Weighting) -> Floats:
-    """Both legs as one score in 0..1."""
+    """Combine words and meaning into one score in 0..1."""
     mask = search.mask
     weights = {"words": weighting.lexical, "meaning": weighting.dense if search.meaning else 0.0}
     total = sum(weights.values()) or 1.0
@@ -276,7 +277,7 @@ def fuse(search: Search, weighting: Weighting) -> Floats:
 def score_all(
     space: OpenSpace, connection: Rows, search: Search, weighting: Weighting
 ) -> tuple[Floats, Floats, Floats]:
-    """(final score, what the conversation added, what links added) for every position."""
+    """Return (final score, part from the conversation, part from links) for every position."""
     fused = fuse(search, weighting)
     score = _in_conversation(search, weighting, fused)
     context = score - fused
@@ -288,7 +289,7 @@ def score_all(
 
 
 def _in_conversation(search: Search, weighting: Weighting, fused: Floats) -> Floats:
-    """Lines hear their neighbours, their session, and whether the query names their speaker."""
+    """Add to messages the scores of their neighbours and session, and of a named speaker."""
     snapshot, size = search.snapshot, search.snapshot.size
     score = fused.copy()
     if snapshot.sessions and (weighting.neighbours or weighting.session):
@@ -305,7 +306,7 @@ def _in_conversation(search: Search, weighting: Weighting, fused: Floats) -> Flo
         share = np.float32(weighting.speaker / (1 + weighting.session))
         said = np.zeros_like(fused)
         said[:size] = np.isin(snapshot.speaker, list(search.named))
-        for term in search.named_terms:  # other memories may be about the one who is named
+        for term in search.named_terms:  # memories that are not messages may be about the speaker
             positions = snapshot.postings(term)[0]
             said[positions[snapshot.session[positions] < 0]] = 1.0
         score = np.asarray((score + share * said) / (1 + share), np.float32)
@@ -313,6 +314,7 @@ def _in_conversation(search: Search, weighting: Weighting, fused: Floats) -> Flo
 
 
 def with_neighbours(snapshot: Snapshot, mask: Flags, own: Floats, weight: float) -> Floats:
+    """Add to each message the scores of the messages before and after it."""
     before, after = snapshot.beside
     here = np.arange(snapshot.size)
     before = np.where(mask[before], before, here)
@@ -322,7 +324,7 @@ def with_neighbours(snapshot: Snapshot, mask: Flags, own: Floats, weight: float)
 
 
 def _with_properties(search: Search, weighting: Weighting, score: Floats) -> Floats:
-    """Recency, importance and credit, where the weighting asks for them."""
+    """Add recency, importance and credit, if the weighting has them."""
     total = weighting.recency + weighting.importance + weighting.credit
     if not total:
         return score
@@ -350,7 +352,7 @@ def _along_links(
     weighting: Weighting,
     score: Floats,
 ) -> Floats:
-    """What the best results hand on to the memories they are linked with."""
+    """Return what the best results add to the memories they are linked with."""
     linked = np.zeros_like(score)
     if not weighting.graph:
         return linked
@@ -363,7 +365,7 @@ def _along_links(
         at = places.of(end)
         if not 0 <= weight <= 1:  # links are read without their hashes here
             raise StorageCorrupt(
-                f"A link of memory {seed} has a weight that none can have.",
+                f"A link of memory {seed} has the weight {weight}, which is not in 0..1.",
                 hint="Run 'commonplace doctor' and restore from a backup.",
             )
         if at is not None and search.mask[at]:
@@ -373,7 +375,7 @@ def _along_links(
 
 
 class _Places:
-    """Where the memories of a search stand, former versions included."""
+    """Positions of memories in a search, including former versions."""
 
     def __init__(self, search: Search) -> None:
         self._nums = search.snapshot.num
@@ -388,7 +390,7 @@ class _Places:
         return int(next(num for num, place in self._former.items() if place == at))
 
     def of(self, num: int) -> int | None:
-        """The newest position of a memory."""
+        """Return the newest position of a memory."""
         if num in self._former:
             return self._former[num]
         if self._order is None:
@@ -403,7 +405,7 @@ class _Places:
 def _edges(
     space: OpenSpace, connection: Rows, search: Search, nums: Sequence[int]
 ) -> list[tuple[int, int, float]]:
-    """(seed, other end, weight) of the links that touch a seed, now or as of then."""
+    """Return (seed, other end, weight) of the links of the seeds, now or as of the past."""
     if search.seq is None:
         return [each for num in nums for each in links.beside(connection, space.name, num)]
     then = timeline.rows_at(connection, space.name, MEMORIES, search.seq)
@@ -422,12 +424,12 @@ def _edges(
 
 
 def highest(score: Floats, mask: Flags, count: int) -> NDArray[np.int64]:
-    """Positions of the highest scores among those that may be found, best first."""
+    """Return the positions of the highest scores within the mask, best first."""
     allowed = np.flatnonzero(mask)
     if len(allowed) > count:
         chosen = np.argpartition(-score[allowed], count - 1)[:count]
         cut = score[allowed[chosen]].min()
-        allowed = allowed[score[allowed] >= cut]  # ties are settled by age, not by chance
+        allowed = allowed[score[allowed] >= cut]  # of equal scores the oldest come first
     order = np.lexsort((allowed, -score[allowed]))
     return allowed[order][:count]
 
@@ -436,11 +438,11 @@ def _names(snapshot: Snapshot, codes: set[int]) -> list[str]:
     return [name for name, code in snapshot.speakers.items() if code in codes] if codes else []
 
 
-def _voice(snapshot: Snapshot, query: str) -> tuple[set[int], str]:
-    """(codes of the speakers a query names, the query as one of them would say it).
+def _named_speakers(snapshot: Snapshot, query: str) -> tuple[set[int], str]:
+    """Return (codes of the speakers a query names, the query in the first person).
 
-    What people say of themselves is in the first person, and a vector model takes a name for
-    the topic; so against spoken lines "When did Ann move?" is asked as "When did I move?".
+    Speakers write about themselves in the first person, and an embedding model takes a name for
+    the topic; so messages are compared with "When did I move?" for "When did Ann move?".
     """
     if not snapshot.sessions:
         return set(), query

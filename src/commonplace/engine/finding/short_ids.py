@@ -1,4 +1,4 @@
-"""Ids that people abbreviate."""
+"""Finding memories and operations by the beginning of their id."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _PREFIX = re.compile(r"[0-9a-f-]{4,36}")
 
 
 def memory_id(space: OpenSpace, name: str) -> str:
-    """The memory that an id, a ref or the beginning of an id means; in any state."""
+    """Return the id of the memory with an id, a ref or the beginning of an id; in any state."""
     with space.store.read() as connection:
         exact = memories.named(connection, space.name, name.lower(), name)
     return exact or _only(space, "memories", "memory", name)
 
 
 def operation_id(space: OpenSpace, name: str) -> str:
-    """The operation that an id or its beginning means."""
+    """Return the id of the operation with an id or its beginning."""
     return _only(space, "operations", "operation", name)
 
 

@@ -1,1 +1,1 @@
-"""What happened: operations and undo, the past, the audit, kept answers."""
+"""Operations and undo, the audit, and stored answers."""

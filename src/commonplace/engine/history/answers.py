@@ -1,4 +1,4 @@
-"""Answers kept for a day, so that a call that is made again does not act again."""
+"""Stored answers: for a day, a repeated call gets its first answer and does not act again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ KEPT = 86_400_000_000  # microseconds: 24 hours
 
 
 class Answered(CommonplaceError):
-    """The call was answered meanwhile; what it did this time is taken back."""
+    """The same call was answered meanwhile; this one is rolled back."""
 
     code = "ANSWERED"
 
@@ -21,25 +21,25 @@ class Answered(CommonplaceError):
 
 
 def find(store: Store, key: bytes) -> str | None:
-    """The answer given under a key in the last 24 hours."""
+    """Return the answer stored under a key in the last 24 hours, or None."""
     with store.read() as connection:
         return _find(connection, store.space, key)
 
 
 def find_newest(store: Store, key: bytes) -> str | None:
-    """The same, with what others have written and not yet committed; durable on return."""
+    """As `find`, including answers in the transaction that is shared with other writers."""
     with store.maintain() as connection:
         return _find(connection, store.space, key)
 
 
 def _find(connection: Rows, space: str, key: bytes) -> str | None:
-    # An answer that is damaged is not given; acting again is the lesser harm.
+    # A damaged answer is ignored: acting again does less harm.
     found = answers.find(connection, space, key)
     return None if found is None or found[0] < now() - KEPT else found[1]
 
 
 def keep(store: Store, key: bytes, result: str) -> None:
-    """Keep an answer in the open unit; raises Answered if there is one already."""
+    """Store an answer in the open unit; raises Answered if there is one already."""
     with store.maintain() as connection:
         earlier = _find(connection, store.space, key)
         if earlier is not None:

@@ -32,19 +32,19 @@ from commonplace.storage.tables import (
 )
 from commonplace.storage.writing import Unit
 
-UPKEEP = ("embed",)  # operations that change no content, and so are not for undoing
+UPKEEP = ("embed",)  # operations that change no content, and are not undone
 IMPORT = "import"
 PATROL = "patrol"
 # Operations of these names that share a label are undone together.
 GROUPED = (IMPORT, PATROL)
-LABEL = "import:"  # how the label in the origin of such an operation begins: with its name
+LABEL = "import:"  # the label of such an operation begins with its name
 
 # Row number → (the row before an operation, or None if there was none; its vectors).
 Before = dict[int, tuple[Row | None, bytes | None]]
 
 
 def operation_of(row: OperationRow) -> Operation:
-    """An operation, of its row."""
+    """Return the operation of a row."""
     origin = Origin.load(row.origin)
     return Operation(row.id, row.name, moment(row.at), origin, row.num, row.undoes)
 
@@ -183,9 +183,7 @@ def need_memory(connection: Rows, space: str, identity: str, seq: int | None) ->
 def versions(space: OpenSpace, identity: str) -> list[Version]:
     """Return every version of a memory, newest first."""
     with space.store.read() as connection:
-        row = memories.find_row(connection, space.name, identity)
-        if row is None:
-            raise NotFound("There is no such memory.", field="id")
+        row = memories.need_row(connection, space.name, identity)
         former = MEMORIES.past(connection, space.name, num=row["num"], newest_first=True)
         found = []
         until: Operation | None = None
@@ -199,14 +197,14 @@ def versions(space: OpenSpace, identity: str) -> list[Version]:
 
 
 def label(operation: Operation) -> str | None:
-    """What the operations of one import or patrol have in common; None for any other."""
+    """Return the label that the operations of one import or patrol share; None for any other."""
     origin, name = operation.origin, operation.name
     shared = origin.label or origin.url  # older releases wrote it as `url`
     return shared if name in GROUPED and shared.startswith(f"{name}:") else None
 
 
 def together(connection: Rows, space: str, operation: Operation) -> list[int]:
-    """The operations that are taken back with this one, oldest first: those of its import."""
+    """Return the operations that are undone with this one, oldest first: those of its import."""
     shared = label(operation)
     if shared is None:
         return [operation.seq]
@@ -216,10 +214,10 @@ def together(connection: Rows, space: str, operation: Operation) -> list[int]:
 def undo(
     space: OpenSpace, operation: str | None = None, *, origin: Origin | None = None
 ) -> Operation:
-    """Put back what an operation changed: the newest by default, or the one named.
+    """Undo an operation: the newest by default, or the one named.
 
-    The batches of an import are one operation in this. If a later operation depends on the
-    changes, it is a Conflict, and nothing is changed.
+    All batches of an import are undone together. If a later operation depends on the changes, it
+    is a Conflict, and nothing is changed.
     """
     with space.store.read() as connection:
         target = _chosen(space, connection, operation)
@@ -228,12 +226,12 @@ def undo(
         touched = {table: _touched(unit.connection, unit.space, table, seqs) for table in VERSIONED}
         if not any(touched.values()):
             raise Conflict(
-                f"Operation {target.id} ({target.name}) left nothing that can be undone.",
-                hint="A purge is final, events are for good, and what is undone is undone.",
+                f"Operation {target.id} ({target.name}) changed nothing that can be undone.",
+                hint="A purge and events cannot be undone, and an operation only once.",
             )
         for table, rows in touched.items():
             _check_later(unit, target, seqs, table, rows)
-        # Memories last: what finds them is computed from their message's row, too.
+        # Memories last: their index entries also depend on their rows in messages.
         for table in reversed(VERSIONED):
             _undo_in(space, unit, target, table, touched[table])
         for table, rows in touched.items():
@@ -254,13 +252,15 @@ def _chosen(space: OpenSpace, connection: Rows, operation: str | None) -> Operat
                 field="operation",
             )
         if named.num == own:
-            raise Conflict("This unit of work is still open.", hint="Raise an error to give it up.")
+            raise Conflict(
+                "This unit of work is still open.", hint="Raise an error to roll it back."
+            )
         newest = together(connection, space.name, operation_of(named))[-1]
         return _done_last(connection, space.name, _at(connection, space.name, newest))
     if own:
         raise Conflict(
             "This unit of work has changed something itself.",
-            hint="Raise an error to give it up, or name the operation to undo.",
+            hint="Raise an error to roll it back, or name the operation to undo.",
         )
     passed: set[str | None] = set()
     for found in map(operation_of, stored.undoable(connection, space.name, own)):
@@ -268,10 +268,10 @@ def _chosen(space: OpenSpace, connection: Rows, operation: str | None) -> Operat
             continue
         seqs = together(connection, space.name, found)
         if found.seq != seqs[-1]:
-            # Its import goes by the last of its operations, and that was undone.
+            # An import is represented by its last operation, and that was undone.
             passed.add(label(found))
             continue
-        # What only appended events, or was purged since, has nothing to take back.
+        # An operation that only appended events, or was purged since, cannot be undone.
         if any(_touched(connection, space.name, table, seqs) for table in VERSIONED):
             return found
     raise NotFound(
@@ -282,7 +282,7 @@ def _chosen(space: OpenSpace, connection: Rows, operation: str | None) -> Operat
 
 
 def _done_last(connection: Rows, space: str, target: Operation) -> Operation:
-    """The operation itself, or the redo that did it again; a Conflict if it stands undone."""
+    """Return the operation, or the redo that repeated it; Conflict if it is undone."""
     undone = stored.undone_by(connection, space, target.seq)
     if undone is None:
         return target
@@ -290,13 +290,13 @@ def _done_last(connection: Rows, space: str, target: Operation) -> Operation:
     if redone is None:
         raise Conflict(
             f"Operation {target.id} ({target.name}) was undone already, by {undone.id}.",
-            hint="Undo that one to have it again.",
+            hint="Undo that one to redo it.",
         )
     return _done_last(connection, space, operation_of(redone))
 
 
 def _touched(connection: Rows, space: str, table: Table, seqs: Sequence[int]) -> Before:
-    """What operations changed in a table, each row as it was before the first that did."""
+    """Return the rows that operations changed in a table, as they were before the first."""
     before: Before = {}
     for seq in seqs:
         changed: Before = {}
@@ -322,7 +322,7 @@ def _refuse(unit: Unit, target: Operation, seq: int, what: str) -> Conflict:
 def _check_later(
     unit: Unit, target: Operation, seqs: Sequence[int], table: Table, rows: Before
 ) -> None:
-    """Refuse if anything the operations wrote has been changed since."""
+    """Raise Conflict if a row that the operations wrote has been changed since."""
     wanted = set(seqs)
     known: dict[int, set[int]] = {}
     for num in rows:
@@ -339,12 +339,12 @@ def _check_later(
 def _in_effect(
     unit: Unit, table: Table, num: int, last: int, wanted: set[int], known: dict[int, set[int]]
 ) -> int:
-    """The operation whose outcome a row shows: what was undone since does not count."""
+    """Return the operation whose result a row shows; undone operations do not count."""
     while last not in wanted and last:
         undid = stored.undoes(unit.connection, unit.space, last)
         if undid is None:
             break
-        # An undo shows what was before the operation that it undid.
+        # After an undo, a row is as it was before the operation that was undone.
         if undid not in known:
             undone_one = _at(unit.connection, unit.space, undid)
             known[undid] = set(together(unit.connection, unit.space, undone_one))
@@ -354,7 +354,7 @@ def _in_effect(
 
 
 def _first(unit: Unit, table: Table, num: int, seqs: set[int]) -> int:
-    """Of operations that were undone together, the first that changed a row."""
+    """Return the first of several operations that changed a row."""
     if len(seqs) == 1:
         return next(iter(seqs))
     spans = versions_of.spans(unit.connection, unit.space, table, num)
@@ -376,12 +376,12 @@ def _undo_in(space: OpenSpace, unit: Unit, target: Operation, table: Table, rows
             else (before, _vectors_after(unit.connection, unit.space, before))
             for num, (before, vectors) in rows.items()
         }
-        # Refs may have changed hands: let go of all before any is taken up again.
+        # A ref may have moved to another memory: clear all before any is restored.
         stored_memories.clear_refs(unit.connection, unit.space, rows)
     for num, (before, vectors) in rows.items():
         if before is None:
             continue
-        _check_place(unit, target, table, before)
+        _check_unique(unit, target, table, before)
         if table is MEMORIES:
             memories.restore_row(space, unit, current.get(num), before, vectors)
         elif num in current:
@@ -413,8 +413,8 @@ REFERENCES: tuple[tuple[Table, str, Table, str], ...] = (
 )
 
 
-def _check_place(unit: Unit, target: Operation, table: Table, before: Row) -> None:
-    """Refuse if something else has taken the place of what is to come back."""
+def _check_unique(unit: Unit, target: Operation, table: Table, before: Row) -> None:
+    """Raise Conflict if another row has the unique values of a row to be restored."""
     if before.get("state") == "archived" and table is ARTIFACTS:
         return
     for place, columns, also in UNIQUE:
@@ -426,7 +426,7 @@ def _check_place(unit: Unit, target: Operation, table: Table, before: Row) -> No
 
 
 def _check_references(unit: Unit, target: Operation, table: Table, rows: Before) -> None:
-    """Refuse to leave anything that points at what is no longer, or is not there again."""
+    """Raise Conflict if a row would refer to another row that does not exist."""
     inward = [(each[0], each[1], each[3]) for each in REFERENCES if each[2] is table]
     outward = [each[1:] for each in REFERENCES if each[0] is table]
     for num, (before, _) in rows.items():

@@ -1,1 +1,1 @@
-"""Work that keeps a space in order: vectors, purges, copies in files."""
+"""Embedding in the background, purges, and copies in files."""

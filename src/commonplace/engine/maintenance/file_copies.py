@@ -1,7 +1,7 @@
-"""Which file is a copy of which memory, and which copies are behind their rows.
+"""Which file is a copy of which memory, and which copies are outdated.
 
-A row whose number in the order of changes differs from the one noted with its file is the intent
-to write that file: it commits with the row, whoever changed it, and needs no list of its own.
+A row whose version differs from the one recorded with its file has to be written to that file. So
+the intent to write commits with the row, and no other list is needed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from commonplace.storage import files as stored
 from commonplace.storage.tables import MEMORIES
 from commonplace.storage.writing import read_head
 
-NOTED = 1_000  # files noted in one write
+PER_WRITE = 1_000  # files recorded in one write
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,41 +25,41 @@ class File:
 
     memory: int
     path: str
-    """Below the directory; empty where a memory has no file on purpose."""
+    """Relative to the directory; empty if the memory has no file on purpose."""
     size: int
     mtime: int
     inode: int
     digest: bytes
-    """Of what the file holds."""
+    """Of the file's content."""
     rendered: bytes
-    """Of what the row would be written as, which a person may have laid out otherwise."""
+    """Digest of the row as it would be written; a person may have formatted the file otherwise."""
     seq: int
-    """The form of the row."""
+    """The version of the row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """What changed in the rows since a moment in their order."""
+    """The memories that changed after an operation."""
 
     head: int
     memories: list[Memory]
-    """Whose files are to be written."""
+    """Memories whose files have to be written."""
     gone: list[int]
-    """Rows that are no more, by number; their files are to be removed."""
+    """Numbers of removed memories; their files have to be removed."""
 
 
 def known(space: OpenSpace, root: str) -> list[File]:
-    """Every noted file of a directory; one that rotted is left out, to be compared anew."""
+    """Return every recorded file of a directory; damaged records are left out."""
     checks.text(root, "root", max_chars=checks.NAME_CHARS)
     with space.store.read() as connection:
         return [File(*row) for row in stored.known(connection, space.name, root)]
 
 
 def note(space: OpenSpace, root: str, files: Sequence[File], gone: Collection[int] = ()) -> None:
-    """Remember how files are now; those of `gone` memories are no more."""
+    """Record the state of files, and remove the records of `gone` memories."""
     checks.text(root, "root", max_chars=checks.NAME_CHARS)
-    for first in range(0, max(len(files), 1), NOTED):
-        part = [astuple(file) for file in files[first : first + NOTED]]
+    for first in range(0, max(len(files), 1), PER_WRITE):
+        part = [astuple(file) for file in files[first : first + PER_WRITE]]
         with space.store.maintain() as connection:
             stored.put(connection, space.name, root, part)
             if first == 0:
@@ -67,7 +67,7 @@ def note(space: OpenSpace, root: str, files: Sequence[File], gone: Collection[in
 
 
 def behind(space: OpenSpace, root: str, kinds: Collection[str], after: int = 0) -> Behind:
-    """Memories of these kinds whose files are not of their newest form."""
+    """Return the memories of these kinds whose files are outdated."""
     with space.store.read() as connection:
         head = read_head(connection, space.name)[0]
         if head == after:
@@ -79,6 +79,6 @@ def behind(space: OpenSpace, root: str, kinds: Collection[str], after: int = 0) 
 
 
 def head(space: OpenSpace) -> int:
-    """The newest operation."""
+    """Return the newest operation."""
     with space.store.read() as connection:
         return read_head(connection, space.name)[0]

@@ -1,4 +1,4 @@
-"""Work that waits: vectors that are still missing, and vectors of a model no longer in use."""
+"""Background embedding: vectors that are missing, or of a model no longer in use."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from commonplace.engine.library import OpenSpace
 
 BATCH = 32
-LOCAL_BATCH = 8  # computed here: about a second between two looks at whether to stop
+LOCAL_BATCH = 8  # for a local model: about a second between two checks whether to stop
 FOUND = 10_000  # how many memories are put into the outbox at once
 CLAIM_SECONDS = 120
 RETRY_SECONDS = (1, 5, 30, 120, 600)
@@ -28,14 +28,14 @@ UPKEEP = Origin(client="commonplace", tool="upkeep")
 
 
 def backlog(space: OpenSpace) -> tuple[int, int]:
-    """Return (how many memories wait for vectors, age of the oldest wait in seconds)."""
+    """Return (how many memories wait for vectors, seconds that the oldest has waited)."""
     with space.store.read() as connection:
         count, oldest = outbox.size(connection, space.name)
     return count, 0 if oldest is None else max(0, (now() - oldest) // 1_000_000)
 
 
 def waiting(space: OpenSpace, identities: Sequence[str]) -> dict[str, str]:
-    """Which of these memories have no vectors yet, each with what the last attempt said."""
+    """Return those of the memories that have no vectors yet, with the last error of each."""
     found: dict[str, str] = {}
     with space.store.read() as connection:
         for identity in identities:
@@ -52,7 +52,7 @@ def find_work(space: OpenSpace) -> bool:
         return False
     with space.store.read() as connection:
         if space.model is None:
-            return has_work(space)  # a provider that has not yet said what it is
+            return has_work(space)  # the provider has not answered yet
         due = outbox.unasked(connection, space.name, space.current_model(connection), FOUND)
     if due:
         with space.store.maintain() as connection:
@@ -68,9 +68,9 @@ def has_work(space: OpenSpace) -> bool:
 
 
 def embed_some(space: OpenSpace, stopping: Callable[[], bool] = lambda: False) -> int:
-    """Embed one batch of what is due; how many memories were finished.
+    """Embed one batch from the outbox; return how many memories were finished.
 
-    When `stopping` says so, what is not finished is given back for the next one who looks.
+    If `stopping` returns true, the others are released, so that another process can embed them.
     """
     claimed = _claim(space)
     if not claimed:
@@ -85,17 +85,17 @@ def embed_some(space: OpenSpace, stopping: Callable[[], bool] = lambda: False) -
 
 
 def _embed_singly(space: OpenSpace, nums: list[int], stopping: Callable[[], bool]) -> int:
-    """Embed what failed together one by one, so that one text does not hold up the others."""
+    """Embed a batch that failed one by one, so that one text does not block the others."""
     finished = failed = 0
     for i, num in enumerate(nums):
         if stopping():
-            _give_back(space, nums[i:])
+            _release(space, nums[i:])
             break
         try:
             finished += _embed(space, [num], stopping)
         except EmbeddingUnavailable as error:
             failed += 1
-            if failed > finished + 1:  # it is not the text: the provider does not answer
+            if failed > finished + 1:  # not the texts are the problem, but the provider
                 _postpone(space, nums[i:], error)
                 raise
             _postpone(space, [num], error)
@@ -103,7 +103,7 @@ def _embed_singly(space: OpenSpace, nums: list[int], stopping: Callable[[], bool
 
 
 def _claim(space: OpenSpace) -> list[int]:
-    """Take due rows for ourselves for a while."""
+    """Claim rows of the outbox that are due, for CLAIM_SECONDS."""
     at = now()
     with space.store.maintain() as connection:
         return outbox.claim(
@@ -114,7 +114,7 @@ def _claim(space: OpenSpace) -> list[int]:
         )  # fmt: skip
 
 
-def _give_back(space: OpenSpace, nums: list[int]) -> None:
+def _release(space: OpenSpace, nums: list[int]) -> None:
     with space.store.maintain() as connection:
         outbox.release(connection, space.name, nums)
 
@@ -131,7 +131,7 @@ def _embed(space: OpenSpace, nums: list[int], stopping: Callable[[], bool]) -> i
     step = LOCAL_BATCH if embedder.local else BATCH
     for first in range(0, len(texts), step):
         if stopping():
-            _give_back(space, nums)
+            _release(space, nums)
             return 0
         vectors += quantise(embedder.embed(texts[first : first + step]))
     with space.write("embed", UPKEEP) as unit:
@@ -141,7 +141,7 @@ def _embed(space: OpenSpace, nums: list[int], stopping: Callable[[], bool]) -> i
             own, vectors = vectors[: len(item.spans)], vectors[len(item.spans) :]
             current = MEMORIES.first(connection, space.name, num=num)
             if current is None or current["seq"] != rows[num]["seq"]:
-                continue  # changed meanwhile: the change asked for its own vectors
+                continue  # changed meanwhile; the change has put it into the outbox again
             passages = [
                 derived.Passage(span, model, vector)
                 for span, vector in zip(item.spans, own, strict=True)
@@ -153,7 +153,7 @@ def _embed(space: OpenSpace, nums: list[int], stopping: Callable[[], bool]) -> i
 
 
 def _finish(connection: Rows, space: str, nums: list[int], seen: dict[int, int]) -> None:
-    """Take finished rows out; a memory changed while we embedded stays, to be done again."""
+    """Remove finished memories from the outbox, except those that changed meanwhile."""
     for num in nums:
         version = stored.version(connection, space, num)
         if version is not None and version != seen.get(num):
@@ -177,7 +177,7 @@ def settle(
     progress: Callable[[int, int], None] | None = None,
     timeout: float | None = None,
 ) -> int:
-    """Embed until nothing waits; return how many memories this call has embedded."""
+    """Embed until the outbox is empty; return how many memories this call has embedded."""
     finished, until = 0, None if timeout is None else time.monotonic() + timeout
     find_work(space)
     total = backlog(space)[0]
@@ -189,6 +189,6 @@ def settle(
         if not done:
             if until is not None and time.monotonic() >= until:
                 break
-            time.sleep(0.05)  # another process holds what is left
+            time.sleep(0.05)  # another process has claimed the rest
         find_work(space)
     return finished
