@@ -156,7 +156,10 @@ def test_a_memory_through_its_life(do: Callable[..., Ended]) -> None:
     revised = do("revise", short, "--text", "We ship on Tuesdays", "--tag", "b", "--untag",
                  "release", "--unpinned", "--json").json  # fmt: skip
     assert (revised["text"], revised["tags"]) == ("We ship on Tuesdays", ["b"])
-    assert "was so already" in do("revise", short, "--text", "We ship on Tuesdays").out
+    assert (
+        "is unchanged: it already has these values"
+        in do("revise", short, "--text", "We ship on Tuesdays").out
+    )
     versions = do("show", short, "--versions", "--json").lines
     assert [each["memory"]["text"] for each in versions] == [
         "We ship on Tuesdays", "We ship on Fridays",
@@ -349,13 +352,13 @@ def test_export_and_import_between_spaces(do: Callable[..., Ended], tmp_path: Pa
 
     file.write_bytes(file.read_bytes()[:-20])
     assert do("import", str(file), "--space", "c").code == 2
-    assert "not whole" in do("import", str(file), "--space", "c", "--partial").out
+    assert "incomplete" in do("import", str(file), "--space", "c", "--partial").out
     identity = do("search", "carry", "--json").json["memory"]["id"]
     do("remember", "other", "--space", "d", "--ref", "x")
     (tmp_path / "clash.jsonl").write_text(json.dumps({"text": "mine", "ref": "x"}))
     clash = do("import", str(tmp_path / "clash.jsonl"), "--space", "d")
     assert clash.code == 4
-    assert "left out: clash.jsonl, line 1" in clash.err
+    assert "skipped: clash.jsonl, line 1" in clash.err
     assert identity
 
 
@@ -406,7 +409,7 @@ def test_backup_restore_and_doctor(do: Callable[..., Ended], tmp_path: Path) -> 
     identity = do("remember", "keep me safe", "--json").json["id"]
     target = tmp_path / "backup"
     assert do("backup", str(target)).code == 0
-    assert do("restore", str(target), "--check").out.startswith("whole: default")
+    assert do("restore", str(target), "--check").out.startswith("the backup is complete: default")
     do("revise", identity, "--text", "changed since")
     assert do("restore", str(target)).code == 4
     assert do("restore", str(target), "--into", "then", "--space", "default").code == 0
@@ -636,7 +639,7 @@ def test_an_output_that_cannot_be_written_is_told(data: Path) -> None:
             command, stdout=full, stderr=subprocess.PIPE, timeout=60, env=buffered
         )
     assert done.returncode == 5
-    assert b"Traceback" not in done.stderr and b"refused" in done.stderr
+    assert b"Traceback" not in done.stderr and b"System error" in done.stderr
 
 
 def test_the_sound_rows_of_a_damaged_space_are_salvaged(
@@ -697,7 +700,7 @@ def test_a_data_directory_without_a_name_is_not_the_one_we_are_in(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     done = do("remember", "x", "--data", "")
-    assert done.code == 2 and "no name" in done.err
+    assert done.code == 2 and "--data is empty" in done.err
     assert list(tmp_path.iterdir()) == []
 
 

@@ -266,7 +266,7 @@ def test_the_doctor_finds_what_nobody_here_has_written(
     assert len(told["findings"]) == len(CHANGED)
     monkeypatch.setenv("COMMONPLACE_MASTER_KEY", "A" * 43 + "=")
     code, told = doctor()
-    assert code == 0 and "were not looked at" in told["findings"][0]["what"]
+    assert code == 0 and "were not checked" in told["findings"][0]["what"]
 
 
 def test_a_restore_says_which_revoked_tokens_it_brings_back(
@@ -282,7 +282,7 @@ def test_a_restore_says_which_revoked_tokens_it_brings_back(
     told = do("restore", str(tmp_path / "kept"), "--overwrite", "--no-system", "--json").json
     assert told["valid_again"] == []
     told = do("restore", str(tmp_path / "kept"), "--overwrite")
-    assert f"valid again: {since[:8]}. End them" in told.err and ended[:8] not in told.err
+    assert f"valid again: {since[:8]}. Revoke them" in told.err and ended[:8] not in told.err
     do("token", "revoke", since)
     told = do("restore", str(tmp_path / "kept"), "--overwrite", "--json").json
     assert told["valid_again"] == [since]

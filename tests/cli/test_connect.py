@@ -282,7 +282,7 @@ def test_a_project_has_its_own_file(
     ended = do(client, "--project", "--yes")
     assert ended.code == 0
     assert parsed(client, Path.cwd() / name) == whole(ON_STDIO[client])
-    assert "of this machine" in ended.err
+    assert "for this machine" in ended.err
     assert list(home.iterdir()) == []
 
 
@@ -846,7 +846,7 @@ def test_undoing_a_file_that_was_changed_since_is_refused_with_a_diff(
     ("args", "says"),
     [
         (("nobody",), "There is no client nobody"),
-        ((), "Which client?"),
+        ((), "The client is missing"),
         (("cursor", "--name", "a b"), "letters, digits"),
         (("cursor", "--name", ""), "letters, digits"),
         (("cursor", "--transport", "sse"), "stdio or http"),
@@ -856,8 +856,8 @@ def test_undoing_a_file_that_was_changed_since_is_refused_with_a_diff(
         (("cursor", "--transport", "stdio", "--url", URL), "has no URL"),
         (("cursor", "--transport", "stdio", "--token", "x"), "takes no token"),
         (("cursor", "--token", "x", "--token-env", "X"), "Choose one"),
-        (("cursor", "--token", "a b"), "one word"),
-        (("cursor", "--token-env", "a-b"), "name of a variable"),
+        (("cursor", "--token", "a b"), "visible ASCII"),
+        (("cursor", "--token-env", "a-b"), "name of an environment variable"),
         (("cursor", "--transport", "http", "--space", "x"), "its own data directory"),
         (("cursor", "--transport", "http", "--data", "x"), "its own data directory"),
         (("cursor", "--url", URL, "--dialect", "mama"), "says which dialect"),
@@ -865,8 +865,8 @@ def test_undoing_a_file_that_was_changed_since_is_refused_with_a_diff(
         (("cursor", "--dialect", "mamma"), "commonplace, mama"),
         (("cursor", "--transport", "http", "--dialect", "mamma"), "There is no dialect"),
         (("cursor", "--space", "A B"), "space's name"),
-        (("cursor", "--check", "--remove"), "exclude each other"),
-        (("cursor", "--undo", "--remove"), "exclude each other"),
+        (("cursor", "--check", "--remove"), "Only one of"),
+        (("cursor", "--undo", "--remove"), "Only one of"),
         (("cursor", "--config", "x", "--project"), "Choose one"),
         (("cursor", "--check", "--timeout", "0"), "time limit"),
         (("--list", "--config", "x"), "usual files"),
@@ -886,7 +886,7 @@ def test_nobody_is_asked_without_a_terminal(home: Path, do: Callable[..., Ended]
         ended = do("cursor", *more)
         assert ended.code == 0
         assert f"+++ {home / LOCATIONS['cursor']}" in ended.out
-        assert "write it with --yes" in ended.err
+        assert "add --yes to write it" in ended.err
     assert list(home.iterdir()) == []
 
 
@@ -941,7 +941,7 @@ def test_the_command_that_is_advised_finds_what_was_written(
     monkeypatch.chdir(home / "project")
     missing = do("cursor", "--check", *more)
     assert missing.code == 3
-    advised = re.search(r"Put it there: commonplace connect (.+)\.", missing.err)
+    advised = re.search(r"Add it: commonplace connect (.+)\.", missing.err)
     assert advised
     written = do(*shlex.split(advised[1]), "--url", "http://127.0.0.1:1/mcp", "--yes")
     advised = re.search(r"Check it: commonplace connect (.+)", written.out)
@@ -1073,7 +1073,7 @@ def test_the_command_we_write_starts_our_own_server(
         ("garbage", "not MCP messages"),
         ("exit", "no such luck"),
         ("failing", "the tool context failed"),
-        ("empty", "shows no tools"),
+        ("empty", "lists no tools"),
     ],
 )
 def test_a_server_that_misbehaves_is_told_of(
@@ -1101,7 +1101,7 @@ def test_only_what_reads_is_called(tmp_path: Path, do: Callable[..., Ended]) -> 
 def test_a_program_that_is_not_there_is_told(tmp_path: Path, do: Callable[..., Ended]) -> None:
     asked = configured(tmp_path, "good", command="/nowhere/commonplace")
     ended = do(*asked)
-    assert (ended.code, "no program /nowhere/commonplace" in ended.out) == (6, True)
+    assert (ended.code, "program not found: /nowhere/commonplace" in ended.out) == (6, True)
 
 
 def test_an_entry_that_is_off_missing_or_empty_is_told(

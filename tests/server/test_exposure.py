@@ -104,7 +104,7 @@ def test_who_listens_everywhere_answers_to_the_addresses_it_tells_of(data: Path,
         assert server.process.stdout is not None
         told = list(itertools.takewhile(lambda line: "Next:" not in line, server.process.stdout))
         named = re.search(r"MCP +http://(\S+):(\d+)/mcp/commonplace", "".join(told))
-        goes_by = re.search(r"goes by +(.+); others in the setting allow_hosts", "".join(told))
+        goes_by = re.search(r"names +(.+); add others to the setting allow_hosts", "".join(told))
         assert named and goes_by
         port = int(named[2])
         names = [*goes_by[1].split(", "), named[1]]

@@ -35,7 +35,7 @@ user = typer.Typer(
 )
 GROUPS = {"token": token, "user": user}
 
-User = Annotated[str, option("--user NAME", "Whose it is.")]
+User = Annotated[str, option("--user NAME", "The user it belongs to.")]
 PasswordStdin = Annotated[
     bool, option("--password-stdin", "Read the password from standard input.")
 ]
@@ -85,7 +85,7 @@ def _access(data: Path | None, *, create: bool = False) -> Iterator[_Access]:
     if not create and not system_file(where).exists():
         raise NotFound(
             f"There are no tokens and no users in {where} yet.",
-            hint="Make some: 'commonplace token create', 'commonplace user add'.",
+            hint="Create one: 'commonplace token create', 'commonplace user add'.",
             field="data",
         )
     store = open_system(where)
@@ -123,8 +123,8 @@ def create_token(
 ) -> None:
     """Create a token. It is shown once.
 
-    For the orchestrator it is a signed one, as its contract has it; with --expires or another
-    --scope than full, which a signed one cannot carry, an opaque one.
+    For the orchestrator the token is signed, as its contract says. A signed token has no expiry
+    and full scope, so with --expires or another --scope the token is opaque.
 
     \b
       commonplace token create --dialect commonplace --name "laptop"
@@ -189,7 +189,7 @@ def _check_subject(data: Path | None, space: str, dialects: list[str], subject: 
         except NotFound:
             raise NotFound(
                 f"There is no {noun} {subject[:80]!r} in the space {space}.",
-                hint=f"See 'commonplace {noun} list --space {space}', or make one:"
+                hint=f"See 'commonplace {noun} list --space {space}', or create one:"
                 f" 'commonplace {noun} create NAME --space {space}'.",
                 field=noun,
             ) from None
@@ -286,7 +286,7 @@ def rotate_key(
             tell(
                 as_json,
                 {"purpose": "master"},
-                "keys, tokens and accounts are sealed by the new master key",
+                "keys, tokens and accounts are sealed with the new master key",
             )
             note("The old key is kept: backups and secrets sealed before need it.")
             return
@@ -340,13 +340,13 @@ def damaged(data: Path) -> list[str]:
 @token.command("not-before")
 def end_before(
     space: Annotated[str, option("--space NAME", "The space.")],
-    at: Annotated[str, argument("now|DATE", "The moment.")] = "now",
+    at: Annotated[str, argument("now|DATE", "The time.")] = "now",
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
-    """End every token of a space that was created before a moment.
+    """Invalidate every token of a space that was created before a given time.
 
-    A signed token without a time ends unless its key was made after the moment.
+    A signed token without a timestamp is invalidated unless its key was created later.
     """
     from commonplace.engine import checks
     from commonplace.engine.model import iso, moment
@@ -360,7 +360,7 @@ def end_before(
     tell(
         as_json,
         {"space": space, "not_before": iso(moment(held))},
-        f"tokens of {space} from before {local(moment(held), seconds=True)} have ended",
+        f"tokens of {space} created before {local(moment(held), seconds=True)} are no longer valid",
     )
 
 
@@ -382,7 +382,7 @@ def add_user(
     tell(
         as_json,
         account.as_dict(),
-        f"{visible(account.name)} can log in, for {', '.join(account.spaces)}",
+        f"{visible(account.name)} can log in and use {', '.join(account.spaces)}",
     )
 
 
@@ -401,7 +401,7 @@ def list_users(data: Data = None, as_json: AsJson = False) -> None:
 
 @user.command("remove")
 def remove_user(
-    name: Annotated[str, argument("NAME", "Who.")],
+    name: Annotated[str, argument("NAME", "The user name.")],
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
@@ -412,13 +412,13 @@ def remove_user(
     tell(
         as_json,
         {"name": name, "ended": ended},
-        f"{visible(name)} cannot log in any more; {ended} of their tokens ended",
+        f"{visible(name)} was removed; {ended} tokens were revoked",
     )
 
 
 @user.command("password")
 def set_password(
-    name: Annotated[str, argument("NAME", "Whose.")],
+    name: Annotated[str, argument("NAME", "The user name.")],
     password_stdin: PasswordStdin = False,
     sign_out: Annotated[bool, option("--sign-out", "Also revoke all tokens of the user.")] = False,
     data: Data = None,

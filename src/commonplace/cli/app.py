@@ -60,8 +60,8 @@ HELP = """One memory for every AI agent: durable, searched by word and by meanin
   commonplace revise 3f2a --text "Alice leads the vision team"
   commonplace undo
   commonplace serve                serve every agent over HTTP
-  commonplace connect claude-code  put it into an agent's configuration
-  commonplace demo                 a tour with a throw-away memory
+  commonplace connect claude-code  add it to an agent's configuration
+  commonplace demo                 a tour with a temporary memory
 
 IDs may be shortened to their first characters, at least 4. Data lives in ~/.commonplace
 (--data, COMMONPLACE_DATA), in spaces that never see each other (--space).
@@ -70,7 +70,7 @@ With --json a command writes for scripts: one JSON object, or one per line where
 several; times in UTC; errors as {"error": {…}} on stderr.
 
 \b
-Exit codes: 0 done · 1 nothing found · 2 not valid · 3 no such thing · 4 conflict
+Exit codes: 0 success · 1 nothing found · 2 invalid input · 3 not found · 4 conflict
             5 storage or model unavailable · 6 unhealthy (doctor, audit verify,
             connect --check) · 130 interrupted
 """
@@ -110,8 +110,8 @@ def _refused(error: OSError) -> StorageUnavailable:
     """What the system would not do, as one of our errors."""
     where = f"{error.filename}: " if error.filename else ""
     return StorageUnavailable(
-        f"The system refused: {where}{error.strerror or error}.",
-        hint="What was acknowledged before is stored; look at the path, its rights and the disk.",
+        f"System error: {where}{error.strerror or error}.",
+        hint="Writes acknowledged before are stored. Check the path, its permissions and the disk.",
     )
 
 

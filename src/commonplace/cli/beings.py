@@ -13,20 +13,20 @@ from commonplace.errors import NotFound
 from commonplace.text.hidden import visible
 
 being = typer.Typer(
-    help="Beings: agents with a memory of their own in your space.", rich_markup_mode=None
+    help="Manage beings: agents with memories of their own in a space.", rich_markup_mode=None
 )
 GROUPS = {"being": being}
 
 
 @being.command("create")
 def create_being(
-    name: Annotated[str, argument("NAME", "What it is called.")],
+    name: Annotated[str, argument("NAME", "Its name.")],
     space: Space = "default",
     embedding: Embedding = "builtin",
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a being with a soul of its own.
+    """Create a being.
 
     \b
       commonplace being create Aria
@@ -37,12 +37,12 @@ def create_being(
     with memory(data, space, embedding, create=True) as opened:
         made = beings.create(opened, name)
     tell(as_json, beings.shown(made), made.id)
-    note(f"Let an agent be it: commonplace token create --dialect being --being {made.id}")
+    note(f"Next: commonplace token create --dialect being --being {made.id}")
 
 
 @being.command("list")
 def list_beings(space: Space = "default", data: Data = None, as_json: AsJson = False) -> None:
-    """The beings of a space, oldest first. With --json, one object per line."""
+    """List the beings of a space, oldest first. With --json, one object per line."""
     from commonplace.dialects.being import beings, sight
 
     with memory(data, space) as opened:
@@ -60,7 +60,7 @@ def delete_being(
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
-    """Put a being and all that is its own out of sight; 'commonplace undo' brings it back."""
+    """Delete a being and its own memories; 'commonplace undo' restores them."""
     from commonplace.dialects.being import beings, sight
 
     with memory(data, space) as opened:
@@ -72,23 +72,27 @@ def delete_being(
                 hint="See 'commonplace being list'.",
             ) from None
         beings.delete(opened, found.id)
-    tell(as_json, beings.shown(found), f"{visible(found.title)} is gone; what beings share stays")
+    tell(
+        as_json,
+        beings.shown(found),
+        f"{visible(found.title)} was deleted; memories that beings share stay",
+    )
 
 
 @being.command("llm-key")
 def keep_key(
     provider: Annotated[
-        str, option("--provider anthropic|openai", "Whose key it is.")
+        str, option("--provider anthropic|openai", "The provider of the key.")
     ] = "anthropic",
-    model: Annotated[str, option("--model NAME", "The model to ask.")] = "",
-    forget: Annotated[bool, option("--forget", "Keep none any longer.")] = False,
+    model: Annotated[str, option("--model NAME", "The model to use.")] = "",
+    forget: Annotated[bool, option("--forget", "Delete the stored key.")] = False,
     space: Space = "default",
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
-    """Keep the key, read from standard input, that the beings of a space think with.
+    """Store the LLM key for the beings of a space; it is read from standard input.
 
-    It is sealed, used for their patrols alone, and cannot be shown again.
+    It is stored encrypted, used only for their patrols, and never shown.
     """
     from commonplace.access.vault import open_vault
     from commonplace.engine.library import directory
@@ -98,7 +102,7 @@ def keep_key(
 
     if forget and not system_file(directory(data)).exists():
         none = {"configured": False, "providers": list(PROVIDERS)}
-        tell(as_json, none, "no key is kept")
+        tell(as_json, none, "no key is stored")
         return
     store = open_system(directory(data))
     try:
@@ -110,4 +114,4 @@ def keep_key(
         about = keys.about(space)
     finally:
         store.close()
-    tell(as_json, about, "a key is kept" if about["configured"] else "no key is kept")
+    tell(as_json, about, "key stored" if about["configured"] else "no key is stored")

@@ -36,14 +36,14 @@ def connect(
     context: typer.Context,
     client: Annotated[str | None, argument("CLIENT", ", ".join(CLIENTS) + ".")] = None,
     list_: Annotated[
-        bool, option("--list", "Every client, its file, and whether we are in it.")
+        bool, option("--list", "List every client, its file, and whether it is connected.")
     ] = False,
     check: Annotated[
         bool, option("--check", "Start the server as configured, and call a tool.")
     ] = False,
-    remove: Annotated[bool, option("--remove", "Take our entry out.")] = False,
+    remove: Annotated[bool, option("--remove", "Remove our entry.")] = False,
     undo: Annotated[
-        bool, option("--undo", "Put the file back as it was before the last change.")
+        bool, option("--undo", "Restore the file from before our last change.")
     ] = False,
     yes: Annotated[bool, option("--yes -y", "Write without asking.")] = False,
     dry_run: Annotated[bool, option("--dry-run", "Only show the change.")] = False,
@@ -51,33 +51,31 @@ def connect(
         str | None,
         option(
             "--transport stdio|http",
-            "Let the client start the server (stdio, the default), or use one that runs.",
+            "The client starts the server (stdio, the default), or uses a running one.",
         ),
     ] = None,
     url: Annotated[str | None, option("--url URL", f"[default: {SERVER}/mcp/commonplace]")] = None,
     dialect: Annotated[
         str, option("--dialect NAME", f"Which tools the agent gets: {DIALECTS}.")
     ] = DIALECT,
-    name: Annotated[str, option("--name NAME", "What the entry is called.")] = NAME,
+    name: Annotated[str, option("--name NAME", "The name of the entry.")] = NAME,
     token_env: Annotated[
-        str | None, option("--token-env NAME", "The variable that holds the token.")
+        str | None, option("--token-env NAME", "The environment variable that holds the token.")
     ] = None,
-    token: Annotated[
-        str | None, option("--token TOKEN", "Write the token itself into the file.")
-    ] = None,
+    token: Annotated[str | None, option("--token TOKEN", "Write the token into the file.")] = None,
     project: Annotated[
-        bool, option("--project", "The file of the project in this directory.")
+        bool, option("--project", "Use the configuration file of the project in this directory.")
     ] = False,
-    config: Annotated[Path | None, option("--config PATH", "A file other than the usual.")] = None,
+    config: Annotated[Path | None, option("--config PATH", "Another configuration file.")] = None,
     timeout: Annotated[float, option("--timeout SECONDS", "How long --check may take.")] = SECONDS,
     data: Data = None,
-    space: Annotated[str | None, option("--space NAME", "The space it uses.")] = None,
+    space: Annotated[str | None, option("--space NAME", "The space to use.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Put this memory into an agent's configuration. Shows the change, and asks.
+    """Add this server to an agent's configuration. Shows the change, and asks.
 
-    The rest of the file stays as it is, comments too; a copy is kept in the data directory. Exit
-    code 6 means that --check found a server that does not answer.
+    The rest of the file stays unchanged, with its comments; a backup is kept in the data directory.
+    Exit code 6 means that --check found a server that does not answer.
 
     \b
       commonplace connect --list
@@ -90,7 +88,7 @@ def connect(
 
     if [list_, check, remove, undo].count(True) > 1:
         raise InvalidInput(
-            "--list, --check, --remove and --undo exclude each other.", hint="Choose one."
+            "Only one of --list, --check, --remove and --undo can be given.", hint="Choose one."
         )
     if config is not None and project:
         raise InvalidInput("--config and --project both name a file.", hint="Choose one.")
@@ -102,7 +100,7 @@ def connect(
         return
     if client is None:
         raise InvalidInput(
-            "Which client?", hint=f"Choose one of {', '.join(CLIENTS)}, or say --list."
+            "The client is missing.", hint=f"Choose one of {', '.join(CLIENTS)}, or use --list."
         )
     chosen, settings = _opened(
         clients.client(client), config, root, _valid_name(name), leaving=remove or undo
@@ -246,7 +244,7 @@ def _valid_url(url: str) -> str:
         valid = False
     if not valid or re.search(r"[\s\x00-\x1f]", url):
         raise InvalidInput(
-            "That is not a URL.", hint=f"Write it like {SERVER}/mcp/commonplace.", field="url"
+            "This is not a URL.", hint=f"Write it like {SERVER}/mcp/commonplace.", field="url"
         )
     return url
 
@@ -259,9 +257,9 @@ def _check_token(transport: str, token: str | None, token_env: str | None) -> No
     if token is not None and token_env is not None:
         raise InvalidInput("Both --token and --token-env are given.", hint="Choose one.")
     if token_env is not None and not _VARIABLE.fullmatch(token_env):
-        raise InvalidInput("That is not the name of a variable.", field="token_env")
+        raise InvalidInput("This is not the name of an environment variable.", field="token_env")
     if token is not None and not _TOKEN.fullmatch(token):
-        raise InvalidInput("A token is one word of visible ASCII signs.", field="token")
+        raise InvalidInput("A token consists of visible ASCII characters.", field="token")
 
 
 def _command(dialect: str, data: Path | None, space: str | None) -> tuple[str, tuple[str, ...]]:
@@ -330,7 +328,7 @@ def _apply(
         if as_json:
             emit(change.report(False, None))
         elif change.action != "none":
-            note("nothing was written; write it with --yes")
+            note("nothing was written; add --yes to write it")
         return
     mode = settings_files.SHARED if change.project else settings_files.PRIVATE
     backup = settings_files.write(change.settings, change.new, backups, mode=mode)
@@ -339,7 +337,7 @@ def _apply(
         return
     say(f"{'removed from' if change.action == 'remove' else 'written to'} {shown}")
     if backup is not None:
-        say(dim(f"as it was: {visible(str(backup))}"))
+        say(dim(f"backup: {visible(str(backup))}"))
     if change.entry is not None:
         say(f"{change.client.then} Check it: {visible(again)} --check")
 
@@ -349,20 +347,20 @@ def _show(change: _Change, shown: str) -> None:
         whole = f"{change.diff}\n"  # a file's last line may end with a carriage return too
         say(visible(whole)[:-1])
         if change.new is None:
-            note(f"{shown} holds nothing else, and goes")
+            note(f"{shown} holds nothing else and is deleted")
     elif change.entry is None:
         say(f"{change.name} is not in {shown}; there is nothing to remove")
     else:
-        say(f"{change.name} is in {shown} already, just so; there is nothing to change")
+        say(f"{change.name} is already in {shown}; there is nothing to change")
     if change.project and change.action in ("add", "update") and "command" in (change.entry or {}):
-        note("the command is the one of this machine; others who use this file may need another")
+        note("the command is for this machine; other users of this file may need another")
 
 
 def _agreed(as_json: bool) -> bool:
     """Whether the person says yes; nobody is asked where nobody can answer."""
     if as_json or not sys.stdin.isatty():
         return False
-    if not typer.confirm("Write this?", err=True):
+    if not typer.confirm("Write this change?", err=True):
         raise typer.Abort
     return True
 
@@ -421,7 +419,7 @@ def _check(
     if not isinstance(written, dict):
         raise NotFound(
             f"{name} is not in {settings.path}.",
-            hint=f"Put it there: {again}.",
+            hint=f"Add it: {again}.",
             field="name",
         )
     server = clients.server(client, written, os.environ)
@@ -448,7 +446,7 @@ def _check(
                 note("make a token with 'commonplace token create', and name the variable that"
                      " holds it with --token-env")  # fmt: skip
             elif isinstance(server, Http) and found.status is None:
-                note("is that where it listens? 'commonplace serve' starts it")
+                note("no server answers there; start one with 'commonplace serve'")
         if off:
             note(f"the entry is switched off in {visible(str(settings.path))}")
     if not found.ok:

@@ -10,15 +10,17 @@ from commonplace.cli.options import AsJson, Data, Space, memory, option
 from commonplace.cli.terminal import note, tell
 from commonplace.text.hidden import visible
 
-credit = typer.Typer(help="Tell how the last turn of an agent went; its memories' credit moves.")
-Session = Annotated[str | None, option("--session", "The session; without it, the newest of all.")]
+credit = typer.Typer(
+    help="Rate an agent's last turn, which changes the credit of the memories it used."
+)
+Session = Annotated[str | None, option("--session", "The session; by default the newest one.")]
 
 
 @credit.command()
 def good(
     data: Data = None, space: Space = "default", session: Session = None, as_json: AsJson = False
 ) -> None:
-    """The answer was good (positive_feedback). Exit code 1 when no turn waits for an outcome."""
+    """The answer was good (positive_feedback). Exit code 1 if no turn waits for a rating."""
     _judge("positive_feedback", data, space, session, as_json)
 
 
@@ -26,7 +28,7 @@ def good(
 def bad(
     data: Data = None, space: Space = "default", session: Session = None, as_json: AsJson = False
 ) -> None:
-    """The answer was wrong (user_correction). Exit code 1 when no turn waits for an outcome."""
+    """The answer was wrong (user_correction). Exit code 1 if no turn waits for a rating."""
     _judge("user_correction", data, space, session, as_json)
 
 
@@ -45,7 +47,7 @@ def _judge(signal: str, data: Data, space: Space, session: Session, as_json: boo
         )
     if not judged:
         if not as_json:
-            note("no turn waits for an outcome")
+            note("no turn waits for a rating")
         raise typer.Exit(1)
 
 

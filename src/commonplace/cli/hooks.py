@@ -14,7 +14,9 @@ from commonplace.errors import CommonplaceError, NotFound
 INPUT_BYTES = 1_048_576
 STARTS = ("SessionStart", "before_agent_start")
 
-hook = typer.Typer(help="What the hooks of agents run: they read an event on standard input.")
+hook = typer.Typer(
+    help="Commands for the hooks of agents, which read an event from standard input."
+)
 
 
 @hook.callback()
@@ -28,14 +30,16 @@ def recall(
     space: Space = "default",
     embedding: Embedding = "builtin",
     start: Annotated[
-        bool, option("--start", "Add the latest checkpoint, as at a session's start.")
+        bool, option("--start", "Add the latest checkpoint, as at the start of a session.")
     ] = False,
-    tokens: Annotated[int, option("--tokens", "Room for the block.", min=100, max=20_000)] = 1_000,
+    tokens: Annotated[
+        int, option("--tokens", "Maximum size of the output in tokens.", min=100, max=20_000)
+    ] = 1_000,
 ) -> None:
-    """Print what is remembered about a prompt; nothing when nothing is relevant.
+    """Print memories that are relevant to a prompt, if there are any.
 
     The prompt comes on standard input: as text, or as the JSON of a hook's event (`prompt`,
-    `hook_event_name`). Whatever happens, the exit code is 0, so that the agent goes on.
+    `hook_event_name`). The exit code is always 0, so that the agent continues.
     """
     from commonplace.dialects.mama import recalling
 

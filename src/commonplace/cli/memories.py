@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 NOTHING_FOUND = 1
 
-AsOf = Annotated[str | None, option("--as-of WHEN", "As it was known at that moment.")]
+AsOf = Annotated[str | None, option("--as-of WHEN", "Show the state at that time.")]
 
 
 def remember(
     text: Annotated[str, argument("TEXT|-", "What to remember; - reads stdin.")],
     details: dict[str, Any],
-    tag: Annotated[list[str] | None, option("--tag TAG", "Repeat for more.")] = None,
+    tag: Annotated[list[str] | None, option("--tag TAG", "A tag; repeatable.")] = None,
     data: Data = None,
     space: Space = "default",
     as_json: AsJson = False,
@@ -47,16 +47,14 @@ def remember(
 def search(
     query: Annotated[str, argument("QUERY", "A question, words, or a text.")],
     details: dict[str, Any],
-    limit: Annotated[int, option("--limit -n N", "How many at most.")] = 10,
+    limit: Annotated[int, option("--limit -n N", "Maximum number of results.")] = 10,
     kind: Annotated[list[str] | None, option("--kind KIND", "Only these kinds.")] = None,
     tag: Annotated[list[str] | None, option("--tag TAG", "With all of these tags.")] = None,
-    since: Annotated[str | None, option("--since WHEN", "Not older.")] = None,
-    until: Annotated[str | None, option("--until WHEN", "Not newer.")] = None,
+    since: Annotated[str | None, option("--since WHEN", "Only memories from that time on.")] = None,
+    until: Annotated[str | None, option("--until WHEN", "Only memories up to that time.")] = None,
     as_of: AsOf = None,
-    why: Annotated[bool, option("--why", "Say why each one came.")] = False,
-    text: Annotated[
-        bool, option("--text", "Find the query as it stands, as part of a text.")
-    ] = False,
+    why: Annotated[bool, option("--why", "Explain the score of each result.")] = False,
+    text: Annotated[bool, option("--text", "Search for the query as an exact substring.")] = False,
     data: Data = None,
     space: Space = "default",
     as_json: AsJson = False,
@@ -98,20 +96,20 @@ def _explain_missing_meaning(memory: Commonplace, degraded: str, as_json: bool) 
     if as_json or memory.library.embedder is None:
         return
     if degraded:
-        note(f"by words alone: {visible(degraded)}")
+        note(f"searched by words only: {visible(degraded)}")
     elif waiting := memory.backlog()[0]:
-        note(f"{waiting} memories are not yet searched by meaning")
+        note(f"{waiting} memories have no embedding yet and are found by words only")
 
 
 def show(
     id: Id,
-    versions: Annotated[bool, option("--versions", "Every form it has had.")] = False,
+    versions: Annotated[bool, option("--versions", "Show all versions.")] = False,
     as_of: AsOf = None,
     data: Data = None,
     space: Space = "default",
     as_json: AsJson = False,
 ) -> None:
-    """Show a memory, as it is or as it was. With --versions --json, one object per line.
+    """Show a memory, now or at an earlier time. With --versions --json, one object per line.
 
     \b
       commonplace show 3f2a --versions
@@ -138,7 +136,7 @@ def show(
 def revise(
     id: Id,
     details: dict[str, Any],
-    text: Annotated[str | None, option("--text TEXT|-", "A new text; - reads stdin.")] = None,
+    text: Annotated[str | None, option("--text TEXT|-", "The new text; - reads stdin.")] = None,
     tag: Annotated[list[str] | None, option("--tag TAG", "Add a tag.")] = None,
     untag: Annotated[list[str] | None, option("--untag TAG", "Remove a tag.")] = None,
     data: Data = None,
@@ -146,14 +144,16 @@ def revise(
     as_json: AsJson = False,
     embedding: Embedding = "builtin",
 ) -> None:
-    """Correct a memory. What it was stays in its history.
+    """Change a memory. Its former versions stay in its history.
 
     \b
       commonplace revise 3f2a --text "We ship on Tuesdays" --tag release
     """
     changes = _given(text=None if text is None else _text(text), **details)
     if not changes and not tag and not untag:
-        raise InvalidInput("There is nothing to change.", hint="Give --text, --tag, …")
+        raise InvalidInput(
+            "There is nothing to change.", hint="Give an option such as --text or --tag."
+        )
     with options.memory(data, space, embedding) as memory:
         before = memory.get(_named(memory, id), count=False)
         if tag or untag:
@@ -162,19 +162,21 @@ def revise(
     if as_json:
         emit(after.as_dict())
     elif after.version == before.version:
-        say(f"{after.id} was so already")
+        say(f"{after.id} is unchanged: it already has these values")
     else:
-        say(f"revised {after.id}; see what it was with: commonplace show {after.id[:8]} --versions")
+        say(
+            f"revised {after.id}; see its versions with: commonplace show {after.id[:8]} --versions"
+        )
 
 
 def forget(ids: Ids, data: Data = None, space: Space = "default", as_json: AsJson = False) -> None:
-    """Put memories out of sight. Nothing is lost: `recover` brings them back."""
+    """Hide memories. `recover` shows them again."""
     with options.memory(data, space) as memory:
         _done("forgotten", memory.forget(*_all_named(memory, ids)), as_json)
 
 
 def recover(ids: Ids, data: Data = None, space: Space = "default", as_json: AsJson = False) -> None:
-    """Bring forgotten memories back."""
+    """Show hidden memories again."""
     with options.memory(data, space) as memory:
         _done("recovered", memory.restore(*_all_named(memory, ids)), as_json)
 
@@ -186,16 +188,14 @@ def _done(what: str, changed: list[Memory], as_json: bool) -> None:
 
 def promote(
     ids: Ids,
-    trust: Annotated[
-        str, option("--trust stated|inferred|external", "Whose word it is.")
-    ] = "stated",
+    trust: Annotated[str, option("--trust stated|inferred|external", "The new trust.")] = "stated",
     data: Data = None,
     space: Space = "default",
     as_json: AsJson = False,
 ) -> None:
-    """Trust memories more than their origin did, such as those of an import.
+    """Raise the trust of memories, such as imported ones.
 
-    `revise --trust` only lowers it; this is the way up, and the log shows it.
+    `revise --trust` can only lower the trust. The log shows every promotion.
 
     \b
       commonplace promote 3f2a --trust stated
@@ -209,30 +209,30 @@ def promote(
 
 def purge(
     ids: Ids,
-    yes: Annotated[bool, option("--yes", "Do not ask.")] = False,
+    yes: Annotated[bool, option("--yes", "Delete without asking.")] = False,
     data: Data = None,
     space: Space = "default",
     as_json: AsJson = False,
 ) -> None:
-    """Delete memories for good.
+    """Delete memories permanently.
 
-    Their past goes with them, and a scan of the files proves it. Backups and exports made
-    before still hold them.
+    Their history is deleted too, and a scan of the files verifies it. Earlier backups and exports
+    still contain them.
     """
     with options.memory(data, space) as memory:
         named = _all_named(memory, ids)
         if not yes:
             if not sys.stdin.isatty():
-                raise InvalidInput("A purge cannot be undone.", hint="Say --yes to go on.")
+                raise InvalidInput("A purge cannot be undone.", hint="Add --yes to continue.")
             for identity in named:
                 text = memory.get(identity, count=False).text
                 note(f"{identity[:8]}  {one_line(text, terminal.columns() - 10)}")
-            typer.confirm("Delete for good?", abort=True, err=True)
+            typer.confirm("Delete permanently?", abort=True, err=True)
         try:
             proof = memory.purge(*named)
         except KeyboardInterrupt:
-            note("\ninterrupted; either all of them are deleted or none, and no scan has proved it:"
-                 f" see with 'commonplace show {named[0][:8]}'")  # fmt: skip
+            note("\ninterrupted; either all of them are deleted or none, and the scan did not end:"
+                 f" check with 'commonplace show {named[0][:8]}'")  # fmt: skip
             raise typer.Exit(INTERRUPTED) from None
     if as_json:
         emit({"memories": proof.memories, "rows": proof.rows, "files": list(proof.files),
@@ -243,23 +243,23 @@ def purge(
             f" {proof.bytes_scanned:,} bytes of {', '.join(proof.files)} scanned:"
             f" {proof.traces or 'no'} traces")  # fmt: skip
         if proof.copies:
-            note("these copies of the file, made by a restore or an upgrade, may still hold it;"
+            note("these copies of the file, made by a restore or an upgrade, may still contain it;"
                  f" delete them: {', '.join(proof.copies)}")  # fmt: skip
 
 
 def undo(
     operation: Annotated[
-        str | None, argument("OPERATION", "From the log; the newest if none.")
+        str | None, argument("OPERATION", "An operation from the log; the newest by default.")
     ] = None,
     data: Data = None,
     space: Space = "default",
     as_json: AsJson = False,
     embedding: Embedding = "builtin",
 ) -> None:
-    """Take back an operation.
+    """Undo an operation.
 
-    Whatever it changed is as it was before; if a later change stands in the way, it says which.
-    An import is taken back whole, however many operations the log shows of it.
+    Everything it changed gets its former state. If a later change conflicts, the error names it.
+    An import is undone as a whole, even if the log shows it as many operations.
     """
     from commonplace.engine.binding import lease
     from commonplace.engine.finding import short_ids
@@ -281,12 +281,12 @@ def undo(
 
 
 def log(
-    limit: Annotated[int, option("--limit -n N", "How many at most.")] = 20,
+    limit: Annotated[int, option("--limit -n N", "Maximum number of results.")] = 20,
     data: Data = None,
     space: Space = "default",
     as_json: AsJson = False,
 ) -> None:
-    """The newest operations. With --json, one object per line."""
+    """List the newest operations. With --json, one object per line."""
     from commonplace.engine.history import timeline
 
     with options.memory(data, space) as memory:

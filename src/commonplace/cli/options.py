@@ -28,8 +28,8 @@ def _place(name: str) -> Path:
     """A directory as it was named; no name is not the one that we are in."""
     if not name.strip():
         raise InvalidInput(
-            "The data directory has no name.",
-            hint="Name one after --data, or leave it out.",
+            "--data is empty.",
+            hint="Give a directory, or leave it out.",
             field="data",
         )
     return Path(name)
@@ -56,7 +56,7 @@ Data = Annotated[
     Path | None,
     option("--data DIR", "The data directory.", envvar="COMMONPLACE_DATA", parser=_place),
 ]
-Space = Annotated[str, option("--space NAME", "The space in it.")]
+Space = Annotated[str, option("--space NAME", "The space.")]
 AsJson = Annotated[bool, option("--json", "Write JSON for scripts.")]
 Embedding = Annotated[
     str,

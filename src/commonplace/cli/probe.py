@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 TOOL = "context"
 _TOLD_LINES = 5
-_REASONS = {401: ": it wants a token", 403: ": the token is not enough", 404: ": not there"}
+_REASONS = {401: ": it requires a token", 403: ": the token lacks rights", 404: ": not found"}
 _TOLD_CHARS = 400
 
 
@@ -72,7 +72,7 @@ async def _within(seconds: float, server: Stdio | Http, found: Probe, errors: IO
         tools = (await client.list_tools()).tools
         found.tools = len(tools)
         if not tools:
-            found.error = "it answers, and shows no tools; a token for another dialect sees none"
+            found.error = "it answers, but lists no tools; is the token for another dialect?"
         found.called = _harmless(tools)
         if found.called:
             answer = await client.call_tool(found.called, {})
@@ -132,9 +132,9 @@ def _told(error: BaseException) -> str:
     while isinstance(error, BaseExceptionGroup) and error.exceptions:
         error = error.exceptions[0]
     if isinstance(error, FileNotFoundError):
-        return f"there is no program {error.filename}"
+        return f"program not found: {error.filename}"
     if isinstance(error, PermissionError):
-        return f"{error.filename} may not be run"
+        return f"not allowed to run {error.filename}"
     text = " ".join(str(error).split())
     return text or type(error).__name__
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from commonplace.storage.ports import Store
 
 _PREFIX = re.compile(r"[A-Za-z0-9_-]{0,32}")
-Dialect = Annotated[str, option("--dialect", f"The contract to speak: {DIALECTS}.")]
+Dialect = Annotated[str, option("--dialect", f"The dialect to serve: {DIALECTS}.")]
 
 
 def serve(
@@ -35,10 +35,13 @@ def serve(
     host: Annotated[str | None, option("--host", "Address to listen on.")] = None,
     port: Annotated[int | None, option("--port", "Port; 0 for any free one.")] = None,
     public_url: Annotated[
-        str | None, option("--public-url", "The address clients elsewhere use, behind a proxy.")
+        str | None,
+        option(
+            "--public-url", "The address that clients use from elsewhere, such as that of a proxy."
+        ),
     ] = None,
     require_token: Annotated[
-        bool | None, option("--require-token", "Ask for a token on loopback too.")
+        bool | None, option("--require-token", "Require a token on loopback too.")
     ] = None,
     embedding: Annotated[
         str | None, option("--embedding", "builtin, none, or an OpenAI-compatible base URL.")
@@ -47,7 +50,7 @@ def serve(
 ) -> None:
     """Serve every dialect over HTTP (http://127.0.0.1:3847).
 
-    Settings can also stand in COMMONPLACE_* variables and in config.toml of the data directory.
+    Settings can also be given in COMMONPLACE_* variables and in config.toml of the data directory.
     """
     from commonplace.server.loading import uncollected
 
@@ -83,12 +86,12 @@ def _tell(settings: Any) -> None:
     ]
     if settings.everywhere:
         there = ", ".join((*names, *settings.allow_hosts))
-        lines.append(f"  goes by  {there}; others in the setting allow_hosts")
+        lines.append(f"  names    {there}; add others to the setting allow_hosts")
     lines += [
         "",
         "Next:",
         f"  {program} connect claude-code {how}     or: connect --list",
-        f"  {told}   and ask your agent; audit list shows its calls",
+        f"  {told}   and ask your agent; 'audit list' shows its calls",
     ]
     if not settings.local or settings.require_token:
         made = settings.command("token create --dialect commonplace", program)
@@ -113,12 +116,12 @@ def mcp(
     space: Space = "default",
     embedding: Embedding = "builtin",
     read_only: Annotated[bool, option("--read-only", "Only tools that read.")] = False,
-    prefix: Annotated[str, option("--prefix", "What tools' names begin with, such as mama_.")] = "",
+    prefix: Annotated[str, option("--prefix", "Prefix of the tool names, such as mama_.")] = "",
     subject: Annotated[
         str,
         option(
             "--subject --being ID",
-            "For which subject of the dialect, such as a being; needed if there are several.",
+            "The subject of the dialect, such as a being; required if there are several.",
         ),
     ] = "",
 ) -> None:
@@ -138,7 +141,7 @@ def mcp(
     )  # fmt: skip
 
 
-audit = typer.Typer(help="Look at the calls that were made, and check that none was changed.")
+audit = typer.Typer(help="List calls from the audit log, and verify that none was changed.")
 
 
 @audit.command("list")
@@ -148,10 +151,11 @@ def list_calls(
     tool: Annotated[str | None, option("--tool", "Only this tool.")] = None,
     user: Annotated[str | None, option("--user", "Only this user.")] = None,
     failed: Annotated[
-        bool | None, option("--failed/--succeeded", "Only those that failed, or not.")
+        bool | None,
+        option("--failed/--succeeded", "Only calls that failed, or only those that succeeded."),
     ] = None,
-    since: Annotated[str | None, option("--since", "Date or time.")] = None,
-    until: Annotated[str | None, option("--until", "Date or time.")] = None,
+    since: Annotated[str | None, option("--since", "A date or time.")] = None,
+    until: Annotated[str | None, option("--until", "A date or time.")] = None,
     before: Annotated[int | None, option("--before", "Only rows before this number.")] = None,
     limit: Annotated[int, option("--limit", "At most this many.")] = 50,
     system: Annotated[bool, option("--system", "Calls that reached no space.")] = False,
@@ -186,7 +190,7 @@ def verify_chain(
     space: Space = "default",
     system: Annotated[bool, option("--system", "Calls that reached no space.")] = False,
     head: Annotated[
-        str | None, option("--head", "A head noted earlier: it must still be in the chain.")
+        str | None, option("--head", "A head printed earlier; it must still be in the chain.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -219,7 +223,7 @@ def _store(data: Path | None, space: str, system: bool) -> Iterator[Store]:
     if system and not system_file(directory(data)).exists():
         raise NotFound(
             f"There are no calls in {directory(data)} yet.",
-            hint="A token that is made, or a call that is refused, leaves the first.",
+            hint="Creating a token or refusing a request writes the first entry.",
         )
     with library(data if system else existing(data)) as opened:
         if system:

@@ -49,7 +49,7 @@ class Settings:
         paste = f" Or add this by hand:\n{snippet}" if snippet else ""
         return InvalidInput(
             f"{self.path} cannot be changed safely: {why}.",
-            hint=f"Nothing was changed. Mend the file and try again.{paste}",
+            hint=f"Nothing was changed. Correct the file and try again.{paste}",
             field="config",
         )
 
@@ -252,7 +252,7 @@ def _refused(path: Path, what: str, error: Exception) -> StorageUnavailable:
     why = getattr(error, "strerror", None) or error
     return StorageUnavailable(
         f"{path} cannot be {what}: {why}.",
-        hint="Nothing was changed; look at the path and its rights.",
+        hint="Nothing was changed; check the path and its permissions.",
         field="config",
     )
 
@@ -274,7 +274,7 @@ def _changed(settings: Settings, path: Sequence[str], entry: Mapping[str, Any] |
     except ValueError as error:
         raise settings.unreadable(str(error), paste) from None
     if find(said, path) != entry or _others(said, path) != _others(contents, path):
-        raise settings.unreadable("its layout is one that this program does not master", paste)
+        raise settings.unreadable("its layout cannot be edited automatically", paste)
     return (mark + (text.replace("\n", "\r\n") if windows else text)).encode()
 
 

@@ -30,20 +30,23 @@ if TYPE_CHECKING:
 CONFLICT = 4
 UNHEALTHY = 6
 
-Overwrite = Annotated[bool, option("--overwrite", "Replace what is there.")]
-Spaces = Annotated[list[str] | None, option("--space NAME", "Only these; repeat for more.")]
+Overwrite = Annotated[bool, option("--overwrite", "Replace existing data.")]
+Spaces = Annotated[list[str] | None, option("--space NAME", "Only this space; repeatable.")]
 
 
 def export(
-    file: Annotated[Path | None, argument("FILE", "Where to; stdout if none.")] = None,
+    file: Annotated[
+        Path | None, argument("FILE", "The file to write; standard output by default.")
+    ] = None,
     overwrite: Overwrite = False,
     data: Data = None,
     space: Space = "default",
     as_json: AsJson = False,
 ) -> None:
-    """Write everything a space holds, its past too, as JSON lines.
+    """Export everything in a space, with its history, as JSON lines.
 
-    The last line has counts and a SHA-256 of all lines before it, so that a cut file is noticed.
+    The last line has counts and a SHA-256 of all lines before it, so that a truncated file
+    is detected.
 
     \b
       commonplace export team.jsonl
@@ -53,7 +56,9 @@ def export(
     from commonplace.engine.transfer import transfer
 
     if file is None and as_json:
-        raise InvalidInput("The export itself goes to stdout.", hint="Name a FILE, for a report.")
+        raise InvalidInput(
+            "--json writes a report to standard output, where the export goes.", hint="Name a FILE."
+        )
     with (
         options.memory(data, space) as memory,
         lease(memory) as opened,
@@ -74,7 +79,7 @@ def _written(file: Path | None, overwrite: bool) -> Iterator[IO[str]]:
         yield sys.stdout
         return
     if file.exists() and not overwrite:
-        raise Conflict(f"{file} exists.", hint="Choose another name, or say --overwrite.")
+        raise Conflict(f"{file} exists.", hint="Choose another name, or add --overwrite.")
     file = file.resolve()  # what a link leads to is replaced, not the link
     if file.exists() and not file.is_file():
         raise InvalidInput(
@@ -107,23 +112,26 @@ def import_(
         ),
     ],
     trust_file: Annotated[
-        bool, option("--trust-file", "Keep the trust it states; else external.")
+        bool,
+        option("--trust-file", "Keep the trust stated in the file; by default it is external."),
     ] = False,
     partial: Annotated[
-        bool, option("--partial", "Take what is there of a cut or changed export.")
+        bool, option("--partial", "Import what can be read of a truncated or changed export.")
     ] = False,
-    wait: Annotated[bool, option("--wait/--no-wait", "Until all is searched by meaning.")] = True,
+    wait: Annotated[
+        bool, option("--wait/--no-wait", "Wait until all embeddings are computed.")
+    ] = True,
     data: Data = None,
     space: Space = "default",
     as_json: AsJson = False,
     embedding: Embedding = "builtin",
 ) -> None:
-    """Import an export, or notes. The same file twice changes nothing.
+    """Import an export, or notes. Importing the same file again changes nothing.
 
-    A .jsonl has one object per line with "text", and if you like kind, title, tags, importance,
-    occurred_at, ref, attrs; a .md or .txt becomes one memory. Every line is checked before the
-    first is stored. What contradicts what is here is reported and left out (exit code 4); nothing
-    is overwritten.
+    A .jsonl file has one object per line with "text", and optionally kind, title, tags, importance,
+    occurred_at, ref, attrs; a .md or .txt file becomes one memory. Every line is checked before the
+    first is stored. Lines that conflict with stored data are reported and skipped (exit code 4);
+    nothing is overwritten.
 
     \b
       commonplace import team.jsonl --trust-file
@@ -147,7 +155,7 @@ def import_(
                 opened, file, trust_file=trust_file, partial=partial, progress=show
             )
         if wait and memory.library.embedder is not None and memory.library.embedder.local:
-            with progress("Learning meaning") as show:
+            with progress("Computing embeddings") as show:
                 engine_call(memory, upkeep.settle, show)
     if as_json:
         emit(report.as_dict())
@@ -155,30 +163,29 @@ def import_(
         former = report.added - sum(report.counts.values())
         say(f"imported {_things(report.counts)}"
             + (f", {former:,} lines of history" if former else "")
-            + (f"; {report.unchanged:,} lines were here already" if report.unchanged else "")
-            + ("" if report.complete else "; the file was not whole"))  # fmt: skip
+            + (f"; {report.unchanged:,} lines were already stored" if report.unchanged else "")
+            + ("" if report.complete else "; the file was incomplete"))  # fmt: skip
         for problem in report.problems:
-            note(f"left out: {visible(problem.where)}: {visible(problem.what)}")
+            note(f"skipped: {visible(problem.where)}: {visible(problem.what)}")
         more = report.conflicts + report.skipped - len(report.problems)
         if more > 0:
-            note(f"left out: {more:,} more")
+            note(f"skipped: {more:,} more")
     if report.conflicts:
         raise typer.Exit(CONFLICT)
 
 
 def backup(
-    target: Annotated[Path, argument("DIR", "Where to; made anew.")],
+    target: Annotated[Path, argument("DIR", "A new directory.")],
     spaces: Spaces = None,
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
-    """Copy all spaces, tokens, accounts and workflows, and verify the copy. Others may write
-    meanwhile. With --space, those spaces alone.
+    """Copy all spaces, tokens, accounts and workflows, and verify the copy. With --space, copy only
+    those spaces. Other processes may write meanwhile.
 
-    Of tokens and passwords a backup holds hashes, of stored keys what the master key sealed. The
-    master key itself (master.key in the data directory, or COMMONPLACE_MASTER_KEY) is not in it:
-    keep a copy elsewhere, or what it sealed is lost with the machine. config.toml is not in it
-    either.
+    A backup holds hashes of tokens and passwords, and stored keys as they were sealed. It does not
+    hold the master key (master.key in the data directory, or COMMONPLACE_MASTER_KEY): keep a copy
+    elsewhere, since sealed keys cannot be read without it. It does not hold config.toml either.
 
     \b
       commonplace backup ~/backups/today
@@ -195,16 +202,18 @@ def backup(
 
 
 def restore(
-    source: Annotated[Path, argument("BACKUP", "What `backup` wrote.")],
+    source: Annotated[Path, argument("BACKUP", "A directory that `backup` wrote.")],
     spaces: Spaces = None,
-    into: Annotated[str | None, option("--into NAME", "Another name for the space.")] = None,
+    into: Annotated[
+        str | None, option("--into NAME", "Restore the space under another name.")
+    ] = None,
     overwrite: Overwrite = False,
     system: Annotated[
         bool | None,
         option(
             "--system/--no-system",
-            "What is beside spaces (tokens, accounts, workflows): that alone, or with the"
-            " spaces that are named; or not at all. Without either, with all spaces.",
+            "Restore tokens, accounts and workflows: only these, or together with the spaces"
+            " named; or not at all. By default they are restored together with all spaces.",
             show_default=False,
         ),
     ] = None,
@@ -212,11 +221,11 @@ def restore(
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
-    """Bring back what a backup holds. It is verified first, and restored whole or not at all.
+    """Restore a backup. It is verified first, and restored completely or not at all.
 
-    Tokens and accounts are then as they were at the time of the backup: what was revoked since is
-    valid again, unless you say --no-system. On another machine, put master.key (mode 0600) into the
-    data directory first.
+    Tokens and accounts get their state at the time of the backup: tokens revoked since then are
+    valid again, unless --no-system is given. On another machine, put master.key (mode 0600) into
+    the data directory first.
 
     \b
       commonplace restore ~/backups/today --check
@@ -230,7 +239,7 @@ def restore(
             found = backup.verify(source, progress=show)
         rows = sum(found.spaces.values())
         held = ", ".join([*found.spaces, *found.files])
-        tell(as_json, found.as_dict(), f"whole: {held} ({rows:,} rows)")
+        tell(as_json, found.as_dict(), f"the backup is complete: {held} ({rows:,} rows)")
         return
     backup.read_manifest(source)  # before a directory is made for it
     with options.library(data) as library, progress("Restoring") as show:
@@ -243,17 +252,17 @@ def restore(
     tell(as_json, told, f"restored from {visible(str(source))}")
     if again and not as_json:
         names = ", ".join(each[:8] for each in again)
-        note(f"Tokens that were revoked since are valid again: {names}."
-             " End them with: commonplace token revoke ID")  # fmt: skip
+        note(f"Tokens that were revoked after the backup are valid again: {names}."
+             " Revoke them with: commonplace token revoke ID")  # fmt: skip
 
 
 def doctor(
-    repair: Annotated[bool, option("--repair", "Rebuild what can be rebuilt.")] = False,
+    repair: Annotated[bool, option("--repair", "Rebuild indexes.")] = False,
     salvage: Annotated[
         Path | None,
         option(
             "--salvage DIR",
-            "Write every sound row into DIR, a new data directory; the damaged one stays.",
+            "Copy every intact row into DIR, a new data directory; the damaged one stays.",
         ),
     ] = None,
     spaces: Spaces = None,
@@ -261,9 +270,9 @@ def doctor(
     as_json: AsJson = False,
     embedding: Embedding = "builtin",
 ) -> None:
-    """Check every row and index, and rebuild indexes if asked. With --json, one object per line.
+    """Check every row and index. With --json, one object per line.
 
-    Exit code 6 means that something is wrong.
+    Exit code 6 means that a problem was found.
     """
 
     from commonplace.storage.sqlite.shared_files import SYSTEM
@@ -322,7 +331,9 @@ def _examine_readers(library: Library, space: str, diagnosis: Diagnosis) -> None
 
     for memory, owner in unreadable(Commonplace(library=library, space=space)):
         what = f"Memory {{row}}: {owner} cannot read it as a {memory.kind} and skips it."
-        hint = "Its attrs are not those of its kind. Forget it, or import or restore it again."
+        hint = (
+            "Its attrs do not fit its kind. Hide it with 'forget', or import or restore it again."
+        )
         diagnosis.add("attrs", what, hint, "warning", row=memory.id)
 
 
@@ -333,9 +344,9 @@ def _examine_access(data: Path, diagnosis: Diagnosis) -> None:
 
     try:
         for what in damaged(data):
-            diagnosis.add("access", f"{what} is not as it was stored.", RESTORE_SYSTEM)
+            diagnosis.add("access", f"{what} is damaged.", RESTORE_SYSTEM)
     except CommonplaceError as error:
-        told = f"Tokens, accounts and keys were not looked at: {error.message}"
+        told = f"Tokens, accounts and keys were not checked: {error.message}"
         diagnosis.add("access", told, error.hint, "note")
     diagnosis.finish()
 
@@ -346,16 +357,16 @@ def _tell_findings(diagnosis: Diagnosis) -> None:
 
 
 def demo(
-    keep: Annotated[bool, option("--keep", "Leave the directory in place.")] = False,
+    keep: Annotated[bool, option("--keep", "Keep the temporary directory.")] = False,
 ) -> None:
-    """A tour in a few seconds. It needs no network and leaves nothing behind."""
+    """Show a tour with a temporary memory. It needs no network."""
     from commonplace import demo
 
     demo.run(keep=keep)
 
 
 def spaces(data: Data = None, as_json: AsJson = False) -> None:
-    """The spaces of the data directory. With --json, one object per line."""
+    """List the spaces of the data directory. With --json, one object per line."""
     from commonplace.engine.commonplace import Commonplace
 
     where = options.existing(data)
@@ -371,7 +382,7 @@ def spaces(data: Data = None, as_json: AsJson = False) -> None:
 
 
 def version(as_json: AsJson = False) -> None:
-    """The version of this program and of the SQLite inside it."""
+    """Show the version of this program and of its SQLite."""
     from commonplace import __version__
     from commonplace.storage.database import library_version
 

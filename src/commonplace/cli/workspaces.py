@@ -25,7 +25,7 @@ workspace = typer.Typer(
 GROUPS = {"workspace": workspace}
 
 Workspace = Annotated[str, argument("WORKSPACE", "Its id.")]
-Name = Annotated[str, option("--name TEXT", "What it is called.")]
+Name = Annotated[str, option("--name TEXT", "Its name.")]
 
 
 def _show(rows: list[dict[str, Any]], as_json: bool, *columns: str) -> None:
@@ -36,7 +36,7 @@ def _show(rows: list[dict[str, Any]], as_json: bool, *columns: str) -> None:
 
 
 def _opened(data: Path | None, identity: str) -> AbstractContextManager[Commonplace]:
-    first = f"Found it first: commonplace workspace create {identity}."
+    first = f"Create it first: commonplace workspace create {identity}."
     return options.memory(data, identity, first=first)
 
 
@@ -58,11 +58,11 @@ def create_workspace(
     identity: Workspace,
     name: Name = "",
     user: Annotated[str, option("--user ID", "Its first user.")] = "local",
-    email: Annotated[str, option("--email ADDRESS", "Their address.")] = "",
+    email: Annotated[str, option("--email ADDRESS", "The user's e-mail address.")] = "",
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
-    """Found a workspace with its first user and agents.
+    """Create a workspace with its first user and agents.
 
     \b
       commonplace workspace create acme --user anna --email anna@example.org
@@ -83,7 +83,7 @@ def create_workspace(
     if as_json:
         emit(shown)
     else:
-        say(f"workspace {identity} is there, with {user} and three agents")
+        say(f"created workspace {identity} with the user {user} and three agents")
         note(
             f"Next: commonplace token create --dialect orchestrator --space {identity}"
             f" --user {user}"
@@ -92,7 +92,7 @@ def create_workspace(
 
 @workspace.command("list")
 def list_workspaces(data: Data = None, as_json: AsJson = False) -> None:
-    """The workspaces there are."""
+    """List the workspaces."""
     from commonplace.dialects.orchestrator.workspaces import all_workspaces
     from commonplace.engine.commonplace import Commonplace
 
@@ -104,11 +104,11 @@ def list_workspaces(data: Data = None, as_json: AsJson = False) -> None:
 @workspace.command("add-user")
 def add_user(
     identity: Workspace,
-    user: Annotated[str, argument("USER", "Their id, as in their token.")],
-    email: Annotated[str, option("--email", "Their address.")] = "",
-    nickname: Annotated[str, option("--nickname", "What they are called.")] = "",
+    user: Annotated[str, argument("USER", "The user's id, as in the token.")],
+    email: Annotated[str, option("--email", "The user's e-mail address.")] = "",
+    nickname: Annotated[str, option("--nickname", "The user's nickname.")] = "",
     name: Name = "",
-    surname: Annotated[str, option("--surname", "Their family's name.")] = "",
+    surname: Annotated[str, option("--surname", "The user's family name.")] = "",
     country_code: Annotated[str, option("--country-code", "Such as DE.")] = "",
     language: Annotated[str, option("--language", "Such as en.")] = "",
     currency: Annotated[str, option("--currency", "Such as EUR.")] = "",
@@ -116,7 +116,7 @@ def add_user(
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
-    """Give somebody a profile in a workspace, or change it."""
+    """Add a user profile to a workspace, or change it."""
     from commonplace.dialects.orchestrator import workspaces
 
     about = {
@@ -131,7 +131,7 @@ def add_user(
 
 @workspace.command("users")
 def list_users(identity: Workspace, data: Data = None, as_json: AsJson = False) -> None:
-    """Everybody who has a profile in a workspace."""
+    """List the users of a workspace."""
     from commonplace.dialects.orchestrator import workspaces
 
     with _opened(data, identity) as memory:
@@ -142,15 +142,15 @@ def list_users(identity: Workspace, data: Data = None, as_json: AsJson = False) 
 @workspace.command("add-agent")
 def add_agent(
     identity: Workspace,
-    name: Annotated[str, argument("NAME", "What it is called.")],
-    slug: Annotated[str, option("--slug", "Its short name; made of the name.")] = "",
+    name: Annotated[str, argument("NAME", "Its name.")],
+    slug: Annotated[str, option("--slug", "Short name; by default derived from the name.")] = "",
     role: Annotated[str, option("--role manager|sub-agent", "")] = "sub-agent",
-    system_prompt: Annotated[str, option("--system-prompt", "What it is told.")] = "",
-    model: Annotated[str, option("--model", "Its model, if not the usual one.")] = "",
+    system_prompt: Annotated[str, option("--system-prompt", "Its system prompt.")] = "",
+    model: Annotated[str, option("--model", "Its model, if not the default one.")] = "",
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
-    """Give a workspace another agent."""
+    """Add an agent to a workspace."""
     from commonplace.dialects.orchestrator import workspaces
 
     with _opened(data, identity) as memory, memory.unit("add agent"):
@@ -162,7 +162,7 @@ def add_agent(
 
 @workspace.command("agents")
 def list_agents(identity: Workspace, data: Data = None, as_json: AsJson = False) -> None:
-    """The agents of a workspace."""
+    """List the agents of a workspace."""
     from commonplace.dialects.orchestrator import workspaces
 
     with _opened(data, identity) as memory:
@@ -173,12 +173,14 @@ def list_agents(identity: Workspace, data: Data = None, as_json: AsJson = False)
 @workspace.command("add-conversation")
 def add_conversation(
     identity: Workspace,
-    title: Annotated[str, argument("TITLE", "What it is about.")],
-    agent: Annotated[str, option("--agent SLUG", "With one agent.")] = "",
+    title: Annotated[str, argument("TITLE", "Its title.")],
+    agent: Annotated[
+        str, option("--agent SLUG", "The agent it is with; by default all agents.")
+    ] = "",
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
-    """Begin a conversation in a workspace."""
+    """Start a conversation in a workspace."""
     from commonplace.dialects.orchestrator import workspaces
 
     with _opened(data, identity) as memory:
@@ -189,7 +191,7 @@ def add_conversation(
 
 @workspace.command("conversations")
 def list_conversations(identity: Workspace, data: Data = None, as_json: AsJson = False) -> None:
-    """The conversations of a workspace."""
+    """List the conversations of a workspace."""
     from commonplace.dialects.orchestrator import workspaces
 
     with _opened(data, identity) as memory:
@@ -201,8 +203,10 @@ def list_conversations(identity: Workspace, data: Data = None, as_json: AsJson =
 def say_something(
     identity: Workspace,
     conversation: Annotated[str, argument("CONVERSATION", "Its id.")],
-    text: Annotated[str, argument("TEXT", "What is said.")],
-    agent: Annotated[str, option("--agent SLUG", "Said by an agent.")] = "",
+    text: Annotated[str, argument("TEXT", "The message.")],
+    agent: Annotated[
+        str, option("--agent SLUG", "The agent that says it; by default the user.")
+    ] = "",
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
@@ -220,11 +224,11 @@ def say_something(
 def list_messages(
     identity: Workspace,
     conversation: Annotated[str, argument("CONVERSATION", "Its id.")],
-    limit: Annotated[int, option("--limit", "How many.")] = 50,
+    limit: Annotated[int, option("--limit", "Maximum number of messages.")] = 50,
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
-    """The newest messages of a conversation, the oldest of them first."""
+    """List the newest messages of a conversation, in order."""
     from commonplace.dialects.orchestrator import workspaces
 
     with _opened(data, identity) as memory:
@@ -245,9 +249,9 @@ def import_palace(
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
-    """Bring a MemPalace over: drawers, diaries, the knowledge graph, its identity.
+    """Import a MemPalace: drawers, diaries, the knowledge graph, its identity.
 
-    The source is only read. Again, it adds what is new.
+    The source is not changed. Importing again adds only what is new.
 
     \b
       commonplace workspace import acme ~/.mempalace/palace
@@ -260,7 +264,7 @@ def import_palace(
         with progress("importing") as tell:
             report = importing.bring(memory, source.expanduser(), tell)
         if memory.library.embedder is not None and memory.library.embedder.local:
-            with progress("learning meaning") as tell:
+            with progress("computing embeddings") as tell:
                 engine_call(memory, upkeep.settle, tell)
     if as_json:
         emit(asdict(report))
@@ -268,10 +272,10 @@ def import_palace(
     for name, counts in (("drawers", report.drawers), ("triples", report.triples)):
         say(
             f"{name}: {counts.found} found, {counts.added} added, {counts.unchanged} unchanged,"
-            f" {len(counts.left_out)} left out"
+            f" {len(counts.left_out)} skipped"
         )
         for problem in counts.left_out[:20]:
-            note(f"  left out: {problem}")
+            note(f"  skipped: {problem}")
     if report.identity:
         say("identity: added")
 
@@ -283,7 +287,7 @@ Execution = Annotated[str, argument("EXECUTION", "Its id.")]
 def show_execution(
     identity: Workspace, execution: Execution, data: Data = None, as_json: AsJson = False
 ) -> None:
-    """How far a workflow's execution is."""
+    """Show the status of a workflow execution."""
     _act_on(identity, execution, data, as_json)
 
 
@@ -291,7 +295,7 @@ def show_execution(
 def approve(
     identity: Workspace, execution: Execution, data: Data = None, as_json: AsJson = False
 ) -> None:
-    """Let a workflow go on that waits for approval."""
+    """Approve a workflow execution that waits for approval."""
     from commonplace.dialects.orchestrator import workflows
 
     _act_on(identity, execution, data, as_json, workflows.approve)
@@ -301,7 +305,7 @@ def approve(
 def cancel(
     identity: Workspace, execution: Execution, data: Data = None, as_json: AsJson = False
 ) -> None:
-    """End a workflow's execution."""
+    """Cancel a workflow execution."""
     from commonplace.dialects.orchestrator import workflows
 
     _act_on(identity, execution, data, as_json, workflows.cancel)
@@ -324,6 +328,6 @@ def _act_on(
     if as_json:
         emit(shown)
         return
-    say(f"{shown['status']}  {shown['current_step']} steps over  {shown['error']}".rstrip())
+    say(f"{shown['status']}  {shown['current_step']} steps done  {shown['error']}".rstrip())
     for step in shown["steps"]:
         say(f"  {step['step_index']}  {step['status']}  {step['agent_slug']}  {step['step_name']}")
