@@ -1,8 +1,8 @@
-"""The patrol: scenes become memories, memories find their place, fade, return, and are tidied.
+"""The patrol: it turns scenes into nodes, assigns them to clusters, ages, merges and revives them.
 
-It commits in steps, each a unit of its own that shares the patrol's label, so that all of it is
-undone together. Between steps, and while a language model thinks, it holds no lock and no snapshot;
-what others changed meanwhile stays as they left it.
+Each step commits in units that share the patrol's label, so that undo reverts all of them. While a
+language model is asked, no lock and no snapshot is held; rows that others changed meanwhile keep
+their changes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -26,28 +26,29 @@ from commonplace.engine.binding import engine_call
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.content import memories
 from commonplace.engine.finding import likeness as similarities
-from commonplace.engine.finding.listing import census
+from commonplace.engine.finding.listing import Census, census
 from commonplace.engine.finding.ranking import faded_importance
 from commonplace.engine.history.timeline import PATROL
-from commonplace.engine.model import LIVE_STATES, Cluster, Memory, Origin, iso
+from commonplace.engine.model import Cluster, Memory, Origin, iso
 from commonplace.errors import CommonplaceError, Conflict, NotFound
+from commonplace.platform import lookup
 from commonplace.platform.exclusive import exclusive
 
 ROOTS = ("Business", "Private")
 FADED = 0.05
 LARGE = 10
-"""Active nodes beyond which a cluster is split."""
+"""A cluster with more active nodes is split."""
 LARGE_GROUP = 40
-"""Active nodes beyond which a cluster that is no root is split without a model."""
+"""A cluster below the roots with more active nodes is split without a model."""
 GROWN = 1.5
-"""How much a cluster must have grown before a model is asked again whether it falls apart."""
+"""The growth of a cluster after which a model is asked again how to split it."""
 SHOWN_OF_EACH = 12
 SHOWN_DATES = 20
-"""A node that took in many others has a date of each: a model needs but the last of them."""
+"""How many of a node's dates a model is shown."""
 SMALL = 2
 ROOMY = 8
 MARKS = 500
-"""Patrols that are kept apart; a node that lived through more has faded long since."""
+"""How many patrols are counted; a node that lived through more has faded."""
 MOST_CLUSTERS = 150
 CONSIDERED = 400
 EVENT = "being.patrol"
@@ -57,7 +58,7 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Report:
-    """What a patrol did."""
+    """The result of a patrol."""
 
     marker_id: str
     scenes_created: int = 0
@@ -83,54 +84,43 @@ def run(
     messages: Sequence[Mapping[str, Any]] = (),
     marker_id: str | None = None,
 ) -> Report:
-    """One patrol; whoever calls sees to it that there is one at a time."""
-    marker = str(uuid.uuid4())
-    origin = replace(memory.origin, tool="patrol", label=f"{PATROL}:{marker}")
-    one = _Patrol(memory, being, marker, origin, thinking)
+    """Run one patrol; the caller makes sure that a being has one at a time."""
+    report = Report(str(uuid.uuid4()))
+    origin = replace(memory.origin, tool="patrol", label=f"{PATROL}:{report.marker_id}")
+    one = _Patrol(memory, being, report, origin, thinking)
     if thinking is not None:
-        thinking.spent = one.tell_spending
-    known = marker_id is not None and marker_id == sight.find(memory, being).attrs.get(
-        "patrol_marker"
-    )
-    one.step("listen", lambda: one.listen(messages, known))
-    one.step("gather", one.gather)
-    one.step("count", one.count)
-    one.step("fade", one.fade)
-    one.step("consolidate", one.consolidate)
-    one.step("revive", one.revive)
-    one.step("split", one.split)
-    one.step("shrink", one.shrink)
-    one.step("reflect", one.reflect)
-    return one.report
+        thinking.spent = one.record_spending
+    last = sight.find(memory, being).attrs.get("patrol_marker")
+    one.step("listen", lambda: one.listen(messages, marker_id is not None and marker_id == last))
+    for name in STEPS:
+        one.step(name, getattr(one, name))
+    return report
 
 
+STEPS = ("gather", "count", "fade", "consolidate", "revive", "split", "shrink", "reflect")
+
+
+@dataclass
 class _Patrol:
-    def __init__(
-        self,
-        memory: Commonplace,
-        being: str,
-        marker: str,
-        origin: Origin,
-        thinking: Thinking | None,
-    ) -> None:
-        self.memory = memory
-        self.being = being
-        self.origin = origin
-        self.thinking = thinking
-        self.report = Report(marker)
-        self.fresh: list[str] = []
-        """Nodes that this patrol made."""
-        self.lived: list[Scene] = []
-        self.trust = "inferred"
-        """The least of what was lived: what is made of it is worth no more."""
-        self.touched: set[str] = set()
-        """Clusters that got or lost nodes."""
-        self.since: str | None = None
-        self.sizes: dict[str, dict[str, int]] | None = None
-        """How many nodes each cluster has, as long as that holds."""
+    memory: Commonplace
+    being: str
+    report: Report
+    origin: Origin
+    thinking: Thinking | None
+    fresh: list[str] = field(default_factory=list)
+    """Nodes that this patrol created."""
+    lived: list[Scene] = field(default_factory=list)
+    trust: str = "inferred"
+    """The least trust of the scenes, for text that is made of them."""
+    touched: set[str] = field(default_factory=set)
+    """Clusters that got or lost nodes."""
+    since: str | None = None
+    """When the last patrol was."""
+    sizes: dict[str, dict[str, int]] | None = None
+    """The number of nodes of each cluster by state, while it is known."""
 
     def step(self, name: str, work: Callable[[], None]) -> None:
-        """One step; if it fails, what it wrote is not there, and the next one still runs."""
+        """Run a step; if it fails, its writes are rolled back and the next step still runs."""
         try:
             work()
         except Exception as error:
@@ -140,79 +130,91 @@ class _Patrol:
             with contextlib.suppress(CommonplaceError):
                 self.memory.events.record(EVENT, self.being, {"step": name, "failed": why})
 
-    @contextlib.contextmanager
-    def unit(self) -> Iterator[None]:
-        """What is written together; the label makes it a part of this patrol."""
-        with self.memory.unit(PATROL, self.origin):
-            yield
+    def unit(self) -> contextlib.AbstractContextManager[None]:
+        """A unit of work with the patrol's label."""
+        return self.memory.unit(PATROL, self.origin)
 
-    def tell(self, step: str, **details: Any) -> None:
-        """A line in the life cycle's log."""
-        told = {"step": step, "marker": self.report.marker_id, **details}
-        self.memory.events.record(EVENT, self.being, told)
+    def record(self, step: str, **details: Any) -> None:
+        """Record an event of a step."""
+        event = {"step": step, "marker": self.report.marker_id, **details}
+        self.memory.events.record(EVENT, self.being, event)
 
-    def tell_spending(self, what: str, told: dict[str, Any]) -> None:
-        """What the model cost, whether it answered or not."""
+    def record_spending(self, what: str, cost: dict[str, Any]) -> None:
+        """Record the cost of a question to the model."""
         with contextlib.suppress(CommonplaceError):
-            self.memory.events.record("being.llm", self.being, {"purpose": what, **told})
+            self.memory.events.record("being.llm", self.being, {"purpose": what, **cost})
+
+    def _census(self, *states: str) -> Census:
+        return engine_call(self.memory, census, sight.own(self.being, NODE, states=list(states)))
+
+    def _numbered(self, numbers: Sequence[int]) -> list[Memory]:
+        return list(engine_call(self.memory, memories.numbered, numbers))
+
+    def _refresh(self, clusters: Iterable[str]) -> None:
+        for cluster in clusters:
+            self.memory.clusters.refresh(cluster)
+
+    def _change(self, node: Memory, **changes: Any) -> Memory | None:
+        """Change a row if it is still as it was read; None if it is not."""
+        with contextlib.suppress(Conflict, NotFound):
+            return self.memory.revise(node.id, expected_version=node.version, **changes)
+        return None
 
     # ❶ and what comes before it
 
     def listen(self, messages: Sequence[Mapping[str, Any]], known: bool) -> None:
-        """Keep what was said, and tell it as scenes if there is a model for it."""
+        """Store messages, and extract scenes from them if there is a model."""
         if not messages:
             return
         with self.unit():
             kept = history.keep(self.memory, self.being, messages, new=known)
             if kept:
-                self.tell("listen", messages=[line.memory.id for line in kept])
+                self.record("listen", messages=[line.memory.id for line in kept])
         if self.thinking is None or not kept:
             return
         said = [{"role": line.speaker, "content": line.memory.text} for line in kept]
-        told = self.thinking.extract(said, records.today())
+        found = self.thinking.extract(said, records.today())
         with self.unit():
-            # What a model makes of a conversation is worth no more than the least of its sources.
+            # A scene is trusted as the least of the messages that it may come from.
             trust = "external" if any(m.memory.trust == "external" for m in kept) else "inferred"
-            drafts = [scenes.draft(self.being, s, kind=sight.SCENE, trust=trust) for s in told]
+            drafts = [scenes.draft(self.being, s, kind=sight.SCENE, trust=trust) for s in found]
             made = self.memory.remember_many(drafts)
             if made:
-                self.tell("extract", notes=[note.id for note in made])
+                self.record("extract", notes=[note.id for note in made])
 
     def gather(self) -> None:
-        """❶ Scenes become nodes, each in the cluster that it is most like."""
+        """❶ Turn scenes into nodes, each in the most similar cluster."""
         waiting = notes.waiting(self.memory, self.being)
         self.report.scenes_created = len(waiting)
         read = [(note, _scene_in(note)) for note in waiting]
         self._mark_unreadable([note for note, scene in read if scene is None])
-        told = [(note, scene) for note, scene in read if scene is not None]
+        valid = [(note, scene) for note, scene in read if scene is not None]
         clusters = mine(self.memory, self.being)
         roots = self._roots(clusters)
-        if not told:
+        if not valid:
             return
         subs = [cluster.id for cluster in clusters if not _is_root(cluster)]
-        homes = self._places([note for note, _ in told], subs)
-        homeless = [scene for (_, scene), home in zip(told, homes, strict=True) if not home]
+        homes = self._places([note for note, _ in valid], subs)
+        homeless = [scene for (_, scene), home in zip(valid, homes, strict=True) if not home]
         chosen = iter(self._root_names(homeless))
         placed: dict[str, list[tuple[Memory, Scene]]] = {}
-        for (note, scene), home in zip(told, homes, strict=True):
+        for (note, scene), home in zip(valid, homes, strict=True):
             placed.setdefault(home or roots[next(chosen)], []).append((note, scene))
         with self.unit():
             for cluster, entries in placed.items():
-                self._settle(cluster, entries)
-            self.tell("gather", nodes=self.fresh)
+                self._add_nodes(cluster, entries)
+            self.record("gather", nodes=self.fresh)
 
-    def _settle(self, cluster: str, entries: Sequence[tuple[Memory, Scene]]) -> None:
-        """Make scenes nodes of a cluster; what was changed meanwhile waits."""
+    def _add_nodes(self, cluster: str, entries: Sequence[tuple[Memory, Scene]]) -> None:
+        """Turn scenes into nodes of a cluster; scenes that were changed meanwhile wait."""
         added = []
         for note, scene in entries:
-            try:
-                node = self.memory.revise(
-                    note.id, expected_version=note.version, kind=NODE, importance=scene.importance,
-                    text=scene.text, attrs={"scene": scene.as_dict()},
-                )  # fmt: skip
-            except (Conflict, NotFound):
-                continue
-            added.append((node.id, scene))
+            node = self._change(
+                note, kind=NODE, importance=scene.importance, text=scene.text,
+                attrs={"scene": scene.as_dict()},
+            )  # fmt: skip
+            if node is not None:
+                added.append((node.id, scene))
         if not added:
             return
         self.memory.clusters.add(cluster, *(identity for identity, _ in added))
@@ -230,14 +232,11 @@ class _Patrol:
             return
         with self.unit():
             for note in new:
-                with contextlib.suppress(Conflict, NotFound):
-                    self.memory.revise(
-                        note.id, expected_version=note.version, text=f"{scenes.FAILED} {note.text}"
-                    )
-            self.tell("unreadable", notes=[note.id for note in new])
+                self._change(note, text=f"{scenes.FAILED} {note.text}")
+            self.record("unreadable", notes=[note.id for note in new])
 
     def _roots(self, clusters: Sequence[Cluster]) -> dict[str, str]:
-        """The ids of the two halves of a life, made with the first patrol."""
+        """The ids of the root clusters, which the first patrol creates."""
         there = {cluster.name: cluster.id for cluster in clusters if _is_root(cluster)}
         if len(there) == len(ROOTS):
             return there
@@ -248,16 +247,16 @@ class _Patrol:
                     there[name] = self.memory.clusters.create(name, attrs=attrs).id
         return there
 
-    def _places(self, told: Sequence[Memory], subs: Sequence[str]) -> list[str]:
-        """For each scene the cluster that it is like; nothing where it is like none."""
+    def _places(self, notes: Sequence[Memory], subs: Sequence[str]) -> list[str]:
+        """For each scene the most similar cluster; empty if none is similar."""
         if not subs:
-            return [""] * len(told)
+            return [""] * len(notes)
         likeness = engine_call(
-            self.memory, similarities.to_clusters, [note.num for note in told], subs
+            self.memory, similarities.to_clusters, [note.num for note in notes], subs
         )
         best = likeness.argmax(axis=1)
         places = []
-        for row, at, note in zip(likeness, best.tolist(), told, strict=True):
+        for row, at, note in zip(likeness, best.tolist(), notes, strict=True):
             if row[at] > grouping.ALIKE:
                 places.append(subs[at])
             else:
@@ -265,7 +264,7 @@ class _Patrol:
         return places
 
     def _place_by_words(self, note: Memory, subs: Sequence[str]) -> str:
-        """Where meaning cannot say, the cluster of the node that shares most words."""
+        """Without vectors, the cluster of the node that shares most words."""
         from commonplace.engine.finding.recall import WORDS_ONLY
 
         nodes = sight.own(self.being, NODE)
@@ -290,15 +289,13 @@ class _Patrol:
                 cluster.id, digest=grouping.digest_of(top), attrs={**cluster.attrs, "tops": top}
             )
 
-    # ❷ ❸ ❺: how long a node lives
+    # ❷ ❸ ❺: the life of nodes
 
     def count(self) -> None:
-        """❷ One more session for every active node: told by the being's row alone."""
-        nodes = engine_call(
-            self.memory, census, sight.own(self.being, NODE, states=sight.ALL_STATES)
-        )
+        """❷ Count one more session for all active nodes, in the being's row."""
+        nodes = self._census(*sight.ALL_STATES)
         newest = int(nodes.num[-1]) if len(nodes.num) else 0
-        # The look as well: senses that are shown are noted in the same row.
+        # Read under the lock: get_context changes the same row.
         with exclusive(self.memory, PATROL, self.origin):
             being = sight.find(self.memory, self.being)
             attrs = dict(being.attrs)
@@ -309,21 +306,20 @@ class _Patrol:
             attrs["patrolled_at"] = iso(datetime.now(UTC))
             attrs["patrol_marker"] = self.report.marker_id
             self.memory.revise(being.id, attrs=attrs)
-            self.tell("count", session=attrs["sessions"])
+            self.record("count", session=attrs["sessions"])
 
     def fade(self) -> None:
-        """❸ What was not remembered for long is dying; what is pinned is not."""
-        marks = self._marks()
-        nodes = engine_call(self.memory, census, sight.own(self.being, NODE, states=["active"]))
-        lived = _lived(marks, nodes.num)
-        # Remembering only prolongs a life: those that would live without it need no closer look.
+        """❸ Nodes that were not recalled for long become dying, unless pinned."""
+        nodes = self._census("active")
+        lived = _lived(self._marks(), nodes.num)
+        # Recalls only prolong a life: nodes that live without them need not be read.
         doubtful = (nodes.importance * np.exp(-lived / 30) <= FADED) & ~nodes.pinned
         numbers = nodes.num[doubtful].tolist()
         sessions = dict(zip(numbers, lived[doubtful].tolist(), strict=True))
         used = engine_call(self.memory, memories.usages, numbers)
         dying = []
         with self.unit():
-            for node in engine_call(self.memory, memories.numbered, numbers):
+            for node in self._numbered(numbers):
                 count = max(0, int(sessions[node.num]) - sight.number_in(node, "away"))
                 left = faded_importance(node.importance, count, used[node.num].accesses)
                 if left > FADED or node.pinned or node.state != "active":
@@ -332,26 +328,23 @@ class _Patrol:
                 if self._change(node, state="dying", attrs=attrs):
                     dying.append(node.id)
             if dying:
-                self.tell("dying", nodes=dying)
+                self.record("dying", nodes=dying)
 
     def revive(self) -> None:
-        """❺ What was remembered although it was fading is active again."""
+        """❺ Dying and dead nodes that were recalled become active again."""
         if self.since is None:
             return
-        gone = engine_call(
-            self.memory, census, sight.own(self.being, NODE, states=["dying", "dead"])
-        )
-        recent = set(engine_call(self.memory, memories.used_since, self.since)) & set(
-            gone.num.tolist()
-        )
-        if not recent:
+        gone = set(self._census("dying", "dead").num.tolist())
+        numbers = sorted(gone.intersection(engine_call(
+            self.memory, memories.used_since, self.since
+        )))  # fmt: skip
+        if not numbers:
             return
-        numbers = sorted(recent)
         used = engine_call(self.memory, memories.usages, numbers)
         lived = dict(zip(numbers, _lived(self._marks(), np.array(numbers)).tolist(), strict=True))
         revived = []
         with self.unit():
-            for node in engine_call(self.memory, memories.numbered, numbers):
+            for node in self._numbered(numbers):
                 count = sight.number_in(node, "session_count", int(lived[node.num]))
                 if faded_importance(node.importance, count, used[node.num].accesses) <= FADED:
                     continue
@@ -360,45 +353,35 @@ class _Patrol:
                 if self._change(node, state="active", attrs=attrs):
                     revived.append(node.id)
             if revived:
-                self.tell("revived", nodes=revived)
+                self.record("revived", nodes=revived)
         if not revived:
             return
         engine_call(self.memory, memories.reactivate, revived, times=2)
         homes = self.memory.clusters.homes(*revived)
-        self.touched |= {cluster for held in homes.values() for cluster in held}
+        clusters = {cluster for held in homes.values() for cluster in held}
+        self.touched |= clusters
         with self.unit():
-            for cluster in {cluster for held in homes.values() for cluster in held}:
-                self.memory.clusters.refresh(cluster)
+            self._refresh(clusters)
 
     def _marks(self) -> np.ndarray[Any, np.dtype[np.int64]]:
         return np.array(sight.marks_in(sight.find(self.memory, self.being)), np.int64)
 
-    def _change(self, node: Memory, **changes: Any) -> bool:
-        """Change a node if it is still as it was read."""
-        try:
-            self.memory.revise(node.id, expected_version=node.version, **changes)
-        except (Conflict, NotFound):
-            return False
-        return True
-
     # ❹ consolidation
 
     def consolidate(self) -> None:
-        """❹ With a model: fresh and dying nodes are merged with what is there, or let go."""
+        """❹ With a model: merge fresh and dying nodes with others, or make dying ones dead."""
         if self.thinking is None:
             return
-        dying = engine_call(self.memory, census, sight.own(self.being, NODE, states=["dying"]))
-        fading = [
-            node.id
-            for node in engine_call(self.memory, memories.numbered, dying.num[:CONSIDERED].tolist())
-        ]
+        dying = self._census("dying").num[:CONSIDERED].tolist()
+        fading = [node.id for node in self._numbered(dying)]
         homes = self.memory.clusters.homes(*self.fresh, *fading)
         batch: list[tuple[str, Memory]] = []
         for cluster in dict.fromkeys(each for held in homes.values() for each in held):
             there = self.memory.clusters.members(cluster, most=SHOWN_OF_EACH)
             known = {node.id for node in there}
             made = [each for each in self.fresh if cluster in homes[each] and each not in known]
-            nodes = self._shown_first([*there, *self._living(made)])[:SHOWN_OF_EACH]
+            live = filter(None, (lookup.find_live(self.memory, each) for each in made))
+            nodes = self._shown_first([*there, *live])[:SHOWN_OF_EACH]
             if len(nodes) < 2:
                 self._let_go(cluster, [node for node in nodes if node.state == "dying"])
                 continue
@@ -408,16 +391,8 @@ class _Patrol:
             batch += [(cluster, node) for node in nodes]
         self._consolidate(batch)
 
-    def _living(self, identities: Sequence[str]) -> Iterator[Memory]:
-        """Nodes by their ids, but for those that somebody has let go of meanwhile."""
-        for identity in identities:
-            with contextlib.suppress(NotFound):
-                node = self.memory.get(identity, count=False)
-                if node.state in LIVE_STATES:
-                    yield node
-
     def _consolidate(self, batch: Sequence[tuple[str, Memory]]) -> None:
-        """Ask about the nodes of a few clusters at once: each question has its price."""
+        """Ask about the nodes of several clusters at once, since each question costs money."""
         if not batch or self.thinking is None:
             return
         shown = [{**self._described(node), "cluster": cluster} for cluster, node in batch]
@@ -427,7 +402,7 @@ class _Patrol:
             self._apply(answer, {node.id: node for _, node in batch}, homes)
 
     def _shown_first(self, nodes: Sequence[Memory]) -> list[Memory]:
-        """Those that it is about, then the most important of the others."""
+        """Fresh nodes first, then dying ones, then the most important."""
         new = set(self.fresh)
         return sorted(
             nodes,
@@ -450,14 +425,14 @@ class _Patrol:
             return
         with self.unit():
             dead = [node.id for node in dying if self._change(node, state="dead")]
-            self.memory.clusters.refresh(cluster)
-            self.tell("dead", nodes=dead)
+            self._refresh([cluster])
+            self.record("dead", nodes=dead)
         self.touched.add(cluster)
 
     def _apply(
         self, answer: Consolidation, nodes: Mapping[str, Memory], homes: Mapping[str, str]
     ) -> None:
-        """Do what the model says, as far as nothing it was told of has changed meanwhile."""
+        """Apply the model's answer to the nodes that have not changed meanwhile."""
         with exclusive(self.memory, PATROL, self.origin):
             merged: list[dict[str, Any]] = []
             for merge in answer.merges:
@@ -476,16 +451,14 @@ class _Patrol:
                 if not nodes[each].pinned and self._change(nodes[each], state="dead")
             ]  # fmt: skip
             changed = {homes[each["survivor"]] for each in merged} | {homes[e] for e in dead}
-            for cluster in changed:
-                self.memory.clusters.refresh(cluster)
+            self._refresh(changed)
             if changed:
-                self.tell("consolidate", merged=merged, dead=dead)
+                self.record("consolidate", merged=merged, dead=dead)
         self.touched |= changed
 
     def _unchanged(self, node: Memory) -> bool:
-        with contextlib.suppress(NotFound):
-            return self.memory.get(node.id, count=False).version == node.version
-        return False
+        there = lookup.find(self.memory, node.id)
+        return there is not None and there.version == node.version
 
     def _absorb(self, survivor: Memory, absorbed: Sequence[Memory], merge: Any) -> None:
         scene = scene_of(survivor)
@@ -499,7 +472,7 @@ class _Patrol:
             when = tuple({k: v for k, v in e.items() if k in ("date", "action")}
                          for e in merge.merged_when)  # fmt: skip
         themes = [theme for node in absorbed for theme in scene_of(node).themes]
-        told = replace(
+        merged = replace(
             scene,
             action=(merge.merged_action or "").strip() or scene.action,
             feeling=(merge.merged_feeling or "").strip() or scene.feeling,
@@ -507,15 +480,9 @@ class _Patrol:
             themes=tuple(dict.fromkeys([*scene.themes, *themes])),
             importance=min(1.0, survivor.importance + 0.05),
         )
-        trust: str = survivor.trust
-        for node in absorbed:
-            trust = beings.lower(node, trust)
-        draft = scenes.draft(self.being, told, kind=NODE, trust=trust)
-        self.memory.revise(
-            survivor.id, text=draft.text, tags=draft.tags, importance=draft.importance,
-            occurred_at=draft.occurred_at, trust=trust,
-            attrs={**survivor.attrs, "scene": told.as_dict()},
-        )  # fmt: skip
+        changes = scenes.changes(self.being, merged, trust=beings.lowest([survivor, *absorbed]))
+        changes["attrs"] = {**survivor.attrs, **changes["attrs"]}
+        self.memory.revise(survivor.id, **changes)
         for node in absorbed:
             self.memory.revise(node.id, state="dead")
             with contextlib.suppress(Conflict):
@@ -524,7 +491,7 @@ class _Patrol:
     # ❻ ❼ clusters
 
     def split(self) -> None:
-        """❻ A cluster that has grown large falls into the themes that are in it."""
+        """❻ Split clusters that have grown large."""
         sizes = self.sizes = self.memory.clusters.sizes()
         every = mine(self.memory, self.being)
         room = MOST_CLUSTERS - len(every)
@@ -536,13 +503,13 @@ class _Patrol:
             if self.thinking is None and not mechanical:
                 continue
             if self.thinking is not None and active < GROWN * cluster.attrs.get("asked", 0):
-                continue  # the model has said what it thinks of it
+                continue  # the model was asked, and found nothing to split
             nodes = self.memory.clusters.members(cluster.id, states=["active"])[-CONSIDERED:]
             parts = self._thought_parts(nodes)
             asked = parts is not None
             if parts is None and mechanical:
                 parts = self._mechanical_parts(nodes)
-            self.sizes = None  # while a model thought, others may have changed something
+            self.sizes = None  # others may have changed clusters while the model was asked
             made = self._separate(cluster, nodes, (parts or [])[:room])
             room -= made
             if asked and not made:
@@ -561,19 +528,14 @@ class _Patrol:
         return [(part.name, [by_id[each] for each in part.node_ids]) for part in answer]
 
     def _mechanical_parts(self, nodes: Sequence[Memory]) -> list[tuple[str, list[Memory]]]:
-        groups = grouping.greedy(
-            engine_call(self.memory, similarities.among, [node.num for node in nodes])
-        )
-        parts = []
-        for group in groups:
-            members = [nodes[at] for at in group]
-            parts.append((grouping.name_of([scene_of(node) for node in members]), members))
-        return parts
+        likeness = engine_call(self.memory, similarities.among, [node.num for node in nodes])
+        groups = [[nodes[at] for at in group] for group in grouping.greedy(likeness)]
+        return [(grouping.name_of([scene_of(n) for n in group]), group) for group in groups]
 
     def _separate(
         self, cluster: Cluster, nodes: Sequence[Memory], parts: Sequence[tuple[str, list[Memory]]]
     ) -> int:
-        """New clusters of the parts, and how many; of one that is no root, some must stay."""
+        """Make clusters of the parts; how many. A cluster below the roots keeps two nodes."""
         parent = cluster.id if _is_root(cluster) else cluster.parent
         staying = len(nodes)
         made = []
@@ -581,22 +543,22 @@ class _Patrol:
             for name, members in parts:
                 if not _is_root(cluster) and staying - len(members) < 2:
                     continue
-                told = [scene_of(node) for node in members]
-                top = grouping.tops([], told)
+                gathered = [scene_of(node) for node in members]
+                top = grouping.tops([], gathered)
                 new = self.memory.clusters.create(
-                    name.strip() or grouping.name_of(told), digest=grouping.digest_of(top),
+                    name.strip() or grouping.name_of(gathered), digest=grouping.digest_of(top),
                     parent=parent, attrs={"being": self.being, "tops": top},
                 )  # fmt: skip
                 self.memory.clusters.move(cluster.id, new.id, *(node.id for node in members))
                 staying -= len(members)
                 made.append(new.id)
             if made:
-                self.tell("split", cluster=cluster.id, into=made)
+                self.record("split", cluster=cluster.id, into=made)
         self.touched |= set(made)
         return len(made)
 
     def shrink(self) -> None:
-        """❼ A cluster that has become small joins one that it is like, or its parent."""
+        """❼ Move the nodes of small clusters to a similar cluster, or to the parent."""
         sizes = self.memory.clusters.sizes() if self.sizes is None else self.sizes
         every = {cluster.id: cluster for cluster in mine(self.memory, self.being)}
         parents = {cluster.parent for cluster in every.values()}
@@ -609,28 +571,27 @@ class _Patrol:
                 if other.parent == cluster.parent and other.id != cluster.id
                 and active[other.id] <= ROOMY
             ]  # fmt: skip
-            target = self._likest(cluster, siblings) or every[cluster.parent]
+            target = self._most_similar(cluster, siblings) or every[cluster.parent]
             with self.unit():
                 if sizes.get(cluster.id):
                     self.memory.clusters.move(cluster.id, target.id)
-                    told = [Scene(action=str(a), importance=float(i))
-                            for i, a in cluster.attrs.get("tops", [])]  # fmt: skip
-                    self._add_to_digest(self.memory.clusters.get(target.id), told)
+                    moved = [Scene(action=str(a), importance=float(i))
+                             for i, a in cluster.attrs.get("tops", [])]  # fmt: skip
+                    self._add_to_digest(self.memory.clusters.get(target.id), moved)
                 if cluster.id not in parents:
                     self.memory.clusters.delete(cluster.id)
-                self.tell("shrink", cluster=cluster.id, into=target.id)
+                self.record("shrink", cluster=cluster.id, into=target.id)
             active[target.id] += active.pop(cluster.id)
             every.pop(cluster.id)
 
-    def _likest(self, cluster: Cluster, others: Sequence[Cluster]) -> Cluster | None:
+    def _most_similar(self, cluster: Cluster, others: Sequence[Cluster]) -> Cluster | None:
         from commonplace.embedding.provider import calibrated
 
         embedder = self.memory.library.embedder
-        held = [each for each in others if each.centroid is not None]
-        if embedder is None or cluster.centroid is None or not held:
+        if embedder is None or cluster.centroid is None:
             return None
         mean = np.frombuffer(cluster.centroid, "<f4")
-        held = [each for each in held if len(each.centroid or b"") == len(cluster.centroid)]
+        held = [each for each in others if len(each.centroid or b"") == len(cluster.centroid)]
         raw = [float(np.frombuffer(each.centroid or b"", "<f4") @ mean) for each in held]
         if not raw or calibrated(max(raw), embedder.id, "latin") <= grouping.ALIKE:
             return None
@@ -639,36 +600,36 @@ class _Patrol:
     # Step 7
 
     def reflect(self) -> None:
-        """With a model: the day's diary, and what the being thinks now."""
+        """With a model: write today's diary and the being's thoughts."""
         if self.thinking is None or not self.lived:
             return
         before = records.thoughts(self.memory, self.being)
         day = self.thinking.reflect(self.lived, before)
         if day is None:
             return
-        told = "\n".join(f"- {each}" for each in day.reflection)
+        thoughts = "\n".join(f"- {each}" for each in day.reflection)
         with exclusive(self.memory, PATROL, self.origin):
             today = records.today()
-            self._tell_the_day(today, day.diary)
-            records.THOUGHTS.put(self.memory, self.being, records.THINK, told, self.trust)
-            self.tell("reflect", diary=today)
+            self._write_diary(today, day.diary)
+            records.THOUGHTS.put(self.memory, self.being, records.THINK, thoughts, self.trust)
+            self.record("reflect", diary=today)
 
-    def _tell_the_day(self, today: str, diary: str) -> None:
-        """Over what a patrol told of the day before; what the being wrote itself stays."""
+    def _write_diary(self, today: str, diary: str) -> None:
+        """Replace what an earlier patrol wrote today; the being's own text stays."""
         there = records.DIARY_DAYS.find(self.memory, self.being, today)
-        whole = diary
+        text = diary
         if there is not None:
             before = str(there.attrs.get("patrol") or "")
             if before and before in there.text:
-                whole = there.text.replace(before, diary, 1)
+                text = there.text.replace(before, diary, 1)
             else:
-                whole = f"{there.text}\n\n{diary}"
+                text = f"{there.text}\n\n{diary}"
         extra = {"patrol": diary}
-        records.DIARY_DAYS.put(self.memory, self.being, today, whole, self.trust, extra)
+        records.DIARY_DAYS.put(self.memory, self.being, today, text, self.trust, extra)
 
 
 def _scene_in(note: Memory) -> Scene | None:
-    """The scene that a note tells, if it can be read."""
+    """The scene of a note; None if it cannot be read."""
     if "scene" in note.attrs:
         return scenes.from_dict(note.attrs["scene"])
     return scenes.parse(note.text.removeprefix(scenes.FAILED).strip())
@@ -681,5 +642,5 @@ def _is_root(cluster: Cluster) -> bool:
 def _lived(
     marks: np.ndarray[Any, np.dtype[np.int64]], numbers: np.ndarray[Any, np.dtype[np.int64]]
 ) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Through how many patrols rows have lived: each mark is the newest row that it counted."""
+    """How many patrols rows have lived through; a mark is the newest row at a patrol."""
     return (len(marks) - np.searchsorted(marks, numbers, side="left")).astype(np.float64)
