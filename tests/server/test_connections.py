@@ -52,7 +52,7 @@ def bridge(server: Running, being: str) -> Iterator[ClientConnection]:
 
 def alive(opened: ClientConnection) -> bool:
     opened.send("{}")
-    return bool(json.loads(opened.recv(timeout=10))["message"] == "There is no such message.")
+    return bool(json.loads(opened.recv(timeout=10))["message"] == "Unknown message type.")
 
 
 def test_a_bridge_outlives_the_time_for_the_head_of_a_request(

@@ -64,12 +64,12 @@ def run(
             finally:
                 spent(reached.spent())  # after the event loop has ended: it may write to a database
     except llm.ModelUnavailable as error:
-        late = isinstance(error.__cause__, _TimedOut)
-        message = error.message if late else f"the agent failed: {error.message}"
+        timed_out = isinstance(error, _TimedOut)
+        message = error.message if timed_out else f"the agent failed: {error.message}"
         raise AgentFailed(message) from error
 
 
-class _TimedOut(llm.Failed):
+class _TimedOut(llm.ModelUnavailable):
     """The model did not answer within the agent's time."""
 
 

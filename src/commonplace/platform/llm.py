@@ -1,9 +1,8 @@
-"""Reaching a language model: Anthropic, or any OpenAI-compatible endpoint.
+"""Requests to a language model: Anthropic, or any OpenAI-compatible endpoint.
 
-This is the one way to a model, for a question (`ask`) and for agents (`agents.py`) alike: how it is
-connected to, how long and how often it is tried, when one that keeps failing is left alone, and
-what was spent. A question's answer is checked against the shape that was asked for; what does not
-fit is no answer. The libraries that speak to models are imported when the first one is reached.
+Questions (`ask`) and agents (`agents.py`) share connections, timeouts, retries, the circuit breaker
+and accounting. A question's answer is validated against a schema. The libraries of the providers
+are imported with the first request.
 """
 
 from __future__ import annotations
@@ -35,29 +34,36 @@ URLS = {"anthropic": "https://api.anthropic.com", "openai": "https://api.openai.
 CALL_SECONDS = 60.0
 TRIES = 3
 MISFITS = 2
-"""How often an answer that does not fit is taken for bad luck."""
+"""How often a question is asked whose answers do not have the schema."""
 PAUSE_SECONDS = 0.2
 WAIT_SECONDS = 20.0
-"""The longest that a service's wish to be left alone is followed within one question."""
+"""The longest `Retry-After` that is followed."""
 ANSWER_TOKENS = 4_096
 ANSWER_CHARS = 200_000
 ANSWER_BYTES = 4 * 1024 * 1024
-"""Of one answer as it comes over the wire; far more than a model writes in one go."""
+"""The most bytes of one HTTP response."""
 
 log = logging.getLogger(__name__)
 
 
 class ModelUnavailable(CommonplaceError):
-    """The language model did not answer usefully; nothing was changed by it."""
+    """The language model failed, and nothing was changed."""
 
     code = "MODEL_UNAVAILABLE"
     spent: Spent | None = None
-    """What answers of no use have cost."""
+    """The cost of useless answers."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, hint="Nothing was changed.")
+
+
+class ModelRefused(ModelUnavailable):
+    """The service works, but refused this question or gave a useless answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Whom to ask, and with which key."""
+    """A model, and the key to it."""
 
     key: str
     provider: str = "anthropic"
@@ -77,7 +83,7 @@ class Access:
 
 
 def configured(access: Access, environ: Mapping[str, str] | None = None) -> Access:
-    """With the addresses and models that the operator has set; nobody else can set an address."""
+    """With the operator's addresses and models; only the operator can set an address."""
     environ = os.environ if environ is None else environ
     provider = access.provider
     if environ.get("COMMONPLACE_LLM_PROVIDER") in PROVIDERS and not access.model:
@@ -91,7 +97,7 @@ def configured(access: Access, environ: Mapping[str, str] | None = None) -> Acce
 
 
 def of_operator(environ: Mapping[str, str]) -> Access | None:
-    """The model that the operator has set for all agents; None if there is none."""
+    """The model that the operator has configured for all agents; None if there is none."""
     access = Access(
         environ.get("COMMONPLACE_LLM_KEY", ""),
         environ.get("COMMONPLACE_LLM_PROVIDER") or "openai",
@@ -103,7 +109,7 @@ def of_operator(environ: Mapping[str, str]) -> Access | None:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What a question cost; None where that is not known, which is not nothing."""
+    """What a question cost; None where the service did not say."""
 
     model: str
     input_tokens: int | None = None
@@ -129,7 +135,7 @@ Shape = TypeVar("Shape", bound="BaseModel")
 
 @dataclass(frozen=True, slots=True)
 class Answer(Generic[Shape]):
-    """What the model said, in the shape that was asked for."""
+    """A model's answer."""
 
     value: Shape
     spent: Spent
@@ -141,47 +147,19 @@ def _breaker(provider: str, url: str) -> CircuitBreaker:
     return CircuitBreaker()
 
 
-class Failed(Exception):
-    """The other side did not work."""
-
-    def __init__(self, why: str) -> None:
-        super().__init__(why)
-        self.why = why
-        self.spent: Spent | None = None
-
-    def unavailable(self) -> ModelUnavailable:
-        """The same, for who asked."""
-        told = ModelUnavailable(self.why, hint="Nothing was changed.")
-        told.spent = self.spent
-        return told
-
-
-class Refused(Failed):
-    """The other side works, but not for this question, or not sensibly."""
-
-
 @contextlib.contextmanager
 def guarded(access: Access) -> Iterator[None]:
-    """Reach a model, unless it failed so often that it is left alone; how it goes is noted.
-
-    Failed and Refused come out of the block as ModelUnavailable.
-    """
+    """Use a model under its circuit breaker, which the outcome of the block changes."""
     breaker = _breaker(access.provider, access.url)
     if (wait := breaker.seconds_until_probe()) is not None:
-        raise ModelUnavailable(
-            f"The model failed repeatedly and is left alone for {wait:.0f} s.",
-            hint="Nothing was changed.",
-        )
+        raise ModelUnavailable(f"The model failed repeatedly and is left alone for {wait:.0f} s.")
     try:
         yield
-    except Refused as error:
-        breaker.undecided()
-        raise error.unavailable() from error
-    except Failed as error:
-        breaker.failed()
-        raise error.unavailable() from error
-    except BaseException:
-        breaker.undecided()
+    except BaseException as error:
+        if isinstance(error, ModelUnavailable) and not isinstance(error, ModelRefused):
+            breaker.failed()
+        else:
+            breaker.undecided()
         raise
     breaker.succeeded()
 
@@ -196,8 +174,7 @@ def ask(
 ) -> Answer[Shape]:
     """The answer to a question, within some seconds, or ModelUnavailable. Hold no lock meanwhile.
 
-    Refusals to serve now (429, 5xx, no connection) are tried again; so is, once, an answer that
-    does not fit.
+    Temporary failures (429, 5xx, no connection) are retried; so is, once, an invalid answer.
     """
     access = access if access.url else configured(access)
     with guarded(access):
@@ -210,7 +187,7 @@ async def _ask(
     model = reach(access, seconds)
     try:
         return await _answer(model, instructions, prompt, shape, seconds)
-    except Failed as error:
+    except ModelUnavailable as error:
         error.spent = model.spent() if model.responses else None
         raise
 
@@ -224,32 +201,32 @@ async def _answer(
             async with asyncio.timeout(max(0.01, model.until - time.monotonic())):
                 response = await _request(model.patient, instructions, prompt)
         except TimeoutError:
-            raise Failed(f"The model did not answer within {seconds:g} s.") from None
-        value = _fitting(response.text or "", shape)
+            raise ModelUnavailable(f"The model did not answer within {seconds:g} s.") from None
+        value = _validated(response.text or "", shape)
         if value is not None:
             return Answer(value, model.spent())
         if model.tries >= TRIES:
             break
-    raise Refused("The model's answer did not have the form that was asked for.")
+    raise ModelRefused("The model's answer did not have the form that was asked for.")
 
 
 @dataclass
 class Reached:
-    """A model that is reached, and what it has cost so far."""
+    """A model, and what its requests have cost so far."""
 
     access: Access
     until: float
-    """When to stop trying, on the monotonic clock."""
+    """The deadline on the monotonic clock."""
     each: int = TRIES
-    """How often one request is tried."""
+    """How many tries one request has."""
     tries: int = 0
     asking: bool = False
-    """Whether an answer of the model is waited for."""
+    """Whether a request is pending."""
     responses: list[ModelResponse] = field(default_factory=list)
     patient: Model = field(init=False)
 
     async def request(self, once: Callable[[float], Awaitable[ModelResponse]]) -> ModelResponse:
-        """The model's answer to one request, tried again where there is sense in it."""
+        """The model's answer to one request, with retries."""
         attempt = 0
         while True:
             attempt += 1
@@ -261,9 +238,9 @@ class Reached:
                 raise
             except Exception as error:
                 self.asking = False
-                wait = _again(error, attempt)
+                wait = _retry_wait(error, attempt)
                 if wait is None or attempt >= self.each or time.monotonic() + wait >= self.until:
-                    raise _told(error) from error
+                    raise _unavailable(error) from error
                 await asyncio.sleep(wait)
                 continue
             self.asking = False
@@ -271,24 +248,25 @@ class Reached:
             return response
 
     def spent(self) -> Spent:
-        """What all requests have cost; not known if it is not known of one."""
-        each = [_spent(response) for response in self.responses]
-        known = bool(each) and all(one is not None for one in each)
-        costs = [one[2] for one in each if one is not None and one[2] is not None]
+        """The cost of all requests; unknown if it is unknown for one."""
+        usages = [response.usage for response in self.responses]
+        if not usages or not all(usage.input_tokens or usage.output_tokens for usage in usages):
+            return Spent(self.access.model, tries=self.tries)
+        costs = [_cost(response) for response in self.responses]
         return Spent(
             self.access.model,
-            sum(one[0] for one in each if one is not None) if known else None,
-            sum(one[1] for one in each if one is not None) if known else None,
-            sum(costs, Decimal(0)) if each and len(costs) == len(each) else None,
+            sum(usage.input_tokens for usage in usages),
+            sum(usage.output_tokens for usage in usages),
+            None if None in costs else sum(filter(None, costs), Decimal(0)),
             self.tries,
-            sum(one[3] for one in each if one is not None) if known else None,
+            sum(usage.cache_read_tokens for usage in usages),
         )
 
 
 def reach(access: Access, seconds: float) -> Reached:
     """The model of an access, to be used under `guarded` within some seconds.
 
-    Its `patient` is a pydantic-ai model that retries requests and raises Failed or Refused.
+    Its `patient` is a pydantic-ai model that retries requests and raises ModelUnavailable.
     """
     model = _model(access)  # the first time, importing takes seconds, which do not count
     made = Reached(access, time.monotonic() + seconds)
@@ -301,13 +279,13 @@ def _patient(model: Model, reached: Reached) -> Model:
     from pydantic_ai.settings import ModelSettings, merge_model_settings
 
     class Patient(WrapperModel):
-        """One request of it may be several of the model."""
+        """Retries each request."""
 
         async def request(
             self, messages: Any, model_settings: Any, model_request_parameters: Any
         ) -> ModelResponse:
             async def once(left: float) -> ModelResponse:
-                # A little later than our own limit, which has the better words.
+                # A little later than our own timeout, which has the better message.
                 timed = merge_model_settings(model_settings, ModelSettings(timeout=left + 1))
                 return await super(Patient, self).request(messages, timed, model_request_parameters)
 
@@ -318,7 +296,7 @@ def _patient(model: Model, reached: Reached) -> Model:
 
 @lru_cache(maxsize=32)
 def _model(access: Access) -> Model:
-    """The model of a provider; making one takes longer than many an answer."""
+    """A provider's model; cached, since creating one is slow."""
     try:
         if access.provider == "anthropic":
             from anthropic import AsyncAnthropic
@@ -333,9 +311,8 @@ def _model(access: Access) -> Model:
         from pydantic_ai.models.openai import OpenAIChatModel
         from pydantic_ai.providers.openai import OpenAIProvider
     except ImportError as error:
-        raise Refused(
-            "No library that speaks to language models is installed"
-            f" (pip install '{DISTRIBUTION}[llm]')."
+        raise ModelRefused(
+            f"No library for language models is installed (pip install '{DISTRIBUTION}[llm]')."
         ) from error
     compatible = AsyncOpenAI(
         api_key=access.key, base_url=access.url, max_retries=0, http_client=_client()
@@ -345,14 +322,14 @@ def _model(access: Access) -> Model:
 
 
 class _TooLong(Exception):
-    """The service sends more than any answer has."""
+    """The response is compressed or larger than ANSWER_BYTES."""
 
 
 def _client() -> Any:
     import httpx2
 
     class Bounded(httpx2.AsyncByteStream):
-        """The body of an answer, as far as it may go."""
+        """A response body of limited size."""
 
         def __init__(self, whole: httpx2.AsyncByteStream) -> None:
             self._whole = whole
@@ -369,12 +346,12 @@ def _client() -> Any:
             await self._whole.aclose()
 
     async def bound(response: httpx2.Response) -> None:
-        # Nothing compressed is asked for, so that the limit on bytes is one on memory.
+        # Only identity encoding is accepted, so that the limit also limits memory.
         if response.headers.get("content-encoding", "identity") != "identity":
             raise _TooLong
         response.stream = Bounded(response.stream)  # type: ignore[arg-type]
 
-    # Each question has an event loop of its own, and a connection cannot outlive its loop.
+    # Each question has its own event loop, and a connection cannot outlive its loop.
     none_kept = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
     return httpx2.AsyncClient(
         headers={"accept-encoding": "identity"},
@@ -387,7 +364,7 @@ def _client() -> Any:
 
 @cache
 def _trusted() -> Any:
-    """Whom to believe over TLS; loading that takes longer than many an answer."""
+    """The TLS context; cached, since loading certificates is slow."""
     import ssl
 
     return ssl.create_default_context()
@@ -403,8 +380,8 @@ async def _request(model: Model, instructions: str, prompt: str) -> ModelRespons
     return await model_request(model, [request], model_settings=settings, instrument=False)
 
 
-def _again(error: Exception, attempt: int) -> float | None:
-    """How long to wait before another try; None if there is no sense in one."""
+def _retry_wait(error: Exception, attempt: int) -> float | None:
+    """How long to wait before another try; None if a retry is useless."""
     if _is_too_long(error):
         return None
     status = getattr(error, "status_code", None)
@@ -432,28 +409,26 @@ def _retry_after(error: BaseException | None) -> float | None:
     return None
 
 
-def _told(error: Exception) -> Failed:
-    """What went wrong, without a word of what was sent."""
+def _unavailable(error: Exception) -> ModelUnavailable:
+    """A message without any text that was sent or received."""
     status = getattr(error, "status_code", None)
-    long = _is_too_long(error)
-    why = "TooLong" if long else type(error).__name__
+    too_long = _is_too_long(error)
+    why = "TooLong" if too_long else type(error).__name__
     log.warning("the model failed", extra={"why": why, "status": status})
-    if long:
+    if too_long:
         most = f"{ANSWER_BYTES:,} bytes"
-        return Failed(f"The model's answer was compressed or longer than {most}, and not read.")
+        return ModelUnavailable(f"The model's answer was compressed or longer than {most}.")
     if status is None:
-        return Failed("The model cannot be reached, or answered with nonsense.")
+        return ModelUnavailable("The model cannot be reached, or its response is invalid.")
     if status in (408, 429) or status >= 500:
-        return Failed(f"The model's service answered {status}.")
-    return Refused(f"The model's service refused the question ({status}).")
+        return ModelUnavailable(f"The model's service answered {status}.")
+    return ModelRefused(f"The model's service refused the question ({status}).")
 
 
-def _fitting(text: str, shape: type[Shape]) -> Shape | None:
-    """The JSON object in an answer, if it has the shape."""
-    if len(text) > ANSWER_CHARS:
-        return None
+def _validated(text: str, shape: type[Shape]) -> Shape | None:
+    """The JSON object in an answer; None if it does not have the schema."""
     start = text.find("{")
-    if start < 0:
+    if len(text) > ANSWER_CHARS or start < 0:
         return None
     try:
         value, _ = json.JSONDecoder().raw_decode(text, start)
@@ -462,13 +437,9 @@ def _fitting(text: str, shape: type[Shape]) -> Shape | None:
         return None
 
 
-def _spent(response: ModelResponse) -> tuple[int, int, Decimal | None, int] | None:
-    """(tokens in, tokens out, price if known, tokens from a cache) of a response, if it says so."""
-    usage = response.usage
-    if not (usage.input_tokens or usage.output_tokens):
-        return None
+def _cost(response: ModelResponse) -> Decimal | None:
+    """The price of a response; None for a model without a known price."""
     try:
-        cost = response.cost().total_price
+        return response.cost().total_price
     except (LookupError, ValueError, AssertionError):
-        cost = None  # a model with no known price
-    return usage.input_tokens, usage.output_tokens, cost, usage.cache_read_tokens
+        return None

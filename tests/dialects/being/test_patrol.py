@@ -201,7 +201,7 @@ def test_while_another_process_patrols_the_answer_is_busy(
 ) -> None:
     from commonplace.storage.locking import file_lock
 
-    monkeypatch.setattr(running, "TURN_SECONDS", 0.1)
+    monkeypatch.setattr(running, "BUSY_SECONDS", 0.1)
     file = desk.library.path / "turns" / f"patrol-default-{desk.being}.lock"
     with file_lock(file):
         made = running.of(desk.library)

@@ -1,9 +1,9 @@
-"""Bridges: devices and programs that a being can act through, and that tell it what they sense.
+"""Bridges: devices and programs through which a being senses and acts.
 
-They come over a WebSocket, and what they can do is a tool while it is open. What they registered
-stays known: an act that is asked for while its bridge is away waits for somebody to decide on it.
-What they say of themselves is shown short and broken up: it is text from outside, and stands where
-a model reads.
+A bridge connects by WebSocket; while it is connected, each of its act capabilities is a tool.
+Registered capabilities stay known: an act that is requested while its bridge is away waits for the
+owner's decision. Names and descriptions come from outside and are read by a model, so they are cut
+and neutralised.
 """
 
 from __future__ import annotations
@@ -12,11 +12,10 @@ import hashlib
 import re
 import threading
 import uuid
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as Late
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from commonplace.access.caller import Caller
@@ -24,7 +23,7 @@ from commonplace.dialects.being import sight
 from commonplace.dialects.contract import Call, Tool
 from commonplace.dialects.tool_schemas import TEXT, takes
 from commonplace.engine.commonplace import Commonplace
-from commonplace.engine.model import LIVE_STATES, Event, Memory, iso
+from commonplace.engine.model import Event, Memory, iso
 from commonplace.errors import InvalidInput, NotFound
 from commonplace.platform import lookup
 from commonplace.platform.exclusive import exclusive
@@ -44,7 +43,7 @@ _NOT_NAME = re.compile(r"[^a-z0-9]")
 
 @dataclass(frozen=True, slots=True)
 class Capability:
-    """Something that a bridge can do, or senses."""
+    """Something that a bridge can do or sense."""
 
     id: str
     type: str
@@ -54,26 +53,23 @@ class Capability:
 
     @property
     def tool(self) -> str:
-        """Its name as a tool."""
+        """The name of its tool."""
         return "act_" + _NOT_NAME.sub("_", self.name.lower())[:NAME_CHARS]
 
     def as_dict(self) -> dict[str, Any]:
-        """As REST lists it."""
-        return {
-            "id": self.id, "type": self.type, "name": self.name,
-            "description": self.description, "config": dict(self.config),
-        }  # fmt: skip
+        """As it is listed and stored."""
+        return asdict(self)
 
 
 def capability(given: Any) -> Capability:
-    """What a bridge says it can do; what it says beside is folded into the configuration."""
+    """A capability as a bridge describes it; other fields become a part of its configuration."""
     if not isinstance(given, Mapping):
         raise InvalidInput("A capability must be an object.")
     kind, name = given.get("type"), given.get("name")
     if kind not in ("sense", "act") or not isinstance(name, str) or not name.strip():
         raise InvalidInput("A capability needs a type (sense or act) and a name.")
     held = given.get("config")
-    config = dict(held) if isinstance(held, Mapping) else {}
+    config: dict[str, Any] = dict(held) if isinstance(held, Mapping) else {}
     config |= {each: given[each] for each in _FOLDED if given.get(each) is not None}
     if len(str(config)) > 10_000:
         raise InvalidInput("A capability's configuration is too long.")
@@ -85,7 +81,7 @@ def capability(given: Any) -> Capability:
 
 @dataclass
 class Bridge:
-    """One that is connected. `send` may be called from any thread."""
+    """A connected bridge. `send` may be called from any thread."""
 
     id: str
     name: str
@@ -94,7 +90,7 @@ class Bridge:
     pending: dict[str, Future[dict[str, Any]]] = field(default_factory=dict)
 
     def answer(self, act_id: str, status: str, result: Any) -> bool:
-        """What came of an act; whether anybody asked."""
+        """Set the outcome of an act; whether one of that id was pending."""
         waiting = self.pending.pop(act_id, None)
         if waiting is None or waiting.done():
             return False
@@ -102,7 +98,7 @@ class Bridge:
         return True
 
     def die(self) -> None:
-        """Nobody is there any more: what was asked is not answered."""
+        """The bridge has gone: its pending acts time out."""
         for act_id in list(self.pending):
             self.answer(act_id, "timeout", None)
 
@@ -112,7 +108,7 @@ _lock = threading.Lock()
 
 
 def connect(space: str, being: str, bridge: Bridge) -> None:
-    """Know a bridge; one of the same id before it is gone."""
+    """Add a bridge; it replaces one of the same id."""
     with _lock:
         held = _connected.setdefault((space, being), {})
         if len(held) >= BRIDGES and bridge.id not in held:
@@ -124,7 +120,7 @@ def connect(space: str, being: str, bridge: Bridge) -> None:
 
 
 def disconnect(space: str, being: str, bridge: Bridge) -> None:
-    """Know it no longer."""
+    """Remove a bridge."""
     with _lock:
         held = _connected.get((space, being), {})
         if held.get(bridge.id) is bridge:
@@ -133,13 +129,13 @@ def disconnect(space: str, being: str, bridge: Bridge) -> None:
 
 
 def connected(space: str, being: str) -> list[Bridge]:
-    """The bridges that are there now."""
+    """The connected bridges of a being."""
     with _lock:
         return list(_connected.get((space, being), {}).values())
 
 
 def capabilities(space: str, being: str, *kinds: str) -> list[tuple[Bridge, Capability]]:
-    """What can be done or sensed now; of several acts of one name the first, which is the tool."""
+    """Capabilities of connected bridges; of several acts with one tool name, the first."""
     found: dict[tuple[str, str], tuple[Bridge, Capability]] = {}
     for bridge in connected(space, being):
         for each in bridge.capabilities:
@@ -150,7 +146,7 @@ def capabilities(space: str, being: str, *kinds: str) -> list[tuple[Bridge, Capa
 
 
 def capability_tools(space: str, being: str) -> list[dict[str, str]]:
-    """What get_context tells of acts."""
+    """The acts that get_context lists."""
     acts = capabilities(space, being, "act")
     return [{"name": each.tool, "description": _described(each)} for _, each in acts]
 
@@ -161,7 +157,7 @@ def _described(each: Capability) -> str:
 
 
 def dynamic_tools(memory: Commonplace, caller: Caller) -> tuple[Tool, ...]:
-    """The acts of a caller's being as tools; those whose bridge is away are not listed."""
+    """The acts of a caller's being as tools; acts of disconnected bridges are hidden."""
     if not caller.subject:
         return ()
     there = capabilities(caller.space, caller.subject, "act")
@@ -206,14 +202,14 @@ def _acting(bridge: Bridge, what: Capability) -> Callable[..., dict[str, Any]]:
             outcome = {"status": "timeout", "result": None}
         finally:
             bridge.pending.pop(act_id, None)
-        told = {"act_id": act_id, "capability": what.name, "action": action, **outcome}
-        call.memory.events.record(ACTED, call.caller.subject, told)
+        event = {"act_id": act_id, "capability": what.name, "action": action, **outcome}
+        call.memory.events.record(ACTED, call.caller.subject, event)
         return {"act_id": act_id, **outcome}
 
     return act
 
 
-# --- what is registered, and acts that wait ------------------------------------------------------
+# --- registered capabilities, and acts that wait for a decision ----------------------------------
 
 
 def _ref(being: str, each: Capability) -> str:
@@ -223,9 +219,8 @@ def _ref(being: str, each: Capability) -> str:
 
 def _registered(memory: Commonplace, being: str) -> list[Capability]:
     rows = sight.every(memory, sight.own(being, sight.CAPABILITY), "oldest")
-    held = (row.attrs["capability"] for row in rows)
-    return [Capability(each["id"], each["type"], each["name"], each["description"], each["config"])
-            for each in held]  # fmt: skip
+    names = ("id", "type", "name", "description", "config")
+    return [Capability(*(row.attrs["capability"][name] for name in names)) for row in rows]
 
 
 def register(
@@ -236,7 +231,7 @@ def register(
     bridge_id: str = "",
     bridge_name: str = "",
 ) -> dict[str, Any]:
-    """Know what a bridge can do and sense, whether it is there or not."""
+    """Store a bridge's capabilities."""
     given = {_ref(being_id, each): each for each in map(capability, capabilities)}
     with exclusive(call.memory, "register capabilities"):
         known = sight.own(being_id, sight.CAPABILITY)
@@ -246,22 +241,22 @@ def register(
                 f"A being has at most {CAPABILITIES} capabilities.", hint="Delete some first."
             )
         for ref, each in given.items():
-            told = f"{each.name}: {each.description}" if each.description else each.name
+            text = f"{each.name}: {each.description}" if each.description else each.name
             attrs = {"capability": each.as_dict(), "bridge_id": bridge_id[:200],
                      "bridge_name": neutral(bridge_name)[:NAME_CHARS]}  # fmt: skip
             row = there.get(ref) or lookup.find(call.memory, ref)
             if row is None:
                 call.memory.remember(
-                    told, kind=sight.CAPABILITY, title=each.name, ref=ref, trust="external",
+                    text, kind=sight.CAPABILITY, title=each.name, ref=ref, trust="external",
                     tags=[sight.tag(being_id)], attrs=attrs,
                 )  # fmt: skip
             elif (row.attrs, row.state) != (attrs, "active"):
-                call.memory.revise(row.id, text=told, title=each.name, attrs=attrs, state="active")
+                call.memory.revise(row.id, text=text, title=each.name, attrs=attrs, state="active")
     return {"ok": True, "registered": len(capabilities)}
 
 
 def unregister(call: Call, being_id: str, *, id: str) -> dict[str, Any]:
-    """Know a capability no longer."""
+    """Delete a capability."""
     known = sight.every(call.memory, sight.own(being_id, sight.CAPABILITY))
     rows = [row.id for row in known if row.attrs["capability"]["id"] == id]
     if not rows:
@@ -309,19 +304,19 @@ def _act_shown(row: Memory) -> dict[str, Any]:
 
 
 def approve(call: Call, being_id: str, *, action_id: str) -> dict[str, Any]:
-    """Agree to an act; carrying it out is up to who asked for it."""
+    """Approve an act; it is not carried out automatically."""
     return _decide(call, being_id, action_id, "approved")
 
 
 def reject(call: Call, being_id: str, *, action_id: str) -> dict[str, Any]:
-    """Do not agree to an act."""
+    """Reject an act."""
     return _decide(call, being_id, action_id, "rejected")
 
 
 def _decide(call: Call, being: str, identity: str, status: str) -> dict[str, Any]:
     with exclusive(call.memory, "decide on act"):
-        row = lookup.find(call.memory, identity)
-        if row is None or not sight.is_own(being, row, sight.ACT) or row.state not in LIVE_STATES:
+        row = lookup.find_live(call.memory, identity)
+        if row is None or not sight.is_own(being, row, sight.ACT):
             raise NotFound("There is no such act that waits.")
         attrs = {**row.attrs, "status": status}
         decided = call.memory.revise(row.id, attrs=attrs, state="archived")
@@ -333,7 +328,7 @@ def _decide(call: Call, being: str, identity: str, status: str) -> dict[str, Any
 
 
 def take_sense(call: Call, being_id: str, *, capability_id: str, data: Any) -> dict[str, Any]:
-    """What a bridge sensed, kept for the next context."""
+    """Store sensed data for the next context."""
     there = [each for _, each in capabilities(call.memory.name, being_id, "sense")]
     known = [*there, *_registered(call.memory, being_id)]
     if all((each.type, each.id) != ("sense", capability_id) for each in known):
@@ -344,12 +339,12 @@ def take_sense(call: Call, being_id: str, *, capability_id: str, data: Any) -> d
 
 
 def pending_senses(memory: Commonplace, being: str, *, mark: bool) -> list[dict[str, Any]]:
-    """The oldest senses that no context has shown; they are marked as shown."""
+    """The oldest senses that no context has shown; `mark` marks them as shown."""
     waiting = _unseen(memory, sight.find(memory, being))
     if waiting and mark:
         with exclusive(memory, "show senses"):
             row = sight.find(memory, being)
-            waiting = _unseen(memory, row)  # others may have been told of them meanwhile
+            waiting = _unseen(memory, row)  # another context may have shown them meanwhile
             if waiting:
                 memory.revise(row.id, attrs={**row.attrs, "senses_shown": waiting[-1].num})
     return [{**(each.payload or {}), "created_at": iso(each.at)} for each in waiting]
@@ -363,28 +358,27 @@ def _unseen(memory: Commonplace, being: Memory) -> list[Event]:
 def sense_history(
     call: Call, being_id: str, *, limit: int = 20, capability_id: str | None = None
 ) -> dict[str, Any]:
-    """What was sensed, the newest first."""
+    """Sensed data, the newest first."""
     shown = sight.number_in(sight.find(call.memory, being_id), "senses_shown")
-    most, total = max(1, min(limit, 100)), 0
+    most = max(1, min(limit, 100))
     if capability_id is None:
         total = call.memory.events.count(kind=SENSE, subject=being_id)
         found = call.memory.events.all(kind=SENSE, subject=being_id, limit=most, newest=True)
-        return {"history": [_sense_shown(each, shown) for each in found], "total": total}
-    newest: deque[dict[str, Any]] = deque(maxlen=most)
-    for each in _senses(call.memory, being_id):
-        if (each.payload or {}).get("capability_id") == capability_id:
-            total += 1
-            newest.appendleft(_sense_shown(each, shown))
-    return {"history": list(newest), "total": total}
-
-
-def _sense_shown(sense: Event, shown: int) -> dict[str, Any]:
-    told = sense.payload or {}
-    return {**told, "processed": sense.num <= shown, "created_at": iso(sense.at)}
+    else:
+        senses = [
+            each for each in _senses(call.memory, being_id)
+            if (each.payload or {}).get("capability_id") == capability_id
+        ]  # fmt: skip
+        total, found = len(senses), senses[::-1][:most]
+    history = [
+        {**(each.payload or {}), "processed": each.num <= shown, "created_at": iso(each.at)}
+        for each in found
+    ]
+    return {"history": history, "total": total}
 
 
 def _senses(memory: Commonplace, being: str) -> Iterator[Event]:
-    """All that was sensed, the oldest first."""
+    """All senses, the oldest first."""
     after = 0
     while page := memory.events.all(kind=SENSE, subject=being, after=after, limit=PAGE):
         yield from page
@@ -392,11 +386,11 @@ def _senses(memory: Commonplace, being: str) -> Iterator[Event]:
 
 
 def listed(call: Call, being_id: str) -> dict[str, Any]:
-    """What the bridges that are there can do."""
-    found: Sequence[tuple[Bridge, Capability]] = capabilities(call.memory.name, being_id)
+    """The capabilities of connected bridges."""
+    found = capabilities(call.memory.name, being_id)
     return {"capabilities": [{**each.as_dict(), "bridge_id": b.id} for b, each in found]}
 
 
 def may_connect(call: Call, being_id: str) -> dict[str, Any]:
-    """Let a bridge be made to this being."""
+    """Allow a bridge to connect to this being."""
     return {"being": being_id, "space": call.memory.name}

@@ -1,7 +1,7 @@
-"""What a being is told at the start of a session: who it is, and what is on its mind.
+"""The context that a being gets at the start of a session: a system prompt and a snapshot.
 
-The system prompt changes only when who the being is changes, so that it can be cached; it holds no
-text that came from outside. The snapshot may change with every session.
+The system prompt changes only with the soul, rules, preferences and relationships, so that it can
+be cached; it has no text from outside. The snapshot may change with every session.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ _SOUL = (
 
 
 def get_context(call: Call) -> dict[str, Any]:
-    """Who the being is, and what it remembers now."""
+    """The being's system prompt and snapshot."""
     return context(call, being_of(call), mark="write" in call.caller.scopes)
 
 
 def context(call: Call, being: str, *, mark: bool) -> dict[str, Any]:
-    """The context of a being; senses that are shown are done with, if that may be marked."""
+    """The context of a being; `mark` marks its pending senses as shown."""
     memory = call.memory
     soul = beings.soul(memory, being)
     name = str(soul.attrs.get("name") or "") if soul else ""
@@ -78,7 +78,7 @@ def context(call: Call, being: str, *, mark: bool) -> dict[str, Any]:
 
 
 def system_prompt(memory: Commonplace, being: str) -> str:
-    """Block 1-A: principles, soul, rules, preferences, relationships; trusted text alone."""
+    """Block 1-A: principles, soul, rules, preferences, relationships; trusted text only."""
     soul = beings.soul(memory, being)
     attrs: Any = soul.attrs if soul is not None and soul.trust in TRUSTED else {}
     frequency = str(attrs.get("note_frequency") or "moderate")
@@ -104,7 +104,7 @@ def system_prompt(memory: Commonplace, being: str) -> str:
 
 
 def _trusted(rows: Iterable[Memory]) -> list[Memory]:
-    """Text of outside origin never tells a being who it is."""
+    """Rows whose text did not come from outside."""
     return [row for row in rows if row.trust in TRUSTED]
 
 
@@ -131,7 +131,7 @@ def _user(attrs: Any) -> str:
 
 
 def snapshot(memory: Commonplace, being: str) -> str:
-    """Block 1-B: what is on the being's mind, each section only if there is something in it."""
+    """Block 1-B: sections of the being's memory that are not empty."""
     soul = beings.soul(memory, being)
     preference = str(soul.attrs.get("preference") or "") if soul else ""
     waiting, _ = memory.browse(filters=sight.own(being, sight.SCENE), limit=notes.LISTED)
@@ -172,7 +172,7 @@ def _headed(rows: Iterable[Memory]) -> list[str]:
 def _within(
     start: str, sections: Sequence[tuple[str, Sequence[str]]], tokens: int, *, tags: bool = False
 ) -> str:
-    """The sections that have something, as far as there is room; what is left out is said."""
+    """The sections that are not empty, within a limit; how many entries are left out is said."""
     parts = [start] if start else []
     room = tokens - token_estimate(start)
     for name, entries in sections:
@@ -193,7 +193,7 @@ def _within(
 
 
 def recent_nodes(memory: Commonplace, being: str) -> list[Memory]:
-    """The nodes that were remembered or made last."""
+    """The nodes that were recalled or created last."""
     from commonplace.engine.finding.listing import census
 
     nodes = sight.own(being, NODE)
@@ -214,7 +214,7 @@ def recent_nodes(memory: Commonplace, being: str) -> list[Memory]:
 
 
 def rest_context(call: Call, being: str, tools: list[dict[str, Any]]) -> dict[str, Any]:
-    """The context as REST shows it, with more beside it."""
+    """The context with pinned nodes, notes and tools."""
     told = context(call, being, mark="write" in call.caller.scopes)
     kept = {row.title: row.text for row in records.PREFERENCES.all(call.memory, being)}
     listed = [*notes.open_notes(call.memory, being), *notes.waiting(call.memory, being)]

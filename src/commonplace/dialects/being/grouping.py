@@ -1,4 +1,4 @@
-"""How nodes fall into groups: pure functions of likeness."""
+"""Groups of similar nodes, and the names and digests of clusters."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ACTION_CHARS = 200
 
 
 def greedy(likeness: NDArray[np.float32]) -> list[list[int]]:
-    """Groups of three or more that are like their first member; largest first, none shared."""
+    """Disjoint groups of at least three that are similar to one member, the largest first."""
     alike = likeness > ALIKE
     np.fill_diagonal(alike, True)
     free = np.ones(len(alike), np.bool_)
@@ -34,7 +34,7 @@ def greedy(likeness: NDArray[np.float32]) -> list[list[int]]:
 
 
 def name_of(scenes: Sequence[Scene]) -> str:
-    """The commonest theme, or the first words of the most important action."""
+    """The most frequent theme, or the first words of the most important action."""
     themes = Counter(theme for scene in scenes for theme in scene.themes)
     if themes:
         theme, count = max(themes.items(), key=lambda each: (each[1], each[0]))
@@ -45,7 +45,7 @@ def name_of(scenes: Sequence[Scene]) -> str:
 
 
 def tops(before: Sequence[Sequence[object]], scenes: Sequence[Scene]) -> list[list[object]]:
-    """The most important actions, as [importance, action], of those before and those new."""
+    """The most important actions, as [importance, action], of earlier and new ones."""
     every = [[float(str(i)), str(a)] for i, a in before]
     every += [[scene.importance, scene.action[:ACTION_CHARS]] for scene in scenes]
     distinct = {str(action): float(str(importance)) for importance, action in reversed(every)}
@@ -54,5 +54,5 @@ def tops(before: Sequence[Sequence[object]], scenes: Sequence[Scene]) -> list[li
 
 
 def digest_of(top: Sequence[Sequence[object]]) -> str:
-    """What a cluster is about: its most important actions."""
+    """A cluster's digest: its most important actions."""
     return " / ".join(str(action) for _, action in top)

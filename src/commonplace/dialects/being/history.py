@@ -1,4 +1,4 @@
-"""What was said: lines of conversation, kept for search."""
+"""Conversation messages, stored for search."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ ROLES = ("user", "assistant", "system")
 FOUND, MOST_FOUND = 10, 50
 SHOWN_CHARS = 100
 OVERLAP = 1_000
-"""How many lines that were kept before may be given again."""
+"""How many stored messages are compared with new ones."""
 
 
 def keep(
     memory: Commonplace, being: str, messages: Sequence[Mapping[str, Any]], *, new: bool = False
 ) -> list[Message]:
-    """Store lines; without `new`, those at the beginning that were stored last are known again."""
+    """Store messages; without `new`, leading ones that repeat the last stored ones are skipped."""
     lines = [
         (str(each["role"]), str(each["content"]), each.get("created_at"))
         for each in messages
@@ -61,7 +61,7 @@ def search_history(
     date_to: str | None = None,
     limit: float = FOUND,
 ) -> str:
-    """Lines that hold a text, or were said within some days, the newest first."""
+    """Messages that contain a text or were sent within some days, the newest first."""
     for name, given in (("date_from", date_from), ("date_to", date_to)):
         if given and not is_day(given):
             return f"error: {name} must be a date as YYYY-MM-DD."
@@ -90,7 +90,7 @@ def search_history(
 
 
 def add_messages(call: Call, being_id: str, *, messages: list[dict[str, Any]]) -> Any:
-    """REST: lines of a conversation, in their order."""
+    """Store messages of a conversation, in their order."""
     if not messages:
         raise InvalidInput("messages is empty.", field="messages")
     kept = keep(call.memory, being_id, messages, new=True)

@@ -1,4 +1,4 @@
-"""What runs beside the calls: patrols, one at a time for each being, and the keys to models."""
+"""Runs patrols, one at a time for each being, and opens the language model that they use."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from commonplace.dialects.being import notes, sight
+from commonplace.dialects.being import notes, scenes, sight
 from commonplace.dialects.being.sight import being_of
 from commonplace.dialects.contract import Call, Setting
 from commonplace.engine.commonplace import Commonplace
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 
 HEADER = "x-llm-api-key"
 CALL_SECONDS = 25.0
-"""What a patrol that somebody waits for may spend on a model."""
+"""How long a patrol that a caller waits for may use a model."""
 BACKGROUND_SECONDS = 300.0
-TURN_SECONDS = 10.0
+BUSY_SECONDS = 10.0
 STOP_SECONDS = 20.0
 
 log = logging.getLogger(__name__)
 
 
 class Runtime:
-    """Patrols of one library."""
+    """The patrols of one library."""
 
     def __init__(self, library: Library, setting: Setting | None = None) -> None:
         self._path = library.path
@@ -47,7 +47,7 @@ class Runtime:
         return self._setting.environ if self._setting else os.environ
 
     def keys(self) -> Any:
-        """The owners' keys; None where there is nothing to seal them with."""
+        """The owners' keys; None without a vault to seal them."""
         from commonplace.platform.llm_keys import LlmKeys
 
         if self._setting is None or self._setting.vault is None:
@@ -55,7 +55,7 @@ class Runtime:
         return LlmKeys(self._setting.system, self._setting.vault())
 
     def thinking(self, call: Call, seconds: float) -> Any:
-        """A model to think with: by the key of the header, or the owner's; None without one."""
+        """A model with the key of the request's header, or the owner's; None without a key."""
         from commonplace.dialects.being.thinking import Thinking
         from commonplace.platform import llm
 
@@ -79,9 +79,9 @@ class Runtime:
         messages: Sequence[Mapping[str, Any]] = (),
         marker_id: str | None = None,
         seconds: float = CALL_SECONDS,
-        wait: float = TURN_SECONDS,
+        wait: float = BUSY_SECONDS,
     ) -> Report:
-        """A patrol now, or, while another goes on for too long, word of that."""
+        """Run a patrol; the report is `busy` if another one runs for too long."""
         from commonplace.dialects.being import patrol  # with it comes numpy
 
         memory = call.memory.at(call.memory.name, call.origin)
@@ -97,7 +97,7 @@ class Runtime:
             return patrol.Report(str(there), status="busy")
 
     def patrol_soon(self, call: Call, being: str) -> None:
-        """A patrol in the background, unless one is on its way."""
+        """Start a patrol in the background, unless one runs."""
         name = (call.memory.name, being)
         with self._lock:
             if self._stopping or name in self._running:
@@ -115,8 +115,8 @@ class Runtime:
             while not self._stopping:
                 made = self.patrol(call, being, seconds=BACKGROUND_SECONDS, wait=BACKGROUND_SECONDS)
                 with self._lock:
-                    # Scenes that came while it ran call for another one; those that it failed to
-                    # take wait until somebody calls for the next.
+                    # Scenes that came meanwhile start another patrol; after a failure they wait for
+                    # the next request.
                     if "gather" in made.failed or not self._enough(call.memory, being):
                         del self._running[name]
                         return
@@ -126,17 +126,17 @@ class Runtime:
             self._running.pop(name, None)
 
     def _enough(self, memory: Commonplace, being: str) -> bool:
-        fit = [n for n in notes.waiting(memory, being) if not n.text.startswith("[PARSE_FAILED]")]
+        fit = [n for n in notes.waiting(memory, being) if not n.text.startswith(scenes.FAILED)]
         return len(fit) >= notes.ENOUGH
 
     def close(self) -> None:
-        """Begin no more, and wait for what goes on."""
+        """Start no more patrols, and wait for those that run."""
         self._stopping = True
         for thread in list(self._running.values()):
             thread.join(STOP_SECONDS)
 
     def idle(self) -> bool:
-        """Whether no patrol is on its way."""
+        """Whether no patrol runs in the background."""
         return not self._running
 
 
@@ -145,7 +145,7 @@ _guard = threading.Lock()
 
 
 def of(library: Library) -> Runtime:
-    """The patrols of a library; outside a server, of who uses it now."""
+    """The runtime of a library; outside a server it is created when needed."""
     with _guard:
         found = _runtimes.get(library)
         if found is None:
@@ -155,7 +155,7 @@ def of(library: Library) -> Runtime:
 
 @contextlib.contextmanager
 def running(setting: Setting) -> Iterator[None]:
-    """While the dialect is served."""
+    """Run patrols while the dialect is served."""
     made = Runtime(setting.library, setting)
     with _guard:
         _runtimes[setting.library] = made
@@ -170,7 +170,7 @@ def running(setting: Setting) -> Iterator[None]:
 def trigger_patrol(
     call: Call, *, messages: Sequence[Mapping[str, Any]], marker_id: str | None = None
 ) -> dict[str, Any]:
-    """A patrol, now."""
+    """Run a patrol and wait for it."""
     being = being_of(call)
     made = of(call.memory.library).patrol(call, being, messages=messages, marker_id=marker_id)
     if len(made.failed) > len(_ESSENTIAL) and set(_ESSENTIAL) <= set(made.failed):

@@ -1,4 +1,4 @@
-"""The WebSocket of a bridge: it registers capabilities, sends what it senses, and acts."""
+"""The WebSocket of a bridge: it registers capabilities, sends sensed data, and carries out acts."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from commonplace.dialects.rest import Exchange
 from commonplace.errors import CommonplaceError, InvalidInput
 
 PING_SECONDS = 30.0
-UNSEEN_PINGS = 3
+UNANSWERED_PINGS = 3
 
 
 async def connect(exchange: Exchange) -> None:
-    """Accept the WebSocket of a bridge, and speak with it until either side ends it."""
+    """Serve the WebSocket of a bridge until either side closes it."""
     socket = exchange.request
     assert isinstance(socket, WebSocket)
     await socket.accept()
@@ -33,7 +33,7 @@ async def connect(exchange: Exchange) -> None:
 
 
 class _Conversation:
-    """With one bridge, from its connection to its end."""
+    """The messages of one bridge."""
 
     def __init__(self, exchange: Exchange, socket: WebSocket, space: str, being: str) -> None:
         self._exchange = exchange
@@ -42,51 +42,51 @@ class _Conversation:
         self._being = being
         self._bridge: bridges.Bridge | None = None
         self._loop = asyncio.get_running_loop()
-        self._unseen = 0
+        self._unanswered = 0
 
     async def run(self) -> None:
-        """Until either side ends it."""
-        await self._say({"type": "connected", "being_id": self._being})
+        """Answer messages until either side closes the socket."""
+        await self._reply({"type": "connected", "being_id": self._being})
         pinging = asyncio.create_task(self._ping())
         try:
             while True:
                 try:
                     message = json.loads(await self._socket.receive_text())
                 except (ValueError, KeyError, RecursionError):
-                    await self._complain("A message must be a JSON object as text.")
+                    await self._error("A message must be a JSON object as text.")
                     continue
                 if not isinstance(message, dict):
-                    await self._complain("A message must be a JSON object.")
+                    await self._error("A message must be a JSON object.")
                     continue
                 if message.get("type") == "disconnect":
                     await self._socket.close(1000)
                     return
-                await self._hear(message)
+                await self._handle(message)
         except WebSocketDisconnect:
             pass
         finally:
             pinging.cancel()
-            self._let_go()
+            self._disconnect()
 
-    async def _hear(self, message: dict[str, Any]) -> None:
-        self._unseen = 0
+    async def _handle(self, message: dict[str, Any]) -> None:
+        self._unanswered = 0
         kind = message.get("type")
         if kind == "register":
             await self._register(message)
         elif kind == "pong":
             pass
         elif kind not in ("sense", "act_result"):
-            await self._complain("There is no such message.")
+            await self._error("Unknown message type.")
         elif self._bridge is None:
-            await self._complain("Register first.")
+            await self._error("Register first.")
         elif kind == "sense":
             await self._sense(message)
         else:
             status = message.get("status")
             if status not in ("completed", "failed"):
-                await self._complain("status must be completed or failed.")
+                await self._error("status must be completed or failed.")
             elif not self._bridge.answer(str(message.get("act_id")), status, message.get("result")):
-                await self._complain("No act of that id waits.")
+                await self._error("No act of that id waits.")
 
     async def _register(self, message: dict[str, Any]) -> None:
         given = message.get("capabilities")
@@ -104,13 +104,13 @@ class _Conversation:
             known = {"being_id": self._being, "bridge_id": bridge.id, "bridge_name": bridge.name,
                      "capabilities": [each.as_dict() for each in bridge.capabilities]}  # fmt: skip
             await self._exchange.perform(known, "register_capabilities")
-            self._let_go()
+            self._disconnect()
             bridges.connect(self._space, self._being, bridge)
         except CommonplaceError as error:
-            await self._complain(str(error))
+            await self._error(str(error))
             return
         self._bridge = bridge
-        await self._say(
+        await self._reply(
             {"type": "registered", "bridge_id": bridge.id, "capabilities_count": len(given)}
         )
 
@@ -123,31 +123,31 @@ class _Conversation:
         try:
             taken = await self._exchange.perform(arguments, "bridge_sense")
         except CommonplaceError as error:
-            await self._complain(str(error))
+            await self._error(str(error))
             return
-        await self._say({"type": "sense_ack", "sense_id": taken["sense_id"]})
+        await self._reply({"type": "sense_ack", "sense_id": taken["sense_id"]})
 
     def _send(self, message: dict[str, Any]) -> None:
-        """From any thread: an act is asked for by a call's worker."""
-        self._loop.call_soon_threadsafe(lambda: asyncio.ensure_future(self._say(message)))
+        """Send a message from any thread: acts are requested by worker threads."""
+        self._loop.call_soon_threadsafe(lambda: asyncio.ensure_future(self._reply(message)))
 
     async def _ping(self) -> None:
         while True:
             await asyncio.sleep(PING_SECONDS)
-            self._unseen += 1
-            if self._unseen > UNSEEN_PINGS:
+            self._unanswered += 1
+            if self._unanswered > UNANSWERED_PINGS:
                 await self._socket.close(1001)
                 return
-            await self._say({"type": "ping"})
+            await self._reply({"type": "ping"})
 
-    async def _complain(self, message: str) -> None:
-        await self._say({"type": "error", "message": message})
+    async def _error(self, message: str) -> None:
+        await self._reply({"type": "error", "message": message})
 
-    async def _say(self, message: dict[str, Any]) -> None:
-        with contextlib.suppress(WebSocketDisconnect, RuntimeError):  # it has just gone
+    async def _reply(self, message: dict[str, Any]) -> None:
+        with contextlib.suppress(WebSocketDisconnect, RuntimeError):  # it has closed
             await self._socket.send_json(message)
 
-    def _let_go(self) -> None:
+    def _disconnect(self) -> None:
         if self._bridge is not None:
             bridges.disconnect(self._space, self._being, self._bridge)
             self._bridge = None

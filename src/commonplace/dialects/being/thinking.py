@@ -1,7 +1,7 @@
-"""What a language model is asked during a patrol, and what of its answers is taken.
+"""The questions that a patrol asks a language model, and how its answers are checked.
 
-Memories are shown to it as JSON, as data. Every answer has a shape; ids that were not shown, or
-that are named twice, make the part that names them worthless.
+Memories are sent as JSON data. Every answer has a schema; an answer that names an unknown id, or
+one id twice, is ignored.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _DATA = (
 
 
 class Merge(BaseModel):
-    """Nodes that say the same become one."""
+    """Nodes to be merged into one."""
 
     survivor_id: str
     absorbed_ids: list[str] = Field(min_length=1, max_length=50)
@@ -39,39 +39,39 @@ class Merge(BaseModel):
 
 
 class Consolidation(BaseModel):
-    """What is to become of the fresh and the dying nodes of a cluster."""
+    """How to consolidate the nodes of a cluster."""
 
     merges: list[Merge] = Field(default_factory=list, max_length=50)
     make_dead: list[str] = Field(default_factory=list, max_length=200)
 
 
 class Split(BaseModel):
-    """Nodes that are a theme of their own."""
+    """Nodes that share a theme."""
 
     name: str = Field(min_length=1, max_length=100)
     node_ids: list[str] = Field(max_length=500)
 
 
 class Splits(BaseModel):
-    """How a cluster falls apart."""
+    """How to split a cluster."""
 
     splits: list[Split] = Field(max_length=50)
 
 
 class Roots(BaseModel):
-    """Which of two halves of a life each scene belongs to."""
+    """The root cluster of each scene."""
 
     roots: list[str] = Field(max_length=1_000)
 
 
 class Scenes(BaseModel):
-    """What happened in a conversation."""
+    """Scenes of a conversation."""
 
     scenes: list[dict[str, Any]] = Field(max_length=200)
 
 
 class Day(BaseModel):
-    """How a being tells its day, and what it has come to think."""
+    """A being's diary entry, and its thoughts."""
 
     diary: str = Field(min_length=1, max_length=4_000)
     reflection: list[str] = Field(min_length=1, max_length=7)
@@ -88,7 +88,7 @@ Shape = TypeVar("Shape", bound=BaseModel)
 
 @dataclass
 class Thinking:
-    """A language model, and the time that a patrol has for it."""
+    """A language model, and the time for which it may be used."""
 
     access: llm.Access
     seconds: float = 300.0
@@ -96,7 +96,7 @@ class Thinking:
     begun: float = field(default_factory=time.monotonic)
 
     def _ask(self, what: str, instructions: str, shown: Any, shape: type[Shape]) -> Shape | None:
-        """The answer, or None: a model that fails changes nothing."""
+        """The answer; None if the model failed, in time or at all."""
         left = self.seconds - (time.monotonic() - self.begun)
         if left <= 0.5:
             self.spent(what, {"error": "no time left"})
@@ -108,14 +108,14 @@ class Thinking:
                 seconds=min(left, llm.CALL_SECONDS),
             )  # fmt: skip
         except CommonplaceError as error:
-            cost = getattr(error, "spent", None)  # answers of no use are paid for too
+            cost = getattr(error, "spent", None)  # useless answers cost money too
             self.spent(what, {**(cost.as_dict() if cost else {}), "error": error.message})
             return None
         self.spent(what, answer.spent.as_dict())
         return answer.value
 
     def extract(self, messages: Sequence[Mapping[str, Any]], today: str) -> list[Scene]:
-        """The scenes that a conversation tells."""
+        """The scenes in a conversation."""
         shown = [{"role": m["role"], "content": str(m["content"])[:4_000]} for m in messages]
         while len(json.dumps(shown)) > MESSAGES_CHARS:
             shown = shown[1:]
@@ -134,7 +134,7 @@ class Thinking:
         ]  # fmt: skip
 
     def classify(self, scenes: Sequence[Scene], names: Sequence[str]) -> list[str] | None:
-        """Which root each scene belongs to."""
+        """The root cluster of each scene."""
         answer = self._ask(
             "classify",
             f'For each scene one word of {list(names)}: {{"roots": [one for each, in order]}}.',
@@ -146,7 +146,7 @@ class Thinking:
         return answer.roots if set(answer.roots) <= set(names) else None
 
     def choose(self, message: str, names: Sequence[str]) -> list[str] | None:
-        """The clusters that a message brings to mind; what was not shown is no answer."""
+        """The clusters that are related to a message; None if one is named that was not shown."""
         answer = self._ask(
             "choose",
             "Which of these themes of a memory does the message bring to mind, the nearest first?"
@@ -162,7 +162,7 @@ class Thinking:
         return list(dict.fromkeys(whole[each] for each in answer.keywords))[:5]
 
     def consolidate(self, nodes: Sequence[Mapping[str, Any]]) -> Consolidation | None:
-        """What of a cluster can be merged or let go."""
+        """Which nodes to merge, and which to make dead."""
         answer = self._ask(
             "consolidate",
             "Consolidate these memories. The same or a complementary action: merge. A fresh node"
@@ -177,7 +177,7 @@ class Thinking:
         return answer if answer is not None and _sound(answer, nodes) else None
 
     def split(self, nodes: Sequence[Mapping[str, Any]]) -> list[Split] | None:
-        """Themes of their own within a cluster."""
+        """Groups of nodes within a cluster that share a theme."""
         answer = self._ask(
             "split",
             "This cluster of memories has grown large. Name the themes in it that at least two"
@@ -195,7 +195,7 @@ class Thinking:
         return [split for split in answer.splits if len(split.node_ids) >= 2]
 
     def reflect(self, scenes: Sequence[Scene], before: str) -> Day | None:
-        """The day's diary, and what the being thinks now."""
+        """A diary entry of the day, and the being's thoughts."""
         return self._ask(
             "reflect",
             "You are the being who lived these scenes. Write a diary of 3 to 5 lines, and 3 to 7"
@@ -209,7 +209,7 @@ class Thinking:
 
 
 def _sound(answer: Consolidation, nodes: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether an answer names what was shown, nothing twice, and lets only the dying go."""
+    """Whether an answer names known ids, none twice, and makes only dying nodes dead."""
     shown = {each["id"]: each["status"] for each in nodes[:SHOWN_NODES]}
     named = [each for merge in answer.merges for each in (merge.survivor_id, *merge.absorbed_ids)]
     named += answer.make_dead
