@@ -8,7 +8,7 @@ LOCOMO ?=
 LOCK := constraints.txt
 INSTALL := $(BIN)/pip install --quiet --constraint $(LOCK)
 # The parts of the tests; each is what one part of the program has to show. Longest first.
-PARTS := engine three server matrices being orchestrator
+PARTS := engine three server matrices being orchestrator postgres
 TESTS_OF_being := tests/dialects/being
 TESTS_OF_orchestrator := tests/dialects/orchestrator
 # Every tool and route of every dialect, against other spaces, scopes and odd input. With the part
@@ -20,6 +20,10 @@ OPTIONS_OF_matrices := -p no:schemathesis
 OPTIONS_OF_server := $(OPTIONS_OF_matrices)
 TESTS_OF_three := $(addprefix --ignore=,$(TESTS_OF_being) $(TESTS_OF_orchestrator)) tests/dialects
 TESTS_OF_engine := $(addprefix --ignore=,tests/dialects tests/cli tests/clients tests/server) tests
+# A selection of the engine's tests with PostgreSQL behind it; `make test-postgres` runs all that can.
+TESTS_OF_postgres := $(shell $(PYTHON) tests/postgres_selection.py --smoke)
+OPTIONS_OF_postgres := -p no:schemathesis
+unit-postgres test-postgres: export COMMONPLACE_TEST_ENGINE := postgres
 UNITS := $(addprefix unit-,$(PARTS))
 # For `make quick`: the tests that tell most for their time, from every room and dialect.
 QUICK := $(wildcard tests/test_text_*.py) \
@@ -31,7 +35,7 @@ QUICK := $(wildcard tests/test_text_*.py) \
   tests/dialects/clawbrain/test_tools.py tests/dialects/orchestrator/test_palace.py \
   tests/dialects/penfield/test_tools.py
 
-.PHONY: serve test quick lint unit unit-quick $(UNITS) soak bench docs lock cowork clean
+.PHONY: serve test test-postgres quick lint unit unit-quick $(UNITS) soak bench docs lock cowork clean
 
 serve: $(VENV)/.installed
 	$(BIN)/commonplace serve
@@ -80,6 +84,10 @@ unit: $(VENV)/.test $(CLIENTS)
 
 $(UNITS): unit-%: $(VENV)/.test $(CLIENTS)
 	$(BIN)/pytest -m "not soak" -p no:cacheprovider $(OPTIONS_OF_$*) $(TESTS_OF_$*)
+
+test-postgres: $(VENV)/.test
+	$(BIN)/pytest -m "not soak" -p no:cacheprovider $(OPTIONS_OF_postgres) tests/postgres \
+	  $(shell $(PYTHON) tests/postgres_selection.py)
 
 # The long reliability runs, part by part; what has passed on this commit is not run again.
 # One part: `make soak PART=kills`. The parts: `make soak OPTIONS=--list`. All again: OPTIONS=--again.

@@ -16,7 +16,10 @@ import numpy as np
 import pytest
 
 import loop_guard
+import postgres_engine
+import postgres_selection
 from commonplace import Commonplace
+from commonplace.engine import library
 from commonplace.text.analysis import analyse
 
 if TYPE_CHECKING:
@@ -31,6 +34,22 @@ _GUARDED = str(Path(__file__).parent / "guarded")
 os.environ["PYTHONPATH"] = os.pathsep.join(
     filter(None, (_GUARDED, os.environ.get("PYTHONPATH", "")))
 )
+
+
+if postgres_engine.ON_POSTGRES:
+    # A path that is named means files; here it means the database that belongs to it.
+    library.default_database = lambda path: postgres_engine.address_for(library.directory(path))
+
+
+@pytest.fixture(autouse=True)
+def engine(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The engine that the tests run on; what a test has stored is gone when it ends."""
+    if not postgres_engine.ON_POSTGRES or "tmp_path" not in request.fixturenames:
+        yield postgres_engine.ENGINE
+        return
+    folder = request.getfixturevalue("tmp_path")
+    yield postgres_engine.ENGINE
+    postgres_engine.forget(folder)
 
 
 @pytest.fixture(autouse=True)
@@ -50,6 +69,15 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 # Distributions in folders of the tests, found as if they were installed: dialects of their own.
 sys.path += map(str, sorted(Path(__file__).parent.glob("dialects/*/plugin")))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """On PostgreSQL, leave out what is listed with its reason in `postgres_selection.py`."""
+    if not postgres_engine.ON_POSTGRES:
+        return
+    left_out = [item for item in items if postgres_selection.reason(item.nodeid)]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in left_out]
 
 
 def pytest_collection_finish() -> None:

@@ -33,8 +33,8 @@ WHOLE_FILE = {
     "DELETE FROM {} WHERE memory = ?",
     "SELECT {} FROM {} WHERE {}",
 }
-# Statements on the tables of other programs.
-FOREIGN = {"SELECT {} FROM {} ORDER BY {}"}
+# Statements on tables that belong to no space: those of other programs, and PostgreSQL's version.
+FOREIGN = {"SELECT version FROM {}.schema_version", "SELECT {} FROM {} ORDER BY {}"}
 # Statements on system.db, which belongs to no space.
 SYSTEM = {f"storage/{name}.py" for name in ("accounts", "credentials", "oauth", "secrets")}
 NO_SPACE = "ON CONFLICT without space"

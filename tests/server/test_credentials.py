@@ -37,7 +37,7 @@ from commonplace.errors import (
 from commonplace.storage.credentials import by_digest
 from commonplace.storage.database import copy_database
 from commonplace.storage.sqlite import Store
-from commonplace.storage.system import NAME, SYSTEM_MIGRATIONS, Watch, open_system
+from commonplace.storage.system import NAME, SYSTEM_MIGRATIONS, open_system
 
 START = datetime(2026, 6, 1, 12, tzinfo=UTC)
 FORMS = token_forms()
@@ -391,7 +391,7 @@ def test_a_row_that_somebody_adds_is_not_believed(store: Store, credentials: Cre
 
 
 def test_use_is_written_down_at_most_once_a_minute(store: Store, credentials: Credentials) -> None:
-    watch = Watch(store.path)
+    watch = store.watch()
     with time_machine.travel(START, tick=False) as clock:
         issued = credentials.create(Grant())
 

@@ -25,7 +25,6 @@ from commonplace.storage.accounts import removed
 from commonplace.storage.credentials import CredentialRow, not_before
 from commonplace.storage.database import new_id, now
 from commonplace.storage.ports import Rows, Store
-from commonplace.storage.system import Watch
 
 if TYPE_CHECKING:
     from commonplace.access.vault import Vault
@@ -183,7 +182,7 @@ class Credentials:
         self._store = store
         self._vault = vault
         self.forms = forms
-        self.watch = Watch(store.path)
+        self.watch = store.watch()
         self._known: dict[bytes, _Known] = {}
         self._ids: dict[str, bytes] = {}
         self._used: dict[str, int] = {}

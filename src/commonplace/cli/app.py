@@ -19,6 +19,7 @@ from commonplace.cli import (
     beings,
     connect,
     credit,
+    databases,
     hooks,
     memories,
     servers,
@@ -140,7 +141,7 @@ for command in (*servers.COMMANDS, *connect.COMMANDS, *memories.COMMANDS, *store
     app.command(name=command.__name__.rstrip("_"))(command)
 GROUPS = {
     **servers.GROUPS, **access.GROUPS, **hooks.GROUPS, **credit.GROUPS, **beings.GROUPS,
-    **workspaces.GROUPS,
+    **workspaces.GROUPS, **databases.GROUPS,
 }  # fmt: skip
 for name, group in GROUPS.items():
     app.add_typer(group, name=name)

@@ -239,9 +239,14 @@ def purge(
               "bytes_scanned": proof.bytes_scanned, "traces": proof.traces,
               "copies": list(proof.copies)})  # fmt: skip
     else:
-        say(f"purged {_plural(proof.memories, 'memory', 'memories')}, {proof.rows} rows in all;"
-            f" {proof.bytes_scanned:,} bytes of {', '.join(proof.files)} scanned:"
-            f" {proof.traces or 'no'} traces")  # fmt: skip
+        found = (
+            f"{proof.bytes_scanned:,} bytes of {', '.join(proof.files)} scanned:"
+            f" {proof.traces or 'no'} traces"
+            if proof.traces is not None
+            else "bytes of them go with the database's vacuum, log, replicas and backups"
+        )
+        gone = _plural(proof.memories, "memory", "memories")
+        say(f"purged {gone}, {proof.rows} rows in all; {found}")
         if proof.copies:
             note("these copies of the file, made by a restore or an upgrade, may still contain it;"
                  f" delete them: {', '.join(proof.copies)}")  # fmt: skip

@@ -23,9 +23,9 @@ from commonplace.errors import (
     InvalidInput,
     StorageUnavailable,
 )
-from commonplace.storage import counters, derived
+from commonplace.storage import counters, derived, opening
 from commonplace.storage.ports import Maintenance, Rows, Spaces, Store, Watch
-from commonplace.storage.sqlite.spaces import SqliteSpaces, unusable
+from commonplace.storage.sqlite.spaces import unusable
 from commonplace.storage.tables import Row
 from commonplace.storage.writing import Unit, newest_operation
 
@@ -45,6 +45,11 @@ RETRY_SECONDS = 1.0
 def default_path() -> Path:
     """Return the data directory that is used if none is given."""
     return Path(os.environ.get("COMMONPLACE_DATA") or "~/.commonplace")
+
+
+def default_database(path: str | Path | None) -> str | None:
+    """The address of the database to use for a path; a path that is named means files."""
+    return opening.default_database() if path is None else None
 
 
 def directory(path: str | Path | None = None) -> Path:
@@ -254,8 +259,13 @@ class Library:
         *,
         embedder: Embedder | None,
         open_spaces: int = OPEN_SPACES,
+        database: str | None = None,
     ) -> None:
-        self.path = directory(path)
+        if database is None:
+            database = path if opening.is_address(path) else default_database(path)
+        self.database = database
+        """The address of the database that holds the rows; None if they are in files."""
+        self.path = directory(None if path == database else path)
         for method in ("embed", "close"):
             if embedder is not None and not callable(getattr(embedder, method, None)):
                 raise InvalidInput(
@@ -274,7 +284,7 @@ class Library:
         self._wake = threading.Event()
         self._stop = threading.Event()
         self._upkeep_thread: threading.Thread | None = None
-        self._spaces: Spaces = SqliteSpaces(self.path)
+        self._spaces: Spaces = opening.open_spaces(self.path, self.database)
 
     @property
     def read_only(self) -> bool:
@@ -285,6 +295,10 @@ class Library:
     def maintenance(self) -> Maintenance:
         """Backups, checks and repair of what is stored here."""
         return self._spaces.maintenance(self)
+
+    def open_system(self) -> Store:
+        """What lies above the spaces; the caller closes it."""
+        return opening.open_system(self.path, self.database)
 
     @staticmethod
     def derive(row: Row, speaker: str) -> memories.Prepared:
@@ -452,5 +466,6 @@ class Library:
             self._closer.shutdown()
         for space in opened:
             _close(space)
+        self._spaces.close()
         if self.embedder is not None:
             self.embedder.close()

@@ -40,7 +40,6 @@ from commonplace.server.observing import set_up_logging
 from commonplace.server.settings import Settings
 from commonplace.server.tracing import tracing
 from commonplace.storage.database import now
-from commonplace.storage.system import open_system
 
 DRAIN_SECONDS = 10
 HEADER_BYTES = 65_536
@@ -97,7 +96,7 @@ def assembled(settings: Settings) -> Iterator[Assembled]:
     with contextlib.ExitStack() as stack:
         library = Library(settings.data, embedder=open_embedder(settings.embedding))
         stack.callback(library.close)
-        system = stack.enter_context(contextlib.closing(open_system(library.path)))
+        system = stack.enter_context(contextlib.closing(library.open_system()))
         vault = open_vault(system)
         tokens = Tokens(system, vault, registry.token_forms())
         stack.callback(tokens.close)

@@ -20,7 +20,6 @@ from commonplace.engine import checks
 from commonplace.engine.library import Library
 from commonplace.server.gate import Gate
 from commonplace.server.loading import uncollected
-from commonplace.storage.system import open_system
 
 CALL_SECONDS = 30.0
 
@@ -40,7 +39,7 @@ def run(
     scopes = READ_ONLY if read_only else EVERYTHING
     caller = Caller(space=checks.space(space), user=_user(), scopes=scopes)
     library = Library(data, embedder=open_embedder(embedding))
-    with contextlib.closing(library), contextlib.closing(open_system(library.path)) as system:
+    with contextlib.closing(library), contextlib.closing(library.open_system()) as system:
         gate = Gate(library, system, [chosen])
         caller = gate.identify(chosen, caller, [subject] if subject else [])
         setting = Setting(

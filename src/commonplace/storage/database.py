@@ -139,6 +139,10 @@ class Connection(apsw.Connection):
         text = f"{statement} AND {column} = ?"
         return (row for value in values for row in self.execute(text, (space, value)))
 
+    def columns(self, table: str) -> set[str]:
+        """As `ports.Rows`."""
+        return {row[1] for row in self.execute(f"PRAGMA table_info({table})")}
+
     def add_grams(self, space: str, texts: Iterable[tuple[int, str]]) -> None:  # noqa: ARG002
         """As `ports.Rows`. A file holds one space: its index has no column for it."""
         self.executemany("INSERT INTO grams (rowid, body) VALUES (?, ?)", texts)

@@ -48,6 +48,9 @@ class Rows(Protocol):
         The statement ends with its WHERE, and its one mark is for the space.
         """
 
+    def columns(self, table: str, /) -> set[str]:
+        """The names of a table's columns."""
+
     def add_grams(self, space: str, texts: Iterable[tuple[int, str]], /) -> None:
         """Store the folded texts of memories, by their numbers, for the search of substrings."""
 
@@ -63,8 +66,9 @@ class Swept(NamedTuple):
 
     files: tuple[str, ...]
     scanned: int
-    traces: int
-    """How many stretches are still in the files, and in no remaining row."""
+    traces: int | None
+    """How many stretches are still in the files, and in no remaining row; None if that is unknown,
+    since the files are not ours to look through."""
     copies: tuple[str, ...]
     """Copies that a restore or a migration left beside the file, which may hold them still."""
 
@@ -107,6 +111,9 @@ class Store(Protocol):
 
         It may be done several times, and must leave nothing behind when it raises StorageFull.
         """
+
+    def watch(self) -> Watch:
+        """What tells whether anything in it changed."""
 
     def sweep(self, windows: Set[bytes]) -> Swept:
         """Look for bytes that must not be stored any more."""
@@ -226,3 +233,6 @@ class Spaces(Protocol):
 
     def maintenance(self, contents: Contents) -> Maintenance:
         """Backups, checks and repair."""
+
+    def close(self) -> None:
+        """Let go of what all spaces share."""

@@ -2,20 +2,16 @@
 
 `open_system(DATA)` gives a `Store` on DATA/system.db. Writes go through `maintain()`, reads through
 `read()`; neither may be opened inside a block of `maintain()`, whose connection is to be handed on.
-A `Watch` tells cheaply whether anything in the file changed since the last look.
+`Store.watch` tells cheaply whether anything in the file changed since the last look.
 """
 
 from __future__ import annotations
 
-import contextlib
-import threading
 from pathlib import Path
-
-import apsw
 
 from commonplace.errors import StorageUnavailable
 from commonplace.storage import schema
-from commonplace.storage.database import Connection, check_runtime, connect, sync_directory, typed
+from commonplace.storage.database import check_runtime, sync_directory
 from commonplace.storage.directories import make_private
 from commonplace.storage.sqlite import Store
 from commonplace.storage.sqlite.swap import recover
@@ -148,44 +144,3 @@ def open_system(data: Path) -> Store:
             hint="Choose another directory with --data or COMMONPLACE_DATA.",
         ) from error
     return store
-
-
-class Watch:
-    """Tells whether a file changed, whoever changed it, in a few microseconds.
-
-    Two equal answers of `version()` mean that nothing was committed between them, by this process
-    or by another. Threads may share it.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._lock = threading.Lock()
-        self._connection: Connection | None = None
-        self._opened = 0
-
-    def version(self) -> tuple[int, int]:
-        """Another value after every commit."""
-        with self._lock:
-            try:
-                if self._connection is None:
-                    self._connection = connect(self._path)
-                    self._connection.execute("PRAGMA query_only = ON")
-                    self._opened += 1  # a new connection counts from where it likes
-                # Unlike the file control of that name, the pragma looks at the file.
-                row = self._connection.execute("PRAGMA data_version").fetchone()
-            except apsw.Error as error:
-                self._let_go()
-                raise typed(error) from error
-            assert row is not None
-            return self._opened, int(row[0])
-
-    def close(self) -> None:
-        """Close the connection; another look opens it again."""
-        with self._lock:
-            self._let_go()
-
-    def _let_go(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            with contextlib.suppress(apsw.Error):
-                connection.close(True)

@@ -184,7 +184,7 @@ class Hashed:
 
     def select_from(self, connection: Rows) -> str:
         """As `select_sql`, for a file that may be older than some columns: they have defaults."""
-        there = {row[1] for row in connection.execute(f"PRAGMA table_info({self.name})")}
+        there = connection.columns(self.name)
         absent = {"format": 1, **self.added}
         names = [
             name if name in there else f"{apsw.format_sql_value(absent[name])} AS {name}"

@@ -41,8 +41,10 @@ class Proof:
     rows: int
     files: tuple[str, ...]
     bytes_scanned: int
-    traces: int
-    """Pieces of the purged texts still in the files, except pieces of other texts that remain."""
+    traces: int | None
+    """Pieces of the purged texts still in the files, except pieces of other texts that remain.
+
+    None on PostgreSQL: they go with its vacuum, its log, its replicas and its backups."""
     copies: tuple[str, ...] = ()
     """Copies that a restore or a migration left next to the file; they may still hold the texts."""
 

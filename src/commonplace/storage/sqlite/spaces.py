@@ -11,7 +11,7 @@ from commonplace.storage.ports import Contents, Maintenance
 from commonplace.storage.sqlite.readonly import writable
 from commonplace.storage.sqlite.store import Store
 from commonplace.storage.sqlite.swap import recover
-from commonplace.storage.system import Watch
+from commonplace.storage.sqlite.watching import Watch
 
 
 def unusable(path: Path, why: str | None) -> StorageUnavailable:
@@ -69,6 +69,9 @@ class SqliteSpaces:
     def watch(self, name: str) -> Watch:
         """What tells whether anything in a space changed."""
         return Watch(self.file(name))
+
+    def close(self) -> None:
+        """Files share nothing."""
 
     def maintenance(self, contents: Contents) -> Maintenance:
         """Backups, checks and repair."""

@@ -37,6 +37,7 @@ from commonplace.storage.database import (
 from commonplace.storage.ports import Swept
 from commonplace.storage.sqlite import readonly
 from commonplace.storage.sqlite.ballast import Ballast
+from commonplace.storage.sqlite.watching import Watch
 from commonplace.storage.writing import Head, Units
 
 T = TypeVar("T")
@@ -299,6 +300,10 @@ class Store(Units[Connection]):
                 self._session.connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
             except apsw.Error as error:
                 raise typed(error) from error
+
+    def watch(self) -> Watch:
+        """What tells whether anything in the file changed."""
+        return Watch(self.path)
 
     def sweep(self, windows: Set[bytes]) -> Swept:
         """As `sweeping.sweep`."""

@@ -1,0 +1,61 @@
+"""Opening what is stored: files of a data directory, or a PostgreSQL database."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from pathlib import Path
+from typing import Any, TypeGuard
+
+from commonplace.errors import StorageUnavailable
+from commonplace.storage.ports import Spaces, Store
+
+VARIABLE = "COMMONPLACE_DATABASE"
+SCHEMES = ("postgresql://", "postgres://")
+
+
+def is_address(value: object) -> TypeGuard[str]:
+    """Whether something is the address of a database, and no path."""
+    return isinstance(value, str) and value.startswith(SCHEMES)
+
+
+def default_database() -> str | None:
+    """The address of the database that is used unless a path or an address is named."""
+    return os.environ.get(VARIABLE) or None
+
+
+def administration() -> Any:
+    """The module that sets databases up."""
+    return _postgres("administration")
+
+
+def _postgres(module: str) -> Any:
+    try:
+        return importlib.import_module(f"commonplace.storage.postgres.{module}")
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "psycopg":
+            raise
+        raise StorageUnavailable(
+            "The driver for PostgreSQL is not installed.",
+            hint="pip install 'commonplace-memory[postgres]'",
+        ) from error
+
+
+def open_spaces(data: Path, database: str | None) -> Spaces:
+    """All spaces of a data directory, or of a database."""
+    if database is not None:
+        found: Spaces = _postgres("spaces").PostgresSpaces(data, database)
+        return found
+    from commonplace.storage.sqlite.spaces import SqliteSpaces
+
+    return SqliteSpaces(data)
+
+
+def open_system(data: Path, database: str | None) -> Store:
+    """What lies above the spaces: who may come in, and the calls that reached no space."""
+    if database is not None:
+        found: Store = _postgres("spaces").open_system(data, database)
+        return found
+    from commonplace.storage import system
+
+    return system.open_system(data)

@@ -1,0 +1,274 @@
+"""Setting a database up, and seeing whether it can keep what we promise."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Iterator
+from typing import Any, Literal, NamedTuple
+from urllib.parse import quote, urlsplit, urlunsplit
+
+import psycopg
+
+from commonplace.errors import InvalidInput, StorageUnavailable
+from commonplace.storage.postgres.connections import Pool
+from commonplace.storage.postgres.errors import typed, unreachable
+from commonplace.storage.postgres.schema import (
+    SPACES,
+    STEPS,
+    SYSTEM,
+    preparing_sql,
+    securing_sql,
+    step_sql,
+)
+from commonplace.storage.postgres.store import other_version
+
+OLDEST = 140_000
+_VERSION = "SELECT version FROM {}.schema_version"
+_ROLE = re.compile(r"[a-z_][a-z0-9_]{0,50}")
+
+
+class Problem(NamedTuple):
+    """Something that is wrong with a database; errors keep a server from starting."""
+
+    severity: Literal["error", "warning"]
+    message: str
+    hint: str
+
+
+class Prepared(NamedTuple):
+    """What setting up has done."""
+
+    address: str
+    """The address for servers; without a password if the role had one already."""
+    role_made: bool
+    steps: int
+
+
+_FACTS = f"""
+SELECT current_setting('server_version_num')::int, r.rolsuper, r.rolbypassrls,
+  current_setting('fsync'), current_setting('full_page_writes'),
+  current_setting('server_encoding'), pg_is_in_recovery(),
+  current_setting('synchronous_standby_names'), (SELECT count(*) FROM pg_stat_replication),
+  to_regclass('{SPACES}.schema_version') IS NOT NULL,
+  has_schema_privilege(session_user, to_regnamespace('{SPACES}'), 'USAGE'),
+  (SELECT count(*) FROM pg_class c WHERE c.relkind = 'r' AND c.relowner = r.oid
+    AND c.relnamespace = ANY (ARRAY[to_regnamespace('{SPACES}'), to_regnamespace('{SYSTEM}')])),
+  (SELECT string_agg(c.relname, ', ' ORDER BY c.relname) FROM pg_class c
+    JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'space'
+    WHERE c.relkind = 'r' AND c.relnamespace = to_regnamespace('{SPACES}')
+    AND NOT (c.relrowsecurity AND c.relforcerowsecurity)),
+  pg_has_role(session_user, coalesce((SELECT s.oid FROM pg_roles s
+    WHERE s.rolname = session_user || '_system'), r.oid), 'USAGE'),
+  EXISTS (SELECT 1 FROM pg_roles s WHERE s.rolname = session_user || '_system')
+FROM pg_roles r WHERE r.rolname = session_user
+"""
+
+
+def _problems(facts: tuple[Any, ...]) -> Iterator[Problem]:
+    (
+        version, superuser, bypasses, fsync, pages, encoding, standby, synchronous, standbys,
+        there, usable, owned, open_tables, inherits, has_system,
+    ) = facts  # fmt: skip
+    if version < OLDEST:
+        yield Problem(
+            "error", "PostgreSQL is older than 14.", "Use version 14 or newer of the server."
+        )
+    if superuser or bypasses:
+        yield Problem(
+            "error",
+            "The role may bypass row-level security, which keeps spaces apart.",
+            "Use the address that 'commonplace database init' printed, not an administrator's.",
+        )
+    if owned:
+        yield Problem(
+            "error",
+            "The role owns our tables, and could switch row-level security off.",
+            "Use the address that 'commonplace database init' printed, not the owner's.",
+        )
+    if fsync == "off":
+        yield Problem(
+            "error",
+            "fsync is off: what was acknowledged can be lost.",
+            "Set fsync = on in postgresql.conf.",
+        )
+    if pages == "off":
+        yield Problem(
+            "warning",
+            "full_page_writes is off: a power cut can damage pages.",
+            "Set it to on, unless the file system never tears a page.",
+        )
+    if encoding != "UTF8":
+        yield Problem(
+            "error", f"The database's encoding is {encoding}.", "Make one with ENCODING 'UTF8'."
+        )
+    if standby:
+        yield Problem(
+            "error",
+            "This server is a standby, which can only be read.",
+            "Name the primary, or both with target_session_attrs=read-write.",
+        )
+    if standbys and not synchronous:
+        yield Problem(
+            "warning",
+            "A standby follows asynchronously: a failover can lose what was acknowledged.",
+            "Set synchronous_standby_names.",
+        )
+    if not there or not usable:
+        yield Problem(
+            "error",
+            "The database has no tables that this role may use.",
+            "An administrator runs 'commonplace database init ADMIN_URL' once.",
+        )
+        return
+    if open_tables:
+        yield Problem(
+            "error",
+            f"Row-level security is off for {open_tables}.",
+            "An administrator runs 'commonplace database init ADMIN_URL' again.",
+        )
+    if not has_system:
+        yield Problem(
+            "error",
+            "The role that holds credentials is missing.",
+            "An administrator runs 'commonplace database init ADMIN_URL --role' with this role.",
+        )
+    elif inherits:
+        yield Problem(
+            "warning",
+            "The role has the rights over credentials in every transaction.",
+            "ALTER ROLE … NOINHERIT, and grant it the other role anew.",
+        )
+
+
+def check(pool: Pool) -> list[Problem]:
+    """All that is wrong with a database; errors of connecting are raised."""
+    connection = pool.take()
+    try:
+        facts = connection.execute(_FACTS).fetchone()
+        assert facts is not None
+        found = list(_problems(facts))
+        if not any(each.severity == "error" for each in found):
+            try:
+                found += _versions(connection)
+            except (StorageUnavailable, psycopg.Error) as error:
+                raise typed(error) if isinstance(error, psycopg.Error) else error from error
+    except psycopg.Error as error:
+        raise typed(error) from error
+    finally:
+        pool.give_back(connection)
+    return found
+
+
+def problems(address: str) -> list[Problem]:
+    """As `check`, for an address."""
+    pool = Pool(address)
+    try:
+        return check(pool)
+    finally:
+        pool.close()
+
+
+def _versions(connection: psycopg.Connection[tuple[Any, ...]]) -> Iterator[Problem]:
+    version = _version(connection, SPACES)
+    if version != len(STEPS[SPACES]):
+        error = other_version(version, len(STEPS[SPACES]))
+        yield Problem("error", error.message, error.hint)
+
+
+def _version(connection: psycopg.Connection[tuple[Any, ...]], name: str) -> int:
+    row = connection.execute(_VERSION.format(name)).fetchone()
+    return 0 if row is None else int(row[0])
+
+
+def refuse_unfit(pool: Pool) -> None:
+    """Raise what keeps a server from using a database."""
+    for problem in check(pool):
+        if problem.severity == "error":
+            raise StorageUnavailable(problem.message, hint=problem.hint)
+
+
+def _admin(address: str) -> psycopg.Connection[tuple[Any, ...]]:
+    where = Pool(address).where  # which also looks at the address
+    try:
+        return psycopg.connect(address, autocommit=True, connect_timeout=10)
+    except psycopg.Error as error:
+        raise unreachable(error, where) from error
+
+
+def _pending(connection: psycopg.Connection[tuple[Any, ...]]) -> list[tuple[str, int]]:
+    """The steps that are still to be taken, as (schema, number)."""
+    found = []
+    for name, steps in STEPS.items():
+        there = connection.execute("SELECT to_regclass(%s)", (f"{name}.schema_version",)).fetchone()
+        version = 0
+        if there is not None and there[0] is not None:
+            version = _version(connection, name)
+        if version > len(steps):
+            raise other_version(version, len(steps))
+        found += [(name, number) for number in range(version + 1, len(steps) + 1)]
+    return found
+
+
+def _checked_role(role: str) -> str:
+    if not _ROLE.fullmatch(role):
+        raise InvalidInput(
+            "A role's name is 1 to 51 of a-z, 0-9 and '_', and does not start with a digit.",
+            hint="Choose another with --role.",
+            field="role",
+        )
+    return role
+
+
+def script(address: str, role: str) -> str:
+    """The SQL that setting up would run now, for an administrator who runs it."""
+    role = _checked_role(role)
+    with _admin(address) as connection:
+        try:
+            steps = _pending(connection)
+        except psycopg.Error as error:
+            raise typed(error) from error
+    parts = [f"BEGIN;\n{preparing_sql(role)}\nCOMMIT;"]
+    parts += [f"BEGIN;\n{step_sql(name, number)}COMMIT;" for name, number in steps]
+    parts.append(f"BEGIN;\n{securing_sql(role)}COMMIT;")
+    parts.append(f"-- Then give the role a password: \\password {role}")
+    return "\n".join(parts) + "\n"
+
+
+def prepare(address: str, role: str, password: str | None = None) -> Prepared:
+    """Make or migrate schemas, policies and the app's role; run again, it finds nothing to do."""
+    role = _checked_role(role)
+    with _admin(address) as connection:
+        try:
+            known = connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", (role,))
+            made = known.fetchone() is None
+            with connection.transaction():
+                connection.execute(preparing_sql(role))
+                if made:
+                    password = password or secrets.token_urlsafe(24)
+                if password:
+                    secret = psycopg.sql.Literal(password)
+                    text = psycopg.sql.SQL("ALTER ROLE {} PASSWORD {}")
+                    connection.execute(text.format(psycopg.sql.Identifier(role), secret))
+            taken = 0
+            while True:
+                with connection.transaction():
+                    # One administrator at a time; the others find the step taken.
+                    connection.execute(f"LOCK TABLE {SPACES}.schema_version IN EXCLUSIVE MODE")
+                    steps = _pending(connection)
+                    if not steps:
+                        connection.execute(securing_sql(role))
+                        break
+                    connection.execute(step_sql(*steps[0]))
+                    taken += 1
+        except psycopg.Error as error:
+            raise typed(error) from error
+    return Prepared(_address_for(address, role, password), made, taken)
+
+
+def _address_for(address: str, role: str, password: str | None) -> str:
+    """The administrator's address with another user."""
+    parts = urlsplit(address)
+    place = parts.netloc.rpartition("@")[2]
+    who = role if password is None else f"{role}:{quote(password, safe='')}"
+    return urlunsplit(parts._replace(netloc=f"{who}@{place}"))

@@ -1,0 +1,222 @@
+"""Connections to PostgreSQL: one pool for each address, shared by all spaces of a process.
+
+A connection is only ever used inside a transaction that `Rows` begins, since PgBouncer may give
+each transaction another one: nothing is set for the session.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+import psycopg
+from psycopg import conninfo
+from psycopg.abc import Buffer
+from psycopg.adapt import Dumper
+from psycopg.pq import TransactionStatus
+from psycopg.raw_cursor import RawCursor
+from psycopg.types.numeric import NumericBinaryLoader
+from psycopg.types.string import StrDumperUnknown
+
+from commonplace.errors import InvalidInput, StorageUnavailable
+from commonplace.storage.opening import is_address
+from commonplace.storage.postgres.errors import unreachable
+
+MOST = 16
+"""Connections of one process; a thread that has one already may take more."""
+WAIT_SECONDS = 30.0
+CONNECT_SECONDS = 10
+_OPTIONS = {"pool": str(MOST), "prepare": "on"}
+"""What an address may say to us and not to libpq, with the defaults."""
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+
+
+class _Number(Dumper):
+    """A number as text of no type, so that one plan serves small and large ones."""
+
+    oid = 0
+
+    def dump(self, obj: Any) -> Buffer | None:
+        return b"%d" % obj
+
+
+class _Float(Dumper):
+    oid = 0
+
+    def dump(self, obj: Any) -> Buffer | None:
+        return float.__repr__(obj).encode()
+
+
+class _Sum(NumericBinaryLoader):
+    """A sum of whole numbers, which PostgreSQL gives as `numeric`, as the whole number it is."""
+
+    def load(self, data: Buffer) -> Any:
+        value = super().load(data)
+        return int(value) if value == value.to_integral_value() else float(value)
+
+
+def _adapt(connection: Connection) -> None:
+    adapters = connection.adapters
+    for kind in (int, bool):
+        adapters.register_dumper(kind, _Number)
+    adapters.register_dumper(float, _Float)
+    adapters.register_dumper(str, StrDumperUnknown)
+    adapters.register_loader("numeric", _Sum)
+
+
+def _split(address: str) -> tuple[str, dict[str, str]]:
+    """The address for libpq, and our own options in it."""
+    parts = urlsplit(address)
+    options = dict(_OPTIONS)
+    kept = []
+    for name, value in parse_qsl(parts.query, keep_blank_values=True):
+        if name in options:
+            options[name] = value
+        else:
+            kept.append((name, value))
+    if not options["pool"].isdigit() or not 1 <= int(options["pool"]) <= 1_000:
+        raise InvalidInput("pool is a number from 1 to 1000.", hint="Leave it out.", field="pool")
+    if options["prepare"] not in ("on", "off"):
+        raise InvalidInput("prepare is on or off.", hint="Leave it out.", field="prepare")
+    return urlunsplit(parts._replace(query=urlencode(kept))), options
+
+
+class Pool:
+    """Open connections to one address. Threads share it."""
+
+    def __init__(self, address: str) -> None:
+        if not is_address(address):
+            raise InvalidInput(
+                "A database's address begins with postgresql://.",
+                hint="For example postgresql://commonplace@db.example.com/commonplace.",
+                field="database",
+            )
+        self._given = address
+        self._users = 1
+        try:
+            self._address, options = _split(address)
+            known = conninfo.conninfo_to_dict(self._address)
+        except (psycopg.Error, ValueError) as error:
+            raise InvalidInput(
+                "This is no address of a PostgreSQL database.",
+                hint="For example postgresql://commonplace@db.example.com/commonplace.",
+                field="database",
+            ) from error
+        self.where = f"{known.get('host') or 'this machine'}, database {known.get('dbname') or ''}"
+        """The server and the database, without user or password."""
+        self._prepare = 5 if options["prepare"] == "on" else None
+        self._most = int(options["pool"])
+        self._idle: list[Connection] = []
+        self._changed = threading.Condition()
+        self._open = 0
+        self._held = threading.local()
+        self._closed = False
+
+    def take(self) -> Connection:
+        """A connection outside any transaction, which must be given back."""
+        until = time.monotonic() + WAIT_SECONDS
+        held = getattr(self._held, "count", 0)
+        with self._changed:
+            while True:
+                if self._closed:
+                    raise StorageUnavailable("The store is closed.", hint="Open it again.")
+                if self._idle:
+                    connection: Connection | None = self._idle.pop()
+                    break
+                # Who holds one must not wait for others who wait for him.
+                if self._open < self._most or held:
+                    self._open += 1
+                    connection = None
+                    break
+                if not self._changed.wait(until - time.monotonic()):
+                    raise StorageUnavailable(
+                        f"All {self._most} connections to the database have been in use for over"
+                        f" {WAIT_SECONDS:.0f} seconds.",
+                        hint="Try again; raise their number with pool=… in the address.",
+                    )
+        if connection is None:
+            try:
+                connection = self._connect()
+            except BaseException:
+                with self._changed:
+                    self._open -= 1
+                    self._changed.notify()
+                raise
+        self._held.count = held + 1
+        return connection
+
+    def give_back(self, connection: Connection, *, sound: bool = True) -> None:
+        """Let others use a connection; one that is not sound is closed."""
+        self._held.count = getattr(self._held, "count", 1) - 1
+        status = connection.pgconn.transaction_status
+        sound = sound and status == TransactionStatus.IDLE
+        with self._changed:
+            keep = sound and not self._closed and self._open <= self._most
+            if keep:
+                self._idle.append(connection)
+            else:
+                self._open -= 1
+            self._changed.notify()
+        if not keep:
+            _close(connection)
+
+    def _connect(self) -> Connection:
+        try:
+            connection: Connection = psycopg.Connection.connect(
+                self._address,
+                autocommit=True,
+                prepare_threshold=self._prepare,
+                connect_timeout=CONNECT_SECONDS,
+                client_encoding="UTF8",
+                application_name="commonplace",
+                cursor_factory=RawCursor,
+            )
+        except psycopg.Error as error:
+            raise unreachable(error, self.where) from error
+        _adapt(connection)
+        return connection
+
+    def replace(self, connection: Connection) -> Connection:
+        """A new connection in the place of one that turned out to be dead."""
+        _close(connection)
+        return self._connect()
+
+    def close(self) -> None:
+        """Close what is idle, once all who share it have; the rest when it is given back."""
+        with _LOCK:
+            self._users -= 1
+            if self._users > 0:
+                return
+            if _SHARED.get(self._given) is self:
+                del _SHARED[self._given]
+        with self._changed:
+            self._closed = True
+            idle, self._idle = self._idle, []
+            self._open -= len(idle)
+            self._changed.notify_all()
+        for connection in idle:
+            _close(connection)
+
+
+_LOCK = threading.Lock()
+_SHARED: dict[str, Pool] = {}
+
+
+def shared(address: str) -> Pool:
+    """The pool of an address in this process; each who asks for it closes it once."""
+    with _LOCK:
+        pool = _SHARED.get(address)
+        if pool is None:
+            pool = _SHARED[address] = Pool(address)
+        else:
+            pool._users += 1
+        return pool
+
+
+def _close(connection: Connection) -> None:
+    with contextlib.suppress(psycopg.Error):
+        connection.close()

@@ -1,0 +1,125 @@
+"""The spaces of a PostgreSQL database, and the tables above them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from commonplace.errors import StorageUnavailable
+from commonplace.storage.database import now
+from commonplace.storage.directories import make_private
+from commonplace.storage.ports import Contents, Maintenance
+from commonplace.storage.postgres import administration
+from commonplace.storage.postgres.connections import shared
+from commonplace.storage.postgres.schema import SPACES_PART, SYSTEM_PART
+from commonplace.storage.postgres.store import PostgresStore, Watch, transaction
+from commonplace.storage.sqlite.spaces import unusable
+from commonplace.storage.system import NAME, system_file
+from commonplace.storage.tables import HEAD, VERSIONED
+
+_SIZED = (*(table.name for table in VERSIONED), "versions", "events", "lexemes", "passages")
+
+
+def _make_private(data: Path) -> None:
+    try:
+        make_private(data)
+    except OSError as error:
+        raise unusable(data, error.strerror) from error
+
+
+class SystemStore(PostgresStore):
+    """The tables above the spaces. It holds the pool while it is open."""
+
+    def watch(self) -> Watch:
+        """What tells whether anything in them changed."""
+        statement = "SELECT number, one FROM revision WHERE CAST(? AS TEXT) IS NOT NULL"
+        return Watch(self._pool, self._part, self.space, statement)
+
+    def close(self) -> None:
+        """Finish what runs, and let go of the pool."""
+        if not self._closed:
+            super().close()
+            self._pool.close()
+
+
+def open_system(data: Path, address: str) -> SystemStore:
+    """The tables above the spaces; what belongs to the machine lies in the data directory."""
+    _make_private(data)
+    pool = shared(address)
+    try:
+        administration.refuse_unfit(pool)
+        return SystemStore(pool, SYSTEM_PART, NAME, system_file(data))
+    except BaseException:
+        pool.close()
+        raise
+
+
+class PostgresSpaces:
+    """`ports.Spaces` in a database. Names are checked before."""
+
+    read_only = False
+
+    def __init__(self, data: Path, address: str) -> None:
+        self._data = data
+        _make_private(data)
+        self._pool = shared(address)
+        try:
+            administration.refuse_unfit(self._pool)
+        except BaseException:
+            self._pool.close()
+            raise
+
+    def names(self) -> list[str]:
+        """The names of all spaces."""
+        with transaction(self._pool, SPACES_PART, "") as rows:
+            return [row[0] for row in rows.execute("SELECT name FROM spaces ORDER BY name")]
+
+    def file(self, name: str) -> Path:  # noqa: ARG002
+        """There is none."""
+        raise StorageUnavailable(
+            "A space in PostgreSQL is no file.", hint="Use the tools of the database."
+        )
+
+    def exists(self, name: str) -> bool:
+        """Whether there is such a space."""
+        with transaction(self._pool, SPACES_PART, name) as rows:
+            found = rows.execute("SELECT 1 FROM spaces WHERE name = ?", (name,)).fetchone()
+        return found is not None
+
+    def size(self, name: str) -> int:
+        """How many bytes a space's rows take, without indexes."""
+        sums = " + ".join(
+            f"(SELECT coalesce(sum(pg_column_size(t.*)), 0) FROM {table} t WHERE t.space = ?1)"  # noqa: S608
+            for table in _SIZED
+        )
+        with transaction(self._pool, SPACES_PART, name) as rows:
+            found = rows.execute(f"SELECT {sums}", (name,)).fetchone()
+        return int(found[0]) if found else 0
+
+    def open(self, name: str) -> PostgresStore:
+        """The store of a space, which is made if need be."""
+        if not self.exists(name):
+            with transaction(self._pool, SPACES_PART, name, writes=True) as rows:
+                rows.execute(
+                    "INSERT INTO spaces (name, created_at) VALUES (?, ?) ON CONFLICT DO NOTHING",
+                    (name, now()),
+                )
+                # Writers lock this row, so it is there before the first of them.
+                rows.execute(
+                    f"{HEAD.insert_sql} ON CONFLICT DO NOTHING", HEAD.row((name, 0, 1, ""))
+                )
+        return PostgresStore(self._pool, SPACES_PART, name, self._data / "spaces" / f"{name}.db")
+
+    def watch(self, name: str) -> Watch:
+        """What tells whether a space's head moved."""
+        return PostgresStore(self._pool, SPACES_PART, name, self._data).watch()
+
+    def maintenance(self, contents: Contents) -> Maintenance:  # noqa: ARG002
+        """Backups, checks and repair."""
+        raise StorageUnavailable(
+            "Backup, restore and doctor do not know PostgreSQL yet.",
+            hint="Use pg_dump, or the snapshots of the database's provider.",
+        )
+
+    def close(self) -> None:
+        """Let go of the pool."""
+        self._pool.close()

@@ -1,0 +1,100 @@
+"""Connections that break, run out, or are shared by several servers."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import psycopg
+import pytest
+
+import postgres_engine
+from commonplace import Commonplace
+from commonplace.engine.binding import lease
+from commonplace.errors import StorageUnavailable
+from conftest import texts
+
+
+def _end_backends(address: str) -> int:
+    """End every connection of the app to a database, as an administrator can."""
+    name = psycopg.conninfo.conninfo_to_dict(address)["dbname"]
+    with psycopg.connect(postgres_engine.server().admin(), autocommit=True) as admin:
+        found = admin.execute(
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
+            " WHERE datname = %s AND usename = 'commonplace'",
+            (name,),
+        )
+        return len(found.fetchall())
+
+
+def test_a_connection_that_died_while_idle_is_replaced(team: Commonplace, address: str) -> None:
+    team.remember("first")
+    assert _end_backends(address)
+    assert texts(team.browse()) == ["first"]
+    assert _end_backends(address)
+    team.remember("second")
+    assert texts(team.recall("second")) == ["second"]
+
+
+def test_a_connection_that_dies_in_a_unit_loses_that_unit_alone(
+    team: Commonplace, address: str
+) -> None:
+    team.remember("before")
+    with pytest.raises(StorageUnavailable), team.unit("broken"):
+        team.remember("lost")
+        assert _end_backends(address)
+        team.remember("lost too")
+    team.remember("after")
+    assert sorted(texts(team.browse())) == ["after", "before"]
+
+
+def test_two_servers_see_each_others_writes_at_once(team: Commonplace, address: str) -> None:
+    with Commonplace(address, space="team", embedding="none") as other:
+        kept = team.remember("an otter")
+        assert texts(other.recall("otter")) == ["an otter"]
+        other.revise(kept.id, text="a badger")
+        assert texts(team.recall("badger")) == ["a badger"]
+        assert texts(team.recall("otter")) == []
+        team.undo()
+        assert texts(other.recall("otter")) == ["an otter"]
+
+
+def test_servers_that_write_at_the_same_time_number_their_operations_without_gaps(
+    team: Commonplace, address: str
+) -> None:
+    def store(memory: Commonplace, name: str) -> None:
+        for at in range(20):
+            memory.remember(f"{name} {at}")
+
+    with Commonplace(address, space="team", embedding="none") as other:
+        threads = [
+            threading.Thread(target=store, args=(memory, f"{at} {name}"))
+            for at in range(3)
+            for name, memory in (("one", team), ("two", other))
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        with lease(other) as space, space.store.read() as rows:
+            found = rows.execute(
+                "SELECT count(*), min(num), max(num) FROM operations WHERE space = 'team'"
+            )
+            assert found.fetchone() == (120, 1, 120)
+        assert len(texts(team.browse(limit=200))) == len(texts(other.browse(limit=200))) == 120
+
+
+def test_more_threads_than_connections_wait_their_turn(address: str, tmp_path: Path) -> None:
+    with Commonplace(f"{address}&pool=2", embedding="none") as memory:
+        done: list[str] = []
+
+        def work(at: int) -> None:
+            memory.remember(f"number {at}")
+            done.extend(texts(memory.recall(f"{at}")))
+
+        threads = [threading.Thread(target=work, args=(at,)) for at in range(12)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert {f"number {at}" for at in range(12)} <= set(done)

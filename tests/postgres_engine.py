@@ -1,0 +1,107 @@
+"""Runs tests on PostgreSQL: each data directory that a test uses has a database of its own.
+
+With COMMONPLACE_TEST_ENGINE=postgres the first test that needs it starts a server. A database is a
+copy of a template, and is emptied for the next test instead of being dropped. Which database
+belongs to a directory is a file, so that processes which a test starts find it too.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from postgres_server import PostgresServer
+
+ENGINE = os.environ.get("COMMONPLACE_TEST_ENGINE", "sqlite")
+ON_POSTGRES = ENGINE == "postgres"
+_FOLDER = "COMMONPLACE_TEST_POSTGRES"
+TEMPLATE = "commonplace_template"
+_ROLE = "commonplace"
+_server: PostgresServer | None = None
+
+
+def start(**settings: str) -> PostgresServer:
+    """A server of its own, which ends with the run at the latest."""
+    from postgres_server import PostgresServer
+
+    # A sync costs nothing in memory, and nothing here survives the run.
+    place = "/dev/shm" if Path("/dev/shm").is_dir() else None
+    folder = Path(tempfile.mkdtemp(prefix="commonplace-postgres-", dir=place))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    started = PostgresServer(folder, **settings)
+    atexit.register(started.stop)
+    return started
+
+
+def server() -> PostgresServer:
+    """The server of this run, started on first use."""
+    global _server
+    if _server is None:
+        from commonplace.storage.postgres import administration
+
+        _server = start()
+        (_server.folder / "databases").mkdir()
+        os.environ[_FOLDER] = f"{_server.folder}|{_server.port}"
+        _run("postgres", f"CREATE DATABASE {TEMPLATE}")
+        administration.prepare(_admin(TEMPLATE), _ROLE, "secret")
+    return _server
+
+
+def _admin(database: str) -> str:
+    folder, _, port = os.environ[_FOLDER].partition("|")
+    return f"postgresql://admin@/{database}?host={folder}&port={port}"
+
+
+def _run(database: str, *statements: str) -> None:
+    import psycopg
+
+    with psycopg.connect(_admin(database), autocommit=True) as connection:
+        for statement in statements:
+            connection.execute(statement)
+
+
+def _note(path: Path) -> Path:
+    folder = os.environ[_FOLDER].partition("|")[0]
+    return Path(folder, "databases", hashlib.sha256(os.fsencode(path)).hexdigest()[:32])
+
+
+def address_for(path: Path) -> str:
+    """The app's address of the database that belongs to a data directory, made if need be."""
+    if _FOLDER not in os.environ:
+        server()
+    note = _note(path)
+    try:
+        name = note.read_text()
+    except FileNotFoundError:
+        name = _free.pop() if _free else f"test_{note.name}"
+        if name == f"test_{note.name}":
+            _run("postgres", f"CREATE DATABASE {name} TEMPLATE {TEMPLATE}")
+        note.write_text(name)
+        _used[path] = name
+    return _admin(name).replace("//admin@", f"//{_ROLE}@")
+
+
+_used: dict[Path, str] = {}
+_free: list[str] = []
+_EMPTY = """
+DO $$ DECLARE t regclass; BEGIN
+FOR t IN SELECT c.oid FROM pg_class c WHERE c.relkind = 'r'
+  AND c.relnamespace IN ('commonplace'::regnamespace, 'commonplace_system'::regnamespace)
+  AND c.relname NOT IN ('schema_version', 'revision')
+LOOP EXECUTE format('DELETE FROM %s', t); END LOOP; END $$
+"""
+
+
+def forget(under: Path) -> None:
+    """Empty the databases of the data directories in a folder, for the tests to come."""
+    for path in [path for path in _used if path.is_relative_to(under)]:
+        name = _used.pop(path)
+        _run(name, _EMPTY)
+        _note(path).unlink()
+        _free.append(name)

@@ -1,0 +1,70 @@
+"""Which tests run on PostgreSQL, and why others do not.
+
+`make test-postgres` runs all of FILES with COMMONPLACE_TEST_ENGINE=postgres, `make test` those of
+SMOKE. `tests/postgres` is about PostgreSQL itself and runs on every engine.
+"""
+
+from __future__ import annotations
+
+import sys
+
+SMOKE = (
+    "tests/test_engine_chains.py",
+    "tests/test_engine_clusters.py",
+    "tests/test_engine_conversations.py",
+    "tests/test_engine_facts.py",
+    "tests/test_engine_filters.py",
+    "tests/test_engine_timeline.py",
+    "tests/test_engine_links.py",
+    "tests/test_engine_memories.py",
+    "tests/test_engine_recall.py",
+    "tests/test_engine_substrings.py",
+    "tests/test_engine_commonplace_units.py",
+)
+FILES = (
+    *SMOKE,
+    "tests/test_engine_answers.py",
+    "tests/test_engine_artifacts.py",
+    "tests/test_engine_audit.py",
+    "tests/test_engine_memories_usage.py",
+    "tests/test_engine_events.py",
+    "tests/test_engine_memories_fields.py",
+    "tests/test_engine_recall_languages.py",
+    "tests/test_engine_timeline_past.py",
+    "tests/test_engine_library.py",
+    "tests/test_engine_commonplace_threads.py",
+    "tests/test_engine_upkeep.py",
+    "tests/test_engine_commonplace.py",
+    "tests/test_engine_ranking.py",
+    "tests/test_engine_transfer.py",
+)
+
+SQL_OF_THE_TEST = "The test itself damages rows with SQL that only SQLite knows."
+A_FILE = "It is about the space's file."
+PROCESS = "It starts a process, which does not find the test's database yet."
+HOOK = "It interrupts by a hook of SQLite."
+TRACES = "It proves by a scan of the files that no byte is left; here that is unknown."
+DOCTOR = "It ends with doctor, which does not know PostgreSQL yet."
+
+NOT_HERE: dict[str, str] = {
+    "test_a_rotten_answer_is_not_given": SQL_OF_THE_TEST,
+    "test_a_thousand_tamperings_are_all_found": SQL_OF_THE_TEST,
+    "test_each_space_is_a_file_of_its_own_that_only_its_owner_reads": A_FILE,
+    "test_the_data_directory_comes_from_the_environment": A_FILE,
+    "test_another_process_s_writes_are_seen_at_once": PROCESS,
+    "test_an_interrupt_during_the_commit_lets_the_next_one_write": HOOK,
+    "test_closing_does_not_wait_for_a_long_memory_to_be_embedded": A_FILE,
+    "test_memories_are_found_by_their_source": DOCTOR,
+    "test_a_source_travels_and_is_purged": TRACES,
+    "test_the_command_line_takes_shows_and_filters_a_source": PROCESS,
+    "test_undoing_an_import_puts_back_what_it_changed": DOCTOR,
+}
+
+
+def reason(nodeid: str) -> str | None:
+    """Why a test does not run on PostgreSQL; None if it does."""
+    return NOT_HERE.get(nodeid.partition("[")[0].rpartition("::")[2])
+
+
+if __name__ == "__main__":
+    sys.stdout.write(" ".join(SMOKE if "--smoke" in sys.argv else FILES) + "\n")
