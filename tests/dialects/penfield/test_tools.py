@@ -289,7 +289,7 @@ def test_without_an_embedder_words_answer_and_it_is_said(wordless: Tools) -> Non
     found = wordless("recall", query="harbour lantern")
     assert [item["id"] for item in found["items"]] == [identity]
     assert found["items"][0]["score"] == pytest.approx(0.8, abs=0.05)
-    assert "words alone" in found["degraded"]
+    assert "only words" in found["degraded"]
 
 
 # --- fetch and update_memory ---------------------------------------------------------------------

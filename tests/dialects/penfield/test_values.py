@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
 import string
@@ -15,7 +16,7 @@ from commonplace.dialects.penfield import fusion, personas, tags
 from commonplace.dialects.penfield.artifacts import check_path, content_type
 from commonplace.dialects.penfield.chunks import MOST, chunked
 from commonplace.dialects.penfield.contexts import references
-from commonplace.dialects.penfield.failures import BadPath
+from commonplace.dialects.penfield.failures import BadPath, Invalid, check_weights
 from commonplace.dialects.penfield.fusion import RECALL, SEMANTIC, Ranks, Weights
 from commonplace.dialects.penfield.kinds import RELATIONS, SHOWN, TYPES, of_types, type_of
 from commonplace.dialects.penfield.reflection import topics
@@ -153,7 +154,8 @@ def test_scores_stay_within_nothing_and_one(
      ((0.4, 0.4, 0.22), False), ((0.4, 0.4, 0.18), False), ((0.0, 0.0, 1.0), True)],
 )  # fmt: skip
 def test_weights_add_up_to_one_within_a_hundredth(parts: tuple[float, ...], sound: bool) -> None:
-    assert fusion.check_sum(parts) is sound
+    with contextlib.nullcontext() if sound else pytest.raises(Invalid):
+        check_weights("bm25_weight", *parts)
 
 
 # --- chunks --------------------------------------------------------------------------------------

@@ -8,17 +8,17 @@ from typing import Any
 from commonplace.dialects.contract import Call, as_json
 from commonplace.dialects.penfield import personality
 from commonplace.dialects.penfield.detection import checkpoint_of
-from commonplace.dialects.penfield.failures import Invalid, Nothing, stamp
+from commonplace.dialects.penfield.failures import Nothing, require_text, stamp
 from commonplace.dialects.penfield.kinds import PROTECTED, is_context, type_of
 from commonplace.dialects.penfield.memories import (
     AWAKENING,
     CHECKPOINT_IMPORTANCE,
     CONTEXT_REF,
+    check_not_reserved,
     create,
     is_reserved,
     name_taken,
     readable,
-    reserved,
 )
 from commonplace.dialects.penfield.schemas import CONTENT_CHARS
 from commonplace.dialects.penfield.searching import hybrid
@@ -50,10 +50,8 @@ def references(description: str) -> tuple[list[str], list[str]]:
 def save_context(call: Call, *, name: str, description: str | None = None) -> dict[str, Any]:
     """`save_context`: a checkpoint under a name that is not taken."""
     described = description or ""
-    if not name.strip():
-        raise Invalid("name must say something.", field="name")
-    if is_reserved(name):
-        raise reserved("name")
+    require_text(name, "name")
+    check_not_reserved(name, "name")
     if find(call, name) is not None:
         raise name_taken(name)
     ids, phrases = references(described)

@@ -18,11 +18,12 @@ from commonplace.dialects.penfield.failures import (
     stamp,
 )
 from commonplace.dialects.penfield.kinds import CHUNK
-from commonplace.dialects.penfield.memories import pagination, shown_all, window
+from commonplace.dialects.penfield.memories import Window, shown_all
 from commonplace.dialects.penfield.searching import CHUNK_REF, DOCUMENT_PATH
 from commonplace.engine.content.memories import Draft
-from commonplace.engine.model import LIVE_STATES, Artifact, Memory
+from commonplace.engine.model import Artifact, Memory
 from commonplace.errors import NotFound
+from commonplace.platform import lookup
 from commonplace.platform.exclusive import exclusive, exclusively
 from commonplace.text.files import LARGEST, extension_of, text_of
 
@@ -30,10 +31,10 @@ CHUNK_IMPORTANCE = 0.5
 NAME_CHARS = 255
 
 
-def shown(artifact: Artifact, chunks: list[dict[str, Any]] | None = None) -> dict[str, Any]:
+def shown(artifact: Artifact) -> dict[str, Any]:
     """A document as this contract shows it."""
     about = artifact.attrs["document"]
-    data = {
+    return {
         "id": identity_of(artifact),
         "filename": artifact.title,
         "file_type": extension_of(artifact.title),
@@ -46,18 +47,15 @@ def shown(artifact: Artifact, chunks: list[dict[str, Any]] | None = None) -> dic
         "created_at": stamp(artifact.created_at),
         "updated_at": stamp(artifact.updated_at),
     }
-    if chunks is not None:
-        data["chunks"] = chunks
-    return data
 
 
 def identity_of(artifact: Artifact) -> str:
-    """A document's id, which its path ends with."""
+    """A document's id, with which its path ends."""
     return (artifact.path or "").removeprefix(DOCUMENT_PATH)
 
 
 def safe_name(name: str) -> str:
-    """The last part of a file's name, without what a name cannot show."""
+    """The last part of a file's path, without characters that cannot be printed."""
     last = name.replace("\\", "/").rpartition("/")[2]
     kept = "".join(sign for sign in last if sign.isprintable()).strip()
     if not kept or kept in (".", "..") or len(kept) > NAME_CHARS:
@@ -149,33 +147,24 @@ def _duplicate(call: Call, digest: str) -> dict[str, Any] | None:
 
 def chunks_of(call: Call, artifact: Artifact) -> list[Memory]:
     """The live memories that are its chunks, in their order."""
-    found = []
-    for at in range(artifact.attrs["document"]["chunks"]):
-        try:
-            memory = call.memory.get(f"{CHUNK_REF}{identity_of(artifact)}:{at}", count=False)
-        except NotFound:
-            continue
-        if memory.state in LIVE_STATES:
-            found.append(memory)
-    return found
+    refs = (
+        f"{CHUNK_REF}{identity_of(artifact)}:{at}"
+        for at in range(artifact.attrs["document"]["chunks"])
+    )
+    found = (lookup.find_live(call.memory, ref) for ref in refs)
+    return [memory for memory in found if memory is not None]
 
 
 def list_documents(call: Call, *, page: int, per_page: int) -> dict[str, Any]:
     """GET /documents."""
-    found = all_of(call)
-    first, size = window(page, per_page)
-    return {
-        "items": [shown(one) for one in found[first : first + size]],
-        "pagination": pagination(page, per_page, len(found)),
-    }
+    return Window(page, per_page).of(all_of(call), shown)
 
 
 def read_document(call: Call, *, id: str, include_chunks: bool) -> dict[str, Any]:
     """GET /documents/{id}."""
     artifact = document_of(call, id)
-    if not include_chunks:
-        return shown(artifact)
-    return shown(artifact, shown_all(call, chunks_of(call, artifact)))
+    chunks = {"chunks": shown_all(call, chunks_of(call, artifact))} if include_chunks else {}
+    return {**shown(artifact), **chunks}
 
 
 def download_document(call: Call, *, id: str) -> dict[str, Any]:

@@ -46,6 +46,23 @@ class Unknown(Invalid):
     rest_code = "VAL_ENUM_INVALID"
 
 
+def require_text(value: str, field: str) -> str:
+    """The text, if it is not blank."""
+    if not value.strip():
+        raise Invalid(f"{field} must say something.", field=field)
+    return value
+
+
+def check_weights(field: str, *weights: float) -> None:
+    """Refuse weights that do not add up to 1, give or take a hundredth."""
+    if abs(sum(weights) - 1.0) > 0.01 + 1e-9:
+        raise Invalid(
+            f"The weights must add up to 1.0, not {sum(weights):g}.",
+            field=field,
+            details={"sum": sum(weights)},
+        )
+
+
 class BadPath(Failure, InvalidInput):
     """A path that an artifact cannot have."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 RRF_K = 60
@@ -56,8 +56,3 @@ def final(base: float, graph: int | None, weight: float, importance: float, k: i
     """The score with the links' part, a little higher for what is important; within 0..1."""
     joined = base + weight * reciprocal(graph, k)
     return max(0.0, min(1.0, joined * (0.9 + 0.2 * importance)))
-
-
-def check_sum(parts: Sequence[float], tolerance: float = 0.01) -> bool:
-    """Whether weights add up to 1."""
-    return abs(sum(parts) - 1.0) <= tolerance + 1e-9

@@ -1,8 +1,10 @@
-"""Storing, reading, changing and deleting memories."""
+"""Memories as this contract shows them: reading, storing, changing, deleting and listing."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,11 +12,11 @@ from commonplace.dialects.contract import Call
 from commonplace.dialects.penfield import tags as tag_rules
 from commonplace.dialects.penfield.detection import checkpoint_of, detect_type, rate_importance
 from commonplace.dialects.penfield.failures import (
-    Exists,
     Invalid,
     NameTaken,
     NoMemory,
     Protected,
+    require_text,
     stamp,
 )
 from commonplace.dialects.penfield.kinds import (
@@ -32,7 +34,7 @@ from commonplace.engine.binding import engine_call
 from commonplace.engine.finding.filters import Filters
 from commonplace.engine.maintenance import upkeep
 from commonplace.engine.model import LIVE_STATES, Link, Memory, Origin
-from commonplace.errors import Conflict, NotFound
+from commonplace.errors import Conflict
 from commonplace.platform import lookup
 from commonplace.platform.exclusive import exclusively
 from commonplace.text.snippets import opening
@@ -40,13 +42,6 @@ from commonplace.text.snippets import opening
 CONFIDENCE = 0.8
 CHECKPOINT_IMPORTANCE = 0.9
 SURPRISE = 0.5
-LIFECYCLE = {
-    "correction": "corrected",
-    "update": "superseded",
-    "expansion": "superseded",
-    "contradiction": "contradicted",
-    "deprecation": "archived",
-}
 CONTEXT_REF = "penfield:context:"
 AWAKENING = "awakening"
 MOST_PER_PAGE = 100
@@ -56,33 +51,23 @@ MOST_PER_PAGE = 100
 
 
 def readable(call: Call, identity: str, *, count: bool = False) -> Memory:
-    """A memory that is there: live, or a former form of a live one; NoMemory otherwise."""
-    try:
-        memory = call.memory.get(identity, count=False)
-    except NotFound:
-        raise no_memory() from None
-    hidden = memory.state not in LIVE_STATES and memory.state != "superseded"
-    if hidden and "lifecycle" not in memory.attrs:
-        raise no_memory()
-    if memory.id != identity.lower():  # ids of other contracts are not ids here
-        raise no_memory()
+    """A live memory, or one that was replaced; NoMemory for any other id."""
+    memory = lookup.find(call.memory, identity)
+    hidden = (
+        memory is None
+        or (memory.state not in (*LIVE_STATES, "superseded") and "lifecycle" not in memory.attrs)
+        or memory.id != identity.lower()  # a ref, which is no id here
+    )
+    if memory is None or hidden:
+        raise NoMemory("Memory not found", field="id")
     return call.memory.get(identity) if count else memory
 
 
-def no_memory() -> NoMemory:
-    """The one answer for what does not exist, was deleted, or is another's."""
-    return NoMemory("Memory not found", field="id")
-
-
 def changeable(call: Call, identity: str) -> Memory:
-    """A memory that this contract may change, or why it may not."""
+    """A memory that this contract may change; Protected says why it may not change another."""
     memory = readable(call, identity)
     if memory.kind in PROTECTED:
-        raise Protected(
-            f"Cannot change {memory.kind} memories via this endpoint."
-            " Use /personality endpoints instead.",
-            field="id",
-        )
+        raise _protected("change", memory.kind, "id")
     if not is_own(memory):
         by = f" (stored with {memory.origin.tool})" if memory.origin.tool else ""
         raise Protected(
@@ -93,22 +78,27 @@ def changeable(call: Call, identity: str) -> Memory:
     return memory
 
 
-def shown(call: Call, memory: Memory, links: Sequence[Link] | None = None) -> dict[str, Any]:
+def _protected(action: str, kind: str, field: str) -> Protected:
+    return Protected(
+        f"Cannot {action} {kind} memories via this endpoint. Use /personality endpoints instead.",
+        field=field,
+    )
+
+
+def shown(call: Call, memory: Memory, links: Sequence[Link] = ()) -> dict[str, Any]:
     """A memory as this contract shows it."""
-    return {**shown_all(call, [memory], [links])[0], "content": memory.text}
-
-
-def shown_all(
-    call: Call, memories: Sequence[Memory], links: Sequence[Sequence[Link] | None] | None = None
-) -> list[dict[str, Any]]:
-    """Memories as a list of this contract shows them: longer ones than it has are cut."""
     from commonplace.dialects.penfield.relationships import shown_link
 
+    related = [shown_link(link) for link in links]
+    return {**shown_all(call, [memory])[0], "content": memory.text, "relationships": related}
+
+
+def shown_all(call: Call, memories: Sequence[Memory]) -> list[dict[str, Any]]:
+    """Memories as a list shows them: without relationships, and with long texts cut."""
     waiting = engine_call(call.memory, upkeep.waiting, [memory.id for memory in memories])
     found = []
-    for at, memory in enumerate(memories):
+    for memory in memories:
         usage = call.memory.usage(memory.id)
-        around = links[at] if links else None
         found.append(
             {
                 "id": memory.id,
@@ -126,60 +116,36 @@ def shown_all(
                 "updated_at": stamp(memory.updated_at),
                 "metadata": metadata_of(memory),
                 "lifecycle_state": lifecycle_of(memory),
-                "embedding_status": embedding_status(waiting.get(memory.id)),
+                "embedding_status": _embedding_status(waiting.get(memory.id)),
                 "trust": memory.trust,
-                "relationships": [shown_link(link) for link in around or ()],
+                "relationships": [],
             }
         )
     return found
 
 
+def _embedding_status(waiting: str | None) -> str:
+    """None if a memory has its vector; otherwise why the last try failed, or an empty text."""
+    if waiting is None:
+        return "completed"
+    return "failed" if waiting else "pending"
+
+
 def metadata_of(memory: Memory) -> dict[str, Any]:
-    """What the one who stored it said beside the text; nothing of other contracts' attributes."""
-    kept = memory.attrs.get("metadata") if is_own(memory) else None
-    return dict(kept) if isinstance(kept, Mapping) else {}
+    """The metadata it was stored with; none for memories of other contracts."""
+    found = memory.attrs.get("metadata") if is_own(memory) else None
+    return dict(found) if isinstance(found, Mapping) else {}
 
 
 def lifecycle_of(memory: Memory) -> str:
     """active, superseded, corrected, contradicted or archived."""
     if memory.state in LIVE_STATES:
         return "active"
-    kept = memory.attrs.get("lifecycle")
-    return kept if isinstance(kept, str) and is_own(memory) else "superseded"
+    found = memory.attrs.get("lifecycle")
+    return found if isinstance(found, str) and is_own(memory) else "superseded"
 
 
-def embedding_status(waiting: str | None) -> str:
-    """completed, or pending while it waits for a vector, or failed when that was refused."""
-    if waiting is None:
-        return "completed"
-    return "failed" if waiting else "pending"
-
-
-def title_of(memory: Memory) -> str:
-    """The first 80 characters of the first line."""
-    if memory.title:
-        return memory.title[:80]
-    return memory.text.strip().partition("\n")[0].strip()[:80]
-
-
-# --- storing ------------------------------------------------------------------------------------
-
-
-def kept_tags(given: Sequence[str] | None) -> list[str]:
-    """Tags as they are stored; those that cannot be are left out."""
-    kept, _ = tag_rules.normalised(given or ())
-    check_tags(kept)
-    return kept
-
-
-def check_tags(tags: Sequence[str]) -> None:
-    """At most as many as a memory may have."""
-    if len(tags) > tag_rules.MOST:
-        raise Invalid(
-            f"A memory has at most {tag_rules.MOST} tags.",
-            field="tags",
-            details={"field": "tags", "max_items": tag_rules.MOST, "actual_items": len(tags)},
-        )
+# --- storing, changing, deleting ----------------------------------------------------------------
 
 
 def create(
@@ -194,42 +160,31 @@ def create(
     metadata: Mapping[str, Any] | None = None,
 ) -> Memory:
     """Store a memory of this contract."""
-    if not content.strip():
-        raise Invalid("content must say something.", field="content")
+    require_text(content, "content")
     kind = memory_type or detect_type(content)
     if kind in PROTECTED:
-        raise Protected(
-            f"Cannot create {kind} memories via this endpoint. Use /personality endpoints instead.",
-            field="memory_type",
-        )
+        raise _protected("create", kind, "memory_type")
     attrs: dict[str, Any] = {}
     if metadata:
         attrs["metadata"] = dict(metadata)
     if source_type and source_type != DIRECT:
         attrs["source_type"] = source_type
-    draft: dict[str, Any] = {"kind": kind, "tags": kept_tags(tags)}
+    draft: dict[str, Any] = {
+        "kind": kind,
+        "tags": tag_rules.storable(tags),
+        "importance": rate_importance(content, kind) if importance is None else importance,
+        "confidence": CONFIDENCE if confidence is None else confidence,
+        "trust": "inferred",
+        "attrs": attrs,
+    }
     if kind == "checkpoint":
         draft |= context_fields(content, attrs)
-    else:
-        draft["attrs"] = attrs
-    if importance is None:
-        importance = rate_importance(content, kind)
-    try:
-        return call.memory.remember(
-            content,
-            importance=importance,
-            confidence=CONFIDENCE if confidence is None else confidence,
-            trust="inferred",
-            **draft,
-        )
-    except Conflict as error:
-        if error.field != "ref":
-            raise
-        raise name_taken(draft["title"]) from None
+    with unique_name(draft):
+        return call.memory.remember(content, **draft)
 
 
 def context_fields(content: str, attrs: dict[str, Any]) -> dict[str, Any]:
-    """What makes a stored text a checkpoint that can be restored by its name."""
+    """The fields that make a stored text a checkpoint that can be restored by its name."""
     read = checkpoint_of(content)
     if read is None:
         raise Invalid(
@@ -240,32 +195,31 @@ def context_fields(content: str, attrs: dict[str, Any]) -> dict[str, Any]:
     name = str(read["checkpoint_name"])
     if not name.strip() or len(name) > 200:
         raise Invalid("checkpoint_name has 1 to 200 characters.", field="content")
-    if is_reserved(name):
-        raise reserved("content")
+    check_not_reserved(name, "content")
     ids = read.get("memory_ids")
     attached = [one for one in ids if isinstance(one, str)] if isinstance(ids, list) else []
-    about = {"checkpoint_name": name, "memory_count": len(attached)}
-    named = {**attrs, "checkpoint_name": name, "memory_ids": attached}
-    named["metadata"] = {**about, **attrs.get("metadata", {})}
+    about = {"checkpoint_name": name, "memory_count": len(attached), **attrs.get("metadata", {})}
+    named = {**attrs, "checkpoint_name": name, "memory_ids": attached, "metadata": about}
     return {"title": name, "ref": f"{CONTEXT_REF}{name}", "attrs": named}
 
 
 def is_reserved(name: str) -> bool:
-    """Whether the name is that of the personality briefing, which no checkpoint can have."""
+    """Whether restore_context gives the personality briefing for this name."""
     return name.strip().lower() == AWAKENING
 
 
-def reserved(field: str) -> Invalid:
-    """A checkpoint of this name could not be restored by it."""
-    return Invalid(
-        f"The name '{AWAKENING}' is that of the personality briefing.",
-        hint="Choose another name.",
-        field=field,
-    )
+def check_not_reserved(name: str, field: str) -> None:
+    """Refuse a name by which a checkpoint could not be restored."""
+    if is_reserved(name):
+        raise Invalid(
+            f"The name '{AWAKENING}' is that of the personality briefing.",
+            hint="Choose another name.",
+            field=field,
+        )
 
 
 def name_taken(name: str) -> NameTaken:
-    """Checkpoints' names are unique."""
+    """Names of checkpoints are unique."""
     return NameTaken(
         f"Context name '{name}' already exists. Use a unique name.",
         field="name",
@@ -273,41 +227,42 @@ def name_taken(name: str) -> NameTaken:
     )
 
 
+@contextlib.contextmanager
+def unique_name(fields: Mapping[str, Any]) -> Iterator[None]:
+    """Raise NameTaken if a checkpoint that is stored in the block has the name of another."""
+    try:
+        yield
+    except Conflict as error:
+        if error.field != "ref":
+            raise
+        raise name_taken(fields["title"]) from None
+
+
 @exclusively
 def change(
     call: Call,
     identity: str,
+    /,
     *,
     content: str | None = None,
     memory_type: str | None = None,
-    importance: float | None = None,
-    confidence: float | None = None,
     metadata: Mapping[str, Any] | None = None,
     tags: Sequence[str] | None = None,
-) -> Memory:
-    """Change what is given of a memory; what it was stays in its history."""
+    **numbers: float | None,
+) -> dict[str, Any]:
+    """Change the given fields of a memory; the history keeps the old ones."""
     memory = changeable(call, identity)
     if memory_type in PROTECTED:
-        raise Protected(
-            f"Cannot create {memory_type} memories via this endpoint."
-            " Use /personality endpoints instead.",
-            field="memory_type",
-        )
-    changes: dict[str, Any] = {}
+        raise _protected("create", memory_type, "memory_type")
+    changes: dict[str, Any] = {name: value for name, value in numbers.items() if value is not None}
     if content is not None and content != memory.text:
-        if not content.strip():
-            raise Invalid("content must say something.", field="content")
-        changes["text"] = content
+        changes["text"] = require_text(content, "content")
         if memory.trust == "stated":
             changes["trust"] = "inferred"  # the words are no longer the user's own
     if memory_type is not None and memory_type != type_of(memory.kind):
         changes["kind"] = memory_type
-    if importance is not None:
-        changes["importance"] = importance
-    if confidence is not None:
-        changes["confidence"] = confidence
     if tags is not None:
-        changes["tags"] = kept_tags(tags)
+        changes["tags"] = tag_rules.storable(tags)
     attrs = dict(memory.attrs)
     if metadata is not None:
         attrs["metadata"] = dict(metadata)
@@ -320,29 +275,10 @@ def change(
         attrs = {k: v for k, v in attrs.items() if k not in ("checkpoint_name", "memory_ids")}
     if attrs != memory.attrs:
         changes["attrs"] = attrs
-    if not changes:
-        return memory
-    try:
-        return call.memory.revise(memory.id, **changes)
-    except Conflict as error:
-        if error.field != "ref":
-            raise
-        raise name_taken(changes["title"]) from None
-
-
-@exclusively
-def remove(call: Call, identity: str) -> None:
-    """Delete a memory with its relationships; undo and history keep what it was."""
-    memory = changeable(call, identity)
-    for link in call.memory.links.of(memory.id):
-        call.memory.links.remove(link.id)
-    attrs = {name: value for name, value in memory.attrs.items() if name != "lifecycle"}
-    # Its name is free again; a chunk's ref is the document's business.
-    ref = memory.ref if memory.kind == CHUNK else None
-    call.memory.revise(memory.id, state="archived", ref=ref, attrs=attrs)
-
-
-# --- what the tools and endpoints do ------------------------------------------------------------
+    if changes:
+        with unique_name(changes):
+            memory = call.memory.revise(memory.id, **changes)
+    return shown(call, memory, call.memory.links.of(memory.id))
 
 
 def store(call: Call, **details: Any) -> dict[str, Any]:
@@ -352,8 +288,7 @@ def store(call: Call, **details: Any) -> dict[str, Any]:
 
 def update_memory(call: Call, *, memory_id: str, **changes: Any) -> dict[str, Any]:
     """`update_memory`: change content, importance or tags."""
-    memory = change(call, memory_id, **changes)
-    return {"success": True, **shown(call, memory, call.memory.links.of(memory.id))}
+    return {"success": True, **change(call, memory_id, **changes)}
 
 
 def create_memory(call: Call, **details: Any) -> dict[str, Any]:
@@ -369,13 +304,60 @@ def read_memory(call: Call, *, id: str) -> dict[str, Any]:
 
 def replace_memory(call: Call, *, id: str, **changes: Any) -> dict[str, Any]:
     """PUT /memories/{id}."""
-    memory = change(call, id, **changes)
-    return shown(call, memory, call.memory.links.of(memory.id))
+    return change(call, id, **changes)
 
 
+@exclusively
 def delete_memory(call: Call, *, id: str) -> None:
-    """DELETE /memories/{id}."""
-    remove(call, id)
+    """DELETE /memories/{id}: with its relationships. Undo and history keep them."""
+    memory = changeable(call, id)
+    for link in call.memory.links.of(memory.id):
+        call.memory.links.remove(link.id)
+    attrs = {name: value for name, value in memory.attrs.items() if name != "lifecycle"}
+    # The name of a checkpoint is free again; a chunk keeps its ref, by which its document has it.
+    ref = memory.ref if memory.kind == CHUNK else None
+    call.memory.revise(memory.id, state="archived", ref=ref, attrs=attrs)
+
+
+# --- listing ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Window:
+    """The items of a page; a page has at most a hundred."""
+
+    page: int
+    per_page: int
+
+    @property
+    def size(self) -> int:
+        """How many items it can have."""
+        return min(self.per_page, MOST_PER_PAGE)
+
+    @property
+    def first(self) -> int:
+        """How many items come before it."""
+        return (self.page - 1) * self.size
+
+    def answer(self, items: list[dict[str, Any]], total: int) -> dict[str, Any]:
+        """The page in the contract's shape."""
+        pages = -(-total // self.size)
+        return {
+            "items": items,
+            "pagination": {
+                "page": self.page,
+                "per_page": self.size,
+                "total": total,
+                "pages": pages,
+                "has_next": self.page < pages,
+                "has_prev": self.page > 1,
+            },
+        }
+
+    def of(self, found: Sequence[Any], show: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+        """The page of a list that is there as a whole."""
+        items = [show(one) for one in found[self.first : self.first + self.size]]
+        return self.answer(items, len(found))
 
 
 def list_memories(
@@ -393,47 +375,47 @@ def list_memories(
     time_range: str | None = None,
     tags: str | None = None,
 ) -> dict[str, Any]:
-    """GET /memories: a page of them."""
+    """GET /memories."""
     since: str | datetime | None
     until: str | datetime | None
     since, until = moments(date_from, date_to, "date_from", "date_to")
     if time_range is not None:
-        since, until = span_of(time_range, datetime.now(UTC))
+        since, until = _span(time_range, datetime.now(UTC))
     conditions: dict[str, Any] = {
         "created_since": since,
         "created_until": until,
         "importance": importance_threshold or 0.0,
-        "tags_any": wanted_tags(tags),
+        "tags_any": tag_rules.wanted(tags),
     }
     if memory_type is not None:
         conditions |= of_types([memory_type])
     if user_id:
         conditions["origin"] = Origin(user=user_id)
+    window = Window(page, per_page)
     field, down = sort.removeprefix("-"), sort.startswith("-")
-    first, size = window(page, per_page)
     if include_inactive:
-        found = _with_inactive(call, conditions, field, down)
-        chosen, total = found[first : first + size], len(found)
+        everything = _with_inactive(call, conditions, field, down)
+        found, total = everything[window.first : window.first + window.size], len(everything)
     elif down or field == "created_at":
         order = {"created_at": "newest" if down else "oldest", "updated_at": "updated"}
-        chosen, total = call.memory.browse(
-            order=order.get(field, field), limit=size, offset=first, **conditions
+        found, total = call.memory.browse(
+            order=order.get(field, field), limit=window.size, offset=window.first, **conditions
         )
     else:
-        chosen, total = _ascending(call, field, first, size, conditions)
-    return {"items": shown_all(call, chosen), "pagination": pagination(page, per_page, total)}
+        found, total = _ascending(call, field, window, conditions)
+    return window.answer(shown_all(call, found), total)
 
 
 def _ascending(
-    call: Call, field: str, first: int, size: int, conditions: dict[str, Any]
+    call: Call, field: str, window: Window, conditions: dict[str, Any]
 ) -> tuple[list[Memory], int]:
-    """A page from the other end."""
+    """A page of an order that the engine has only with the highest first."""
     order = {"updated_at": "updated"}.get(field, field)
     _, total = call.memory.browse(order=order, limit=1, **conditions)
-    stop = total - first
+    stop = total - window.first
     if stop <= 0:
         return [], total
-    start = max(0, stop - size)
+    start = max(0, stop - window.size)
     page, _ = call.memory.browse(order=order, limit=stop - start, offset=start, **conditions)
     return page[::-1], total
 
@@ -445,53 +427,20 @@ def _with_inactive(call: Call, conditions: dict[str, Any], field: str, down: boo
         for memory in lookup.every(call.memory, states=states, **conditions)
         if memory.state != "archived" or "lifecycle" in memory.attrs
     ]
-    keys = {
-        "created_at": lambda m: (m.created_at, m.num),
-        "updated_at": lambda m: (m.updated_at, m.num),
-        "importance": lambda m: (m.importance, m.num),
-    }
-    return sorted(found, key=keys[field], reverse=down)
-
-
-def window(page: int, per_page: int) -> tuple[int, int]:
-    """(the first item, how many items) of a page; a page has at most a hundred."""
-    size = min(per_page, MOST_PER_PAGE)
-    return (page - 1) * size, size
-
-
-def pagination(page: int, per_page: int, total: int) -> dict[str, Any]:
-    """Where a page stands."""
-    per_page = min(per_page, MOST_PER_PAGE)
-    pages = -(-total // per_page)
-    return {
-        "page": page,
-        "per_page": per_page,
-        "total": total,
-        "pages": pages,
-        "has_next": page < pages,
-        "has_prev": page > 1,
-    }
-
-
-def wanted_tags(given: str | Sequence[str] | None) -> list[str]:
-    """Tags to filter by, of a list or a text with commas; those that cannot be stored stay."""
-    parts = given.split(",") if isinstance(given, str) else list(given or ())
-    asked = [part.strip() for part in parts if part.strip()]
-    found = [tag_rules.normal(part) or part[: checks.TAG_CHARS] for part in asked]
-    return list(dict.fromkeys(found))
+    return sorted(found, key=lambda memory: (getattr(memory, field), memory.num), reverse=down)
 
 
 def moments(
     since: str | None, until: str | None, first: str = "start_date", last: str = "end_date"
 ) -> tuple[str | None, str | None]:
-    """Two dates that can be read, and in their order."""
+    """Two dates, if they can be read and are in order."""
     start, end = checks.when(since or None, first), checks.when(until or None, last)
     if start is not None and end is not None and start > end:
         raise Invalid(f"{first} lies after {last}.", field=first)
     return since or None, until or None
 
 
-def span_of(time_range: str, now: datetime) -> tuple[datetime, datetime]:
+def _span(time_range: str, now: datetime) -> tuple[datetime, datetime]:
     """The first and the last moment of a range such as `today`; days are UTC days."""
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
     if time_range == "today":
@@ -510,221 +459,21 @@ def filters_for(
     since: str | None = None,
     until: str | None = None,
     source: str | None = None,
+    user: str | None = None,
 ) -> Filters:
-    """What a search may see."""
+    """The memories that a search may find."""
     start, end = moments(since, until)
     conditions: dict[str, Any] = of_types(types) if types else {}
     if source == "document":
         conditions["kinds"] = [CHUNK]
     elif source == "memory":
         conditions["without_kinds"] = [*conditions.get("without_kinds", ()), CHUNK]
+    if user:
+        conditions["origin"] = Origin(user=user)
     return Filters(
         **conditions,
-        tags_any=wanted_tags(tags),
+        tags_any=tag_rules.wanted(tags),
         importance=importance or 0.0,
         created_since=start,
         created_until=end,
     )
-
-
-# --- versions -----------------------------------------------------------------------------------
-
-
-def read_history(call: Call, *, id: str) -> dict[str, Any]:
-    """GET /memories/{id}/history: its versions, and those of what it came from."""
-    memory = readable(call, id)
-    chain = _chain(call, memory)
-    history = []
-    for one in chain:
-        for version in call.memory.history.versions(one.id):
-            history.append((version.since, one, version.memory, version.until is None))
-    distinct = _distinct(history)
-    versions = [
-        {
-            "id": one.id,
-            "version": number,
-            "content": form.text,
-            "created_at": stamp(since),
-            "lifecycle_state": lifecycle_of(one) if current else "superseded",
-            "is_active": current and one.state in LIVE_STATES,
-        }
-        for number, (since, one, form, current) in enumerate(distinct, start=1)
-    ]
-    newest = chain[-1]
-    return {
-        "current": shown(call, newest, call.memory.links.of(newest.id)),
-        "history": versions[::-1],
-        "total_versions": len(versions),
-    }
-
-
-def _chain(call: Call, memory: Memory) -> list[Memory]:
-    """The memory with those it replaced and those that replaced it, oldest first."""
-    seen = {memory.id: memory}
-    for direction in ("out", "in"):
-        here = memory
-        while True:
-            links = call.memory.links.of(here.id, direction=direction, kinds=["supersedes"])
-            ends = [link.target if direction == "out" else link.source for link in links]
-            following = next((end for end in ends if end not in seen), None)
-            if following is None:
-                break
-            try:
-                here = readable(call, following)
-            except NoMemory:
-                break
-            if direction == "in" and lifecycle_of(memory) == "active":
-                break
-            seen[here.id] = here
-    return sorted(seen.values(), key=lambda one: (one.created_at, one.num))
-
-
-def _distinct(
-    history: Sequence[tuple[datetime, Memory, Memory, bool]],
-) -> list[tuple[datetime, Memory, Memory, bool]]:
-    """Oldest first; changes that left the text as it was are no versions of it."""
-    found: list[tuple[datetime, Memory, Memory, bool]] = []
-    for each in sorted(history, key=lambda entry: (entry[2].num, entry[2].version)):
-        since, one, form, current = each
-        if found and found[-1][1].id == one.id and found[-1][2].text == form.text:
-            found[-1] = (found[-1][0], one, form, current)
-        else:
-            found.append((since, one, form, current))
-    return found
-
-
-@exclusively
-def evolve_memory(
-    call: Call, *, id: str, new_content: str, evolution_type: str, reason: str | None = None
-) -> dict[str, Any]:
-    """POST /memories/{id}/evolve: a new memory takes the place of the old one."""
-    old = changeable(call, id)
-    if old.state not in LIVE_STATES:
-        raise Exists(
-            f"The memory is {lifecycle_of(old)} already.",
-            hint="Evolve the newest of its history.",
-            field="id",
-        )
-    new, link = succeed(call, old, new_content, LIFECYCLE[evolution_type], reason or "")
-    call.memory.links.revise(link.id, attrs={**link.attrs, "evolution_type": evolution_type})
-    version = len(_distinct([
-        (version.since, one, version.memory, version.until is None)
-        for one in _chain(call, new)
-        for version in call.memory.history.versions(one.id)
-    ]))  # fmt: skip
-    return {
-        "original_memory_id": old.id,
-        "new_memory_id": new.id,
-        "evolution_id": link.id,
-        "evolution_type": evolution_type,
-        "version": version,
-        "created_at": stamp(new.created_at),
-    }
-
-
-def succeed(
-    call: Call, old: Memory, content: str, lifecycle: str, reason: str
-) -> tuple[Memory, Link]:
-    """Store what replaces a memory, which keeps its links; what was linked to it is so again."""
-    if not content.strip():
-        raise Invalid("The new content must say something.", field="new_content")
-    links = call.memory.links
-    around = links.of(old.id)
-    attrs = {name: value for name, value in old.attrs.items() if name != "lifecycle"}
-    draft: dict[str, Any] = {
-        "kind": "reference" if old.kind == CHUNK else old.kind,
-        "tags": old.tags,
-        "importance": old.importance,
-        "confidence": old.confidence,
-        "trust": "inferred" if old.trust == "stated" else old.trust,
-    }
-    if old.kind == CHUNK:
-        attrs = {"metadata": metadata_of(old)}
-    if old.kind == "checkpoint":
-        draft |= context_fields(content, attrs)
-    else:
-        draft["attrs"] = attrs
-    try:
-        new = call.memory.supersede(old.id, content, reason=reason, **draft)
-    except Conflict as error:
-        if error.field != "ref":
-            raise
-        raise name_taken(draft["title"]) from None
-    marked: dict[str, Any] = {"attrs": {**old.attrs, "lifecycle": lifecycle}}
-    if old.kind == "checkpoint":
-        marked["ref"] = None
-    if lifecycle == "archived":
-        marked["state"] = "archived"
-    call.memory.revise(old.id, **marked)
-    for link in around:
-        other = link.target if link.source == old.id else link.source
-        if link.kind == "supersedes" or not _is_live(call, other):
-            continue
-        source, target = (new.id, other) if link.source == old.id else (other, new.id)
-        links.add(
-            source, target, link.kind, weight=link.weight, reason=link.reason, attrs=link.attrs
-        )
-    joined = next(
-        link
-        for link in links.of(new.id, direction="out", kinds=["supersedes"])
-        if link.target == old.id
-    )
-    return new, joined
-
-
-def _is_live(call: Call, identity: str) -> bool:
-    return call.memory.get(identity, count=False).state in LIVE_STATES
-
-
-# --- tags ---------------------------------------------------------------------------------------
-
-
-def read_tags(call: Call, *, id: str) -> dict[str, Any]:
-    """GET /memories/{id}/tags."""
-    memory = readable(call, id)
-    return {"memory_id": memory.id, "tags": list(memory.tags), "warnings": []}
-
-
-@exclusively
-def add_tags(call: Call, *, id: str, tags: Sequence[str]) -> dict[str, Any]:
-    """POST /memories/{id}/tags."""
-    memory = changeable(call, id)
-    kept, refused = tag_rules.normalised(tags)
-    joined = list(dict.fromkeys([*memory.tags, *kept]))
-    check_tags(joined)
-    return _retagged(call, memory, joined, refused)
-
-
-@exclusively
-def remove_tags(call: Call, *, id: str, tags: str) -> dict[str, Any]:
-    """DELETE /memories/{id}/tags."""
-    memory = changeable(call, id)
-    kept, refused = tag_rules.normalised(part for part in tags.split(",") if part.strip())
-    left = [tag for tag in memory.tags if tag not in kept]
-    return _retagged(call, memory, left, refused)
-
-
-def _retagged(
-    call: Call, memory: Memory, tags: Sequence[str], refused: Sequence[str]
-) -> dict[str, Any]:
-    changed = call.memory.revise(memory.id, tags=list(tags))
-    warnings = [f"'{tag[:100]}' cannot be a tag: a-z, 0-9 and '-' can." for tag in refused]
-    return {"memory_id": changed.id, "tags": list(changed.tags), "warnings": warnings}
-
-
-def list_tags(call: Call) -> dict[str, Any]:
-    """GET /tags: every tag by how often it is used."""
-    items = [
-        {"id": name, "name": name, "usage_count": count, "created_at": stamp(first)}
-        for name, count, first in call.memory.tags()
-    ]
-    return {"items": items, "total": len(items)}
-
-
-def list_tagged(call: Call, *, tag: str, page: int, per_page: int) -> dict[str, Any]:
-    """GET /tags/{tag}/memories."""
-    first, size = window(page, per_page)
-    chosen, total = call.memory.browse(
-        tags_any=wanted_tags([tag]) or [tag], limit=size, offset=first
-    )
-    return {"items": shown_all(call, chosen), "pagination": pagination(page, per_page, total)}

@@ -6,7 +6,7 @@ from typing import Any
 
 from commonplace.dialects.contract import Call
 from commonplace.dialects.penfield import personas
-from commonplace.dialects.penfield.failures import Exists, Invalid, Nothing, stamp
+from commonplace.dialects.penfield.failures import Exists, Invalid, Nothing, require_text, stamp
 from commonplace.dialects.penfield.personas import Persona
 from commonplace.engine.model import LIVE_STATES, Memory
 from commonplace.errors import NotFound
@@ -152,8 +152,7 @@ def shown_trait(memory: Memory) -> dict[str, Any]:
 @exclusively
 def create_trait(call: Call, *, content: str, category: str) -> dict[str, Any]:
     """POST /personality/traits."""
-    if not content.strip():
-        raise Invalid("content must say something.", field="content")
+    require_text(content, "content")
     there = traits(call)
     if len(there) >= TRAITS:
         raise Invalid(f"There are {TRAITS} traits already.", hint="Remove one first.")
@@ -176,8 +175,7 @@ def _trait(call: Call, identity: str) -> Memory:
 @exclusively
 def change_trait(call: Call, *, id: str, content: str) -> dict[str, Any]:
     """PUT /personality/traits/{id}."""
-    if not content.strip():
-        raise Invalid("content must say something.", field="content")
+    require_text(content, "content")
     return shown_trait(call.memory.revise(_trait(call, id).id, text=content))
 
 

@@ -11,8 +11,7 @@ from typing import Any
 
 from commonplace.dialects.contract import Call
 from commonplace.dialects.penfield.detection import checkpoint_of
-from commonplace.dialects.penfield.failures import Invalid, stamp
-from commonplace.dialects.penfield.fusion import check_sum
+from commonplace.dialects.penfield.failures import check_weights, stamp
 from commonplace.dialects.penfield.kinds import (
     CHUNK,
     PROTECTED,
@@ -137,12 +136,7 @@ def analyse(
 ) -> dict[str, Any]:
     """What reflection says of a window of time; dates override the window."""
     weights = (recency_weight, access_weight, importance_weight, relationship_weight)
-    if not check_sum(weights):
-        raise Invalid(
-            f"The weights must add up to 1.0, not {sum(weights):g}.",
-            field="recency_weight",
-            details={"sum": sum(weights)},
-        )
+    check_weights("recency_weight", *weights)
     now = datetime.now(UTC)
     found = _window(call, time_window, start_date, end_date, include_documents, now)
     around: Counter[str] = Counter()

@@ -14,22 +14,23 @@ from commonplace.dialects.penfield.failures import (
     Related,
     stamp,
 )
+from commonplace.dialects.penfield.kinds import type_of
 from commonplace.dialects.penfield.memories import (
+    Window,
     changeable,
     lifecycle_of,
-    pagination,
     readable,
     shown,
-    succeed,
-    window,
 )
+from commonplace.dialects.penfield.versions import succeed
 from commonplace.engine.model import LIVE_STATES, Link, Memory
 from commonplace.errors import Conflict, NotFound
 from commonplace.platform.exclusive import exclusively
+from commonplace.text.snippets import opening
 
 STRENGTH, CONFIDENCE = 0.5, 0.8
-BIDIRECTIONAL, PAIRED = "BIDIRECTIONAL", "INVERSE_PAIRED"
-DIRECTIONS = ("DIRECTED", BIDIRECTIONAL, PAIRED)
+PAIRED = "INVERSE_PAIRED"
+DIRECTIONS = ("DIRECTED", "BIDIRECTIONAL", PAIRED)
 WAYS = {"OUTBOUND": "out", "INBOUND": "in", "ANY": "any"}
 MOST_PATHS = 1_000
 SHOWN_PATHS = 200
@@ -71,28 +72,29 @@ def relate(
     evidence: Mapping[str, Any] | None = None,
     traversal_properties: Mapping[str, Any] | None = None,
 ) -> list[Link]:
-    """Join two memories; with an inverse type there and back."""
-    one, other = live(call, from_id, "from_id"), live(call, to_id, "to_id")
+    """Relate two memories; with an inverse type in both directions."""
+    one, other = _live(call, from_id, "from_id"), _live(call, to_id, "to_id")
     if one.id == other.id:
         raise Invalid("A memory cannot be related to itself.", field="to_id")
-    paired = direction_type == PAIRED
-    if paired and inverse_type is None:
+    if direction_type == PAIRED and inverse_type is None:
         raise Invalid("INVERSE_PAIRED needs an inverse_type.", field="inverse_type")
-    if inverse_type is not None and not paired:
+    if inverse_type is not None and direction_type != PAIRED:
         raise Invalid("inverse_type is for INVERSE_PAIRED only.", field="inverse_type")
-    attrs: dict[str, Any] = {"confidence": confidence, "direction_type": direction_type}
-    if evidence:
-        attrs["evidence"] = dict(evidence)
-    if traversal_properties:
-        attrs["traversal_properties"] = dict(traversal_properties)
+    given = {
+        "confidence": confidence,
+        "direction_type": direction_type,
+        "evidence": dict(evidence or {}),
+        "traversal_properties": dict(traversal_properties or {}),
+    }
     ways = [(one.id, other.id, relationship_type, inverse_type)]
     if inverse_type is not None:
         ways.append((other.id, one.id, inverse_type, relationship_type))
     made = []
     for source, target, kind, inverse in ways:
-        more = {**attrs, "inverse_type": inverse} if inverse else attrs
+        attrs = {**given, "inverse_type": inverse}
+        attrs = {name: value for name, value in attrs.items() if value not in (None, {})}
         try:
-            made.append(call.memory.links.add(source, target, kind, weight=strength, attrs=more))
+            made.append(call.memory.links.add(source, target, kind, weight=strength, attrs=attrs))
         except Conflict:
             raise Related(
                 f"The relationship '{kind}' between these memories already exists",
@@ -102,8 +104,7 @@ def relate(
     return made
 
 
-def live(call: Call, identity: str, field: str) -> Memory:
-    """A memory that can be linked."""
+def _live(call: Call, identity: str, field: str) -> Memory:
     memory = readable(call, identity)
     if memory.state not in LIVE_STATES:
         raise Invalid(
@@ -164,14 +165,8 @@ def connect(
     call: Call, *, from_memory: str, to_memory: str, relationship_type: str, strength: float
 ) -> dict[str, Any]:
     """`connect`: relate two memories."""
-    (link,) = relate(
-        call,
-        from_id=from_memory,
-        to_id=to_memory,
-        relationship_type=relationship_type,
-        strength=strength,
-    )
-    return {"success": True, **shown_link(link)}
+    ends = {"from_id": from_memory, "to_id": to_memory, "relationship_type": relationship_type}
+    return {"success": True, **create_relationship(call, **ends, strength=strength)}
 
 
 def explore(
@@ -181,7 +176,7 @@ def explore(
     max_depth: int,
     relationship_types: Sequence[str] | None = None,
 ) -> dict[str, Any]:
-    """`explore`: the paths from a memory, and what stands along them."""
+    """`explore`: the paths from a memory, and the memories along them."""
     walked = walk(
         call,
         start_memory_id=start_memory,
@@ -194,24 +189,19 @@ def explore(
     known = {each: call.memory.get(each, count=False) for each in walked["visited_chunks"]}
     chars = BRIEF
     while True:
-        memories = [brief(known[each], chars) for each in walked["visited_chunks"]]
+        memories = [_brief(known[each], chars) for each in walked["visited_chunks"]]
         answer = {"success": True, **walked, "memories": memories}
-        if _size(answer) <= SHOWN_BYTES:
+        written = as_json(answer)  # a tool's result has it as a value and as a text
+        if len(written.encode()) + len(as_json(written).encode()) <= SHOWN_BYTES:
             return answer
         if chars > BRIEFEST:
             chars //= 2
         else:
-            walked = _nearer(walked)
+            walked = _without_farthest(walked)
 
 
-def _size(answer: Mapping[str, Any]) -> int:
-    """Of an answer on the wire, which has it as it is and as a text."""
-    written = as_json(answer)
-    return len(written.encode()) + len(as_json(written).encode())
-
-
-def _nearer(walked: dict[str, Any]) -> dict[str, Any]:
-    """Without the last of the paths, which are the farthest and the weakest."""
+def _without_farthest(walked: dict[str, Any]) -> dict[str, Any]:
+    """The walk without the last quarter of its paths, which are the longest and the weakest."""
     paths = walked["paths"][: len(walked["paths"]) * 3 // 4]
     visited = [walked["visited_chunks"][0], *(node for path in paths for node in path["nodes"])]
     return {
@@ -223,14 +213,11 @@ def _nearer(walked: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def brief(memory: Memory, most: int = BRIEF) -> dict[str, Any]:
-    """A memory in few words."""
-    from commonplace.dialects.penfield.kinds import type_of
-
+def _brief(memory: Memory, most: int) -> dict[str, Any]:
     text = memory.text
     return {
         "id": memory.id,
-        "content": text if len(text) <= most else f"{text[: most - 1]}…",
+        "content": text if len(text) <= most else opening(text, most - 1),
         "memory_type": type_of(memory.kind),
         "importance": memory.importance,
         "created_at": stamp(memory.created_at),
@@ -238,20 +225,19 @@ def brief(memory: Memory, most: int = BRIEF) -> dict[str, Any]:
 
 
 def disconnect(call: Call, *, from_memory: str, to_memory: str) -> dict[str, Any]:
-    """`disconnect`: for callers with the permission; others get the contract's 403."""
+    """`disconnect`: for callers with the permission to delete."""
     if not call.caller.scopes & {"delete", "admin"}:
         raise Forbidden("Forbidden")
-    count = part(call, from_memory, to_memory)
+    count = _remove_between(call, from_memory, to_memory)
     return {"success": True, "message": f"{count} relationships removed", "removed": count}
 
 
 @exclusively
-def part(call: Call, from_id: str, to_id: str) -> int:
+def _remove_between(call: Call, from_id: str, to_id: str) -> int:
     """Remove every relationship from one memory to another; how many there were."""
     one, other = readable(call, from_id), readable(call, to_id)
-    between = [
-        link for link in call.memory.links.of(one.id, direction="out") if link.target == other.id
-    ]
+    leaving = call.memory.links.of(one.id, direction="out")
+    between = [link for link in leaving if link.target == other.id]
     if not between:
         raise Nothing("Relationship not found", hint="Its direction may be the other one.")
     for link in between:
@@ -269,11 +255,10 @@ def create_relationship(call: Call, **details: Any) -> dict[str, Any]:
 
 def read_relationship(call: Call, *, id: str) -> dict[str, Any]:
     """GET /relationships/{id}."""
-    return shown_link(link_of(call, id))
+    return shown_link(_link(call, id))
 
 
-def link_of(call: Call, identity: str) -> Link:
-    """The relationship of an id."""
+def _link(call: Call, identity: str) -> Link:
     try:
         return call.memory.links.get(identity.lower())
     except NotFound:
@@ -291,27 +276,21 @@ def list_relationships(
     relationship_type: str | None = None,
 ) -> dict[str, Any]:
     """GET /relationships: a page of them, oldest first."""
-    wanted = [relationship_type] if relationship_type else None
-    around = memory_id or from_id or to_id
+    kinds = [relationship_type] if relationship_type else None
     try:
-        links = call.memory.links.of(around, kinds=wanted)
+        links = call.memory.links.of(memory_id or from_id or to_id, kinds=kinds)
     except NotFound:
         links = []
-    lowered = {name: value and value.lower() for name, value in
-               (("from", from_id), ("to", to_id), ("any", memory_id))}  # fmt: skip
+    source, target, end = (each and each.lower() for each in (from_id, to_id, memory_id))
     chosen = [
         link
         for link in links
-        if lowered["from"] in (None, link.source)
-        and lowered["to"] in (None, link.target)
-        and lowered["any"] in (None, link.source, link.target)
+        if source in (None, link.source)
+        and target in (None, link.target)
+        and end in (None, link.source, link.target)
     ]
     chosen.sort(key=lambda link: (link.created_at, link.id))
-    first, size = window(page, per_page)
-    return {
-        "items": [shown_link(link) for link in chosen[first : first + size]],
-        "pagination": pagination(page, per_page, len(chosen)),
-    }
+    return Window(page, per_page).of(chosen, shown_link)
 
 
 @exclusively
@@ -324,29 +303,24 @@ def change_relationship(
     evidence: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """PATCH /relationships/{id}."""
-    link = link_of(call, id)
-    changes: dict[str, Any] = {}
-    if strength is not None:
-        changes["weight"] = strength
-    attrs = dict(link.attrs)
-    if confidence is not None:
-        attrs["confidence"] = confidence
-    if evidence is not None:
-        attrs["evidence"] = dict(evidence)
-    if attrs != link.attrs:
-        changes["attrs"] = attrs
-    return shown_link(call.memory.links.revise(link.id, **changes) if changes else link)
+    link = _link(call, id)
+    given = {"confidence": confidence, "evidence": evidence}
+    attrs = {**link.attrs, **{name: each for name, each in given.items() if each is not None}}
+    weight = link.weight if strength is None else strength
+    if (weight, attrs) != (link.weight, link.attrs):
+        link = call.memory.links.revise(link.id, weight=weight, attrs=attrs)
+    return shown_link(link)
 
 
 @exclusively
 def delete_relationship(call: Call, *, id: str) -> None:
     """DELETE /relationships/{id}."""
-    call.memory.links.remove(link_of(call, id).id)
+    call.memory.links.remove(_link(call, id).id)
 
 
 def delete_between(call: Call, *, from_id: str, to_id: str) -> None:
     """DELETE /relationships/between."""
-    part(call, from_id, to_id)
+    _remove_between(call, from_id, to_id)
 
 
 def create_relationships(
@@ -366,7 +340,7 @@ def traverse(call: Call, **details: Any) -> dict[str, Any]:
     """POST /relationships/traverse: as many paths as fit into an answer."""
     walked = walk(call, **details)
     while len(as_json(walked).encode()) > SHOWN_BYTES:
-        walked = _nearer(walked)
+        walked = _without_farthest(walked)
     return walked
 
 
@@ -374,7 +348,7 @@ def traverse(call: Call, **details: Any) -> dict[str, Any]:
 
 
 def shown_contradiction(link: Link) -> dict[str, Any]:
-    """A contradiction: a relationship that says how it stands."""
+    """A contradiction: a relationship with its status."""
     about = link.attrs.get("contradiction") or {}
     return {
         "id": link.id,
@@ -430,7 +404,7 @@ def resolve_contradiction(
     reason: str | None = None,
 ) -> dict[str, Any]:
     """POST /memories/contradictions/{id}/resolve."""
-    link = link_of(call, id)
+    link = _link(call, id)
     if link.kind != "contradicts":
         raise Nothing("Contradiction not found", field="id")
     about = dict(link.attrs.get("contradiction") or {"type": "direct"})
@@ -442,18 +416,17 @@ def resolve_contradiction(
     elif resolution == "create_new":
         if new_content is None:
             raise Invalid("create_new needs new_content.", field="new_content")
-        both = [changeable(call, link.source), changeable(call, link.target)]
-        _retire(call, both[1])  # first: the new memory must not contradict it, too
-        new, _ = succeed(call, both[0], new_content, "contradicted", reason or "")
-        _put_behind(call, both[1], new)
+        one, other = changeable(call, link.source), changeable(call, link.target)
+        _retire(call, other)  # before the new memory is stored, which must not contradict it too
+        new, _ = succeed(call, one, new_content, "contradicted", reason or "")
+        _link_as_replaced(call, other, new)
         about["new_memory_id"] = new.id
     else:
-        chosen, other = link.source, link.target
-        if resolution == "choose_memory_2":
-            chosen, other = other, chosen
-        loser = changeable(call, other)
+        ends = (link.source, link.target)
+        right, wrong = ends if resolution == "choose_memory_1" else ends[::-1]
+        loser = changeable(call, wrong)
         _retire(call, loser)
-        _put_behind(call, loser, readable(call, chosen))
+        _link_as_replaced(call, loser, readable(call, right))
     changed = call.memory.links.revise(link.id, attrs={**link.attrs, "contradiction": about})
     answer = shown_contradiction(changed)
     if "new_memory_id" in about:
@@ -462,13 +435,12 @@ def resolve_contradiction(
 
 
 def _retire(call: Call, memory: Memory) -> None:
-    """Take a memory that was found to be wrong out of the present."""
+    """Mark a memory as contradicted, so that it is no longer found."""
     attrs = {**memory.attrs, "lifecycle": "contradicted"}
     call.memory.revise(memory.id, state="superseded", attrs=attrs)
 
 
-def _put_behind(call: Call, old: Memory, new: Memory) -> None:
-    """Say which memory stands in its place."""
+def _link_as_replaced(call: Call, old: Memory, new: Memory) -> None:
     there = call.memory.links.of(new.id, direction="out", kinds=["supersedes"])
     if all(link.target != old.id for link in there):
         call.memory.links.add(new.id, old.id, "supersedes", weight=1.0)

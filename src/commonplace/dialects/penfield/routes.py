@@ -16,6 +16,8 @@ from commonplace.dialects.penfield import (
     reflection,
     relationships,
     searching,
+    tagging,
+    versions,
 )
 from commonplace.dialects.penfield.failures import VERSION, stamp
 from commonplace.dialects.penfield.personas import BY_ID
@@ -244,37 +246,37 @@ _ENDPOINTS = (
         "DELETE", "/memories/{id}", "Delete a memory and its relationships", memories.delete_memory
     ),
     _endpoint(
-        "GET", "/memories/{id}/history", "List a memory's versions", memories.read_history,
+        "GET", "/memories/{id}/history", "List a memory's versions", versions.read_history,
         gives(current=MEMORY, history=_LIST, total_versions=_WHOLE),
     ),
     _endpoint(
-        "POST", "/memories/{id}/evolve", "Replace a memory by a new one", memories.evolve_memory,
+        "POST", "/memories/{id}/evolve", "Replace a memory by a new one", versions.evolve_memory,
         gives(original_memory_id=TEXT, new_memory_id=TEXT, evolution_id=TEXT, evolution_type=TEXT,
               version=_WHOLE, created_at=TEXT),
         takes(["new_content", "evolution_type"], new_content=CONTENT,
-              evolution_type=choice(memories.LIFECYCLE), reason=_REASON),
+              evolution_type=choice(versions.LIFECYCLE), reason=_REASON),
         status=201, errors=(409,),
     ),
     _endpoint(
         "GET", "/memories/{id}/contradictions", "List a memory's contradictions",
         relationships.list_contradictions, gives(items=listed(CONTRADICTION), total=_WHOLE),
     ),
-    _endpoint("GET", "/memories/{id}/tags", "List a memory's tags", memories.read_tags, TAGGED),
+    _endpoint("GET", "/memories/{id}/tags", "List a memory's tags", tagging.read_tags, TAGGED),
     _endpoint(
-        "POST", "/memories/{id}/tags", "Add tags to a memory", memories.add_tags, TAGGED,
+        "POST", "/memories/{id}/tags", "Add tags to a memory", tagging.add_tags, TAGGED,
         takes(["tags"], tags=TAGS),
     ),
     _endpoint(
-        "DELETE", "/memories/{id}/tags", "Remove tags from a memory", memories.remove_tags, TAGGED,
+        "DELETE", "/memories/{id}/tags", "Remove tags from a memory", tagging.remove_tags, TAGGED,
         takes(["tags"], tags={**chars(2_000), "description": "With commas between."}),
     ),
     _endpoint(
-        "GET", "/tags", "List tags by usage", memories.list_tags,
+        "GET", "/tags", "List tags by usage", tagging.list_tags,
         gives(items=listed(gives(id=TEXT, name=TEXT, usage_count=_WHOLE, created_at=TEXT)),
               total=_WHOLE),
     ),
     _endpoint(
-        "GET", "/tags/{tag}/memories", "List the memories of a tag", memories.list_tagged,
+        "GET", "/tags/{tag}/memories", "List the memories of a tag", tagging.list_tagged,
         _paged(MEMORY),
         takes(["tag"], tag={"type": "string", "pattern": "^[A-Za-z0-9_: -]{1,100}$"}, **_PAGE),
         large=True,

@@ -10,30 +10,28 @@ from typing import Any
 
 from commonplace.dialects.contract import Call
 from commonplace.dialects.penfield import fusion
-from commonplace.dialects.penfield.failures import Invalid, Unknown, stamp
+from commonplace.dialects.penfield.failures import (
+    Unknown,
+    check_weights,
+    require_text,
+    stamp,
+)
 from commonplace.dialects.penfield.fusion import RECALL, SEMANTIC, Ranks, Weights
 from commonplace.dialects.penfield.kinds import (
     CHUNK,
     SOURCE_TYPES,
     TYPES,
     UPLOADED,
-    of_types,
     source_of,
     type_of,
 )
-from commonplace.dialects.penfield.memories import (
-    filters_for,
-    metadata_of,
-    readable,
-    title_of,
-    wanted_tags,
-)
+from commonplace.dialects.penfield.memories import filters_for, metadata_of, readable
 from commonplace.dialects.penfield.schemas import CONTENT_CHARS
 from commonplace.engine.binding import engine_call
 from commonplace.engine.content import memories
 from commonplace.engine.finding.filters import Filters
-from commonplace.engine.model import Link, Memory, Origin
-from commonplace.errors import NotFound
+from commonplace.engine.model import Link, Memory
+from commonplace.platform import lookup
 from commonplace.text.snippets import snippet
 
 SNIPPET = 200
@@ -46,7 +44,7 @@ DOCUMENT_PATH = "penfield:document:"  # no path that an artifact can be saved un
 
 @dataclass(slots=True)
 class Found:
-    """One result on its way to a page."""
+    """A memory that a search found, with its ranks and scores."""
 
     memory: Memory
     ranks: Ranks
@@ -58,7 +56,7 @@ class Found:
 
 @dataclass(slots=True)
 class Results:
-    """What a search found, best first."""
+    """The results of a search, best first."""
 
     found: list[Found]
     bm25_count: int
@@ -87,11 +85,10 @@ def hybrid(
     """The best memories by words, meaning and links."""
     from commonplace.engine.finding.recall import Weighting
 
-    if not query.strip():
-        raise Invalid("query must say something.", field="query")
+    require_text(query, "query")
     chosen = filters or Filters()
     words, meaning = weights.bm25, weights.vector
-    if words + meaning <= 0:  # only links count, but from somewhere they must start
+    if words + meaning <= 0:  # only links count, but they start from results of a search
         words = meaning = 0.5
     wanted = MOST_CANDIDATES if source_types else max(CANDIDATES, 3 * limit, seed_limit)
     hits = call.memory.recall(
@@ -105,7 +102,7 @@ def hybrid(
         count=False,
     )  # fmt: skip
     pool: dict[str, Found] = {}
-    # Without an embedder, or in a script that it has not learnt, words alone decide.
+    # Without an embedder, or in a script that the model does not know, only words count.
     has_meaning = any(hit.why.dense_rank is not None for hit in hits)
     for hit in hits:
         why = hit.why
@@ -132,7 +129,8 @@ def hybrid(
         one.score = fusion.final(
             one.base, one.graph_rank, weights.graph, one.memory.importance, rrf_k
         )
-        if one.score > 0 and one.score >= least and _from(one.memory, source_types):
+        from_source = not source_types or source_of(one.memory) in source_types
+        if one.score > 0 and one.score >= least and from_source:
             kept.append(one)
     kept.sort(key=lambda one: (-one.score, -one.memory.importance, one.memory.id))
     results.found = kept[:limit]
@@ -140,10 +138,6 @@ def hybrid(
         for one in results.found:
             call.memory.get(one.memory.id)  # counts as read
     return results
-
-
-def _from(memory: Memory, source_types: Sequence[str] | None) -> bool:
-    return not source_types or source_of(memory) in source_types
 
 
 def _expand(
@@ -156,7 +150,7 @@ def _expand(
     depth: int,
     seed_limit: int,
 ) -> None:
-    """Let the best results lend to what they are linked with, if the search may see it."""
+    """Add a graph value to memories that the best results are linked with."""
     scores = {
         key: one.base or fusion.worth(one.ranks, Weights(0.5, 0.5, 0.0))
         for key, one in pool.items()
@@ -185,59 +179,62 @@ def _expand(
 # --- shapes -------------------------------------------------------------------------------------
 
 
-def item(
-    call: Call, one: Found, query: str, include_neighbors: int, links: Sequence[Link]
-) -> dict[str, Any]:
+def _hybrid_item(call: Call, one: Found, query: str, around: int) -> dict[str, Any]:
     """A result as hybrid search shows it."""
     memory = one.memory
-    shown = {
+    links = call.memory.links.of(memory.id)
+    breakdown = {
+        "final_score": round(one.score, 6),
+        "bm25_score": round(fusion.reciprocal(one.ranks.bm25), 6),
+        "vector_score": round(one.ranks.similarity, 6),
+        "graph_score": round(one.graph_value, 6),
+        "rank_bm25": one.ranks.bm25,
+        "rank_vector": one.ranks.vector,
+    }
+    shown = _item(call, memory, query, one.score, breakdown, around)
+    shown["metadata"] |= {
+        "highlight": snippet(memory.text, query, 80),
+        "graph_context": {
+            "relationships": [
+                {"to_id": link.target if link.source == memory.id else link.source,
+                 "type": link.kind, "strength": link.weight}
+                for link in links[:20]
+            ],
+            "relationship_count": len(links),
+        },
+    }  # fmt: skip
+    return shown
+
+
+def _item(
+    call: Call, memory: Memory, query: str, score: float, breakdown: dict[str, Any], around: int
+) -> dict[str, Any]:
+    """A result as every search shows it; a chunk with so many chunks around it."""
+    return {
         "id": memory.id,
         "content": snippet(memory.text, query, CONTENT_CHARS),
         "snippet": snippet(memory.text, query, SNIPPET),
-        "score": round(one.score, 6),
-        "score_breakdown": {
-            "final_score": round(one.score, 6),
-            "bm25_score": round(fusion.reciprocal(one.ranks.bm25), 6),
-            "vector_score": round(one.ranks.similarity, 6),
-            "graph_score": round(one.graph_value, 6),
-            "rank_bm25": one.ranks.bm25,
-            "rank_vector": one.ranks.vector,
-        },
-        "metadata": {
-            "memory_type": type_of(memory.kind),
-            "importance": memory.importance,
-            "highlight": snippet(memory.text, query, 80),
-            "graph_context": {
-                "relationships": [
-                    {"to_id": link.target if link.source == memory.id else link.source,
-                     "type": link.kind, "strength": link.weight}
-                    for link in links[:20]
-                ],
-                "relationship_count": len(links),
-            },
-        },
+        "score": round(score, 6),
+        "score_breakdown": breakdown,
+        "metadata": {"memory_type": type_of(memory.kind), "importance": memory.importance},
         "tags": list(memory.tags),
         "source_type": source_of(memory),
         "trust": memory.trust,
         "created_at": stamp(memory.created_at),
-    }  # fmt: skip
-    if memory.kind == CHUNK:
-        shown |= in_context(call, memory, include_neighbors)
-    return shown
+        **(in_context(call, memory, around) if memory.kind == CHUNK else {}),
+    }
 
 
 def in_context(call: Call, memory: Memory, around: int) -> dict[str, Any]:
-    """A chunk of a document with those before and after it."""
+    """The text of a chunk with that of the chunks before and after it."""
     attrs = memory.attrs
     document, index, total = attrs.get("document"), attrs.get("chunk"), attrs.get("chunks")
     if not isinstance(document, str) or not isinstance(index, int) or not isinstance(total, int):
         return {}
     text, reached = "", -1
     for at in range(max(0, index - around), min(total, index + around + 1)):
-        try:
-            one = memory if at == index else call.memory.get(
-                f"{CHUNK_REF}{document}:{at}", count=False)  # fmt: skip
-        except NotFound:
+        one = memory if at == index else lookup.find(call.memory, f"{CHUNK_REF}{document}:{at}")
+        if one is None:
             continue
         start, stop = int(one.attrs.get("start", 0)), int(one.attrs.get("stop", 0))
         if reached < 0 or start >= reached:
@@ -258,10 +255,8 @@ def answer(
     expand: bool,
     began: float,
 ) -> dict[str, Any]:
-    """What hybrid search answers."""
-    shown = []
-    for one in results.found:
-        shown.append(item(call, one, query, include_neighbors, call.memory.links.of(one.memory.id)))
+    """The answer of hybrid search."""
+    shown = [_hybrid_item(call, one, query, include_neighbors) for one in results.found]
     nodes = list(dict.fromkeys([
         *results.seeds,
         *(end for link in results.edges.values() for end in (link.source, link.target)),
@@ -306,8 +301,13 @@ def answer(
     return data
 
 
+def title_of(memory: Memory) -> str:
+    """The title, or the first line of the text; at most 80 characters."""
+    return (memory.title or memory.text.strip().partition("\n")[0].strip())[:80]
+
+
 def url_of(identity: str, environ: Mapping[str, str] | None = None) -> str:
-    """Where a memory can be cited: under the server's public address, if it has one."""
+    """The address to cite a memory by: under the server's public URL, if it has one."""
     environ = os.environ if environ is None else environ
     base = environ.get("COMMONPLACE_PUBLIC_URL", "").rstrip("/")
     return f"{base}/api/v2/memories/{identity}" if base else f"commonplace://memories/{identity}"
@@ -401,14 +401,8 @@ def hybrid_search(
 ) -> dict[str, Any]:
     """POST /search/hybrid."""
     began = time.perf_counter()
+    check_weights("bm25_weight", bm25_weight, vector_weight, graph_weight)
     weights = Weights(bm25_weight, vector_weight, graph_weight)
-    parts = (bm25_weight, vector_weight, graph_weight)
-    if not fusion.check_sum(parts):
-        raise Invalid(
-            f"The weights must add up to 1.0, not {sum(parts):g}.",
-            field="bm25_weight",
-            details={"sum": sum(parts)},
-        )
     only, exact = _sources(call, source_types or ())
     seen = filters_for(
         types=memory_types, tags=tags, importance=importance_threshold, since=start_date,
@@ -472,40 +466,19 @@ def vector_search(
     """POST /search/vector: by meaning alone."""
     from commonplace.engine.finding.recall import MEANING_ONLY
 
-    if not query.strip():
-        raise Invalid("query must say something.", field="query")
     began = time.perf_counter()
     given = filters or {}
-    conditions: dict[str, Any] = (
-        of_types(given["memory_types"]) if given.get("memory_types") else {}
-    )
-    if given.get("user_id"):
-        conditions["origin"] = Origin(user=given["user_id"])
-    hits = call.memory.recall(
-        query, limit=limit, weighting=MEANING_ONLY, tags_any=wanted_tags(tags),
-        importance=given.get("min_importance") or 0.0, **conditions,
+    seen = filters_for(
+        types=given.get("memory_types"), tags=tags, importance=given.get("min_importance"),
+        user=given.get("user_id"),
     )  # fmt: skip
+    hits = call.memory.recall(
+        require_text(query, "query"), limit=limit, weighting=MEANING_ONLY, filters=seen
+    )
     items = []
     for hit in hits:
-        memory = hit.memory
-        shown: dict[str, Any] = {
-            "id": memory.id,
-            "content": snippet(memory.text, query, CONTENT_CHARS),
-            "snippet": snippet(memory.text, query, SNIPPET),
-            "score": round(hit.similarity, 6),
-            "score_breakdown": {"vector_similarity": round(hit.similarity, 6)},
-            "metadata": {
-                "memory_type": type_of(memory.kind),
-                "importance": memory.importance,
-            },
-            "tags": list(memory.tags),
-            "source_type": source_of(memory),
-            "trust": memory.trust,
-            "created_at": stamp(memory.created_at),
-        }
-        if memory.kind == CHUNK:
-            shown |= in_context(call, memory, include_neighbors)
-        items.append(shown)
+        breakdown = {"vector_similarity": round(hit.similarity, 6)}
+        items.append(_item(call, hit.memory, query, hit.similarity, breakdown, include_neighbors))
     data: dict[str, Any] = {
         "items": items,
         "query": query,

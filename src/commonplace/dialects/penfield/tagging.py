@@ -1,0 +1,59 @@
+"""The endpoints for tags."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from commonplace.dialects.contract import Call
+from commonplace.dialects.penfield import memories
+from commonplace.dialects.penfield import tags as tag_rules
+from commonplace.dialects.penfield.failures import stamp
+from commonplace.platform.exclusive import exclusively
+
+
+def read_tags(call: Call, *, id: str) -> dict[str, Any]:
+    """GET /memories/{id}/tags."""
+    memory = memories.readable(call, id)
+    return {"memory_id": memory.id, "tags": list(memory.tags), "warnings": []}
+
+
+@exclusively
+def add_tags(call: Call, *, id: str, tags: Sequence[str]) -> dict[str, Any]:
+    """POST /memories/{id}/tags."""
+    memory = memories.changeable(call, id)
+    added, invalid = tag_rules.normalised(tags)
+    joined = list(dict.fromkeys([*memory.tags, *added]))
+    return _retag(call, id, tag_rules.within_limit(joined), invalid)
+
+
+@exclusively
+def remove_tags(call: Call, *, id: str, tags: str) -> dict[str, Any]:
+    """DELETE /memories/{id}/tags."""
+    memory = memories.changeable(call, id)
+    removed, invalid = tag_rules.normalised(part for part in tags.split(",") if part.strip())
+    return _retag(call, id, [tag for tag in memory.tags if tag not in removed], invalid)
+
+
+def _retag(call: Call, id: str, tags: list[str], invalid: Sequence[str]) -> dict[str, Any]:
+    changed = call.memory.revise(id, tags=tags)
+    warnings = [f"'{tag[:100]}' cannot be a tag: a-z, 0-9 and '-' can." for tag in invalid]
+    return {"memory_id": changed.id, "tags": list(changed.tags), "warnings": warnings}
+
+
+def list_tags(call: Call) -> dict[str, Any]:
+    """GET /tags: every tag, the most used first."""
+    items = [
+        {"id": name, "name": name, "usage_count": count, "created_at": stamp(first)}
+        for name, count, first in call.memory.tags()
+    ]
+    return {"items": items, "total": len(items)}
+
+
+def list_tagged(call: Call, *, tag: str, page: int, per_page: int) -> dict[str, Any]:
+    """GET /tags/{tag}/memories."""
+    window = memories.Window(page, per_page)
+    found, total = call.memory.browse(
+        tags_any=tag_rules.wanted([tag]) or [tag], limit=window.size, offset=window.first
+    )
+    return window.answer(memories.shown_all(call, found), total)
