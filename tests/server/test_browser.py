@@ -25,8 +25,8 @@ from commonplace.access.browser import (
 from commonplace.access.caller import FULL
 from commonplace.access.credentials import Grant, Unauthenticated
 from commonplace.engine.commonplace import Commonplace
-from commonplace.server.bodies import INLINE_BYTES
 from commonplace.server.protocol import ADMITTED
+from commonplace.server.request import INLINE_BYTES
 from server.harness import MCP, Answer, Client, Running, message, running
 
 PASSWORD = "several words make a good one"

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from websockets.sync.client import ClientConnection, connect
 
-from commonplace.server import bodies, connections, door, protocol, serving
+from commonplace.server import connections, door, protocol, request, serving
 from commonplace.server.connections import Connections
 from commonplace.server.settings import Settings
 from server.harness import Process, Running, running, wait_until
@@ -222,9 +222,9 @@ def test_the_page_on_the_server_names_every_setting_and_limit() -> None:
     for limit in (
         f"{connections.MOST_CONNECTIONS:,}, {connections.ADDRESS_CONNECTIONS} of one address",
         f"{serving.HEADER_BYTES // 1024} KiB, in {connections.HEAD_SECONDS:g} s",
-        f"in {bodies.BODY_SECONDS:g} s",
-        f"{bodies.TOTAL_BYTES >> 20} MiB, {bodies.ADDRESS_BYTES >> 20} MiB of one address",
-        f"{bodies.DEPTH} levels, {bodies.CONTAINERS:,} arrays and objects",
+        f"in {request.BODY_SECONDS:g} s",
+        f"{request.TOTAL_BYTES >> 20} MiB, {request.ADDRESS_BYTES >> 20} MiB of one address",
+        f"{request.DEPTH} levels, {request.CONTAINERS:,} arrays and objects",
         f"{connections.STREAMS}, {connections.CREDENTIAL_STREAMS} of one credential",
         f"message on a WebSocket | {serving.WEBSOCKET_BYTES // 1024} KiB",
         f"calls in one message | {protocol.MOST_CALLS} |",

@@ -17,9 +17,10 @@ from typing import Any
 import pytest
 
 from commonplace import Commonplace
+from commonplace.dialects import registry
 from commonplace.dialects.being import beings, bridges
 from commonplace.dialects.rest import Rejected
-from commonplace.server import bodies, gate
+from commonplace.server import door, gate, request
 from server.harness import MCP, Answer, Running, message, running, wait_until
 
 ARTIFACTS = "/api/v2/artifacts"
@@ -139,8 +140,8 @@ def test_the_body_of_nobody_known_is_not_waited_for(
     def never(*_: Any, **__: Any) -> Any:
         raise AssertionError("somebody unknown has their body read")
 
-    monkeypatch.setattr(bodies, "read", never)
-    monkeypatch.setattr(bodies, "parse", never)
+    monkeypatch.setattr(door, "read_body", never)
+    monkeypatch.setattr(door, "parse_body", never)
     size = MOST if path == ARTIFACTS else 1_000_000
     with socket.create_connection(("127.0.0.1", server.port), 20) as wire:
         wire.sendall(head(server, path, "cpt_wrong", size) + b"[" * 1_000)
@@ -162,8 +163,8 @@ def test_the_body_of_nobody_known_is_not_waited_for(
 def test_a_large_body_is_checked_beside_the_loop(
     server: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held = Held(bodies.parse)
-    monkeypatch.setattr(bodies, "parse", held)
+    held = Held(request.parse_body)
+    monkeypatch.setattr(door, "parse_body", held)
     client = server.client(server.token("large"))
     deep = meanwhile(held, server, lambda: client.request("POST", ARTIFACTS, b"[" * MOST))
     assert deep.status == 400 and b"64 levels" in deep.body
@@ -174,18 +175,18 @@ def test_a_large_body_is_checked_beside_the_loop(
 @pytest.mark.parametrize(
     ("size", "inline"),
     [
-        (bodies.INLINE_BYTES - 1, True),
-        (bodies.INLINE_BYTES, True),
-        (bodies.INLINE_BYTES + 1, False),
+        (request.INLINE_BYTES - 1, True),
+        (request.INLINE_BYTES, True),
+        (request.INLINE_BYTES + 1, False),
     ],
 )
 @pytest.mark.parametrize("path", [MCP, "/api/mama/save"])
 def test_where_a_body_is_parsed_depends_on_its_size(
     server: Running, monkeypatch: pytest.MonkeyPatch, path: str, size: int, inline: bool
 ) -> None:
-    held = Held(bodies.parse)
+    held = Held(request.parse_body)
     held.let_go()
-    monkeypatch.setattr(bodies, "parse", held)
+    monkeypatch.setattr(door, "parse_body", held)
     body: Any = message("recall", {"query": "x", "pad": ""})
     if path != MCP:
         body = {"topic": "t", "decision": "d", "reasoning": "r", "pad": ""}
@@ -209,11 +210,11 @@ def test_the_check_of_the_depth_stops_at_the_first_level_too_deep(
                 seen += 1
                 yield mark
 
-    marks = bodies._MARKS
-    monkeypatch.setattr(bodies, "_MARKS", Counting())
+    marks = request._MARKS
+    monkeypatch.setattr(request, "_MARKS", Counting())
     with pytest.raises(Rejected, match="levels deep"):
-        bodies.check_nesting(b"[" * MOST)
-    assert seen == bodies.DEPTH + 1
+        request.check_nesting(b"[" * MOST)
+    assert seen == request.DEPTH + 1
 
 
 # How much of the bodies is held in memory.
@@ -222,9 +223,9 @@ def test_the_check_of_the_depth_stops_at_the_first_level_too_deep(
 def test_bodies_have_a_share_of_memory_in_total_and_by_address(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(bodies, "ADDRESS_BYTES", 100)
-    monkeypatch.setattr(bodies, "TOTAL_BYTES", 150)
-    buffers = bodies.Buffers()
+    monkeypatch.setattr(request, "ADDRESS_BYTES", 100)
+    monkeypatch.setattr(request, "TOTAL_BYTES", 150)
+    buffers = request.Buffers()
     assert buffers.take("a", 99) and buffers.take("a", 1) and not buffers.take("a", 1)
     assert buffers.take("b", 49) and buffers.take("b", 1) and not buffers.take("b", 1)
     buffers.give_back("a", 1)
@@ -240,11 +241,28 @@ def test_a_body_that_memory_has_no_room_for_is_refused_and_the_room_given_back(
     written = json.dumps(message("recall", {"query": "room"})).encode()
     client = server.client(server.token("room"))
     for room, status in ((len(written) - 1, 503), (len(written), 200), (len(written), 200)):
-        monkeypatch.setattr(bodies, "ADDRESS_BYTES", room)
+        monkeypatch.setattr(request, "ADDRESS_BYTES", room)
         answer = client.request("POST", MCP, written)
         assert answer.status == status
-    monkeypatch.setattr(bodies, "ADDRESS_BYTES", len(written) - 1)
+    monkeypatch.setattr(request, "ADDRESS_BYTES", len(written) - 1)
     refused = client.request("POST", MCP, written)
     assert refused.json["error"]["code"] == "BUSY" and refused.header("retry-after")
     assert [call.tool for call in server.calls("room")][:1] == [f"POST {MCP}"]
     assert server.door._buffers._of == {}
+
+
+@pytest.mark.parametrize(
+    ("dialect", "path"),
+    [("being", "/v1/beings"), ("penfield", ARTIFACTS), ("orchestrator", "/v1/workspaces")],
+)
+def test_a_body_without_room_is_refused_in_the_format_of_its_contract(
+    server: Running, monkeypatch: pytest.MonkeyPatch, dialect: str, path: str
+) -> None:
+    monkeypatch.setattr(request, "TOTAL_BYTES", 1)
+    answer = server.client(server.token("room")).request("POST", path, {"name": "Mia"})
+    refuse = registry.load(dialect).refuse
+    assert refuse is not None and answer.status == 503
+    told = "Too many large requests are open. Try again in a moment."
+    wanted = refuse(503, "BUSY", told, str(answer.header("x-request-id")))
+    assert answer.json.keys() == json.loads(json.dumps(wanted)).keys()
+    assert answer.header("retry-after") == "1"

@@ -15,9 +15,9 @@ import pytest
 
 from commonplace.access.rates import MOST_BUCKETS, Rates
 from commonplace.dialects.rest import Rejected
-from commonplace.server import bodies, connections, door, gate
-from commonplace.server.bodies import CONTAINERS, DEPTH, check_nesting
+from commonplace.server import connections, door, gate, request
 from commonplace.server.protocol import MOST_CALLS
+from commonplace.server.request import CONTAINERS, DEPTH, check_nesting
 from server.harness import HELD, Running, cli, lab, message, registered, running, wait_until
 
 BODY = 20_000
@@ -230,7 +230,7 @@ def opened(server: Running, raw: bytes) -> socket.socket:
 
 
 def test_a_slow_body_is_not_waited_for(limited: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bodies, "BODY_SECONDS", 0.1)
+    monkeypatch.setattr(request, "BODY_SECONDS", 0.1)
     head = f"POST /mcp HTTP/1.1\r\nhost: localhost:{limited.port}\r\n"
     head += "content-type: application/json\r\ncontent-length: 100\r\n\r\n{"
     with opened(limited, head.encode()) as connection:
@@ -249,7 +249,7 @@ def test_a_slow_body_is_not_waited_for(limited: Running, monkeypatch: pytest.Mon
 def test_a_slow_body_is_not_waited_for_where_anybody_may_send_one(
     limited: Running, monkeypatch: pytest.MonkeyPatch, path: str, kind: str
 ) -> None:
-    monkeypatch.setattr(bodies, "BODY_SECONDS", 0.1)
+    monkeypatch.setattr(request, "BODY_SECONDS", 0.1)
     head = f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1:{limited.port}\r\n"
     head += f"origin: http://127.0.0.1:{limited.port}\r\n"
     head += f"content-type: {kind}\r\ncontent-length: 100\r\n\r\n{{"

@@ -17,7 +17,7 @@ from websockets.sync.client import ClientConnection, connect
 
 from commonplace.access.credentials import Grant
 from commonplace.dialects.mama import exporting
-from commonplace.server import bodies, connections, rest
+from commonplace.server import connections, door, request, rest
 from server.harness import Running, running, wait_until
 
 
@@ -74,7 +74,7 @@ def test_a_websocket_ends_with_its_credential(server: Running) -> None:
             ends.recv(timeout=15)
         assert time.monotonic() - begun < 5
         assert closed.value.rcvd is not None and closed.value.rcvd.code == 1008
-        assert ask(stays) == "There is no such message."
+        assert ask(stays) == "Unknown message type."
     assert "Exception in ASGI" not in server.log.getvalue()
 
 
@@ -163,37 +163,37 @@ def test_messages_on_a_websocket_have_a_rate(data: Path) -> None:
         home = Bridges(slow, "rates")
         with home.bridge() as socket:
             told = [ask(socket) for _ in range(13)]
-            allowed = told.count("There is no such message.")
+            allowed = told.count("Unknown message type.")
             # Requests and messages have one rate: two were for the being and the connection.
             assert allowed == 10 and told[10:] == ["Too many requests; wait 2 s."] * 3
             time.sleep(2.1)
-            assert ask(socket) == "There is no such message."
+            assert ask(socket) == "Unknown message type."
         refused = [call for call in slow.calls("rates") if not call.success]
         assert [call.error.partition(":")[0] for call in refused] == ["RATE_LIMITED"] * 3
 
 
-@pytest.mark.parametrize("levels", [bodies.DEPTH - 1, bodies.DEPTH, bodies.DEPTH + 1])
+@pytest.mark.parametrize("levels", [request.DEPTH - 1, request.DEPTH, request.DEPTH + 1])
 def test_messages_on_a_websocket_have_a_depth(server: Running, levels: int) -> None:
     deep = '{"x":' + "[" * (levels - 1) + "]" * (levels - 1) + "}"
     with Bridges(server, "depth").bridge() as socket:
         told = ask(socket, deep)
-        assert told.startswith("JSON may be 64 levels deep") == (levels > bodies.DEPTH)
-        assert ask(socket) == "There is no such message."
+        assert told.startswith("JSON may be 64 levels deep") == (levels > request.DEPTH)
+        assert ask(socket) == "Unknown message type."
 
 
 def test_a_large_message_is_checked_beside_the_loop(
     server: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads: list[str] = []
-    check = bodies.check_nesting
+    check = request.check_nesting
 
     def noted(body: bytes) -> None:
         threads.append(threading.current_thread().name)
         check(body)
 
-    monkeypatch.setattr(bodies, "check_nesting", noted)
+    monkeypatch.setattr(door, "check_nesting", noted)
     with Bridges(server, "large").bridge() as socket:
-        for size, beside in ((bodies.INLINE_BYTES, False), (bodies.INLINE_BYTES + 1, True)):
+        for size, beside in ((request.INLINE_BYTES, False), (request.INLINE_BYTES + 1, True)):
             threads.clear()
             ask(socket, '{"x":"' + "y" * (size - 8) + '"}')
             (thread,) = threads

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from starlette.types import Scope
 
+from commonplace.dialects.rest import Rejected
 from commonplace.errors import InvalidInput
 from commonplace.server.settings import Settings, is_loopback
 
@@ -32,14 +33,6 @@ class Place:
 
     name: str
     port: int
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why a request was refused by its Host or Origin."""
-
-    status: int
-    message: str
 
 
 class Addresses:
@@ -68,34 +61,30 @@ class Addresses:
         self._origins = frozenset(origins)
         self._default_port = _DEFAULT_PORTS[base.scheme]
 
-    def refusal(self, headers: Headers, *, visited: bool = False) -> Refusal | None:
-        """None if Host and Origin are allowed.
+    def check(self, headers: Headers, *, visited: bool = False) -> None:
+        """Reject a request whose Host or Origin is not allowed.
 
         A page that is `visited` may be opened by a link on another site.
         """
         hosts = _all(headers, b"host")
-        place = parse_host(hosts[0], self._default_port) if len(hosts) == 1 else None
-        if place is None or place not in self._hosts:
-            return Refusal(421, _NOT_OURS.format("Host"))
-        if _all(headers, b"x-forwarded-host") and not self._forwarded(headers):
-            return Refusal(421, _NOT_OURS.format("X-Forwarded-Host"))
+        forwarded = _all(headers, b"x-forwarded-host")
+        if len(hosts) != 1 or not self._all_ours(hosts):
+            raise Rejected(421, "ADDRESS", _NOT_OURS.format("Host"))
+        if not self._all_ours(forwarded):
+            raise Rejected(421, "ADDRESS", _NOT_OURS.format("X-Forwarded-Host"))
         origins = _all(headers, b"origin")
         if not origins:
             sites = _all(headers, b"sec-fetch-site")
             ours = all(site in ("same-origin", "none") for site in sites)
             if not ours and not (visited and _followed(headers)):
-                return Refusal(403, "Requests from other sites' pages are not accepted.")
-            return None
+                raise Rejected(403, "ADDRESS", "Requests from other sites' pages are not accepted.")
+            return
         origin = parse_origin(origins[0]) if len(origins) == 1 else None
         if origin is None or origin not in self._origins:
-            return Refusal(403, "Requests from that Origin are not accepted.")
-        return None
+            raise Rejected(403, "ADDRESS", "Requests from that Origin are not accepted.")
 
-    def _forwarded(self, headers: Headers) -> bool:
-        return all(
-            parse_host(value, self._default_port) in self._hosts
-            for value in _all(headers, b"x-forwarded-host")
-        )
+    def _all_ours(self, hosts: Sequence[str]) -> bool:
+        return all(parse_host(host, self._default_port) in self._hosts for host in hosts)
 
 
 def own_names(settings: Settings) -> list[str]:

@@ -46,14 +46,13 @@ from commonplace.server.connections import Streams, until
 from commonplace.server.door import Door
 from commonplace.server.gate import Gate
 from commonplace.server.observing import Metrics
-from commonplace.server.paths import Paths
 from commonplace.server.pipes import Pipes
 from commonplace.server.protocol import ADMITTED, DIALECT, Admitted, Workers, build
 from commonplace.server.quotas import quota_of
 from commonplace.server.refusals import Refusals
+from commonplace.server.request import RECHECK, Paths, refusal
 from commonplace.server.rest import routes_of
 from commonplace.server.settings import Settings
-from commonplace.server.visits import RECHECK, refusal
 from commonplace.storage.ports import Store
 
 NOTE_SECONDS = 60.0
@@ -215,7 +214,7 @@ def application(parts: Parts) -> Door:
     servers = {name: build(dialect, workers, quotas[name]) for name, dialect in dialects.items()}
     endpoints = {
         path: Endpoint(
-            path, dialects, {name: servers[name] for name in paths.spoken_at(path)}, streams,
+            path, dialects, {name: servers[name] for name in paths.dialects_at(path)}, streams,
             refusals, settings.body_bytes,
         )
         for path in paths.mcp
@@ -352,7 +351,7 @@ def _handlers(paths: Paths, dialects: Mapping[str, Dialect]) -> Any:
     async def no_such_page(request: Request, _: Exception) -> Response:
         told = "There is nothing here."
         if request.scope["path"].startswith("/mcp"):
-            told += f" {paths.told()}"
+            told += f" {paths.listing()}"
         return refusal(404, "NOT_FOUND", told, dialect_of(request))
 
     async def wrong_method(request: Request, _: Exception) -> Response:

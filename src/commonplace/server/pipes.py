@@ -20,6 +20,7 @@ from mcp.shared.message import ServerMessageMetadata, SessionMessage
 from pydantic import ValidationError
 
 from commonplace.dialects.contract import Dialect
+from commonplace.errors import InvalidInput
 from commonplace.server.protocol import (
     ADMITTED,
     MOST_CALLS,
@@ -31,7 +32,7 @@ from commonplace.server.protocol import (
     named,
     wrong_with,
 )
-from commonplace.server.refusals import Called, Refusals, Refused
+from commonplace.server.refusals import Called, Refusals
 
 NOTIFICATIONS = "notifications/"
 CANCELLED = f"{NOTIFICATIONS}cancelled"
@@ -161,7 +162,7 @@ class Pipes:
             return
         who.audited.append(INVALID)
         await self._refusals.note(
-            who.caller, who.request_info, self._dialect.name, calls, Refused(INVALID, why)
+            who.caller, who.request_info, self._dialect.name, calls, InvalidInput(why)
         )
 
     def _look(self) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 from commonplace.access.caller import Caller
 from commonplace.access.rates import block_of
 from commonplace.dialects.contract import RequestInfo
+from commonplace.dialects.rest import Rejected
 from commonplace.errors import CommonplaceError
 from commonplace.server.gate import Gate
 from commonplace.server.protocol import Workers
@@ -28,14 +29,6 @@ Called = tuple[str, Mapping[str, Any]]
 """What was called, and with what."""
 
 log = logging.getLogger(__name__)
-
-
-class Refused(CommonplaceError):
-    """A refused request, with the code of its answer."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
 
 
 @dataclass(slots=True)
@@ -102,7 +95,7 @@ class Refusals:
             if flood.others:
                 calls = [(name, {"requests": flood.others})]
                 told = f"{flood.others:,} more like the one before. {flood.error.message}"
-                error = Refused(flood.error.code, told)
+                error = Rejected(429, flood.error.code, told)
                 await self.note(None, flood.request_info, dialect, calls, error)
 
     async def run(self) -> None:

@@ -19,12 +19,11 @@ from commonplace.access.sessions import Sessions
 from commonplace.dialects.contract import Dialect, RequestInfo, Schema, Tool, TooManyCalls
 from commonplace.dialects.rest import Exchange, Rejected, Reply, Rest, Route
 from commonplace.errors import CommonplaceError, InvalidInput
-from commonplace.server.bodies import parse
 from commonplace.server.connections import RECHECK_SECONDS
 from commonplace.server.openapi import document
 from commonplace.server.protocol import ADMITTED, JSON_BODY, UNREADABLE, Admitted, Workers
 from commonplace.server.quotas import Left, Quota
-from commonplace.server.visits import RECHECK, refusal
+from commonplace.server.request import RECHECK, parse_body, refusal
 
 PUBLIC_BODY_BYTES = 16_384  # nobody has been let in yet when this body is read
 WITH_BODY = ("POST", "PUT", "PATCH")
@@ -219,7 +218,7 @@ class _Exchange(Exchange):
                     raise Rejected(413, "TOO_LARGE", told)
         except ClientDisconnect:
             raise Rejected(408, "TOO_SLOW", "The body did not come in time.") from None
-        return parse(body) if body else _ABSENT
+        return parse_body(body) if body else _ABSENT
 
     async def perform(self, arguments: Mapping[str, Any], operation: str = "") -> Any:
         recheck = self._request.scope.get(RECHECK)

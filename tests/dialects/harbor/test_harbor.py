@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from commonplace.dialects import registry
-from commonplace.server.paths import Paths
+from commonplace.server.request import Paths
 from server.harness import Answer, Running, calling, cli, matrix, running
 
 HERE = Path(__file__).parent

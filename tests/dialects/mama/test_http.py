@@ -23,7 +23,7 @@ from commonplace.dialects.mama import decisions, exporting, graph, platform
 from commonplace.engine.binding import engine_call, lease
 from commonplace.engine.content import chains
 from commonplace.engine.content.memories import Draft
-from commonplace.server.paths import Paths
+from commonplace.server.request import Paths
 
 from .conftest import SEED_CHECKPOINT, Kept, Web, serving
 

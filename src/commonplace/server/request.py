@@ -1,0 +1,454 @@
+"""A request before it is let in: what its path allows, its headers, and its body."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import uuid
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import parse_qsl
+
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+from starlette.routing import compile_path
+from starlette.types import Message, Receive, Scope
+
+from commonplace.access.browser import FORM
+from commonplace.access.caller import Caller, request_id
+from commonplace.access.declarations import OURS
+from commonplace.access.rates import block_of
+from commonplace.dialects.contract import Dialect, RequestInfo
+from commonplace.dialects.rest import Rejected, Rest
+from commonplace.errors import CommonplaceError
+from commonplace.server.protocol import message_in, named
+from commonplace.server.refusals import Called
+
+OPEN = "/mcp"  # serves the default dialect, and a dialect with subjects to callers who act as one
+JSON = "application/json"
+BODILESS = ("GET", "HEAD", "DELETE", "OPTIONS")  # methods whose body is not looked at
+METHODS = frozenset((*BODILESS, "POST", "PUT", "PATCH"))
+DEPTH = 64
+CONTAINERS = 100_000  # arrays and objects: json.loads makes them under the interpreter lock
+BODY_SECONDS = 30.0  # in which a body must have come
+INLINE_BYTES = 65_536  # larger bodies are checked and parsed in a worker
+TOTAL_BYTES = 256 * 1024 * 1024  # held in memory at the same time, for all requests
+ADDRESS_BYTES = 64 * 1024 * 1024  # of these for the requests of one address
+RECHECK = "commonplace.recheck"  # scope key: recognises the credential again
+HANDED_ON = ("x-conversation-id", "x-llm-api-key")  # headers that contracts go by
+# What proxies add to the requests that they forward, beside X-Forwarded-*.
+FORWARDED = frozenset((
+    b"forwarded", b"via", b"x-real-ip", b"x-client-ip", b"x-cluster-client-ip", b"x-original-host",
+    b"true-client-ip", b"cf-connecting-ip", b"fastly-client-ip", b"fly-client-ip", b"cdn-loop",
+    b"x-envoy-external-address", b"x-original-forwarded-for",
+))  # fmt: skip
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+# An unterminated string is matched to its end at once, not once for each quote in it.
+_MARKS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{}]', re.DOTALL)
+_NOT_JSON = "The body must be application/json."
+
+
+@dataclass(frozen=True, slots=True)
+class Entrance:
+    """What the door has to know of a path before it reads the request."""
+
+    route: str
+    """The path as it is declared, for the metrics and the audit."""
+    dialect: Dialect | None = None
+    public: bool = False
+    mcp: bool = False
+    uploads: int = 0
+    body: int = 0
+    named: str = ""
+    """The subject that the path names."""
+    of_subjects: Dialect | None = None
+    """The dialect that answers instead to a caller who acts as one of its subjects."""
+    websocket: bool = False
+    forms: bool = False
+    """Whether a page of ours may post a form there."""
+
+
+class Paths:
+    """Every path of the server."""
+
+    def __init__(
+        self,
+        dialects: Mapping[str, Dialect],
+        default: str,
+        *,
+        public: Collection[str],
+        forms: Collection[str] = (),
+    ) -> None:
+        self._default = dialects[default]
+        self.mcp: dict[str, str] = {}
+        """The fixed paths of MCP, and the dialect that each serves by default."""
+        self.of_subject = ""
+        """The path of MCP that names a subject."""
+        self._of_subjects: Dialect | None = None
+        self._exact: dict[str, Entrance] = {path: Entrance(path, public=True) for path in public}
+        self._exact |= {path: Entrance(path, forms=True) for path in forms}
+        self._patterns: list[tuple[re.Pattern[str], Entrance]] = []
+        self._below: list[tuple[str, Entrance]] = [
+            ("/.well-known/", Entrance("/.well-known", public=True))
+        ]
+        for dialect in dialects.values():
+            if OPEN in dialect.paths:
+                self._of_subjects = dialect
+        for path in (OPEN, f"{OPEN}/"):
+            self._mcp(path, self._default, self._of_subjects)
+        for dialect in dialects.values():
+            for path in dialect.paths:
+                if "{" in path:
+                    self.of_subject = path
+                elif path != OPEN:
+                    self._mcp(path, dialect)
+                    self._mcp(f"{path}/", dialect)
+            if dialect.rest is not None:
+                self._rest(dialect, dialect.rest)
+        # Of two roots, one inside the other, the inner one decides.
+        self._below.sort(key=lambda each: len(each[0]), reverse=True)
+
+    def _mcp(self, path: str, dialect: Dialect, of_subjects: Dialect | None = None) -> None:
+        self.mcp[path] = dialect.name
+        self._add(Entrance(path, dialect, mcp=True, of_subjects=of_subjects))
+
+    def _add(self, entrance: Entrance) -> None:
+        if self._exact.setdefault(entrance.route, entrance) is not entrance:
+            raise ValueError(f"two dialects are served at {entrance.route}")
+
+    def _rest(self, dialect: Dialect, rest: Rest) -> None:
+        for path in dict.fromkeys(path for route in rest.routes for path in route.paths):
+            routes = [route for route in rest.routes if path in route.paths]
+            entrance = Entrance(
+                path, dialect, all(route.public for route in routes),
+                uploads=max(route.uploads for route in routes),
+                body=max(route.body_bytes for route in routes),
+                websocket=any(route.method == "WEBSOCKET" for route in routes),
+            )  # fmt: skip
+            if "{" in path:
+                self._patterns.append((compile_path(path)[0], entrance))
+                self._below.append((path.partition("{")[0], Entrance(path, dialect)))
+            else:
+                self._add(entrance)
+        if rest.openapi is not None:
+            self._add(Entrance(rest.openapi.path, dialect, public=True))
+        for root in rest.roots:
+            nothing = Entrance(f"{root}/…", dialect)
+            self._below.append((f"{root}/", nothing))
+            self._exact.setdefault(root, nothing)
+
+    def dialects_at(self, path: str) -> set[str]:
+        """The dialects that may have to answer at a path of MCP."""
+        also = self._exact[path].of_subjects
+        return {self.mcp[path]} | ({also.name} if also is not None else set())
+
+    def entrance(self, path: str) -> Entrance:
+        """What is served at a path."""
+        found = self._exact.get(path)
+        if found is not None:
+            return found
+        above, _, named = path.rpartition("/")
+        if self.of_subject and above == OPEN:
+            return Entrance(
+                self.of_subject, self._default, mcp=True, named=named,
+                of_subjects=self._of_subjects,
+            )  # fmt: skip
+        for pattern, entrance in self._patterns:
+            if pattern.match(path):
+                return entrance
+        for above, entrance in self._below:
+            if path.startswith(above):
+                return entrance
+        return Entrance("unknown")
+
+    def listing(self) -> str:
+        """Where MCP is served, for the answer to a request to another path."""
+        paths = ", ".join(path for path in self.mcp if not path.endswith("/"))
+        if self._of_subjects is not None and self._of_subjects.subject is not None:
+            title = self._of_subjects.subject.title
+            paths += f", and at {self.of_subject} for a {title} of yours"
+        return f"MCP is served at {paths}."
+
+
+class HttpRequest:
+    """A request, or the opening of a WebSocket, while the door checks it."""
+
+    def __init__(self, scope: Scope, entrance: Entrance, address: str) -> None:
+        self.scope = scope
+        self.entrance = entrance
+        self.method: str = scope.get("method", "GET")
+        self.status = 0
+        """The status of the answer; 0 until it is sent."""
+        self.address_allowed = False
+        """Whether its Host and Origin are allowed."""
+        self.message: Any = None
+        self.calls: list[dict[str, Any]] | None = None
+        """The calls of an MCP message; None until the body is read, or if it cannot be."""
+        self.buffered = 0
+        """Bytes of its body that are held in memory."""
+        self.caller: Caller | None = None
+        self.cookie = ""
+        """The session cookie that the caller was recognised by."""
+        self.refused: CommonplaceError | None = None
+        self.audited: list[str] = []
+        """Audit entries already written for this request, by the door or by what is behind it."""
+        self.address = address
+        self.sender = block_of(address)
+        given = self.header("x-request-id")
+        self.id = given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+
+    def header(self, name: str) -> str:
+        """The header's value; empty when it is missing."""
+        wanted = name.encode()
+        for key, value in self.scope["headers"]:
+            if key == wanted:
+                found: str = value.decode("latin-1")
+                return found
+        return ""
+
+    def authorization(self) -> list[bytes]:
+        """Its Authorization headers, or the token that a WebSocket may bring in the query."""
+        found = [value for key, value in self.scope["headers"] if key == b"authorization"]
+        if not found and self.scope["type"] == "websocket":
+            token = next((value for key, value in self._query() if key == "token"), "")
+            forms = self.entrance.dialect.tokens if self.entrance.dialect is not None else OURS
+            if forms.in_websocket_query and token.startswith(forms.personal.prefix):
+                found = [b"Bearer " + token.encode("latin-1", "replace")]
+        return found
+
+    def answer_as_documented(self) -> None:
+        """Answer an unknown caller in the dialect that the path is documented for."""
+        if self.entrance.of_subjects is not None:
+            self.entrance = replace(self.entrance, dialect=self.entrance.of_subjects)
+
+    @property
+    def forwarded(self) -> bool:
+        """Whether a proxy has sent it on."""
+        return any(
+            name in FORWARDED or name.startswith(b"x-forwarded-")
+            for name, _ in self.scope["headers"]
+        )
+
+    @property
+    def known_method(self) -> str:
+        """The method, or `other` for an unknown one."""
+        return self.method if self.method in METHODS else "other"
+
+    @property
+    def name(self) -> str:
+        """The method and the route."""
+        return f"{self.known_method} {self.entrance.route}"
+
+    def called(self) -> list[Called]:
+        """The called tools with their arguments; the route itself if no tool is known."""
+        if not self.entrance.mcp:
+            return [(self.name, {})]
+        if self.calls is None:
+            return [(self.name, {})] if self.method == "POST" else []
+        return [named(call.get("params")) for call in self.calls]
+
+    def info(self) -> RequestInfo:
+        """The request's data for the origin and the audit."""
+        return RequestInfo(
+            request=self.id,
+            client=self.header("user-agent")[:200],
+            session=self.header("mcp-session-id")[:200],
+            address=self.address,
+            idempotency_key=self.header("idempotency-key"),
+            headers={name: value for name in HANDED_ON if (value := self.header(name))},
+        )
+
+    def _query(self) -> list[tuple[str, str]]:
+        return parse_qsl(self.scope["query_string"].decode("latin-1"), keep_blank_values=True)
+
+    def subjects(self) -> list[str]:
+        """The subjects that the path and the query name."""
+        entrance = self.entrance
+        dialect = entrance.of_subjects or entrance.dialect
+        if not entrance.mcp or dialect is None or dialect.subject is None:
+            return []
+        parameter = dialect.subject.parameter
+        asked = [value for name, value in self._query() if name == parameter]
+        return [entrance.named, *asked] if entrance.named else asked
+
+    def is_for_subjects(self, caller: Caller) -> bool:
+        """Whether a credential is for a subject, or for the dialect that has them."""
+        dialect = self.entrance.of_subjects or self.entrance.dialect
+        return bool(caller.subject) or (
+            dialect is not None
+            and dialect.subject is not None
+            and caller.dialects is not None
+            and dialect.name in caller.dialects
+        )
+
+    @property
+    def content_type(self) -> str:
+        """The media type that the headers declare, without parameters."""
+        return self.header("content-type").split(";")[0].strip().lower()
+
+    def body_limit(self, most: int) -> int:
+        """How many bytes the body may have; Rejected if the headers alone rule it out."""
+        if self.method in BODILESS:
+            return 0
+        limit = max(most, self.entrance.body)
+        kind, declared = self.content_type, self.header("content-length")
+        if self.entrance.uploads and kind == "multipart/form-data":
+            limit = self.entrance.uploads
+        elif self.entrance.forms and kind == FORM:
+            limit = min(most, INLINE_BYTES)
+        elif kind != JSON and (kind or declared not in ("", "0")):
+            raise Rejected(415, "CONTENT_TYPE", _NOT_JSON)
+        if self.header("content-encoding") not in ("", "identity"):
+            raise Rejected(415, "CONTENT_ENCODING", "The body must not be compressed.")
+        if declared.isdigit() and int(declared) > limit:
+            raise _too_large(limit)
+        return limit
+
+
+class Buffers:
+    """Bytes of bodies that are held in memory. Used from one thread, the event loop."""
+
+    def __init__(self) -> None:
+        self._total = 0
+        self._of: dict[str, int] = {}
+
+    def take(self, sender: str, size: int) -> bool:
+        """Count bytes of an address; False, and nothing counted, if there is no room for them."""
+        held = self._of.get(sender, 0)
+        if self._total + size > TOTAL_BYTES or held + size > ADDRESS_BYTES:
+            return False
+        self._total += size
+        self._of[sender] = held + size
+        return True
+
+    def give_back(self, sender: str, size: int) -> None:
+        """Free what a request has taken."""
+        self._total -= size
+        left = self._of.get(sender, 0) - size
+        if left > 0:
+            self._of[sender] = left
+        else:
+            self._of.pop(sender, None)
+
+
+async def read_body(
+    receive: Receive, limit: int, *, typed: bool, take: Callable[[int], bool]
+) -> bytes:
+    """The whole body; ClientDisconnect if the client has gone.
+
+    `take` says whether memory has room for more. A body without a content type (`typed` is False)
+    must be empty.
+    """
+    parts, size = [], 0
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientDisconnect
+                part = message.get("body", b"")
+                size += len(part)
+                if size > limit:
+                    raise _too_large(limit)
+                if not take(len(part)):
+                    raise Rejected(
+                        503, "BUSY", "Too many large requests are open. Try again in a moment."
+                    )
+                parts.append(part)
+                if not message.get("more_body"):
+                    break
+    except TimeoutError:
+        raise Rejected(408, "TOO_SLOW", "The body did not come in time.") from None
+    if size and not typed:
+        raise Rejected(415, "CONTENT_TYPE", _NOT_JSON)
+    return b"".join(parts)
+
+
+def parse_body(body: bytes) -> Any:
+    """The JSON of a body, or UNREADABLE. Rejected if it is nested too deep, or in too much."""
+    check_nesting(body)
+    return message_in(body)
+
+
+def check_nesting(body: bytes) -> None:
+    """Reject JSON that is too deep, or has too many arrays and objects; stop at the first excess.
+
+    Brackets inside strings do not count.
+    """
+    if body.count(b"[") + body.count(b"{") <= DEPTH:
+        return
+    level = opened = 0
+    for mark in _MARKS.finditer(body):
+        sign = mark[0]
+        if sign in (b"[", b"{"):
+            level += 1
+            opened += 1
+            if level > DEPTH:
+                raise Rejected(400, "TOO_DEEP", f"JSON may be {DEPTH} levels deep.")
+            if opened > CONTAINERS:
+                raise Rejected(
+                    413, "TOO_LARGE", f"JSON may have {CONTAINERS:,} arrays and objects."
+                )
+        elif sign in (b"]", b"}"):
+            level -= 1
+
+
+def in_time(receive: Receive) -> Receive:
+    """A body that is read as it comes: a client whose body comes too slowly counts as gone."""
+    until = asyncio.get_running_loop().time() + BODY_SECONDS
+    whole = False
+
+    async def timely() -> Message:
+        nonlocal whole
+        try:
+            async with asyncio.timeout_at(None if whole else until):
+                message = await receive()
+        except TimeoutError:
+            return {"type": "http.disconnect"}
+        whole = whole or not message.get("more_body")
+        return message
+
+    return timely
+
+
+def replayed(body: bytes, receive: Receive) -> Receive:
+    """The body once more, for the application behind the door.
+
+    It comes in pieces, and other requests are served between them.
+    """
+    at = 0
+    done = False
+
+    async def again() -> Message:
+        nonlocal at, done
+        if done:
+            return await receive()
+        if at:
+            await asyncio.sleep(0)
+        piece = body[at : at + INLINE_BYTES]
+        at += len(piece)
+        done = at >= len(body)
+        return {"type": "http.request", "body": piece, "more_body": not done}
+
+    return again
+
+
+def refusal(status: int, code: str, message: str, dialect: Dialect | None) -> Response:
+    """The answer to a request that is refused before the gate, in the dialect's own format."""
+    if dialect is not None and dialect.refuse is not None:
+        body = dialect.refuse(status, code, message, request_id.get())
+    else:
+        body = {"error": {"code": code, "message": message, "request": request_id.get()}}
+    if isinstance(body, str):
+        return Response(body, status, media_type="text/plain")
+    return Response(json.dumps(body), status, media_type=JSON)
+
+
+def _too_large(limit: int) -> Rejected:
+    return Rejected(
+        413, "TOO_LARGE",
+        f"The body is larger than {limit:,} bytes. Send less at a time,"
+        " or let the operator set body_bytes.",
+    )  # fmt: skip
