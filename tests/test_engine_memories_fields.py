@@ -39,7 +39,7 @@ def test_every_use_of_the_fields_has_the_same_ones(memory: Commonplace) -> None:
     assert set(MEMORIES.columns) == names
     assert {each.name for each in dataclasses.fields(Memory)} == names | {"version", "num"}
     assert set(DRAFT_FIELDS) == (names | {"vectors"}) - {"updated_at"}
-    assert set(rows.FIELDS[MEMORIES]) == names
+    assert set(rows.COLUMNS[MEMORIES]) == names
     assert memory.remember("One.").as_dict().keys() == names | {"version"}
     assert names - {"id", "origin", "created_at", "updated_at"} == CHANGEABLE
     with pytest.raises(TypeError):

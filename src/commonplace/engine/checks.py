@@ -8,13 +8,29 @@ import re
 import struct
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any
 
 from commonplace.engine.model import microseconds, moment
 from commonplace.errors import InvalidInput
 from commonplace.storage.fields import FIELDS, Field
-from commonplace.storage.tables import NOBODY, ORIGIN_PARTS, Origin
+from commonplace.storage.tables import (
+    ARTIFACTS,
+    CLUSTERS,
+    CONTENTS,
+    FACTS,
+    LINKS,
+    MEMBERS,
+    MEMORIES,
+    MESSAGES,
+    NOBODY,
+    ORIGIN_PARTS,
+    REVIEWS,
+    Origin,
+    Table,
+)
 from commonplace.text.checks import check_text
 
 TEXT_CHARS = FIELDS["text"].chars
@@ -25,6 +41,8 @@ REF_CHARS = FIELDS["ref"].chars
 ATTRS_CHARS = 1_000_000
 NAME_CHARS = 500
 REASON_CHARS = 10_000
+PATH_CHARS = 4_096
+CONTENT_BYTES = 20 * 1024 * 1024
 LIMIT = 1_000
 _DAY = 86_400_000_000  # microseconds
 MOST = 1_000_000
@@ -33,7 +51,7 @@ _DEEPEST = 64
 _SCALE = struct.Struct("<f")
 _LEAST_SCALE = 2.0**-126  # the smallest scale that `pack` writes; smaller floats lose precision
 
-_KIND = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
+_KIND_NAME = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
 _SPACE = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,62}[a-z0-9_-])?")
 _RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?")  # file names that Windows reserves
 
@@ -72,7 +90,7 @@ def address(value: object, field: str, *, max_chars: int) -> str:
 
 def kind(value: object, field: str = "kind") -> str:
     """Check a short lower-case name."""
-    if not isinstance(value, str) or not _KIND.fullmatch(value):
+    if not isinstance(value, str) or not _KIND_NAME.fullmatch(value):
         raise _must_be(field, "1 to 64 of a-z, 0-9, '_', '.', '-' and start with a letter", value)
     return str.__str__(value)
 
@@ -291,6 +309,7 @@ def one_of(value: object, field: str, choices: Sequence[str]) -> str:
     return str.__str__(value)
 
 
+@cache
 def of_field(name: str, known: Field) -> Callable[[Any], Any]:
     """Return the check of a field: it returns the form in which a value is stored."""
     by_type: dict[str, Callable[[Any], Any]] = {
@@ -308,3 +327,99 @@ def of_field(name: str, known: Field) -> Callable[[Any], Any]:
     }
     check = by_type[known.type]
     return (lambda value: None if value is None else check(value)) if known.optional else check
+
+
+_ID = Field("identity")
+_KIND = Field("kind")
+_NAME = Field("text", chars=NAME_CHARS)
+_OPTIONAL_NAME = replace(_NAME, empty=True)
+_REASON = Field("text", chars=REASON_CHARS, empty=True)
+_SHARE = Field("share")
+_COUNT = Field("count")
+_TIME = Field("time")
+_ATTRS = Field("attrs")
+_ORIGIN = Field("origin")
+_MADE = {"origin": _ORIGIN, "created_at": _TIME}
+
+COLUMNS: Mapping[Table, Mapping[str, Field]] = {
+    MEMORIES: FIELDS,
+    MESSAGES: {
+        "memory": _ID,
+        "conversation": _NAME,
+        "session": _OPTIONAL_NAME,
+        "position": _COUNT,
+        "speaker": _NAME,
+    },
+    LINKS: {
+        "id": _ID,
+        "source": _ID,
+        "target": _ID,
+        "kind": _KIND,
+        "weight": _SHARE,
+        "reason": _REASON,
+        "attrs": _ATTRS,
+        **_MADE,
+    },
+    FACTS: {
+        "id": _ID,
+        "subject": _NAME,
+        "predicate": _NAME,
+        "object": _NAME,
+        "valid_from": Field("time", optional=True),
+        "valid_to": Field("time", optional=True),
+        "confidence": _SHARE,
+        "memory": Field("identity", optional=True),
+        "attrs": _ATTRS,
+        **_MADE,
+    },
+    CLUSTERS: {
+        "id": _ID,
+        "name": _NAME,
+        "digest": _REASON,
+        "parent": Field("identity", optional=True),
+        "centroid": Field("centroid", optional=True),
+        "attrs": _ATTRS,
+        **_MADE,
+    },
+    MEMBERS: {"cluster": _ID, "memory": _ID},
+    ARTIFACTS: {
+        "id": _ID,
+        "path": Field("text", chars=PATH_CHARS, optional=True),
+        "title": Field("text", chars=TITLE_CHARS, empty=True),
+        "media_type": Field("text", chars=200),
+        "version": _COUNT,
+        "status": Field("text", chars=64),
+        "state": Field("choice", choices=("active", "archived")),
+        "attrs": _ATTRS,
+        **_MADE,
+        "updated_at": _TIME,
+    },
+    CONTENTS: {
+        "artifact": _ID,
+        "version": _COUNT,
+        "content": Field("content"),
+        "summary": _REASON,
+        **_MADE,
+    },
+    REVIEWS: {
+        "artifact": _ID,
+        "version": _COUNT,
+        "reviewer": _OPTIONAL_NAME,
+        "outcome": Field("text", chars=64),
+        "comments": Field("text", chars=TEXT_CHARS, empty=True),
+        **_MADE,
+    },
+}
+
+
+def columns(table: Table, values: Mapping[str, Any], *, only: Sequence[str] = ()) -> dict[str, Any]:
+    """Check values of a table's columns; with `only`, InvalidInput for any other column."""
+    for name in values:
+        if only and name not in only:
+            raise InvalidInput(
+                f"{name} of {table.name} cannot be changed.",
+                hint=f"Allowed: {', '.join(only)}.",
+                field=name,
+            )
+    known = COLUMNS[table]
+    return {name: of_field(name, known[name])(value) for name, value in values.items()}

@@ -17,8 +17,8 @@ from commonplace.storage.ports import Rows
 from commonplace.storage.tables import ARTIFACTS, CONTENTS, REVIEWS, Row
 from commonplace.storage.writing import Unit
 
-CONTENT_BYTES = 20 * 1024 * 1024
-PATH_CHARS = 4_096
+CONTENT_BYTES = checks.CONTENT_BYTES
+PATH_CHARS = checks.PATH_CHARS
 
 
 def _need(connection: Rows, space: str, name: str, seq: int | None = None) -> Row:
@@ -61,16 +61,8 @@ def create(
     """Create an artifact, version 1; a path that is taken is a Conflict."""
     origin = checks.origin(origin)
     data = _content(content)
-    if path is not None:
-        checks.text(path, "path", max_chars=PATH_CHARS)
-    values = {
-        "path": path,
-        "title": checks.optional(title, "title", max_chars=checks.TITLE_CHARS),
-        "media_type": checks.text(media_type, "media_type", max_chars=200),
-        "attrs": checks.attrs(attrs),
-        "origin": origin.dump(),
-    }
-    reserved.check_artifact(path)
+    given = {"path": path, "title": title, "media_type": media_type, "attrs": attrs}
+    values = checks.columns(ARTIFACTS, given)
     with space.write("create artifact", origin) as unit:
         if path is not None:
             _check_free(unit, path)
@@ -79,6 +71,7 @@ def create(
             {
                 **values,
                 "id": new_id(),
+                "origin": origin.dump(),
                 "version": 1,
                 "status": "draft",
                 "state": "active",
@@ -217,8 +210,9 @@ def review(
     """
     origin = checks.origin(origin)
     checks.one_of(outcome, "outcome", ("approved", "changes_requested", "rejected", "commented"))
-    checks.optional(reviewer, "reviewer")
-    checks.optional(comments, "comments", max_chars=checks.TEXT_CHARS)
+    values = checks.columns(
+        REVIEWS, {"outcome": outcome, "reviewer": reviewer, "comments": comments}
+    )
     with space.write("review artifact", origin) as unit:
         row = _need(unit.connection, space.name, name)
         wanted = row["version"] if version is None else checks.whole(version, "version")
@@ -227,11 +221,9 @@ def review(
         made = REVIEWS.insert(
             unit,
             {
+                **values,
                 "artifact": row["id"],
                 "version": wanted,
-                "reviewer": reviewer,
-                "outcome": outcome,
-                "comments": comments,
                 "origin": origin.dump(),
                 "created_at": unit.at,
             },

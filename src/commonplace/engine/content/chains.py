@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from commonplace.engine import checks
-from commonplace.engine.content.links import put_link
+from commonplace.engine.content.links import SUPERSEDES, put_supersedes
 from commonplace.engine.content.memories import Draft, change_row, embed_now, prepare, put
 from commonplace.engine.library import OpenSpace
 from commonplace.engine.model import LIVE_STATES, Memory, Origin
@@ -20,7 +20,6 @@ from commonplace.storage.tables import MEMORIES
 if TYPE_CHECKING:
     from commonplace.storage.tables import Row
 
-SUPERSEDES = "supersedes"
 PREFIX_CHARS = 100
 NUMBER_DIGITS = 18  # longer numbers were not assigned here
 
@@ -39,7 +38,7 @@ def extend(
         if last is None:
             return Memory.of(new), None
         old = change_row(space, unit, last, {"state": "superseded"}, None)
-        put_link(unit, new["id"], old["id"], SUPERSEDES, 1.0, reason, "{}", origin)
+        put_supersedes(unit, new["id"], old["id"], origin, reason)
         return Memory.of(new), Memory.of(old)
 
 

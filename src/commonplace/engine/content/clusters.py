@@ -34,6 +34,9 @@ def _need(connection: Rows, space: str, identity: str, seq: int | None = None) -
     return need(connection, space, CLUSTERS, identity, seq, name="cluster", field="cluster")
 
 
+CHANGEABLE = ("name", "digest", "parent", "attrs")
+
+
 class ClusterChanges(TypedDict, total=False):
     """The fields of a cluster that can be changed."""
 
@@ -54,7 +57,7 @@ def create(
 ) -> Cluster:
     """Create an empty cluster."""
     origin = checks.origin(origin)
-    values = _checked({"name": name, "digest": digest, "attrs": attrs, "parent": parent})
+    values = checks.columns(CLUSTERS, {"name": name, "digest": digest, "attrs": attrs})
     with space.write("create cluster", origin) as unit:
         if parent is not None:
             _need(unit.connection, space.name, parent)
@@ -63,32 +66,13 @@ def create(
             {
                 **values,
                 "id": new_id(),
+                "parent": parent,
                 "centroid": None,
                 "origin": origin.dump(),
                 "created_at": unit.at,
             },
         )
         return Cluster.of(row)
-
-
-def _checked(changes: Mapping[str, Any]) -> dict[str, Any]:
-    values: dict[str, Any] = {}
-    for name, value in changes.items():
-        if name == "name":
-            values[name] = checks.text(value, name, max_chars=checks.NAME_CHARS)
-        elif name == "digest":
-            values[name] = checks.optional(value, name, max_chars=checks.REASON_CHARS)
-        elif name == "attrs":
-            values[name] = checks.attrs(value)
-        elif name == "parent":
-            values[name] = None if value is None else checks.text(value, name)
-        else:
-            raise InvalidInput(
-                f"A cluster's {name} cannot be changed.",
-                hint="Only name, digest, parent, attrs.",
-                field=name,
-            )
-    return values
 
 
 @named(ClusterChanges)
@@ -100,7 +84,11 @@ def revise(
     **changes: Unpack[ClusterChanges],
 ) -> Cluster:
     """Change a cluster's name, digest, parent or attrs."""
-    values = _checked(changes)
+    values: dict[str, Any] = {**changes}
+    parent = values.pop("parent", None)
+    values = checks.columns(CLUSTERS, values, only=CHANGEABLE)
+    if "parent" in changes:
+        values["parent"] = None if parent is None else checks.text(parent, "parent")
     with space.write("revise cluster", origin) as unit:
         row = _need(unit.connection, space.name, identity)
         above, seen = values.get("parent"), {identity}

@@ -73,16 +73,13 @@ def add(
     With `room`, a fact above the limits is refused, also if others add facts at the same time.
     """
     origin = checks.origin(origin)
-    names = {
-        "subject": checks.text(subject, "subject", max_chars=checks.NAME_CHARS),
-        "predicate": checks.text(predicate, "predicate", max_chars=checks.NAME_CHARS),
-        "object": checks.text(object, "object", max_chars=checks.NAME_CHARS),
-    }
-    confidence = checks.share(confidence, "confidence")
-    dumped = checks.attrs(attrs)
-    start, end = checks.when(valid_from, "valid_from"), checks.when(valid_to, "valid_to")
+    given = {"subject": subject, "predicate": predicate, "object": object,
+             "confidence": confidence, "attrs": attrs, "valid_from": valid_from,
+             "valid_to": valid_to}  # fmt: skip
+    values = checks.columns(FACTS, given)
+    start, end = values["valid_from"], values["valid_to"]
     check_period(start, end)
-    keys = {f"{part}_key": key(name) for part, name in names.items()}
+    keys = {f"{part}_key": key(values[part]) for part in ("subject", "predicate", "object")}
     if not isinstance(room, Room | None):
         raise InvalidInput("room must be a Room.", field="room")
     if room is not None and space.store.open_unit is None:
@@ -100,14 +97,10 @@ def add(
         row = FACTS.insert(
             unit,
             {
-                **names,
+                **values,
                 **keys,
                 "id": new_id(),
-                "valid_from": start,
-                "valid_to": end,
-                "confidence": confidence,
                 "memory": source,
-                "attrs": dumped,
                 "origin": origin.dump(),
                 "created_at": unit.at,
             },

@@ -27,6 +27,7 @@ from commonplace.storage.writing import Unit
 
 Direction = Literal["out", "in", "any"]
 DIRECTIONS = ("out", "in", "any")
+SUPERSEDES = "supersedes"
 MAX_DEPTH = 10
 MAX_PATHS = 1_000
 MAX_STEPS = 20_000
@@ -68,35 +69,34 @@ class Walk:
 
 
 def put_link(
-    unit: Unit,
-    source: str,
-    target: str,
-    kind: str,
-    weight: float,
-    reason: str,
-    attrs: str,
-    origin: Origin,
+    unit: Unit, source: str, target: str, origin: Origin, values: Mapping[str, Any]
 ) -> Row:
-    """Insert a checked link in an open unit."""
-    if stored_links.exists(unit.connection, unit.space, source, target, kind):
+    """Insert a link with checked values in an open unit."""
+    if stored_links.exists(unit.connection, unit.space, source, target, values["kind"]):
         raise Conflict(
-            f"These two memories already have a link of kind {kind}.",
+            f"These two memories already have a link of kind {values['kind']}.",
             hint="Revise that link, or remove it.",
         )
     return LINKS.insert(
         unit,
         {
+            **values,
             "id": new_id(),
             "source": source,
             "target": target,
-            "kind": kind,
-            "weight": weight,
-            "reason": reason,
-            "attrs": attrs,
             "origin": origin.dump(),
             "created_at": unit.at,
         },
     )
+
+
+def put_supersedes(unit: Unit, new: str, old: str, origin: Origin, reason: str) -> None:
+    """Link a memory to the one that it supersedes."""
+    values = {"kind": SUPERSEDES, "weight": 1.0, "reason": reason, "attrs": "{}"}
+    put_link(unit, new, old, origin, values)
+
+
+CHANGEABLE = ("weight", "reason", "attrs")
 
 
 class LinkChanges(TypedDict, total=False):
@@ -120,10 +120,8 @@ def link(
 ) -> Link:
     """Link two memories; the same link again is a Conflict."""
     origin = checks.origin(origin)
-    checks.kind(kind)
-    weight = checks.share(weight, "weight")
-    checks.optional(reason, "reason", max_chars=checks.REASON_CHARS)
-    dumped = checks.attrs(attrs)
+    given = {"kind": kind, "weight": weight, "reason": reason, "attrs": attrs}
+    values = checks.columns(LINKS, given)
     with space.write("link", origin) as unit:
         one = need_row(unit.connection, space.name, source)
         other = need_row(unit.connection, space.name, target)
@@ -131,8 +129,7 @@ def link(
             raise InvalidInput(
                 "A memory cannot be linked to itself.", hint="Name two memories.", field="target"
             )
-        row = put_link(unit, one["id"], other["id"], kind, weight, reason, dumped, origin)
-        return Link.of(row)
+        return Link.of(put_link(unit, one["id"], other["id"], origin, values))
 
 
 def _need_link(connection: Rows, space: str, identity: str, seq: int | None = None) -> Row:
@@ -154,20 +151,7 @@ def revise_link(
     **changes: Unpack[LinkChanges],
 ) -> Link:
     """Change a link's weight, reason or attrs."""
-    values: dict[str, Any] = {}
-    for name, value in changes.items():
-        if name == "weight":
-            values[name] = checks.share(value, name)
-        elif name == "reason":
-            values[name] = checks.optional(value, name, max_chars=checks.REASON_CHARS)
-        elif name == "attrs":
-            values[name] = checks.attrs(value)
-        else:
-            raise InvalidInput(
-                f"A link's {name} cannot be changed.",
-                hint="Only weight, reason, attrs.",
-                field=name,
-            )
+    values = checks.columns(LINKS, changes, only=CHANGEABLE)
     with space.write("revise link", origin) as unit:
         return Link.of(
             LINKS.replace(unit, _need_link(unit.connection, space.name, identity), values)

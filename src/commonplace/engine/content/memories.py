@@ -579,7 +579,7 @@ def supersede(
     **details: Unpack[Details],
 ) -> Memory:
     """Store a memory that replaces another; the old one stays, superseded and linked."""
-    from commonplace.engine.content.links import put_link
+    from commonplace.engine.content.links import put_supersedes
 
     origin = checks.origin(origin)
     checks.optional(reason, "reason", max_chars=checks.REASON_CHARS)
@@ -596,7 +596,7 @@ def supersede(
             old = change_row(space, unit, old, {"ref": None}, None)
         (new,) = put(space, unit, [prepared])
         change_row(space, unit, old, {"state": "superseded"}, None)
-        put_link(unit, new["id"], old["id"], "supersedes", 1.0, reason, "{}", origin)
+        put_supersedes(unit, new["id"], old["id"], origin, reason)
         return Memory.of(new)
 
 

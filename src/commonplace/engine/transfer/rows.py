@@ -14,14 +14,15 @@ import math
 import struct
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from commonplace.engine import checks
-from commonplace.engine.content import artifacts, facts
+from commonplace.engine.checks import COLUMNS
+from commonplace.engine.content import facts
 from commonplace.engine.model import Origin, iso, moment
 from commonplace.errors import CommonplaceError, InvalidInput, StorageCorrupt
-from commonplace.storage import fields, versions
+from commonplace.storage import versions
 from commonplace.storage.fields import Field
 from commonplace.storage.ports import Rows
 from commonplace.storage.tables import (
@@ -44,88 +45,6 @@ Key = tuple[str, ...]
 
 COUNT_MOST = 2**62  # below what the database can hold, so that it can be counted on from there
 _CENTROID_BYTES = 65_536
-
-_ID = Field("identity")
-_KIND = Field("kind")
-_NAME = Field("text", chars=checks.NAME_CHARS)
-_OPTIONAL_NAME = replace(_NAME, empty=True)
-_REASON = Field("text", chars=checks.REASON_CHARS, empty=True)
-_SHARE = Field("share")
-_COUNT = Field("count")
-_TIME = Field("time")
-_ATTRS = Field("attrs")
-_ORIGIN = Field("origin")
-_MADE = {"origin": _ORIGIN, "created_at": _TIME}
-
-FIELDS: Mapping[Table, Mapping[str, Field]] = {
-    MEMORIES: fields.FIELDS,
-    MESSAGES: {
-        "memory": _ID,
-        "conversation": _NAME,
-        "session": _OPTIONAL_NAME,
-        "position": _COUNT,
-        "speaker": _NAME,
-    },
-    LINKS: {
-        "id": _ID,
-        "source": _ID,
-        "target": _ID,
-        "kind": _KIND,
-        "weight": _SHARE,
-        "reason": _REASON,
-        "attrs": _ATTRS,
-        **_MADE,
-    },
-    FACTS: {
-        "id": _ID,
-        "subject": _NAME,
-        "predicate": _NAME,
-        "object": _NAME,
-        "valid_from": Field("time", optional=True),
-        "valid_to": Field("time", optional=True),
-        "confidence": _SHARE,
-        "memory": Field("identity", optional=True),
-        "attrs": _ATTRS,
-        **_MADE,
-    },
-    CLUSTERS: {
-        "id": _ID,
-        "name": _NAME,
-        "digest": _REASON,
-        "parent": Field("identity", optional=True),
-        "centroid": Field("centroid", optional=True),
-        "attrs": _ATTRS,
-        **_MADE,
-    },
-    MEMBERS: {"cluster": _ID, "memory": _ID},
-    ARTIFACTS: {
-        "id": _ID,
-        "path": Field("text", chars=artifacts.PATH_CHARS, optional=True),
-        "title": Field("text", chars=checks.TITLE_CHARS, empty=True),
-        "media_type": Field("text", chars=200),
-        "version": _COUNT,
-        "status": Field("text", chars=64),
-        "state": Field("choice", choices=("active", "archived")),
-        "attrs": _ATTRS,
-        **_MADE,
-        "updated_at": _TIME,
-    },
-    CONTENTS: {
-        "artifact": _ID,
-        "version": _COUNT,
-        "content": Field("content"),
-        "summary": _REASON,
-        **_MADE,
-    },
-    REVIEWS: {
-        "artifact": _ID,
-        "version": _COUNT,
-        "reviewer": _OPTIONAL_NAME,
-        "outcome": Field("text", chars=64),
-        "comments": Field("text", chars=checks.TEXT_CHARS, empty=True),
-        **_MADE,
-    },
-}
 
 NAMES: Mapping[Table, str] = {
     MEMORIES: "memory",
@@ -206,11 +125,10 @@ def _import_content(value: Any, name: str) -> bytes:
                 raise InvalidInput(f"{name} is not valid Unicode.", field=name) from None
         else:
             content = _import_bytes(value.get("base64"), name)
-        if len(content) <= artifacts.CONTENT_BYTES:
+        if len(content) <= checks.CONTENT_BYTES:
             return content
     raise InvalidInput(
-        f"{name} must be an object with text or base64, of at most"
-        f" {artifacts.CONTENT_BYTES:,} bytes.",
+        f"{name} must be an object with text or base64, of at most {checks.CONTENT_BYTES:,} bytes.",
         field=name,
     )
 
@@ -253,7 +171,7 @@ def _importer(name: str, known: Field) -> Callable[[Any], Any]:
 
 _IMPORTERS = {
     table: {column: _importer(column, known) for column, known in columns.items()}
-    for table, columns in FIELDS.items()
+    for table, columns in COLUMNS.items()
 }
 
 
@@ -287,7 +205,7 @@ def _is_default(table: Table, column: str, part: Any) -> bool:
     """Whether an added column has its default: exports of older releases do not name it."""
     if column not in table.added:
         return False
-    return bool(part == _export_value(FIELDS[table][column], table.added[column]))
+    return bool(part == _export_value(COLUMNS[table][column], table.added[column]))
 
 
 def export_row(connection: Rows, space: str, table: Table, row: Row) -> dict[str, Any]:
@@ -301,7 +219,7 @@ def public(table: Table, values: Mapping[str, Any]) -> dict[str, Any]:
     """Return column values, or some of them, in public form; a message's memory is an id."""
     return {
         column: _export_value(known, values[column])
-        for column, known in FIELDS[table].items()
+        for column, known in COLUMNS[table].items()
         if column in values
     }
 
@@ -322,7 +240,7 @@ def _memory_id(connection: Rows, space: str, num: int) -> str:
 
 def import_row(table: Table, value: object) -> dict[str, Any]:
     """Check a public form and return column values; a message's memory is still an id."""
-    name, known = NAMES[table], FIELDS[table]
+    name, known = NAMES[table], COLUMNS[table]
     if not isinstance(value, dict):
         raise InvalidInput(f"A {name} must be an object.", field="value")
     needed = known.keys() - table.added.keys()
