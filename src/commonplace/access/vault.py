@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from commonplace.errors import InvalidInput, StorageCorrupt, StorageUnavailable
 from commonplace.storage import secrets as stored
-from commonplace.storage.database import sync_directory
+from commonplace.storage.directories import replacing
 from commonplace.storage.ports import Rows, Store
 from commonplace.storage.tables import digest
 
@@ -143,7 +143,7 @@ class Vault:
         with store.maintain() as rows:  # this lock also excludes other processes
             if self.file is not None:
                 secrets = [os.urandom(KEY_BYTES), *_read(self.file)]
-                _replace(self.file, secrets)  # durable before anything is sealed by it
+                _write(self.file, secrets)  # durable before anything is sealed by it
                 with self._turn:
                     self._keys = [_Key(secret) for secret in secrets]
             _keep_check(rows, self)
@@ -175,7 +175,7 @@ def open_vault(store: Store, environ: Mapping[str, str] | None = None) -> Vault:
         vault = Vault(_parse(given.split(","), VARIABLE))
     else:
         if check is None and not file.exists():
-            _create(file)
+            _write(file, [os.urandom(KEY_BYTES)], only_new=True)
         vault = Vault(_read(file), file=file)
     if check is None:
         with store.maintain() as rows:
@@ -203,37 +203,10 @@ def _keep_check(rows: Rows, vault: Vault) -> bytes:
     return sealed
 
 
-def _create(file: Path) -> None:
-    """Create a key file atomically, unless there is one."""
-    part = _write_part(file, [os.urandom(KEY_BYTES)])
-    try:
-        os.link(part, file)  # fails when another process was first
-        sync_directory(file.parent)
-    except FileExistsError:
-        pass
-    finally:
-        part.unlink(missing_ok=True)
-
-
-def _replace(file: Path, secrets: Sequence[bytes]) -> None:
-    part = _write_part(file, secrets)
-    try:
-        part.replace(file)
-    except OSError:
-        part.unlink(missing_ok=True)
-        raise
-    sync_directory(file.parent)
-
-
-def _write_part(file: Path, secrets: Sequence[bytes]) -> Path:
+def _write(file: Path, secrets: Sequence[bytes], *, only_new: bool = False) -> None:
     lines = "".join(base64.b64encode(secret).decode() + "\n" for secret in secrets)
-    part = file.with_name(f"{file.name}.{os.getpid()}.{os.urandom(4).hex()}.part")
-    descriptor = os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-    with open(descriptor, "w", encoding="ascii") as stream:  # noqa: PTH123
-        stream.write(_HEADING + lines)
-        stream.flush()
-        os.fsync(stream.fileno())
-    return part
+    with replacing(file, only_new=only_new) as stream:
+        stream.write((_HEADING + lines).encode())
 
 
 def _read(file: Path) -> list[bytes]:

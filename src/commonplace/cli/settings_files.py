@@ -21,6 +21,7 @@ from typing import Any
 from commonplace.cli import json_text
 from commonplace.cli.clients import Format
 from commonplace.errors import Conflict, InvalidInput, NotFound, StorageUnavailable
+from commonplace.storage.directories import make_private, replacing
 
 BOM = "\ufeff"
 UNDO_STEPS = 20
@@ -187,7 +188,6 @@ def write(
     from commonplace.storage.database import sync_directory
 
     target = settings.target
-    part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         _unchanged(settings)
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -195,20 +195,19 @@ def write(
             if not os.access(target, os.W_OK):
                 raise PermissionError(None, "it is write-protected")
             mode = stat.S_IMODE(target.stat().st_mode)
-        if new is not None:
-            _store(part, new, mode, like=target)
-        backup = _back_up(settings, new, backups)
-        _unchanged(settings)
         if new is None:
+            backup = _back_up(settings, new, backups)
+            _unchanged(settings)
             target.unlink()
+            sync_directory(target.parent)
         else:
-            part.replace(target)
-        sync_directory(target.parent)
+            with replacing(target, mode=mode) as stream:
+                _copy_rights(stream.fileno(), mode, target)
+                stream.write(new)
+                backup = _back_up(settings, new, backups)
+                _unchanged(settings)
     except OSError as error:
         raise _refused(settings.path, "written", error) from error
-    finally:
-        with contextlib.suppress(OSError):
-            part.unlink()
     return backup
 
 
@@ -222,29 +221,20 @@ def _unchanged(settings: Settings) -> None:
         )
 
 
-def _store(path: Path, data: bytes, mode: int, *, like: Path | None = None) -> None:
-    descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode)
-    with open(descriptor, "wb") as stream:  # noqa: PTH123
-        if like is not None and like.exists() and hasattr(os, "fchown"):
-            os.fchmod(descriptor, mode)
-            with contextlib.suppress(OSError):
-                os.fchown(descriptor, like.stat().st_uid, like.stat().st_gid)
-        stream.write(data)
-        stream.flush()
-        os.fsync(descriptor)
+def _copy_rights(descriptor: int, mode: int, like: Path) -> None:
+    if like.exists() and hasattr(os, "fchown"):
+        os.fchmod(descriptor, mode)
+        with contextlib.suppress(OSError):
+            os.fchown(descriptor, like.stat().st_uid, like.stat().st_gid)
 
 
 def _back_up(settings: Settings, new: bytes | None, backups: Path) -> Path | None:
     if settings.data is None:
         return None
-    for folder in (backups.parent, backups):
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private(backups)
     backup = backups / _backup_name(settings.target, new or b"")
-    if not backup.is_file():  # the first original of the new contents counts
-        part = backups / f".{os.getpid()}.part"
-        part.unlink(missing_ok=True)
-        _store(part, settings.data, PRIVATE)
-        part.replace(backup)
+    with replacing(backup, only_new=True) as stream:  # the first original of the contents stays
+        stream.write(settings.data)
     return backup
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import os
+import io
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +21,7 @@ from commonplace.errors import (
     NotFound,
     StorageUnavailable,
 )
+from commonplace.storage.directories import replacing
 from commonplace.text.hidden import visible
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def export(
 
 @contextlib.contextmanager
 def _written(file: Path | None, overwrite: bool) -> Iterator[IO[str]]:
-    """Stdout, or a private file that appears whole or not at all."""
+    """Stdout, or a private file that is written completely or not at all."""
     if file is None:
         yield sys.stdout
         return
@@ -86,22 +87,18 @@ def _written(file: Path | None, overwrite: bool) -> Iterator[IO[str]]:
             f"{file} is not a file that can be replaced.",
             hint="Name a file, or leave it out to write to standard output.",
         )
-    part = file.with_name(f"{file.name}.{os.getpid()}.part")
     try:
-        descriptor = os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-        with open(descriptor, "w", encoding="utf-8", newline="\n") as stream:  # noqa: PTH123
-            yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
-        part.replace(file)
+        with replacing(file) as stream:
+            text = io.TextIOWrapper(stream, encoding="utf-8", newline="\n")
+            yield text
+            text.flush()
+            text.detach()
     except OSError as error:
         if isinstance(error, BrokenPipeError):
             raise
         raise StorageUnavailable(
             f"{file} cannot be written: {error.strerror}.", hint="Choose another place."
         ) from error
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def import_(

@@ -20,8 +20,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
-from commonplace.storage.database import sync_directory
-from commonplace.storage.directories import make_private
+from commonplace.storage.directories import make_private, replacing
 from commonplace.storage.locking import open_locked
 from commonplace.storage.sqlite import foreign
 
@@ -279,14 +278,8 @@ def ask(data: Path, space: str, identity: str, turn: int = 0) -> None:
     folder = data / "workflows" / "due"
     make_private(folder)
     file = folder / f"{identity}.{turn}.json"
-    part = file.with_suffix(f".{os.getpid()}.{threading.get_ident()}.part")
-    descriptor = os.open(part, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
-    with open(descriptor, "w") as stream:  # noqa: PTH123
-        stream.write(json.dumps({"space": space, "id": identity, "turn": turn}))
-        stream.flush()
-        os.fsync(stream.fileno())
-    part.replace(file)
-    sync_directory(folder)
+    with replacing(file) as stream:
+        stream.write(json.dumps({"space": space, "id": identity, "turn": turn}).encode())
 
 
 _here: Durable | None = None  # DBOS knows functions of a process, not objects

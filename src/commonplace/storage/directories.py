@@ -1,8 +1,12 @@
-"""Directories that only their owner can open."""
+"""Directories that only their owner can open, and files that are replaced in one step."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 
 def make_private(directory: Path) -> None:
@@ -11,3 +15,30 @@ def make_private(directory: Path) -> None:
         [each for each in (directory, *directory.parents) if not each.exists()]
     ):
         missing.mkdir(mode=0o700, exist_ok=True)
+
+
+@contextmanager
+def replacing(path: Path, *, mode: int = 0o600, only_new: bool = False) -> Iterator[BinaryIO]:
+    """A stream whose contents become the file when the block ends, in one step and durably.
+
+    If the block fails, nothing changes. With `only_new`, a file that is there stays as it is.
+    """
+    from commonplace.storage.database import sync_directory
+
+    part = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.part")
+    descriptor = os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode)
+    try:
+        with open(descriptor, "wb") as stream:  # noqa: PTH123
+            yield stream
+            stream.flush()
+            os.fsync(descriptor)
+        if only_new:
+            os.link(part, path)  # fails if another process was first
+        else:
+            part.replace(path)
+        sync_directory(path.parent)
+    except FileExistsError:
+        if not only_new:
+            raise
+    finally:
+        part.unlink(missing_ok=True)

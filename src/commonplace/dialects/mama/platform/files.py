@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-import secrets
 import stat
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from commonplace.dialects.mama import RESERVED
 from commonplace.platform.exclusive import exclusive
 from commonplace.platform.records import Records
-from commonplace.storage.directories import make_private
+from commonplace.storage.directories import make_private, replacing
 
 if TYPE_CHECKING:
     from commonplace.dialects.mama.platform.service import Service
@@ -39,17 +38,8 @@ records = Records(RESERVED)
 def write(path: Path, data: bytes) -> None:
     """Put a file in its place, whole and for its owner alone."""
     make_private(path.parent)
-    part = path.with_name(f".{path.name}.{secrets.token_hex(6)}.part")
-    descriptor = os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(descriptor)
-        part.replace(path)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
+    with replacing(path) as stream:
+        stream.write(data)
 
 
 def read(path: Path, most: int = MOST_BYTES) -> bytes | None:
