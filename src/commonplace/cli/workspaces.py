@@ -262,7 +262,7 @@ def import_palace(
 
     with options.memory(data, identity, embedding, create=True) as memory:
         with progress("importing") as tell:
-            report = importing.bring(memory, source.expanduser(), tell)
+            report = importing.import_palace(memory, source.expanduser(), tell)
         if memory.library.embedder is not None and memory.library.embedder.local:
             with progress("computing embeddings") as tell:
                 engine_call(memory, upkeep.settle, tell)

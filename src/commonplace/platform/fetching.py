@@ -1,9 +1,8 @@
-"""Fetching what somebody else's text points at, without becoming their hands in our network.
+"""Fetches URLs from untrusted text, with protection against server-side request forgery.
 
-Only https. The name is resolved once, every answer must be a public address, and the connection
-goes to an address that was checked, under the name's own certificate. Each redirect is a new fetch
-under the same rules. Size and time are bounded, and nothing of the environment (proxies, cookies,
-credentials) takes part.
+Only https. The host name is resolved once, every address must be public, and the connection goes to
+a checked address with the certificate of the name. Each redirect is checked again. Size and time
+are limited; proxies, cookies and credentials of the environment are not used.
 """
 
 from __future__ import annotations
@@ -53,25 +52,25 @@ _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 
 class FetchRefused(CommonplaceError):
-    """The address may not be fetched, or what it answered is not acceptable."""
+    """The URL may not be fetched, or its response is not acceptable."""
 
     code = "FETCH_REFUSED"
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """An address that is well-formed; whether it may be reached is known once it is resolved."""
+    """A well-formed URL; its host name is not resolved yet."""
 
     url: str
     host: str
     port: int
     address: Address | None
-    """The host, when it is an address and not a name."""
+    """The host, if it is an IP address."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """What came back."""
+    """A response."""
 
     url: str
     status: int
@@ -81,7 +80,7 @@ class Fetched:
 
 
 def is_public(address: Address) -> bool:
-    """Whether an address is a host of the public internet and nothing that stands for another."""
+    """Whether an address is public, and does not embed another address."""
     if address.version == 6 and (address.scope_id or address.ipv4_mapped or address.sixtofour):
         return False
     if any(
@@ -92,7 +91,7 @@ def is_public(address: Address) -> bool:
 
 
 def parse_target(url: str) -> Target:
-    """The parts of an https address; what two parsers could read differently is refused."""
+    """The parts of an https URL; one that parsers could read differently is refused."""
     if not url or len(url) > MOST_URL or _UNSAFE.search(url):
         raise FetchRefused("The address is not a plain URL.")
     if not url.startswith("https://"):
@@ -132,13 +131,13 @@ def _literal(host: str) -> Address | None:
 
 
 async def resolve(host: str, port: int) -> list[str]:
-    """The addresses of a name, as the system knows them."""
+    """The addresses of a host name, by the system's resolver."""
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 
 class _Pinned(httpcore.AsyncNetworkBackend):
-    """Connects to addresses that were checked, whatever name it is asked for."""
+    """Connects to checked addresses only."""
 
     def __init__(self, addresses: Iterable[str]) -> None:
         self._addresses = list(addresses)
@@ -192,7 +191,7 @@ class Fetcher:
         seconds: float = MOST_SECONDS,
         redirects: int = MOST_REDIRECTS,
     ) -> Fetched:
-        """What an address answers. Raises FetchRefused, and nothing else that a URL could cause."""
+        """The response of a URL. Every failure that a URL can cause is a FetchRefused."""
         try:
             async with asyncio.timeout(seconds):
                 return await self._follow(
@@ -221,7 +220,7 @@ class Fetcher:
             if redirects <= 0 or content is not None:
                 raise FetchRefused("The address redirects, which is not followed here.")
             redirects -= 1
-            # What was meant for one host is not told to the next.
+            # Headers for one host are not sent to the next.
             headers = {k: v for k, v in headers.items() if k.lower() in ("accept", "user-agent")}
             url = urljoin(url, fetched.headers.get("location", ""))
 
@@ -240,7 +239,7 @@ class Fetcher:
 
     def _trust(self) -> ssl.SSLContext:
         if self._tls is None:
-            import httpx  # for what it trusts; to load it takes longer than all else here
+            import httpx  # slow to import
 
             self._tls = httpx.create_ssl_context()
         return self._tls

@@ -18,6 +18,7 @@ import pytest
 from commonplace.cli import app
 from commonplace.dialects.orchestrator import drawers, importing
 from commonplace.errors import InvalidInput, NotFound
+from commonplace.storage.sqlite import foreign
 
 from .conftest import Workspace, opened
 
@@ -129,7 +130,7 @@ def test_a_store_is_brought_over_whole(workspace: Workspace, tmp_path: Path) -> 
     graph_at(tmp_path / "palace")
     (tmp_path / "palace" / "identity.txt").write_text("I am Atlas, Anna's assistant.\n")
     told: list[tuple[int, int]] = []
-    report = importing.bring(
+    report = importing.import_palace(
         workspace.memory, tmp_path / "palace", lambda done, total: told.append((done, total))
     )
     assert (report.drawers.found, report.drawers.added) == (501, 501)
@@ -155,9 +156,9 @@ def test_again_it_adds_nothing_and_later_only_what_is_new(
 ) -> None:
     palace_at(tmp_path / "palace", drawers=50)
     graph_at(tmp_path / "palace")
-    importing.bring(workspace.memory, tmp_path / "palace")
+    importing.import_palace(workspace.memory, tmp_path / "palace")
     workspace.value("memory_delete_drawer", drawer_id=FIRST)
-    again = importing.bring(workspace.memory, tmp_path / "palace")
+    again = importing.import_palace(workspace.memory, tmp_path / "palace")
     assert (again.drawers.added, again.drawers.unchanged) == (0, 51)
     assert (again.triples.added, again.triples.unchanged) == (0, 4)
     assert workspace.value("memory_status")["total_drawers"] == 50  # what was deleted stays so
@@ -171,7 +172,7 @@ def test_again_it_adds_nothing_and_later_only_what_is_new(
             (row, "chroma:document", "A new drawer without an address."),
         )
     store.close()
-    later = importing.bring(workspace.memory, tmp_path / "palace")
+    later = importing.import_palace(workspace.memory, tmp_path / "palace")
     assert (later.drawers.added, later.drawers.unchanged) == (1, 51)
     assert workspace.memory.get("new").attrs["wing"] == "unknown"
 
@@ -189,7 +190,7 @@ def tell(done, total):
         os.kill(os.getpid(), signal.SIGKILL)
 
 memory = Commonplace(space="acme", library=Library(Path(sys.argv[1]), embedder=None))
-importing.bring(memory, Path(sys.argv[2]), tell)
+importing.import_palace(memory, Path(sys.argv[2]), tell)
 """
 
 
@@ -206,7 +207,7 @@ def test_killed_in_the_middle_it_goes_on_and_undo_takes_it_back(tmp_path: Path) 
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert done.stdout.splitlines()[-1] == "1400 3005"
     with opened(data, None) as workspace:
-        report = importing.bring(workspace.memory, tmp_path / "palace")
+        report = importing.import_palace(workspace.memory, tmp_path / "palace")
         assert (report.drawers.found, report.drawers.added) == (3_001, 1_601)
         assert (report.drawers.unchanged, report.drawers.left_out) == (1_400, [])
         status = workspace.value("memory_status")
@@ -233,18 +234,19 @@ def test_a_source_is_never_held_as_a_whole(tmp_path: Path) -> None:
     put_drawers(tmp_path / importing.CHROMA, long, "mempalace_drawers")
     del long
     with contextlib.ExitStack() as stack:
-        source = importing._chroma(stack, tmp_path / importing.CHROMA)
-        assert source.total == 500
+        file = tmp_path / importing.CHROMA
+        copy = stack.enter_context(foreign.opened(file, importing._CHROMA_TABLES))
+        found = importing.chroma_drawers(copy, importing._segments(copy, file))
         tracemalloc.start()
         stack.callback(tracemalloc.stop)
-        assert [found.id for found in source.each] == [f"drawer_{n}" for n in range(500)]
+        assert [drawer.id for drawer in found] == [f"drawer_{n}" for n in range(500)]
         assert tracemalloc.get_traced_memory()[1] < 1_000_000
 
 
 def test_the_knowledge_graph_keeps_its_validity(workspace: Workspace, tmp_path: Path) -> None:
     palace_at(tmp_path / "palace", drawers=1)
     graph_at(tmp_path / "palace")
-    importing.bring(workspace.memory, tmp_path / "palace")
+    importing.import_palace(workspace.memory, tmp_path / "palace")
     assert workspace.value("memory_kg_stats") == {
         "entities": 4, "triples": 4, "current_facts": 2, "expired_facts": 2,
         "relationship_types": ["plays", "works_at"],
@@ -266,7 +268,7 @@ def test_what_is_empty_is_left_out_and_told(workspace: Workspace, tmp_path: Path
         [{"id": "empty", "content": " ", "about": {"wing": "w"}}],
         "mempalace_drawers",
     )
-    report = importing.bring(workspace.memory, folder / importing.CHROMA)
+    report = importing.import_palace(workspace.memory, folder / importing.CHROMA)
     assert report.drawers.left_out == ["empty: it is empty"]
 
 
@@ -306,23 +308,23 @@ def test_an_export_is_brought_over(workspace: Workspace, tmp_path: Path) -> None
     (tmp_path / "export" / "wing0").mkdir(parents=True)
     (tmp_path / "export" / "index.md").write_text("# Palace Export\n")
     (tmp_path / "export" / "wing0" / "room0.md").write_text(EXPORT)
-    report = importing.bring(workspace.memory, tmp_path / "export")
+    report = importing.import_palace(workspace.memory, tmp_path / "export")
     assert (report.drawers.found, report.drawers.added) == (2, 2)
     one = workspace.memory.get("drawer_one")
     assert one.text == "First line.\n\n## not a heading\n| Field | Value |"
     assert (one.attrs["wing"], one.attrs["source_file"]) == ("wing0", "notes.md")
     assert "source_file" not in workspace.memory.get("drawer_two").attrs
-    assert importing.bring(workspace.memory, tmp_path / "export").drawers.unchanged == 2
+    assert importing.import_palace(workspace.memory, tmp_path / "export").drawers.unchanged == 2
 
 
 def test_what_is_no_palace_is_refused(workspace: Workspace, tmp_path: Path) -> None:
     with pytest.raises(NotFound):
-        importing.bring(workspace.memory, tmp_path)
+        importing.import_palace(workspace.memory, tmp_path)
     with sqlite3.connect(tmp_path / "other.db") as store:
         store.execute("CREATE TABLE something (x)")
     store.close()
     with pytest.raises(InvalidInput):
-        importing.bring(workspace.memory, tmp_path / "other.db")
+        importing.import_palace(workspace.memory, tmp_path / "other.db")
 
 
 def test_the_command_imports_and_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -530,6 +530,6 @@ def test_a_step_that_a_fault_prevents_is_tried_again_and_then_told_as_failed(
     assert ended(working, trigger(working, create(working, step("one"))))["status"] == "completed"
     status = ended(working, trigger(working, create(working, step("one", "never"))))
     assert (status["status"], status["error"]) == (
-        "failed", "the server could not go on with it; its log says why",
+        "failed", "internal server error; see the log",
     )  # fmt: skip
     assert len(faults) == 6

@@ -12,9 +12,9 @@ from commonplace.engine.model import Artifact, Origin
 from commonplace.errors import Conflict, InvalidInput, NotFound
 
 CONTENT_BYTES = 512 * 1024
-READ_BYTES = 16 * CONTENT_BYTES  # it stands in the answer twice, once escaped twice
+READ_BYTES = 16 * CONTENT_BYTES  # the answer has the content twice, once escaped twice
 OUTCOMES = ("approved", "changes_requested", "commented")
-MINE = "agent_slug"  # what an artifact of this dialect has in its attrs
+MINE = "agent_slug"  # marks artifacts of this dialect, in their attrs
 
 AgentId = Annotated[str, "The id of the agent that does it."]
 AgentSlug = Annotated[str, "Its slug; one of the two is required."]
@@ -161,7 +161,7 @@ def _found(call: Call, identity: str) -> Artifact:
 
 
 def _own(call: Call, identity: str) -> Artifact:
-    """An artifact that may be changed here."""
+    """An artifact of this dialect; a Conflict for another one."""
     artifact = _found(call, identity)
     if MINE not in artifact.attrs:
         raise Conflict("this artifact is kept by another dialect; change it there")
@@ -169,7 +169,7 @@ def _own(call: Call, identity: str) -> Artifact:
 
 
 def _announce(call: Call, artifact: Artifact, slug: str, text: str) -> None:
-    """Tell the artifact's conversation what happened to it."""
+    """Add a message about the artifact to its conversation."""
     conversation = artifact.attrs.get("conversation_id", "")
     if conversation:
         workspaces.append_message(

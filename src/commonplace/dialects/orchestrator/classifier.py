@@ -1,7 +1,7 @@
-"""What sort of thing a text tells: a decision, a preference, a milestone, a problem, a feeling.
+"""The type of a text: decision, preference, milestone, problem or emotional.
 
-Each sort has patterns; the segments of a text are scored by how many occur in them. A problem that
-the text says was solved is a milestone.
+Each type has patterns; segments of a text are scored by how many patterns occur in them. A problem
+that was solved is a milestone.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ LEAST_CHARS = 20
 LONG, LONGER = 200, 500
 FULL_SCORE = 5
 BLOCK_LINES, GROUP_LINES = 20, 25
-TURNS = 3
+SPEAKERS = 3
 
 _SORTS: dict[str, tuple[str, ...]] = {
     "decision": (
@@ -77,28 +77,28 @@ _CODE_LINE = re.compile(
     r"^\s*(?:[$#>]{1,2} \S|import \w|from \w+ import|def \w+\(|class \w+[:(]|const |let |var "
     r"|function\b|return\b|if .*[:{]\s*$|\{|\}|\[|\]|</?\w+[^>]*>\s*$)"
 )
-_TURN = re.compile(r"^\s*(?:>|(?:Human|User|Q|Assistant|AI|A):)", re.IGNORECASE)
+_SPEAKER = re.compile(r"^\s*(?:>|(?:Human|User|Q|Assistant|AI|A):)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class Classified:
-    """The sort of one segment, and how sure that is."""
+    """The type of one segment, with a confidence."""
 
     memory_type: str
     confidence: float
 
 
 def classify(text: str, least: float = TOOL_CONFIDENCE) -> list[Classified]:
-    """The sort of each segment that has one."""
+    """The type of each segment that has one."""
     found = (_segment(segment) for segment in segments(text))
     return [one for one in found if one is not None and one.confidence >= least]
 
 
 def segments(text: str) -> list[str]:
-    """A text by turns of speakers, by paragraphs, or, if it is one long block, by lines."""
+    """A text split by speakers, by paragraphs, or, if it is one long block, by lines."""
     lines = text.splitlines()
-    if sum(bool(_TURN.match(line)) for line in lines) >= TURNS:
-        return _by_turns(lines)
+    if sum(bool(_SPEAKER.match(line)) for line in lines) >= SPEAKERS:
+        return _by_speaker(lines)
     parts = [part for part in re.split(r"\n\s*\n", text) if part.strip()]
     if len(parts) == 1 and len(lines) > BLOCK_LINES:
         return [
@@ -108,17 +108,17 @@ def segments(text: str) -> list[str]:
     return parts
 
 
-def _by_turns(lines: list[str]) -> list[str]:
-    turns: list[list[str]] = []
+def _by_speaker(lines: list[str]) -> list[str]:
+    parts: list[list[str]] = []
     for line in lines:
-        if _TURN.match(line) or not turns:
-            turns.append([])
-        turns[-1].append(line)
-    return ["\n".join(turn) for turn in turns]
+        if _SPEAKER.match(line) or not parts:
+            parts.append([])
+        parts[-1].append(line)
+    return ["\n".join(part) for part in parts]
 
 
 def prose_of(segment: str) -> str:
-    """The segment without code; as it is when nothing else would be left."""
+    """The segment without code; unchanged if it is all code."""
     lines = _FENCED.sub("", segment).splitlines()
     prose = "\n".join(line for line in lines if not _CODE_LINE.match(line)).strip()
     return prose or segment
@@ -137,11 +137,11 @@ def _segment(segment: str) -> Classified | None:
         return None
     best = max(scores, key=lambda sort: scores[sort])
     score = scores[best] + (2 if len(segment) > LONGER else 1 if len(segment) > LONG else 0)
-    return Classified(_settled(best, prose, scores), min(1.0, score / FULL_SCORE))
+    return Classified(_resolved(best, prose, scores), min(1.0, score / FULL_SCORE))
 
 
-def _settled(best: str, prose: str, scores: dict[str, int]) -> str:
-    """A problem that ended well is what it ended in."""
+def _resolved(best: str, prose: str, scores: dict[str, int]) -> str:
+    """A solved problem has the type of its outcome."""
     if best != "problem":
         return best
     glad = len(_GLAD.findall(prose)) > len(_SAD.findall(prose))

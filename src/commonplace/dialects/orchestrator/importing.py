@@ -1,7 +1,7 @@
-"""A MemPalace brought over: its Chroma store with its knowledge graph, or its export.
+"""Import of a MemPalace: its Chroma store with its knowledge graph, or its export.
 
-Every drawer keeps its id, so that a second import, or one after a kill, adds only what is missing.
-The source is only read, and never held in memory as a whole.
+Every drawer keeps its id, so that a second import, or one after a crash, adds only what is missing.
+The source is only read, piece by piece.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from commonplace.dialects.orchestrator import drawers
 from commonplace.dialects.orchestrator.classifier import classify
@@ -62,7 +62,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A drawer of the source."""
+    """A drawer of the source, with its metadata."""
 
     id: str
     content: str
@@ -71,7 +71,7 @@ class Found:
 
 @dataclass
 class Counts:
-    """How many there were, and what came of them."""
+    """How many rows were found, added, unchanged, and why others were skipped."""
 
     found: int = 0
     added: int = 0
@@ -81,66 +81,57 @@ class Counts:
 
 @dataclass
 class Report:
-    """What an import did."""
+    """The result of an import."""
 
     drawers: Counts = field(default_factory=Counts)
     triples: Counts = field(default_factory=Counts)
     identity: bool = False
 
 
-def bring(memory: Commonplace, source: Path, progress: Progress | None = None) -> Report:
-    """Import all that is in a MemPalace's directory, its Chroma file, or its export.
+def import_palace(memory: Commonplace, source: Path, progress: Progress | None = None) -> Report:
+    """Import a MemPalace's directory, its Chroma file, or its export.
 
-    It is read piece by piece and stored in batches, so that others can write meanwhile and a kill
-    costs one batch; undo takes all batches of one import back together.
+    It is stored in batches, so that others can write meanwhile and a crash costs one batch; undo
+    reverts all batches of an import together.
     """
     home = source if source.is_dir() else source.parent
     chroma = home / CHROMA if source.is_dir() else source
-    report = Report()
+    graph = home / GRAPH
     with contextlib.ExitStack() as stack:
+        drawers_found, triples_found = 0, 0
+        filed: Iterator[Found] = iter(())
+        triples: Iterator[dict[str, Any]] = iter(())
         if chroma.is_file():
-            filed: Source[Found] = _chroma(stack, chroma)
+            copy = stack.enter_context(foreign.opened(chroma, _CHROMA_TABLES))
+            segments = _segments(copy, chroma)
+            rows = copy.rows("embeddings", ("segment_id",))
+            drawers_found = sum(row["segment_id"] in segments for row in rows)
+            filed = chroma_drawers(copy, segments)
         elif source.is_dir() and (source / "index.md").is_file():
-            filed = Source(sum(1 for _ in exported_drawers(source)), exported_drawers(source))
-        elif (home / GRAPH).is_file():
-            filed = Source(0, iter(()))
-        else:
+            drawers_found = sum(1 for _ in exported_drawers(source))
+            filed = exported_drawers(source)
+        elif not graph.is_file():
             raise NotFound(
                 f"There is no MemPalace in {source}.",
                 hint=f"Give the directory that has {CHROMA}, or one that 'mempalace export' wrote.",
             )
-        graph = home / GRAPH
-        triples: Source[dict[str, Any]] = Source(0, iter(()))
         if graph.is_file():
-            triples = _graph(stack, graph)
-        run = _Importing(memory, progress, filed.total + triples.total)
-        run.bring(filed, report.drawers, run.store_drawers)
-        run.bring(triples, report.triples, run.store_triples)
-        report.identity = run.bring_identity(home / IDENTITY)
+            copy = stack.enter_context(foreign.opened(graph, _GRAPH_TABLES))
+            triples_found = sum(1 for _ in copy.rows("triples", ("id",)))
+            triples = graph_triples(copy)
+        run = _Import(memory, progress, drawers_found + triples_found)
+        report = Report()
+        run.store(filed, report.drawers, run.store_drawers)
+        run.store(triples, report.triples, run.store_triples)
+        report.identity = run.store_identity(home / IDENTITY)
     return report
 
 
 Thing = TypeVar("Thing")
 
 
-@dataclass
-class Source(Generic[Thing]):
-    """How many there are, and each of them."""
-
-    total: int
-    each: Iterator[Thing]
-
-
-def _chroma(stack: contextlib.ExitStack, file: Path) -> Source[Found]:
-    copy = stack.enter_context(foreign.opened(file, _CHROMA_TABLES))
-    segments = _segments(copy, file)
-    rows = copy.rows("embeddings", ("segment_id",))
-    total = sum(row["segment_id"] in segments for row in rows)
-    return Source(total, chroma_drawers(copy, segments))
-
-
 def _segments(copy: foreign.Copy, file: Path) -> set[Any]:
-    """The parts of a Chroma store that hold drawers."""
+    """The ids of the segments of a Chroma store that hold drawers."""
     collections = list(copy.rows("collections", _CHROMA_TABLES["collections"]))
     if not collections and next(copy.rows("embeddings", ("id",)), None) is None:
         raise InvalidInput(f"{file} is not a Chroma store.", hint=f"Give the {CHROMA} of a palace.")
@@ -151,14 +142,14 @@ def _segments(copy: foreign.Copy, file: Path) -> set[Any]:
 
 def chroma_drawers(copy: foreign.Copy, segments: Container[Any]) -> Iterator[Found]:
     """The drawers of a Chroma store, in the order in which they were filed."""
-    told = itertools.groupby(
+    metadata = itertools.groupby(
         copy.rows("embedding_metadata", _CHROMA_TABLES["embedding_metadata"], "id"),
         key=lambda row: row["id"],
     )
-    at, rows = next(told, (None, iter(())))
+    at, rows = next(metadata, (None, iter(())))
     for drawer in copy.rows("embeddings", _CHROMA_TABLES["embeddings"], "id"):
-        while at is not None and at < drawer["id"]:  # both come by their number
-            at, rows = next(told, (None, iter(())))
+        while at is not None and at < drawer["id"]:  # both are sorted by id
+            at, rows = next(metadata, (None, iter(())))
         if drawer["segment_id"] not in segments:
             continue
         about = {row["key"]: _value(row) for row in rows} if at == drawer["id"] else {}
@@ -171,7 +162,7 @@ def _value(row: Mapping[str, Any]) -> Any:
 
 
 def exported_drawers(folder: Path) -> Iterator[Found]:
-    """The drawers of an export: one Markdown file a room, in a folder for each wing."""
+    """The drawers of an export: a Markdown file for each room, in a folder for each wing."""
     for file in sorted(folder.glob("*/*.md")):
         text = file.read_text(encoding="utf-8")
         heading = _HEADING.match(text)
@@ -181,19 +172,14 @@ def exported_drawers(folder: Path) -> Iterator[Found]:
         for section in _SECTION.finditer(text):
             lines = section["quote"].split("\n")
             content = "\n".join(line.removeprefix("> ").removeprefix(">") for line in lines)
-            told = {"source_file": section["source"], "filed_at": section["filed"],
-                    "added_by": section["added_by"]}  # fmt: skip
-            known = {name: value for name, value in told.items() if value != "unknown"}
+            about = {"source_file": section["source"], "filed_at": section["filed"],
+                     "added_by": section["added_by"]}  # fmt: skip
+            known = {name: value for name, value in about.items() if value != "unknown"}
             yield Found(section["id"], content, {"wing": wing, "room": room, **known})
 
 
-def _graph(stack: contextlib.ExitStack, file: Path) -> Source[dict[str, Any]]:
-    copy = stack.enter_context(foreign.opened(file, _GRAPH_TABLES))
-    return Source(sum(1 for _ in copy.rows("triples", ("id",))), graph_triples(copy))
-
-
 def graph_triples(copy: foreign.Copy) -> Iterator[dict[str, Any]]:
-    """The triples of a knowledge graph, with the names of what they join."""
+    """The triples of a knowledge graph, with the names of their entities."""
     entities = copy.rows("entities", _GRAPH_TABLES["entities"])
     names = {row["id"]: row["name"] for row in entities}
     for row in copy.rows("triples", _GRAPH_TABLES["triples"]):
@@ -201,12 +187,12 @@ def graph_triples(copy: foreign.Copy) -> Iterator[dict[str, Any]]:
                "object": names.get(row["object"], row["object"])}  # fmt: skip
 
 
-class _Importing:
-    """One import: what all of its batches have in common."""
+class _Import:
+    """One import; its batches share a label."""
 
     def __init__(self, memory: Commonplace, progress: Progress | None, total: int) -> None:
         self._memory = memory
-        self._tell = progress or (lambda _done, _total: None)
+        self._progress = progress
         self._total = total
         self._done = 0
         self._origin = replace(memory.origin, label=LABEL + new_id())
@@ -214,18 +200,22 @@ class _Importing:
     def _unit(self) -> contextlib.AbstractContextManager[None]:
         return self._memory.unit(IMPORT, self._origin)
 
-    def bring(
-        self, source: Source[Thing], counts: Counts, store: Callable[[list[Thing], Counts], None]
+    def store(
+        self,
+        rows: Iterator[Thing],
+        counts: Counts,
+        store_batch: Callable[[list[Thing], Counts], None],
     ) -> None:
-        """Store all of a source, a batch at a time."""
-        while batch := list(itertools.islice(source.each, BATCH)):
+        """Store all rows in batches."""
+        while batch := list(itertools.islice(rows, BATCH)):
             counts.found += len(batch)
-            store(batch, counts)
+            store_batch(batch, counts)
             self._done += len(batch)
-            self._tell(self._done, self._total)
+            if self._progress is not None:
+                self._progress(self._done, self._total)
 
     def store_drawers(self, batch: list[Found], counts: Counts) -> None:
-        """Store those of a batch that are not there."""
+        """Store the drawers of a batch that are missing."""
         drafts: dict[str, Draft] = {}
         for each in batch:
             if not each.content.strip():
@@ -241,13 +231,13 @@ class _Importing:
         counts.unchanged += len(drafts) - len(new)
 
     def store_triples(self, batch: list[dict[str, Any]], counts: Counts) -> None:
-        """Store those of a batch that are not there."""
+        """Store the triples of a batch that are missing."""
         with self._unit():
             for triple in batch:
-                _bring_triple(self._memory, triple, counts)
+                _store_triple(self._memory, triple, counts)
 
-    def bring_identity(self, file: Path) -> bool:
-        """Who the palace is, unless the workspace says so already."""
+    def store_identity(self, file: Path) -> bool:
+        """Store the palace's identity, unless the workspace has one; whether it was stored."""
         if not file.is_file() or drawers.identity_of(self._memory):
             return False
         text = file.read_text(encoding="utf-8", errors="replace").strip()[: drawers.IDENTITY_CHARS]
@@ -266,7 +256,7 @@ def _draft(found: Found) -> Draft:
     if importance is None:
         importance = max([drawers.USUAL, *(drawers.SCALE * sort.confidence for sort in sorts)])
     hall = about.get("topic") if diary else about.get("hall")
-    told = {
+    attrs = {
         "wing": wing,
         "room": room,
         "hall": str(hall or ""),
@@ -283,7 +273,7 @@ def _draft(found: Found) -> Draft:
         importance=min(1.0, max(0.0, importance / drawers.SCALE)),
         trust="inferred",
         created_at=_moment(about.get("filed_at")),
-        attrs={name: value for name, value in told.items() if value},
+        attrs={name: value for name, value in attrs.items() if value},
     )
 
 
@@ -294,7 +284,7 @@ def _number(value: Any) -> float | None:
 
 
 def _moment(value: Any) -> datetime | None:
-    """A date as it was written; one that nobody can read is left out."""
+    """A date; None if it cannot be read."""
     if not isinstance(value, str):
         return None
     try:
@@ -306,7 +296,7 @@ def _moment(value: Any) -> datetime | None:
     return at
 
 
-def _bring_triple(memory: Commonplace, triple: Mapping[str, Any], counts: Counts) -> None:
+def _store_triple(memory: Commonplace, triple: Mapping[str, Any], counts: Counts) -> None:
     names = [str(triple[part] or "") for part in ("subject", "predicate", "object")]
     if not all(name.strip() for name in names):
         counts.left_out.append(f"{triple['id']}: a part of it is empty")
@@ -339,7 +329,7 @@ def _is_same(
     start: datetime | None,
     end: datetime | None,
 ) -> bool:
-    """Whether a fact is the triple: imported before, or said here in the same words."""
+    """Whether a fact is the triple: imported before, or added here with the same words."""
     if fact.attrs.get("mempalace") == triple["id"]:
         return True
     same = key(fact.object) == key(object_) and fact.valid_to == end

@@ -1,4 +1,4 @@
-"""The knowledge graph: what is true of whom, from when until when."""
+"""The knowledge graph: facts with the time for which they are true."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ROLES: dict[str, Role] = {"both": "any", "outgoing": "subject", "incoming": "ob
 
 
 def shown(fact: Fact, direction: str = "") -> dict[str, Any]:
-    """A triple as it is shown; a date that nobody knows is empty."""
+    """A triple; an unknown date is empty."""
     return {
         "subject": fact.subject,
         "predicate": fact.predicate,
@@ -59,7 +59,7 @@ def memory_kg_query(
 def about(
     memory: Commonplace, entity: str, as_of: str = "", direction: str = "both"
 ) -> list[dict[str, Any]]:
-    """What is known of a person or thing, the newest first."""
+    """The facts of a person or thing, the newest first."""
     role = _ROLES.get(direction)
     if role is None:
         raise InvalidInput("direction must be outgoing, incoming or both")
@@ -96,10 +96,10 @@ def memory_kg_add(
         )  # fmt: skip
     except NoRoom as error:
         if error.full == "facts":
-            told = f"the workspace has {TRIPLES} triples, the most it may have"
+            message = f"the workspace has {TRIPLES} triples, the most it may have"
         else:
-            told = f"the workspace may have {ENTITIES} entities, and has {error.counted}"
-        raise InvalidInput(told) from None
+            message = f"the workspace may have {ENTITIES} entities, and has {error.counted}"
+        raise InvalidInput(message) from None
     return {"triple_id": fact.id, "info": "triple added"}
 
 
@@ -120,7 +120,7 @@ def memory_kg_invalidate(
 
 
 def _today(memory: Commonplace, subject: str, predicate: str, object: str) -> datetime:
-    """Today, as of its beginning; or this moment, if the fact began later today."""
+    """The start of today; or now, if the fact began later today."""
     at = datetime.now(UTC)
     day = at.replace(hour=0, minute=0, second=0, microsecond=0)
     facts = memory.facts.query(

@@ -1,7 +1,7 @@
-"""What time does to drawers: those that nobody reads matter less, and the least go out of sight.
+"""Decay and pruning of drawers that nobody reads.
 
-Importance falls by the same share each day. As every change keeps a version of the drawer, it is
-written once a week, for the days that have passed since; pruning archives, and destroys nothing.
+Importance falls by a constant factor each day. It is written once a week, since every change stores
+a version of the drawer. Pruning archives drawers and deletes nothing.
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What one day's round did."""
+    """How many drawers one daily run changed."""
 
     decayed: int = 0
     pruned: int = 0
 
 
 def decayed(importance: float, days: int) -> float:
-    """An importance, counted to 5, that nobody cared for in so many days."""
+    """An importance (0 to 5) after some days of decay."""
     return max(min(importance, FLOOR), importance * DAILY**days)
 
 
 def run(memory: Commonplace, now: datetime | None = None) -> Report:
-    """One round, at most once a day for a space; the rest of the day it does nothing."""
+    """Decay and prune the drawers of a space, at most once a day."""
     at = now or datetime.now(UTC)
     today = f"{at:%Y-%m-%d}"
     with exclusive(memory, "palace upkeep", UPKEEP):
@@ -78,7 +78,7 @@ def _fade(memory: Commonplace, at: datetime) -> int:
         before = drawer.importance * drawers.SCALE
         after = decayed(before, days)
         if days >= STEP_DAYS and after < before:
-            with contextlib.suppress(Conflict):  # it was changed since, and fades another day
+            with contextlib.suppress(Conflict):  # changed since it was read
                 memory.revise(
                     drawer.id,
                     importance=after / drawers.SCALE,
@@ -90,7 +90,7 @@ def _fade(memory: Commonplace, at: datetime) -> int:
 
 
 def _days_due(memory: Commonplace, drawer: Memory, at: datetime) -> int:
-    """Days since which it fades and that are not yet counted."""
+    """The days of decay that are not yet written."""
     read = memory.usage(drawer.id).last_access
     if read is not None and at - read < timedelta(days=UNREAD_DAYS):
         return 0
@@ -101,7 +101,7 @@ def _days_due(memory: Commonplace, drawer: Memory, at: datetime) -> int:
 
 
 def _prune(memory: Commonplace) -> int:
-    """Archive what matters least, but for the best of it."""
+    """Archive the least important drawers, except for the best SPARED of them."""
     faint = [
         drawer
         for drawer in list(lookup.every(memory, order="oldest", kinds=drawers.OWN))
@@ -117,10 +117,10 @@ def _prune(memory: Commonplace) -> int:
 
 @contextlib.contextmanager
 def running(setting: Setting) -> Iterator[None]:
-    """Look now and then whether a space's round of the day is due."""
+    """Run the daily upkeep of all spaces in the background."""
     stop = threading.Event()
 
-    def tend() -> None:
+    def upkeep() -> None:
         while not stop.wait(LOOK_SECONDS):
             names = setting.library.spaces() if setting.space is None else [setting.space]
             for name in names:
@@ -131,7 +131,7 @@ def running(setting: Setting) -> Iterator[None]:
                 except CommonplaceError as error:
                     log.warning("the palace's upkeep failed", extra={"why": error.message})
 
-    thread = threading.Thread(target=tend, name="commonplace-palace", daemon=True)
+    thread = threading.Thread(target=upkeep, name="commonplace-palace", daemon=True)
     thread.start()
     try:
         yield

@@ -1,4 +1,4 @@
-"""The palace's map, computed from how many drawers lie where: pure functions of counts."""
+"""The palace's map of wings and rooms, computed from the number of drawers in each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NOT_A_NODE = ("", "general")
 
 @dataclass
 class Room:
-    """A room's name, in all wings that have it."""
+    """A room, with all wings that have one of its name."""
 
     name: str
     wings: set[str] = field(default_factory=set)
@@ -38,7 +38,7 @@ Counts = Iterable[tuple[tuple[str, str, str], int]]
 
 
 def by_wing(counts: Counts) -> list[dict[str, Any]]:
-    """Wings, those with the most drawers first."""
+    """Wings, sorted by the number of drawers."""
     found: dict[str, int] = defaultdict(int)
     for (wing, _, _), count in counts:
         found[wing] += count
@@ -46,7 +46,7 @@ def by_wing(counts: Counts) -> list[dict[str, Any]]:
 
 
 def by_room(counts: Counts, wing: str = "") -> list[dict[str, Any]]:
-    """Rooms of one wing or of all, those with the most drawers first."""
+    """Rooms of one wing or of all, sorted by the number of drawers."""
     found: dict[tuple[str, str], int] = defaultdict(int)
     for (where, room, _), count in counts:
         if wing in ("", where):
@@ -60,7 +60,7 @@ def _most_first(item: tuple[Any, int]) -> tuple[int, Any]:
 
 
 def graph(counts: Counts) -> dict[str, Room]:
-    """The rooms that are places of their own, by name."""
+    """Rooms by name, without unnamed and general ones."""
     rooms: dict[str, Room] = {}
     for (wing, name, hall), count in counts:
         if name in NOT_A_NODE:
@@ -74,7 +74,7 @@ def graph(counts: Counts) -> dict[str, Room]:
 
 
 def traverse(rooms: dict[str, Room], start: str, hops: int) -> list[dict[str, Any]]:
-    """Rooms within so many steps, where a step leads to a room that shares a wing."""
+    """Rooms within some hops; a hop leads to a room in the same wing."""
     if start not in rooms:
         raise NotFound(f'graph: room "{start}" not found')
     of_wing: dict[str, list[str]] = defaultdict(list)
@@ -103,14 +103,14 @@ def traverse(rooms: dict[str, Room], start: str, hops: int) -> list[dict[str, An
 
 
 def tunnels(rooms: dict[str, Room], *wings: str) -> list[Room]:
-    """Rooms that occur in two wings or more, and in each of the given ones."""
+    """Rooms that are in at least two wings, and in each of the given ones."""
     wanted = {wing for wing in wings if wing}
     found = [room for room in rooms.values() if len(room.wings) > 1 and wanted <= room.wings]
     return sorted(found, key=lambda room: (-room.count, room.name))
 
 
 def stats(rooms: dict[str, Room]) -> dict[str, Any]:
-    """How the rooms hang together."""
+    """Numbers of rooms, tunnels and edges."""
     per_wing: dict[str, int] = defaultdict(int)
     for room in rooms.values():
         for wing in room.wings:

@@ -1,4 +1,4 @@
-"""Who runs an agent: a language model with this server's tools, or whatever is put in its place."""
+"""The runtime of agents: a language model with this server's tools, or a replacement."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ORIGIN = Origin(client="commonplace", tool="agent")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
-    """What an agent is asked, and as whom it acts."""
+    """A prompt for an agent, and the user it acts for."""
 
     agent: Agent
     prompt: str
@@ -34,26 +34,26 @@ class Ask:
     seconds: float
     conversation_id: str = ""
     key: str = ""
-    """Under which its effects are known, so that a second run repeats none of them."""
+    """The idempotency key of the run, so that a second run repeats no effect."""
 
 
 class Runtime(Protocol):
     """Runs agents."""
 
     def converse(self, ask: Ask) -> str:
-        """The agent's answer; a CommonplaceError if there is none. Holds no lock meanwhile."""
+        """The agent's answer, or a CommonplaceError. No lock is held meanwhile."""
 
 
 _runtimes: WeakKeyDictionary[Library, Runtime] = WeakKeyDictionary()
 
 
 def of(library: Library) -> Runtime | None:
-    """Who runs the agents of a library's workspaces; None if nobody does."""
+    """The runtime of a library's workspaces; None if there is none."""
     return _runtimes.get(library)
 
 
 def put(library: Library, runtime: Runtime | None) -> None:
-    """Let somebody run the agents of a library's workspaces."""
+    """Set the runtime of a library's workspaces."""
     if runtime is None:
         _runtimes.pop(library, None)
     else:
@@ -61,7 +61,7 @@ def put(library: Library, runtime: Runtime | None) -> None:
 
 
 def configured(setting: Setting) -> Runtime | None:
-    """A language model, if the operator has set one."""
+    """A language model, if the operator has configured one."""
     access = llm.of_operator(setting.environ)
     if access is None or setting.perform is None:
         return None
@@ -69,31 +69,31 @@ def configured(setting: Setting) -> Runtime | None:
 
 
 class Modelled:
-    """Agents that are a language model, whose tools are this server's own."""
+    """Runs agents by a language model that calls this server's tools."""
 
     def __init__(self, access: llm.Access, setting: Setting) -> None:
         self._access = access
         self._setting = setting
 
     def converse(self, ask: Ask) -> str:
-        """The model's answer after as many tool calls as it wanted."""
+        """The model's answer after its tool calls."""
         from commonplace.dialects.orchestrator.dialect import TOOLS
 
         abilities = calls_of(ask, self._setting).abilities(TOOLS)
         return agents.run(
             self._access, ask.agent.system_prompt, ask.prompt, abilities,
             model=ask.agent.model, seconds=ask.seconds,
-            spent=lambda spent: self._note(ask, spent),
+            spent=lambda spent: self._record(ask, spent),
         )  # fmt: skip
 
-    def _note(self, ask: Ask, spent: llm.Spent) -> None:
-        """What a run has cost, beside the agent's history."""
+    def _record(self, ask: Ask, spent: llm.Spent) -> None:
+        """Record what a run has cost."""
         memory = Commonplace(space=ask.space, origin=ORIGIN, library=self._setting.library)
         memory.events.record(SPENT, ask.agent.id, spent.as_dict())
 
 
 def calls_of(ask: Ask, setting: Setting) -> AgentCalls:
-    """An agent's calls, as its workspace and in the conversation that it answers in."""
+    """The tool calls of an agent, in its workspace and conversation."""
     active, credential = ask.conversation_id, f"agent:{ask.agent.slug}"
     caller = Caller(
         space=ask.space, user=ask.user, scopes=FULL, credential=credential,

@@ -38,13 +38,13 @@ STEPS_BYTES = 128 * 1024
 MOST_STEPS = 100
 STEP_SECONDS = 300
 LONGEST = timedelta(minutes=30)
-MOST_SECONDS = int(LONGEST.total_seconds())  # of a step: no execution has more
+MOST_SECONDS = int(LONGEST.total_seconds())  # of a step
 MOST_RETRIES = 10
 ON_FAILURE = ("stop", "skip", "retry")
 OVER = ("completed", "failed", "cancelled")
 SETTING = "COMMONPLACE_WORKFLOW_APPROVAL"
 ORIGIN = Origin(client="commonplace", tool="workflow")
-_PLACE = re.compile(r"\{\{\s*([\w.-]+)\s*\}\}")
+_PLACEHOLDER = re.compile(r"\{\{\s*([\w.-]+)\s*\}\}")
 _STEP_KEYS: Mapping[str, Any] = {
     "name": "", "agent_slug": "", "prompt_template": "", "timeout_secs": STEP_SECONDS,
     "requires_approval": False, "on_failure": "stop", "output_key": "", "max_retries": 0,
@@ -247,7 +247,7 @@ def status(memory: Commonplace, identity: str) -> dict[str, Any]:
 
 
 def approve(memory: Commonplace, identity: str) -> None:
-    """Let an execution go on that waits for a person."""
+    """Approve the step that an execution waits at."""
     with exclusive(memory, "approve workflow"):
         execution = executed(memory, identity)
         step = _record(memory, execution.id, execution.attrs["current_step"])
@@ -257,13 +257,13 @@ def approve(memory: Commonplace, identity: str) -> None:
         waited = (datetime.now(UTC) - step.updated_at).total_seconds()
         records.change(memory, step, status="approved")
         turn = execution.attrs["turn"] + 1
-        waited += execution.attrs.get("waited", 0.0)  # a person's time is not the execution's
+        waited += execution.attrs.get("waited", 0.0)  # does not count as running time
         records.change(memory, execution, turn=turn, waited=waited)
         durable.ask(memory.library.path, memory.name, execution.id, turn)
 
 
 def cancel(memory: Commonplace, identity: str) -> None:
-    """End an execution: the step that runs is the last, and what it gives is not kept."""
+    """Cancel an execution; the output of a running step is discarded."""
     with exclusive(memory, "cancel workflow"):
         execution = executed(memory, identity)
         if execution.attrs["status"] in OVER:
@@ -273,11 +273,11 @@ def cancel(memory: Commonplace, identity: str) -> None:
 
 
 def filled(template: str, context: Mapping[str, str]) -> str:
-    """The template with what is known; a name that nobody knows stays as it is."""
-    return _PLACE.sub(lambda place: context.get(place[1], place[0]), template)
+    """The template with values for known names; unknown ones stay unchanged."""
+    return _PLACEHOLDER.sub(lambda match: context.get(match[1], match[0]), template)
 
 
-# Carrying out
+# Running executions
 
 
 def _record(memory: Commonplace, execution: str, index: int) -> Memory | None:
@@ -285,7 +285,7 @@ def _record(memory: Commonplace, execution: str, index: int) -> Memory | None:
 
 
 class Executions:
-    """The workflows of a library's spaces, as work in steps."""
+    """The executions of a library's spaces, as durable work (`platform/durable.py`)."""
 
     def __init__(self, library: Library, *, manual: bool = False) -> None:
         self._library = library
@@ -295,14 +295,14 @@ class Executions:
         return Commonplace(space=space, origin=ORIGIN, library=self._library)
 
     def steps(self, space: str, identity: str) -> int | None:
-        """How many steps an execution has."""
+        """The number of steps of an execution."""
         if not self._library.exists(space):
             return None
         record = records.find(self._memory(space), identity, EXECUTION)
         return None if record is None else len(record.attrs["steps"])
 
     def step(self, space: str, identity: str, index: int) -> bool:
-        """Take a step, unless it is over; whether to go on."""
+        """Run a step unless it is done; whether to continue with the next."""
         memory = self._memory(space)
         with exclusive(memory, "workflow step"):
             execution = executed(memory, identity)
@@ -320,47 +320,49 @@ class Executions:
                 )
             step = self._begun(memory, execution, index)
             if step.attrs["status"] in ("completed", "failed"):
-                return True  # a failed one was skipped: otherwise the execution would be over
+                return True  # a failed step was skipped, or the execution would have ended
             if step.attrs["status"] == "waiting_approval":
                 return False
-        return self._take(memory, execution, step)
+        return self._run(memory, execution, step)
 
     def _begun(self, memory: Commonplace, execution: Memory, index: int) -> Memory:
-        """The step's record, at least running, or waiting for approval."""
+        """The step's record, which is created when the step begins."""
         there = _record(memory, execution.id, index)
         if there is not None:
             if there.attrs["status"] == "approved":
                 return records.change(memory, there, status="running")
             return there
         step = execution.attrs["steps"][index]
-        told = {"step_index": index, "step_name": step["name"]}
+        event = {"step_index": index, "step_name": step["name"]}
         attrs = {
-            **told, "execution_id": execution.id, "agent_slug": step["agent_slug"],
+            **event, "execution_id": execution.id, "agent_slug": step["agent_slug"],
             "status": "running", "duration_ms": None, "output": "", "error": "", "attempts": 0,
         }  # fmt: skip
         if step["requires_approval"]:
-            memory.events.record("workflow.step.approval_required", execution.id, told)
+            memory.events.record("workflow.step.approval_required", execution.id, event)
             attrs["status"] = "waiting_approval" if self._manual else "running"
-        memory.events.record("workflow.step.started", execution.id, told)
+        memory.events.record("workflow.step.started", execution.id, event)
         ref = f"workflow_step:{execution.id}:{index}"
         return records.add(memory, STEP, ref, step["name"], attrs)
 
-    def _take(self, memory: Commonplace, execution: Memory, record: Memory) -> bool:
+    def _run(self, memory: Commonplace, execution: Memory, record: Memory) -> bool:
         step = execution.attrs["steps"][record.attrs["step_index"]]
         tries = 1 + (step["max_retries"] if step["on_failure"] == "retry" else 0)
         begun = time.monotonic()
         error = record.attrs["error"]
         attempt = record.attrs["attempts"]
         while attempt < tries:
-            attempt += 1  # noted once it failed: one that a crash cut off is no try
+            attempt += 1  # stored after a failure: an attempt that a crash ended does not count
             try:
                 output = self._ask(memory, execution, step, record.attrs["step_index"])
             except CommonplaceError as failed:
                 error = failed.message
                 record = records.change(memory, record, attempts=attempt, error=error)
                 continue
-            return self._over(memory, execution, record, begun, attempt, output, "")
-        return self._over(memory, execution, record, begun, attempt, "", error or "no try was left")
+            return self._finish(memory, execution, record, begun, attempt, output, "")
+        return self._finish(
+            memory, execution, record, begun, attempt, "", error or "no try was left"
+        )
 
     def _ask(
         self, memory: Commonplace, execution: Memory, step: Mapping[str, Any], index: int
@@ -385,7 +387,7 @@ class Executions:
             )
         )
 
-    def _over(
+    def _finish(
         self,
         memory: Commonplace,
         before: Memory,
@@ -395,7 +397,7 @@ class Executions:
         output: str,
         error: str,
     ) -> bool:
-        """Store what a step gave together with the fact that it is over; whether to go on."""
+        """Store a step's output and status in one unit; whether to continue with the next step."""
         index = record.attrs["step_index"]
         step = before.attrs["steps"][index]
         with exclusive(memory, "workflow step"):
@@ -410,28 +412,28 @@ class Executions:
             context = dict(execution.attrs["context"])
             if not error and step["output_key"]:
                 context[step["output_key"]] = capped(output)
-            told = {"step_index": index, "step_name": step["name"]}
+            event = {"step_index": index, "step_name": step["name"]}
             if error and step["on_failure"] != "skip":
                 why = f"step {index} ({step['name']}) failed: {error}"
                 records.change(memory, execution, status="failed", error=why)
-                memory.events.record("workflow.failed", execution.id, {**told, "error": error})
+                memory.events.record("workflow.failed", execution.id, {**event, "error": error})
                 return False
             records.change(memory, execution, context=context, current_step=index + 1)
-            memory.events.record("workflow.step.completed", execution.id, {**told, "error": error})
+            memory.events.record("workflow.step.completed", execution.id, {**event, "error": error})
         return True
 
     def failed(self, space: str, identity: str) -> None:
-        """End an execution that cannot go on for a fault of this server."""
+        """Fail an execution because of an error in this server."""
         memory = self._memory(space)
         with exclusive(memory, "workflow end"):
             execution = executed(memory, identity)
             if execution.attrs["status"] not in OVER:
-                why = "the server could not go on with it; its log says why"
+                why = "internal server error; see the log"
                 records.change(memory, execution, status="failed", error=why)
                 memory.events.record("workflow.failed", identity, {"error": why})
 
     def unfinished(self, given_up: Callable[[], bool]) -> Iterator[tuple[str, str, int]]:
-        """Executions that are not over and do not wait for a person."""
+        """Executions that have not ended and do not wait for approval."""
         for space in self._library.spaces():
             if given_up():
                 return
@@ -439,7 +441,7 @@ class Executions:
             try:
                 counted = engine_call(memory, tally, ["status"], [EXECUTION], [STATE])
                 if all(status in OVER for (status,) in counted):
-                    continue  # found out without loading the space's index
+                    continue  # without loading the space's index
                 for execution in records.listing(memory, EXECUTION):
                     if execution.attrs["status"] in OVER:
                         continue
@@ -449,13 +451,13 @@ class Executions:
             except CommonplaceError as error:
                 if given_up():
                     return
-                log.warning("a space was not looked at for workflows", extra={"why": error.code})
+                log.warning("the workflows of a space could not be read", extra={"why": error.code})
 
     def tick(self) -> None:
         """Nothing is due by the clock."""
 
     def end(self, space: str, identity: str) -> None:
-        """Complete an execution whose steps are all over; one that waits, goes on waiting."""
+        """Mark an execution as completed if all of its steps are done."""
         memory = self._memory(space)
         with exclusive(memory, "workflow end"):
             execution = executed(memory, identity)
