@@ -12,8 +12,8 @@ import pytest
 
 from commonplace.dialects.rest import Rejected
 from commonplace.errors import InvalidInput
-from commonplace.server import addresses
-from commonplace.server.addresses import Addresses, parse_host, parse_origin
+from commonplace.server import request
+from commonplace.server.request import Addresses, HostPort, parse_host, parse_origin
 from commonplace.server.settings import Settings
 from server.harness import Running, matrix, message, running, vectors
 
@@ -130,13 +130,13 @@ def test_a_preflight_is_never_answered_with_a_permission(server: Running) -> Non
 def test_a_comparison_by_prefix_is_found_by_these_vectors(
     server: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def loose(text: str, default_port: int) -> addresses.Place | None:
-        for name in addresses.LOOPBACK_NAMES:
+    def loose(text: str, default_port: int) -> HostPort | None:
+        for name in request.LOOPBACK_NAMES:
             if text.startswith(f"{name}:"):
-                return addresses.Place(name, server.port)
+                return HostPort(name, server.port)
         return parse_host(text, default_port)
 
-    monkeypatch.setattr(addresses, "parse_host", loose)
+    monkeypatch.setattr(request, "parse_host", loose)
     assert wrongly_let_in(server, ["/health"])
 
 
@@ -196,11 +196,11 @@ def test_a_setting_that_is_no_address_is_refused_at_the_start(tmp_path: Path, te
 
 
 def test_ports_are_numbers_and_names_are_compared_without_case() -> None:
-    assert parse_host("LocalHost:3847", 80) == addresses.Place("localhost", 3847)
-    assert parse_host("localhost", 80) == addresses.Place("localhost", 80)
+    assert parse_host("LocalHost:3847", 80) == HostPort("localhost", 3847)
+    assert parse_host("localhost", 80) == HostPort("localhost", 80)
     assert parse_host("localhost:0080", 80) is None
     assert parse_origin("null") is None
-    assert parse_origin("https://a.example") == ("https", addresses.Place("a.example", 443))
+    assert parse_origin("https://a.example") == ("https", HostPort("a.example", 443))
 
 
 def test_what_a_page_of_another_site_posts_has_no_effect(data: Path) -> None:
@@ -235,4 +235,4 @@ def test_a_proxy_is_known_on_a_socket_for_both_kinds_of_addresses(
     address: str, told: str, comes_from: str
 ) -> None:
     scope = {"client": (address, 1), "headers": [(b"x-forwarded-for", told.encode())]}
-    assert addresses.peer(scope, ("10.0.0.5", "fd00::5")) == comes_from
+    assert request.peer(scope, ("10.0.0.5", "fd00::5")) == comes_from

@@ -436,7 +436,7 @@ def test_a_flood_from_everywhere_is_told_by_few_rows(server: Running) -> None:
         for number in range(1_000):
             request_info = RequestInfo(address=f"2001:db8:0:{number:x}::1", request="r")
             error = TooManyCalls("Too many requests.")
-            await noting.note_nobody(request_info, "mama", "POST /mcp/mama", error)
+            await noting.audit_unknown(request_info, "mama", "POST /mcp/mama", error)
         await noting.flush()
         await noting.flush()  # and nothing is told twice
 

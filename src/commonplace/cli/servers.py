@@ -67,7 +67,7 @@ def serve(
 
 
 def _tell(settings: Any) -> None:
-    from commonplace.server.addresses import own_names
+    from commonplace.server.request import own_names
     from commonplace.server.settings import PORT
 
     base, names = settings.base_url, own_names(settings)

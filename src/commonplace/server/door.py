@@ -30,7 +30,6 @@ from commonplace.access.signed import Tokens
 from commonplace.dialects.contract import TooManyCalls
 from commonplace.dialects.rest import Rejected
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound
-from commonplace.server.addresses import Addresses, peer
 from commonplace.server.connections import Streams, until
 from commonplace.server.gate import Decision, Gate
 from commonplace.server.observing import Metrics
@@ -54,12 +53,14 @@ from commonplace.server.request import (
     INLINE_BYTES,
     JSON,
     RECHECK,
+    Addresses,
     Buffers,
     HttpRequest,
     Paths,
     check_nesting,
     in_time,
     parse_body,
+    peer,
     read_body,
     refusal,
     replayed,
@@ -226,11 +227,11 @@ class Door:
         error = request.refused or _error_of(request.status)
         calls, info = request.called(), request.info()
         if isinstance(error, Unauthenticated):  # which has its rate
-            await self._refusals.note(None, info, dialect.name, calls, error)
+            await self._refusals.audit(None, info, dialect.name, calls, error)
         elif (caller := request.caller or await self._caller_if_known(request)) is not None:
-            await self._refusals.note(caller, info, dialect.name, calls, error)
+            await self._refusals.audit(caller, info, dialect.name, calls, error)
         elif calls:
-            await self._refusals.note_nobody(info, dialect.name, request.name, error)
+            await self._refusals.audit_unknown(info, dialect.name, request.name, error)
 
     async def _admit(self, request: HttpRequest, receive: Receive) -> Receive:
         """Run the checks in order, and raise the first error; what is to be received after them."""
@@ -373,20 +374,10 @@ class Door:
 
     async def _caller_if_known(self, request: HttpRequest) -> Caller | None:
         """The caller of a request that was refused before authentication; for the audit."""
-        given = request.authorization()
         try:
-            if not given and (caller := await self._signed_in(request)) is not None:
-                return caller
-            if not given:
-                local = request.address_allowed and self._is_local(request)
-                return Caller(space="default") if local and not request.forwarded else None
-            return await self._recognised(given, request)
+            return await self._identify(request)
         except CommonplaceError:  # the refusal stands, though the lookup failed
             return None
-
-    def _is_local(self, request: HttpRequest) -> bool:
-        """Whether no token is needed, since the request comes from this machine."""
-        return self._tokenless and is_loopback(request.address)
 
     async def _body(self, request: HttpRequest, receive: Receive) -> bytes:
         """The body, within its limits.
@@ -423,16 +414,9 @@ class Door:
         return await self._workers.run(function, body)
 
     async def _caller(self, request: HttpRequest) -> Caller:
-        """The caller of a request whose Host and Origin are allowed."""
-        given = request.authorization()
-        if not given and (caller := await self._signed_in(request)) is not None:
-            return caller
-        if not given and self._is_local(request):
-            if request.forwarded:
-                raise Rejected(403, "FORWARDED", _FORWARDED)
-            return Caller(space="default")
+        """The caller; Unauthenticated, or TooManyCalls after too many failures of an address."""
         try:
-            return await self._recognised(given, request)
+            return await self._identify(request)
         except Unauthenticated as error:
             log.warning("not recognised", extra={"why": error.reason, "address": request.address})
             # Callers with a valid token are let in: behind a proxy, all have one address.
@@ -442,16 +426,28 @@ class Door:
                 raise _too_many(wait) from None
             raise
 
+    async def _identify(self, request: HttpRequest) -> Caller:
+        """The caller by a token or a cookie, or because the request comes from this machine."""
+        given = request.authorization()
+        if not given and request.address_allowed:
+            if (caller := await self._signed_in(request)) is not None:
+                return caller
+            if self._tokenless and is_loopback(request.address):
+                if request.forwarded:
+                    raise Rejected(403, "FORWARDED", _FORWARDED)
+                return Caller(space="default")
+        return await self._recognised(given, request)
+
     async def _signed_in(self, request: HttpRequest) -> Caller | None:
         """The caller of a session cookie; None if there is no valid one.
 
         Cookies are for pages and REST: a client of MCP has a token. A request that must not change
         anything has no right to.
         """
-        http = request.scope["type"] == "http"
-        if self._sessions is None or request.entrance.mcp or not http:
+        scope = request.scope
+        if self._sessions is None or request.entrance.mcp or scope["type"] != "http":
             return None
-        cookie = self._sessions.given(request.scope["headers"]) if request.address_allowed else ""
+        cookie = self._sessions.given(scope["headers"])
         if not cookie:
             return None
         sessions, safe = self._sessions, request.method in SAFE_METHODS
@@ -465,7 +461,7 @@ class Door:
         except Unauthenticated as error:
             log.info("session not recognised", extra={"why": error.reason})
             return None
-        request.cookie, request.scope[RECHECK] = cookie, recognise
+        request.cookie, scope[RECHECK] = cookie, recognise
         return caller
 
     async def _recognised(self, given: list[bytes], request: HttpRequest) -> Caller:
@@ -529,7 +525,7 @@ class Door:
                 needed.add(each.operation.tool.scope)
                 error = each.refusal
             request.audited.append(request.id)
-            await self._refusals.note(caller, admitted.request_info, dialect.name, [called], error)
+            await self._refusals.audit(caller, admitted.request_info, dialect.name, [called], error)
             told = {"code": FORBIDDEN, "message": str(error), "data": error.as_dict()}
             answers.append({"jsonrpc": "2.0", "id": call.get("id"), "error": told})
         self._metrics.refused.labels("scope").inc()

@@ -41,7 +41,6 @@ from commonplace.dialects.rest import Exchange, Rejected, Reply, Rest, Route, st
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.library import Library
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound
-from commonplace.server.addresses import peer
 from commonplace.server.connections import Streams, until
 from commonplace.server.door import Door
 from commonplace.server.gate import Gate
@@ -50,12 +49,12 @@ from commonplace.server.pipes import Pipes
 from commonplace.server.protocol import ADMITTED, DIALECT, Admitted, Workers, build
 from commonplace.server.quotas import quota_of
 from commonplace.server.refusals import Refusals
-from commonplace.server.request import RECHECK, Paths, refusal
+from commonplace.server.request import RECHECK, Paths, peer, refusal
 from commonplace.server.rest import routes_of
 from commonplace.server.settings import Settings
 from commonplace.storage.ports import Store
 
-NOTE_SECONDS = 60.0
+USE_SECONDS = 60.0
 VERSION_HEADER = b"mcp-protocol-version"
 
 log = logging.getLogger(__name__)
@@ -137,7 +136,7 @@ class Endpoint:
             response.headers["retry-after"] = "10"
             await response(scope, receive, send)
             return
-        # The client is told that there is no more, unless it has been, or has gone.
+        # The end of the stream, unless the client has it already or has gone.
         with contextlib.suppress(RuntimeError):
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
@@ -171,7 +170,7 @@ async def _not_allowed(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 def _user(caller: Caller) -> AuthenticatedUser:
-    """The caller as the SDK binds an event stream to it: another's is as if it did not exist."""
+    """The caller in the SDK's type, to which it binds an event stream: others get a 404."""
     return AuthenticatedUser(
         AccessToken(
             token="", client_id=caller.credential or "local", scopes=[],
@@ -262,7 +261,7 @@ def _lifespan(
     dialects: Collection[Dialect],
     endpoints: Collection[Endpoint],
 ) -> Any:
-    """What runs beside the requests, from the start to the end."""
+    """Starts and stops what runs in the background."""
     setting = Setting(
         library=parts.library,
         system=parts.system,
@@ -280,8 +279,8 @@ def _lifespan(
             for endpoint in endpoints:
                 for manager in endpoint.managers.values():
                     await stack.enter_async_context(manager.run())
-            for beside in (_note_use(parts.tokens.credentials, workers), refusals.run()):
-                stack.callback(asyncio.create_task(beside).cancel)
+            for task in (_store_use(parts.tokens.credentials, workers), refusals.run()):
+                stack.callback(asyncio.create_task(task).cancel)
             yield
             await refusals.flush()
         await asyncio.to_thread(workers.close)
@@ -304,7 +303,7 @@ async def _health(_: Request) -> Response:
 
 
 def _oauth(parts: Parts, dialects: Mapping[str, Dialect]) -> OAuth | None:
-    """The authorization server, where an address that can be one is known."""
+    """The authorization server; None if the base URL cannot be an issuer."""
     settings = parts.settings
     try:
         return OAuth(
@@ -321,7 +320,7 @@ def _oauth(parts: Parts, dialects: Mapping[str, Dialect]) -> OAuth | None:
 
 
 def _has_subject(library: Library, dialect: Dialect, space: str, subject: str) -> bool:
-    """Whether a token for that subject would let anybody in."""
+    """Whether the space has that subject."""
     memory, caller = Commonplace(space=space, library=library), Caller(space=space)
     try:
         return dialect.subject is not None and bool(
@@ -331,28 +330,28 @@ def _has_subject(library: Library, dialect: Dialect, space: str, subject: str) -
         return False
 
 
-async def _note_use(credentials: Credentials, workers: Workers) -> None:
-    """Write down now and then which tokens were used, and forget those that ended long ago."""
+async def _store_use(credentials: Credentials, workers: Workers) -> None:
+    """Every minute, store when tokens were used, and delete those that ended long ago."""
     while True:
-        await asyncio.sleep(NOTE_SECONDS)
+        await asyncio.sleep(USE_SECONDS)
         try:
             await workers.run(credentials.flush)
             await workers.run(credentials.prune)
         except CommonplaceError as error:
-            log.warning("the use of tokens could not be noted", extra={"why": error.message})
+            log.warning("the use of tokens could not be stored", extra={"why": error.message})
 
 
 def _handlers(paths: Paths, dialects: Mapping[str, Dialect]) -> Any:
-    """What is answered where no route is, or not with that method."""
+    """The answers for unknown paths and methods."""
 
     def dialect_of(request: Request) -> Dialect | None:
         return dialects.get(request.scope.get(DIALECT, ""))
 
     async def no_such_page(request: Request, _: Exception) -> Response:
-        told = "There is nothing here."
+        message = "There is nothing here."
         if request.scope["path"].startswith("/mcp"):
-            told += f" {paths.listing()}"
-        return refusal(404, "NOT_FOUND", told, dialect_of(request))
+            message += f" {paths.listing()}"
+        return refusal(404, "NOT_FOUND", message, dialect_of(request))
 
     async def wrong_method(request: Request, _: Exception) -> Response:
         return refusal(405, "METHOD_NOT_ALLOWED", "Another method is needed.", dialect_of(request))
@@ -361,7 +360,7 @@ def _handlers(paths: Paths, dialects: Mapping[str, Dialect]) -> Any:
 
 
 def _own_operations(parts: Parts, metrics: Metrics) -> Dialect:
-    """What the server itself can be asked, through the same gate as everything else."""
+    """The server's own operations, through the same gate as all others."""
     started = time.time()
 
     def health_details(call: Call, **_: Any) -> dict[str, Any]:
@@ -396,7 +395,7 @@ def _own_operations(parts: Parts, metrics: Metrics) -> Dialect:
         ),
         operations=(
             Tool(
-                name="health_details", title="Health", description="Show how the server is.",
+                name="health_details", title="Health", description="Show the state of the server.",
                 scope="admin", handler=health_details, input=anything,
             ),
             Tool(

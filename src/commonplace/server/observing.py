@@ -18,24 +18,24 @@ _STANDARD = set(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 
 
 class _Lines(logging.Formatter):
-    """What both forms have in common."""
+    """Formats exceptions."""
 
     def formatException(self, ei: Any) -> str:
-        """Where it went wrong and what sort of thing it was; what it says may quote a memory."""
-        told, error, seen = "", ei[1], set[int]()
+        """The traceback and the types, without the messages: these may quote a memory."""
+        text, error, seen = "", ei[1], set[int]()
         while error is not None and id(error) not in seen:
             seen.add(id(error))
             trace = "".join(traceback.format_tb(error.__traceback__))
-            told = f"{trace}{type(error).__module__}.{type(error).__qualname__}\n{told}"
+            text = f"{trace}{type(error).__module__}.{type(error).__qualname__}\n{text}"
             error = error.__cause__ or error.__context__
-        return told.rstrip()
+        return text.rstrip()
 
 
 class JsonLines(_Lines):
     """One JSON object a line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record's own fields, and those it was given."""
+        """The record's own fields, and the extra ones."""
         line = {
             "at": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
             + f".{int(record.msecs):03d}Z",
@@ -50,13 +50,13 @@ class JsonLines(_Lines):
 
 
 class TextLines(_Lines):
-    """For a person at a terminal."""
+    """One line of text for a person at a terminal."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Time, level, event, and what belongs to it."""
-        told = "".join(f" {name}={value}" for name, value in _extras(record).items())
+        """Time, level, event and the extra fields."""
+        extras = "".join(f" {name}={value}" for name, value in _extras(record).items())
         at = time.strftime("%H:%M:%S", time.localtime(record.created))
-        line = f"{at} {record.levelname.lower():7} {record.getMessage()}{told}"
+        line = f"{at} {record.levelname.lower():7} {record.getMessage()}{extras}"
         line = line.encode("ascii", "backslashreplace").decode().replace("\n", "\\n")
         if record.exc_info:
             line += "\n" + self.formatException(record.exc_info)
@@ -71,7 +71,7 @@ def _extras(record: logging.LogRecord) -> dict[str, Any]:
 
 
 def set_up_logging(form: str, level: int = logging.INFO) -> None:
-    """Everything to stderr, once."""
+    """Log everything to stderr."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines() if form == "json" else TextLines())
     root = logging.getLogger()
@@ -81,7 +81,7 @@ def set_up_logging(form: str, level: int = logging.INFO) -> None:
 
 
 def quieten(level: int = logging.INFO) -> None:
-    """Let the libraries only tell of what went wrong, and never repeat what was sent to them."""
+    """Log only warnings and errors of libraries, and nothing that repeats a request."""
     for noisy in ("mcp", "httpx", "httpx2", "sse_starlette", "uvicorn.error", "asyncio"):
         logging.getLogger(noisy).setLevel(max(level, logging.WARNING))
     logging.getLogger("mcp.server.sse").setLevel(logging.ERROR)  # its warnings name sessions
@@ -108,7 +108,10 @@ class Metrics:
             registry=self.registry,
         )  # fmt: skip
         self.refused = Counter(
-            "commonplace_refused", "Requests not let in", ["reason"], registry=self.registry
+            "commonplace_refused",
+            "Requests refused before the gate",
+            ["reason"],
+            registry=self.registry,
         )
         self.open_streams = Gauge(
             "commonplace_open_streams", "Event streams open now", registry=self.registry

@@ -16,7 +16,7 @@ MOST_SPACES = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """What is left of a space's minute."""
+    """The requests that a space may still make in this minute."""
 
     limit: int
     remaining: int
@@ -27,17 +27,20 @@ class Left:
 
     def headers(self) -> dict[str, str]:
         """The rate limit headers of an answer."""
-        told = {
+        headers = {
             "x-ratelimit-limit": str(self.limit),
             "x-ratelimit-remaining": str(self.remaining),
             "x-ratelimit-reset": str(self.reset),
         }
-        return {**told, "retry-after": str(self.wait)} if self.wait else told
+        return {**headers, "retry-after": str(self.wait)} if self.wait else headers
 
     @property
-    def message(self) -> str:
-        """The error text for a request over the limit."""
-        return f"More than {self.limit} requests in a minute; wait {self.wait} s."
+    def error(self) -> TooManyCalls | None:
+        """The error of a request over the limit; None for one that may pass."""
+        if not self.wait:
+            return None
+        message = f"More than {self.limit} requests in a minute; wait {self.wait} s."
+        return TooManyCalls(message, limit=self.limit, wait=self.wait)
 
 
 class Quota:
@@ -66,10 +69,7 @@ class Quota:
 
     def refusal(self, caller: Caller) -> TooManyCalls | None:
         """Count one more tool call; the error if it is over the limit."""
-        left = self.take(caller.space)
-        if not left.wait:
-            return None
-        return TooManyCalls(left.message, limit=left.limit, wait=left.wait)
+        return self.take(caller.space).error
 
 
 def quota_of(declared: RateLimit | None, environ: Mapping[str, str]) -> Quota | None:

@@ -1,8 +1,8 @@
-"""Audit entries for requests refused before the gate; anonymous floods share entries.
+"""Audit entries for requests refused before the gate; floods of unknown callers share entries.
 
-A call of somebody known has a row of its own. Requests of nobody known could come by the thousand:
-of an address, a path and a reason the first of a second has its row, and the others of that second
-share one that says how many they were.
+A call of a known caller has an entry of its own. Unknown callers can send requests by the thousand:
+of an address, a path and a reason, the first in a second has its entry, and the others of that
+second share one that says how many there were.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from commonplace.server.gate import Gate
 from commonplace.server.protocol import Workers
 
 SECONDS = 1.0
-MOST_FLOODS = 100  # told apart in a second; further ones are told without their address
+MOST_FLOODS = 100  # counted apart in a second; further ones are counted without their address
 SEVERAL = "several"
 
 Called = tuple[str, Mapping[str, Any]]
-"""What was called, and with what."""
+"""The name of an operation, and its arguments."""
 
 log = logging.getLogger(__name__)
 
@@ -41,14 +41,14 @@ class _Flood:
 
 
 class Refusals:
-    """Used from one thread, the event loop."""
+    """Writes the entries. Used from one thread, the event loop."""
 
     def __init__(self, gate: Gate, workers: Workers) -> None:
         self._gate = gate
         self._workers = workers
         self._floods: dict[tuple[str, str, str, str], _Flood] = {}
 
-    async def note(
+    async def audit(
         self,
         caller: Caller | None,
         request_info: RequestInfo,
@@ -56,26 +56,22 @@ class Refusals:
         calls: Sequence[Called],
         error: CommonplaceError,
     ) -> None:
-        """Write an audit entry for each call, in the caller's space or in system.db."""
+        """Write an entry for each call, in the caller's space or in system.db."""
         for name, arguments in calls:
             try:
                 await self._workers.run(
                     self._gate.refuse, caller, request_info, dialect, name, arguments, error
                 )
-            except CommonplaceError as worse:  # it was refused, and is, whatever the disk says
-                told = {"call": name[:80], "why": worse.code}
-                log.error("a refusal could not be audited", extra=told)
+            except CommonplaceError as failure:  # the call stays refused
+                extra = {"call": name[:80], "why": failure.code}
+                log.error("a refusal could not be audited", extra=extra)
 
-    async def note_nobody(
-        self,
-        request_info: RequestInfo,
-        dialect: str,
-        request: str,
-        error: CommonplaceError,
+    async def audit_unknown(
+        self, request_info: RequestInfo, dialect: str, request: str, error: CommonplaceError
     ) -> None:
-        """Write an audit entry at once, or count it for the entry at the end of the second.
+        """Write an entry at once, or count it for the entry at the end of the second.
 
-        `request` is one of few, whatever is sent: else every name that somebody invents is a row.
+        `request` must be one of few, whatever is sent: each distinct one is an entry.
         """
         key = (block_of(request_info.address), dialect, request, error.code)
         if key not in self._floods and len(self._floods) >= MOST_FLOODS:
@@ -86,17 +82,17 @@ class Refusals:
             flood.others += 1
             return
         self._floods[key] = _Flood(request_info, error)
-        await self.note(None, request_info, dialect, [(request, {})], error)
+        await self.audit(None, request_info, dialect, [(request, {})], error)
 
     async def flush(self) -> None:
-        """Write audit entries for the refusals counted since the last flush."""
+        """Write entries for the refusals counted since the last flush."""
         floods, self._floods = self._floods, {}
         for (_, dialect, name, _), flood in floods.items():
             if flood.others:
                 calls = [(name, {"requests": flood.others})]
-                told = f"{flood.others:,} more like the one before. {flood.error.message}"
-                error = Rejected(429, flood.error.code, told)
-                await self.note(None, flood.request_info, dialect, calls, error)
+                message = f"{flood.others:,} more like the one before. {flood.error.message}"
+                error = Rejected(429, flood.error.code, message)
+                await self.audit(None, flood.request_info, dialect, calls, error)
 
     async def run(self) -> None:
         """Flush every second until cancelled."""

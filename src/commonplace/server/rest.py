@@ -16,7 +16,7 @@ from starlette.websockets import WebSocket
 
 from commonplace.access.caller import Caller, NotPermitted, Session, request_id
 from commonplace.access.sessions import Sessions
-from commonplace.dialects.contract import Dialect, RequestInfo, Schema, Tool, TooManyCalls
+from commonplace.dialects.contract import Dialect, RequestInfo, Schema, Tool
 from commonplace.dialects.rest import Exchange, Rejected, Reply, Rest, Route
 from commonplace.errors import CommonplaceError, InvalidInput
 from commonplace.server.connections import RECHECK_SECONDS
@@ -91,8 +91,8 @@ class _Adapter:
             host = request.client.host if request.client else ""
             left = self._quota.take(f"address {host}" if route.public else exchange.caller.space)
         try:
-            if left is not None and left.wait:
-                raise TooManyCalls(left.message, limit=left.limit, wait=left.wait)
+            if left is not None and left.error is not None:
+                raise left.error
             response = _response(await self._answer(exchange))
         except Rejected as error:
             response = refusal(error.status, error.code, error.message, self.dialect)

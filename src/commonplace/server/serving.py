@@ -57,10 +57,10 @@ class Stopping(uvicorn.Server):
         self._door = app
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End the streams first: whoever holds one open would be waited for in vain."""
+        """End the streams first, since uvicorn waits for open responses."""
         self._door.end_streams()
         await super().shutdown(sockets)
-        if self.force_exit:  # nobody is waited for, and what runs beside ends in order all the same
+        if self.force_exit:  # requests are not waited for, but background work ends in order
             await self.lifespan.shutdown()
 
     @contextlib.contextmanager
@@ -92,7 +92,7 @@ class Assembled:
 
 @contextlib.contextmanager
 def assembled(settings: Settings) -> Iterator[Assembled]:
-    """Everything that a server is made of; closed in order at the end."""
+    """The parts of a server; closed in order at the end."""
     with contextlib.ExitStack() as stack:
         library = Library(settings.data, embedder=open_embedder(settings.embedding))
         stack.callback(library.close)
@@ -133,7 +133,7 @@ def config(app: ASGIApp, proxies: Collection[str] = ()) -> uvicorn.Config:
         ws=cast("type[asyncio.Protocol]", websocket),
         backlog=BACKLOG,
         ws_max_size=WEBSOCKET_BYTES,
-        ws_ping_interval=None,  # those who speak here have a ping of their own
+        ws_ping_interval=None,  # bridges have a ping of their own
         log_config=None,
         access_log=False,
         server_header=False,
@@ -146,7 +146,7 @@ def config(app: ASGIApp, proxies: Collection[str] = ()) -> uvicorn.Config:
 
 
 def check_exposure(settings: Settings, tokens: Tokens, accounts: Accounts) -> None:
-    """Refuse to be reachable by others while nobody could be told apart."""
+    """Refuse to be reachable by others while there is no credential."""
     at = now()
     alive = (
         one
@@ -166,16 +166,21 @@ def check_exposure(settings: Settings, tokens: Tokens, accounts: Accounts) -> No
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A listening socket, or an error that says who is in the way."""
+    """A listening socket; StorageUnavailable if the address cannot be used."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # With the protocol named, asyncio sees that it is TCP and does not let answers wait for more.
+    # With the protocol named, asyncio sees that it is TCP and sets TCP_NODELAY.
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         if sys.platform != "win32":
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((host, port))
         listening.listen(BACKLOG)
-    except (OSError, OverflowError, TypeError, ValueError) as error:  # the latter two of odd names
+    except (
+        OSError,
+        OverflowError,
+        TypeError,
+        ValueError,
+    ) as error:  # odd host names raise the others
         listening.close()
         taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
         hint = "Stop what runs there, or choose another --port." if taken else "Choose another."
@@ -185,7 +190,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def _warm(library: Library) -> None:
-    """Load the model while nobody waits for it."""
+    """Load the embedding model before the first request needs it."""
     if library.embedder is None:
         return
     try:

@@ -165,7 +165,7 @@ def _file(path: Path) -> dict[str, Any]:
                     f"{path} can be written by others.", hint=f"chmod 600 {path}", field="config"
                 )
             return tomllib.load(file)
-    except (FileNotFoundError, NotADirectoryError):  # who opens the directory says what it is
+    except (FileNotFoundError, NotADirectoryError):  # opening the directory gives the error
         return {}
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidInput(f"{path} is not valid TOML: {error}.", field="config") from error

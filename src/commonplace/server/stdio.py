@@ -52,7 +52,7 @@ def run(
             if ended:
                 runner.close()
     if not ended:
-        os._exit(0)  # a thread waits for a line that may never come, and cannot be told to stop
+        os._exit(0)  # a thread waits for a line, and cannot be stopped
 
 
 async def _serve(gate: Gate, caller: Caller, dialect: Dialect) -> bool:
@@ -85,7 +85,7 @@ async def _serve(gate: Gate, caller: Caller, dialect: Dialect) -> bool:
     except asyncio.CancelledError:
         pass  # an interrupt, where signals have no handlers
     finally:
-        workers.close()  # what runs is finished
+        workers.close()  # waits for running calls
     if not serving.done():
         return False
     stopping.cancel()
@@ -94,7 +94,7 @@ async def _serve(gate: Gate, caller: Caller, dialect: Dialect) -> bool:
 
 
 def _standard_input() -> BinaryIO:
-    """What the client sends, for us alone: whoever else reads standard input finds nothing."""
+    """Standard input for the protocol alone: other code that reads it finds it empty."""
     ours, nothing = os.dup(0), os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
