@@ -355,3 +355,36 @@ def test_what_an_undo_brings_back_is_found_by_meaning_at_once(
 def now(memory: Commonplace) -> datetime:
     """The moment of the newest operation."""
     return memory.history.operations(limit=1, upkeep=True)[0].at
+
+
+def test_a_search_of_the_past_scores_as_it_did_then(vectored: Commonplace) -> None:
+    """Also what its conversation, its session and the rarity of its words added."""
+    first, second, third = vectored.conversations.add(
+        "talk",
+        Line(speaker="Ann", text="the walrus swims", session="1"),
+        Line(speaker="Bob", text="so does the otter", session="1"),
+        Line(speaker="Ann", text="a heron waits", session="2"),
+    )
+    note = vectored.remember("walrus and heron on the shore", importance=0.9)
+    vectored.links.add(note.id, second.memory.id, "cites", weight=1.0)
+    asked = ("walrus", "who saw the heron, Ann?", "otter shore")
+
+    def found(as_of: datetime | None) -> list[tuple[str, float, float]]:
+        hits = [hit for each in asked for hit in vectored.recall(each, as_of=as_of, count=False)]
+        return [(hit.memory.text, round(hit.score, 5), round(hit.why.context, 5)) for hit in hits]
+
+    then, moment = found(None), vectored.history.operations()[0].at
+    sessions = vectored.recall_sessions("walrus heron")
+    vectored.revise(first.memory.id, "the viper swims")
+    vectored.revise(second.memory.id, state="archived")
+    vectored.revise(note.id, "an ibex", importance=0.1)
+    for n in range(20):
+        vectored.remember(f"walrus number {n}")
+    assert found(None) != then
+    assert found(moment) == then
+    past = vectored.recall_sessions("walrus heron", as_of=moment)
+    assert [(hit.session, hit.best.text) for hit in past] == [
+        (hit.session, hit.best.text) for hit in sessions
+    ]
+    assert [hit.score for hit in past] == pytest.approx([hit.score for hit in sessions])
+    assert third.memory.id in {hit.memory.id for hit in vectored.recall("heron", as_of=moment)}

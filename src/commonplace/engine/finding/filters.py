@@ -21,6 +21,7 @@ from commonplace.storage.ports import Rows
 from commonplace.storage.tables import Row
 
 if TYPE_CHECKING:
+    from commonplace.engine.library import OpenSpace
     from commonplace.storage.index import Flags, Snapshot
 
 _OR_NONE = ("kinds", "trust", "speakers", "ids")
@@ -244,36 +245,37 @@ _ALL = Filters()
 class Visible:
     """The memories that pass the filters, now or as of a time in the past."""
 
+    snapshot: Snapshot
+    """The index, as it was then."""
     mask: Flags
-    """Positions of the index; as of the past, those that have not changed since."""
-    former: list[tuple[Row, bytes | None]]
-    """Rows that have changed since, as they were, with their vectors."""
-    speakers: dict[int, str]
-    """The speakers of former messages, by the memory's number."""
+    """The positions of the index that pass."""
+    former: dict[int, Row]
+    """The rows of positions whose memories have changed since."""
     seq: int | None
     """The operation after which the past is read; None for now."""
 
 
 def visible(
-    connection: Rows, space: str, snapshot: Snapshot, filters: Filters, as_of: When | None,
-    *, speakers: bool = False,
-) -> Visible:  # fmt: skip
+    space: OpenSpace, connection: Rows, snapshot: Snapshot, filters: Filters, as_of: When | None
+) -> Visible:
     """Return what passes the filters, which are applied to memories as they were then."""
-    mask = filters.mask(snapshot, connection, space)
     if as_of is None:
-        return Visible(mask, [], {}, None)
-    seq = timeline.seq_at(connection, space, as_of)
-    former = timeline.replaced_since(connection, space, seq)
-    said: dict[int, str] = {}
-    if speakers or filters.speakers is not None:
-        nums = [row["num"] for row, _ in former]
-        said = timeline.speakers_at(connection, space, nums, seq)
-    admitted = [
+        return Visible(snapshot, filters.mask(snapshot, connection, space.name), {}, None)
+    from commonplace.engine.finding.past import snapshot_at  # imports numpy
+
+    seq = timeline.seq_at(connection, space.name, as_of)
+    former = timeline.replaced_since(connection, space.name, seq)
+    said = timeline.messages_at(connection, space.name, [row["num"] for row, _ in former], seq)
+    passing = [
         (row, vectors)
         for row, vectors in former
-        if filters.admits(Memory.of(row), said.get(row["num"], ""))
+        if filters.admits(Memory.of(row), said[row["num"]]["speaker"] if row["num"] in said else "")
     ]
-    return Visible(mask & (snapshot.row_seq <= seq), admitted, said, seq)
+    then = snapshot_at(space, connection, snapshot, seq, passing, said)
+    mask = filters.mask(then, connection, space.name)
+    mask[snapshot.size :] = True
+    rows = {at: row for at, (row, _) in enumerate(passing, start=snapshot.size)}
+    return Visible(then, mask, rows, seq)
 
 
 def labelled(

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from commonplace.engine import checks
 from commonplace.engine.binding import named
-from commonplace.engine.finding.filters import Conditions, Filters, Visible, filters_of, visible
+from commonplace.engine.finding.filters import Conditions, Filters, filters_of, visible
 from commonplace.engine.history.timeline import (
+    messages_at,
     reading,
     replaced_since,
     rows_at,
-    speakers_at,
 )
 from commonplace.engine.library import OpenSpace
 from commonplace.engine.model import LIVE_STATES, Memory, When, moment
@@ -30,12 +30,10 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from commonplace.storage.index import Snapshot
 
-# (column of the index, column of the table) by which a listing is ordered.
-ORDERS = {"newest": ("created", "created_at"), "oldest": ("created", "created_at"),
-          "importance": ("importance", "importance"), "credit": ("credit", "credit"),
-          "updated": ("row_seq", "seq"), "latest": ("occurred", "occurred_at")}  # fmt: skip
+# The column of the index by which a listing is ordered, the highest values first but for `oldest`.
+ORDERS = {"newest": "created", "oldest": "created", "importance": "importance",
+          "credit": "credit", "updated": "row_seq", "latest": "occurred"}  # fmt: skip
 TEXT_ORDERS = ("newest", "latest")
 NEEDLE_CHARS = 1_000
 
@@ -61,29 +59,18 @@ def browse(
     checks.whole(offset, "offset")
     chosen = filters_of(filters, conditions)
     with space.view() as (connection, snapshot):
-        seen = visible(connection, space.name, snapshot, chosen, as_of)
-        columns = ORDERS[checks.one_of(order, "order", tuple(ORDERS))]
-        nums, values = _column(snapshot, seen, "num", "num"), _column(snapshot, seen, *columns)
+        seen = visible(space, connection, snapshot, chosen, as_of)
+        column = ORDERS[checks.one_of(order, "order", tuple(ORDERS))]
+        at = np.flatnonzero(seen.mask)
+        nums, values = seen.snapshot.num[at], getattr(seen.snapshot, column)[at]
         if order == "latest":
-            values = happened(values, _column(snapshot, seen, "created", "created_at"))
+            values = happened(values, seen.snapshot.created[at])
         sign = 1 if order == "oldest" else -1
-        page = nums[np.lexsort((sign * nums, sign * values))][offset : offset + limit].tolist()
-        rows: dict[int, Row] = {row["num"]: row for row, _ in seen.former}
-        rows |= MEMORIES.by_nums(connection, space.name, [num for num in page if num not in rows])
-        return [Memory.of(rows[num]) for num in page if num in rows], len(nums)
-
-
-def _column(snapshot: Snapshot, seen: Visible, name: str, column: str) -> NDArray[Any]:
-    """Return a column of the index where memories are visible, followed by former rows."""
-    import numpy as np
-
-    from commonplace.storage.index import NEVER
-
-    current: NDArray[Any] = getattr(snapshot, name)[seen.mask]
-    if not seen.former:
-        return current
-    former = [NEVER if row[column] is None else row[column] for row, _ in seen.former]
-    return np.concatenate([current, np.array(former, current.dtype)])
+        page = at[np.lexsort((sign * nums, sign * values))][offset : offset + limit].tolist()
+        wanted = {each: int(seen.snapshot.num[each]) for each in page if each not in seen.former}
+        rows = MEMORIES.by_nums(connection, space.name, list(wanted.values()))
+        found = [seen.former.get(each) or rows.get(wanted[each]) for each in page]
+        return [Memory.of(row) for row in found if row is not None], len(at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,11 +139,15 @@ def find_text(
         )
         every = map(Memory.of, chain((row for row, _ in former), current))
         found = [memory for memory in every if _contains(memory, folded, in_text)]
-        speakers: dict[int, str] = {}
+        said: dict[int, Row] = {}
         if chosen.speakers is not None:
             nums = [memory.num for memory in found]
-            speakers = speakers_at(connection, space.name, nums, seq)
-    found = [each for each in found if chosen.admits(each, speakers.get(each.num, ""))]
+            said = messages_at(connection, space.name, nums, seq)
+    found = [
+        each
+        for each in found
+        if chosen.admits(each, said[each.num]["speaker"] if each.num in said else "")
+    ]
     if checks.one_of(order, "order", TEXT_ORDERS) == "latest":
         found.sort(key=lambda each: (each.occurred_at or each.created_at, each.num), reverse=True)
     else:

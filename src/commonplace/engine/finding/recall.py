@@ -31,7 +31,6 @@ from commonplace.engine.history import timeline
 from commonplace.engine.library import OpenSpace
 from commonplace.engine.model import Memory, When
 from commonplace.errors import InvalidInput, StorageCorrupt
-from commonplace.storage import messages
 from commonplace.storage.database import now
 from commonplace.storage.index import STATES, Snapshot
 from commonplace.storage.ports import Rows
@@ -170,15 +169,14 @@ def _hits(
     if not search.meaning:
         matched &= (search.bm25 > 0) | (linked > 0) | (context > 0.01)
     top = highest(score, matched, limit)
-    size = search.snapshot.size
-    nums = search.snapshot.num[top[top < size]].tolist()
-    rows = MEMORIES.by_nums(connection, space.name, nums)
+    current = [at for at in top.tolist() if at not in search.former]
+    rows = MEMORIES.by_nums(connection, space.name, search.snapshot.num[current].tolist())
     words = _words_held(asked, search, top)
     likeness = _similarities(space, search, top)
     best = float(search.bm25[search.mask].max(initial=0.0)) or 1.0
     hits = Hits()
     for i, at in enumerate(top.tolist()):
-        row = _agreeing(search.snapshot, at, rows) if at < size else search.extra[at - size][0]
+        row = search.former.get(at) or _agreeing(search.snapshot, at, rows)
         embedded = search.meaning and bool(search.embedded[at])
         why = Why(
             words=words[i],
@@ -188,7 +186,7 @@ def _hits(
             dense_rank=_rank(search.cosine, search.mask, at) if embedded else None,
             context=max(0.0, float(context[at])),
             graph=float(linked[at]),
-            as_it_was=at >= size,
+            as_it_was=at in search.former,
         )
         hits.append(Hit(Memory.of(row), min(1.0, max(0.0, float(score[at]))), why))
     return hits
@@ -251,84 +249,42 @@ def recall_sessions(
         if not snapshot.sessions and as_of is None:
             return []
         search = search_legs(space, connection, snapshot, asked, filters, DEFAULT, as_of)
-        session, former = _sessions(connection, space.name, search)
-        lines = np.flatnonzero(search.mask & (session >= 0))
+        snapshot = search.snapshot
+        lines = np.flatnonzero(search.mask & (snapshot.session >= 0))
         if not len(lines):
             return []
-        size = snapshot.size
-        heard = fuse(search, DEFAULT)
-        heard[:size] = with_neighbours(
-            snapshot, search.mask[:size], heard[:size], DEFAULT.neighbours
-        )
-        codes, values = session[lines], heard[lines]
+        scores = with_neighbours(snapshot, search.mask, fuse(search, DEFAULT), DEFAULT.neighbours)
+        codes, values = snapshot.session[lines], scores[lines]
         order = np.lexsort((-values, codes))
         first = np.flatnonzero(np.diff(codes[order], prepend=-1))
         sessions, best = codes[order][first], values[order][first]
         following = np.minimum(first + 1, len(order) - 1)
         second = np.where(codes[order][following] == sessions, values[order][following], best)
-        covered = _session_coverage(session, search, sessions)
+        covered = _session_coverage(search, sessions)
         score = ((best + second) / 2 + np.float32(0.3) * covered) / np.float32(1.3)
         ranked = np.lexsort((sessions, -score))[:limit]
         leaders = lines[order][first]
         found = []
         for i in ranked.tolist():
             at = int(leaders[i])
-            if at >= size:
-                row, line = search.extra[at - size][0], former[at]
-            else:
-                num = int(snapshot.num[at])
-                row = _agreeing(snapshot, at, MEMORIES.by_nums(connection, space.name, [num]))
-                here = MESSAGES.first(connection, space.name, memory=num)
-                if here is None:
-                    raise StorageCorrupt(
-                        f"Memory {num} is a message in the index, but has no row in messages.",
-                        hint="Run 'commonplace doctor'.",
-                    )
-                line = here
-            found.append(
-                SessionHit(line["conversation"], line["session"], float(score[i]), Memory.of(row))
+            num = int(snapshot.num[at])
+            row = search.former.get(at) or _agreeing(
+                snapshot, at, MEMORIES.by_nums(connection, space.name, [num])
             )
+            said = timeline.rows_at(connection, space.name, MESSAGES, search.seq, memory=num)
+            if not said:
+                raise StorageCorrupt(
+                    f"Memory {num} is a message in the index, but has no row in messages.",
+                    hint="Run 'commonplace doctor'.",
+                )
+            names = said[0]["conversation"], said[0]["session"]
+            found.append(SessionHit(*names, float(score[i]), Memory.of(row)))
         return found
 
 
-def _sessions(
-    connection: Rows, space: str, search: Search
-) -> tuple[NDArray[np.int32], dict[int, Row]]:
-    """Return the session code of each position, and the messages of former versions."""
-    codes = search.snapshot.session
-    lines: dict[int, Row] = {}
-    known: dict[tuple[str, str], int] = {}
-    more: list[int] = []
-    for at, (row, _) in enumerate(search.extra, start=search.snapshot.size):
-        assert search.seq is not None
-        said = timeline.rows_at(connection, space, MESSAGES, search.seq, memory=row["num"])
-        if not said:
-            more.append(-1)
-            continue
-        lines[at] = said[0]
-        name = (said[0]["conversation"], said[0]["session"])
-        if name not in known:
-            code = _session_code(connection, space, search.snapshot, *name)
-            known[name] = search.snapshot.sessions + len(known) if code is None else code
-        more.append(known[name])
-    return (np.concatenate([codes, np.array(more, np.int32)]) if more else codes), lines
-
-
-def _session_code(
-    connection: Rows, space: str, snapshot: Snapshot, conversation: str, session: str
-) -> int | None:
-    """Return the index's code of a session, or None if it has no message now."""
-    num = messages.any_memory(connection, space, conversation, session)
-    if num is None:
-        return None
-    places = np.flatnonzero(snapshot.num == num)
-    return int(snapshot.session[places[-1]]) if len(places) else None
-
-
-def _session_coverage(
-    session: NDArray[np.int32], search: Search, sessions: NDArray[np.int32]
-) -> Floats:
+def _session_coverage(search: Search, sessions: NDArray[np.int32]) -> Floats:
     """Return how much of the query each session covers, rare words counting more."""
+    session = search.snapshot.session
     covered = np.zeros(int(sessions.max()) + 1, np.float32)
     mass = 0.0
     for positions in search.holding:

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from commonplace.embedding.provider import knows_script
 from commonplace.engine import checks
-from commonplace.engine.content.memories import analysed, usable_vectors
 from commonplace.engine.finding import ranking
 from commonplace.engine.finding.filters import Filters, visible
 from commonplace.engine.finding.ranking import Flags, Floats
@@ -28,11 +27,10 @@ from commonplace.errors import EmbeddingUnavailable, InvalidInput, StorageCorrup
 from commonplace.storage import derived, links
 from commonplace.storage.database import now
 from commonplace.storage.derived import quantise, unpack_many
-from commonplace.storage.index import NEVER, POSTING, Snapshot
+from commonplace.storage.index import NEVER, Snapshot
 from commonplace.storage.ports import Rows
 from commonplace.storage.tables import LINKS, MEMORIES, Row
 from commonplace.text.analysis import analyse_query
-from commonplace.text.passages import split
 from commonplace.text.scripts import dominant_script
 
 DAY = 86_400_000_000
@@ -102,10 +100,8 @@ class Search:
     script: str
     meaning: bool
     degraded: str
-    extra: list[tuple[Row, bytes | None]] = field(default_factory=list)
-    """With `as_of`: former versions that were current then, with their vectors."""
-    spoken: dict[int, str] = field(default_factory=dict)
-    """The speakers of those that were messages, by the memory's number."""
+    former: dict[int, Row] = field(default_factory=dict)
+    """With `as_of`: the rows of positions whose memories have changed since."""
     seq: int | None = None
     """With `as_of`: the operation after which the past is read."""
 
@@ -146,15 +142,16 @@ def search_legs(
     as_of: When | None,
 ) -> Search:
     """Score every position by words and by meaning."""
-    seen = visible(connection, space.name, snapshot, filters, as_of, speakers=True)
+    seen = visible(space, connection, snapshot, filters, as_of)
+    snapshot = seen.snapshot
     named, spoken = _named_speakers(snapshot, asked.query)
-    bm25, covered, holding, rarities, mean = _lexical(snapshot, asked.terms, weighting)
+    bm25, covered, holding = _lexical(snapshot, asked.terms, weighting)
     search = Search(
         snapshot, seen.mask, asked.terms, bm25, covered, holding,
         np.zeros(snapshot.size, np.float32), snapshot.embedded, named,
         [derived.term_number(term) for name in sorted(_names(snapshot, named))
          for term in analyse_query(name)],
-        asked.script, False, "", seen.former, seen.speakers, seen.seq,
+        asked.script, False, "", seen.former, seen.seq,
     )  # fmt: skip
     vector = asked.vector(asked.query) if weighting.dense > 0 else None
     if vector is not None:
@@ -163,17 +160,15 @@ def search_legs(
         if lines is None or not bool((lines | ~seen.mask).all()):
             search.cosine = snapshot.cosine(*vector)
         if lines is not None:
-            heard = asked.vector(spoken) or vector
-            search.cosine = np.where(lines, snapshot.cosine(*heard), search.cosine)
+            first_person = asked.vector(spoken) or vector
+            search.cosine = np.where(lines, snapshot.cosine(*first_person), search.cosine)
     search.degraded = asked.degraded
-    if search.extra:
-        _append_extra(space, connection, search, rarities, mean, weighting, vector)
     return search
 
 
 def _lexical(
     snapshot: Snapshot, terms: Sequence[str], weighting: Weighting
-) -> tuple[Floats, Floats, list[NDArray[np.int32]], list[float], float]:
+) -> tuple[Floats, Floats, list[NDArray[np.int32]]]:
     """Compute BM25 and the covered share of the query for every position."""
     scores = np.zeros(snapshot.size, np.float32)
     covered = np.zeros(snapshot.size, np.float32)
@@ -196,56 +191,7 @@ def _lexical(
     mass = sum(rarities)
     if mass > 0:
         covered /= np.float32(mass)
-    return scores, covered, holding, rarities, mean
-
-
-def _append_extra(
-    space: OpenSpace,
-    connection: Rows,
-    search: Search,
-    rarities: Sequence[float],
-    mean: float,
-    weighting: Weighting,
-    vector: tuple[NDArray[np.int8], float] | None,
-) -> None:
-    """Score former versions like current rows, and append them to the arrays."""
-    bm25, covered, cosine, embedded = [], [], [], []
-    mass = sum(rarities) or 1.0
-    holders: list[list[int]] = [[] for _ in search.terms]
-    for at, (row, kept) in enumerate(search.extra, start=search.snapshot.size):
-        item = analysed(dict(row), search.spoken.get(row["num"], ""))
-        postings = np.frombuffer(item.terms, POSTING)
-        times = dict(zip(postings["term"].tolist(), postings["times"].tolist(), strict=True))
-        length = np.array([sum(times.values())], np.float32)
-        score = held = 0.0
-        for i, (term, rare) in enumerate(zip(search.terms, rarities, strict=True)):
-            count = times.get(derived.term_number(term), 0)
-            if count:
-                holders[i].append(at)
-                worth = ranking.bm25_term(
-                    np.array([count], np.float32), length, mean, k1=weighting.k1, b=weighting.b
-                )
-                score += rare * float(worth[0])
-                held += rare
-        bm25.append(score)
-        covered.append(held / mass)
-        vectors = usable_vectors(space, connection, kept, len(split(row["text"])))
-        likeness = 0.0
-        if vector is not None and vectors and space.embedder is not None:
-            matrix, scales = unpack_many(b"".join(vectors), space.embedder.dimensions)
-            products = matrix.astype(np.int32) @ vector[0].astype(np.int32)
-            likeness = float((products * scales).max() * vector[1])
-        cosine.append(likeness)
-        embedded.append(bool(vectors))
-    search.holding = [
-        np.concatenate([positions, np.array(more, np.int32)])
-        for positions, more in zip(search.holding, holders, strict=True)
-    ]
-    search.bm25 = np.concatenate([search.bm25, np.array(bm25, np.float32)])
-    search.covered = np.concatenate([search.covered, np.array(covered, np.float32)])
-    search.cosine = np.concatenate([search.cosine, np.array(cosine, np.float32)])
-    search.embedded = np.concatenate([search.embedded, np.array(embedded, np.bool_)])
-    search.mask = np.concatenate([search.mask, np.ones(len(bm25), np.bool_)])
+    return scores, covered, holding
 
 
 def fuse(search: Search, weighting: Weighting) -> Floats:
@@ -290,26 +236,24 @@ def score_all(
 
 def _in_conversation(search: Search, weighting: Weighting, fused: Floats) -> Floats:
     """Add to messages the scores of their neighbours and session, and of a named speaker."""
-    snapshot, size = search.snapshot, search.snapshot.size
+    snapshot, mask = search.snapshot, search.mask
     score = fused.copy()
     if snapshot.sessions and (weighting.neighbours or weighting.session):
-        own, mask = fused[:size], search.mask[:size]
-        heard = with_neighbours(snapshot, mask, own, weighting.neighbours)
-        score[:size] = heard
+        score = with_neighbours(snapshot, mask, fused, weighting.neighbours)
         lines = mask & (snapshot.session >= 0)
         if weighting.session and lines.any():
+            sessions, own = snapshot.session[lines], score[lines]
             best = np.zeros(snapshot.sessions, np.float32)
-            np.maximum.at(best, snapshot.session[lines], heard[lines])
+            np.maximum.at(best, sessions, own)
             w = np.float32(weighting.session)
-            score[:size][lines] = (heard[lines] + w * best[snapshot.session[lines]]) / (1 + w)
+            score[lines] = (own + w * best[sessions]) / (1 + w)
     if search.named and weighting.speaker:
         share = np.float32(weighting.speaker / (1 + weighting.session))
-        said = np.zeros_like(fused)
-        said[:size] = np.isin(snapshot.speaker, list(search.named))
+        named = np.isin(snapshot.speaker, list(search.named)).astype(np.float32)
         for term in search.named_terms:  # memories that are not messages may be about the speaker
             positions = snapshot.postings(term)[0]
-            said[positions[snapshot.session[positions] < 0]] = 1.0
-        score = np.asarray((score + share * said) / (1 + share), np.float32)
+            named[positions[snapshot.session[positions] < 0]] = 1.0
+        score = np.asarray((score + share * named) / (1 + share), np.float32)
     return score
 
 
@@ -328,19 +272,12 @@ def _with_properties(search: Search, weighting: Weighting, score: Floats) -> Flo
     total = weighting.recency + weighting.importance + weighting.credit
     if not total:
         return score
-    snapshot, size = search.snapshot, search.snapshot.size
-    added = np.zeros_like(score)
+    snapshot = search.snapshot
+    added = weighting.importance * snapshot.importance + weighting.credit * snapshot.credit
     if weighting.recency:
         happened = np.where(snapshot.occurred == NEVER, snapshot.created, snapshot.occurred)
         days = np.maximum(0, (now() - happened) / DAY)
-        added[:size] += weighting.recency * np.exp2(-days / weighting.recency_days)
-    added[:size] += weighting.importance * snapshot.importance + weighting.credit * snapshot.credit
-    for i, (row, _) in enumerate(search.extra, start=size):
-        added[i] = weighting.importance * row["importance"] + weighting.credit * row["credit"]
-        if weighting.recency:
-            when = row["created_at"] if row["occurred_at"] is None else row["occurred_at"]
-            age = max(0, (now() - when) / DAY)
-            added[i] += weighting.recency * 2 ** (-age / weighting.recency_days)
+        added = added + weighting.recency * np.exp2(-days / weighting.recency_days)
     mixed: Floats = ((score + added) / np.float32(1 + total)).astype(np.float32)
     return mixed
 
@@ -358,48 +295,29 @@ def _along_links(
         return linked
     if search.seq is None and not links.any_there(connection, space.name):
         return linked
-    places = _Places(search)
+    nums = search.snapshot.num
     leaders = highest(score, search.mask, weighting.graph_seeds)
-    seeds = {places.num(at): float(score[at]) for at in leaders.tolist()}
+    seeds = {int(nums[at]): float(score[at]) for at in leaders.tolist()}
+    order: NDArray[np.int64] | None = None
     for seed, end, weight in _edges(space, connection, search, list(seeds)):
-        at = places.of(end)
+        order = np.argsort(nums, kind="stable") if order is None else order
+        at = _newest_position(nums, order, end)
         if not 0 <= weight <= 1:  # links are read without their hashes here
             raise StorageCorrupt(
                 f"A link of memory {seed} has the weight {weight}, which is not in 0..1.",
                 hint="Run 'commonplace doctor' and restore from a backup.",
             )
         if at is not None and search.mask[at]:
-            handed = weighting.graph * ranking.edge_score(seeds[seed], weight, 1)
-            linked[at] = max(float(linked[at]), handed)
+            added = weighting.graph * ranking.edge_score(seeds[seed], weight, 1)
+            linked[at] = max(float(linked[at]), added)
     return linked
 
 
-class _Places:
-    """Positions of memories in a search, including former versions."""
-
-    def __init__(self, search: Search) -> None:
-        self._nums = search.snapshot.num
-        self._former = {
-            row["num"]: at for at, (row, _) in enumerate(search.extra, start=search.snapshot.size)
-        }
-        self._order: NDArray[np.int64] | None = None
-
-    def num(self, at: int) -> int:
-        if at < len(self._nums):
-            return int(self._nums[at])
-        return int(next(num for num, place in self._former.items() if place == at))
-
-    def of(self, num: int) -> int | None:
-        """Return the newest position of a memory."""
-        if num in self._former:
-            return self._former[num]
-        if self._order is None:
-            self._order = np.argsort(self._nums, kind="stable")
-        found = int(np.searchsorted(self._nums, num, side="right", sorter=self._order)) - 1
-        if found < 0:
-            return None
-        at = int(self._order[found])
-        return at if self._nums[at] == num else None
+def _newest_position(nums: NDArray[np.int64], order: NDArray[np.int64], num: int) -> int | None:
+    """Return the newest position of a memory; `order` sorts the numbers."""
+    found = int(np.searchsorted(nums, num, side="right", sorter=order)) - 1
+    at = int(order[found]) if found >= 0 else -1
+    return at if at >= 0 and nums[at] == num else None
 
 
 def _edges(

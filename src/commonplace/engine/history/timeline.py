@@ -149,15 +149,15 @@ def _same_text(one: Row, other: Row) -> bool:
     return bool(one["text"] == other["text"] and one["title"] == other["title"])
 
 
-def speakers_at(
+def messages_at(
     connection: Rows, space: str, nums: Iterable[int], seq: int | None
-) -> dict[int, str]:
-    """Return the speakers of those memories that are messages, now or after an operation."""
+) -> dict[int, Row]:
+    """Return the messages that memories are, or were after an operation, by number."""
     former = [] if seq is None else MESSAGES.past(connection, space, at=seq)
-    found = {row["memory"]: str(row["speaker"]) for row, _, _ in former}
+    found = {row["memory"]: row for row, _, _ in former}
     for num in nums:
         for row in MESSAGES.where(connection, space, upto=seq, memory=num):
-            found[num] = str(row["speaker"])
+            found[num] = row
     return found
 
 

@@ -1,0 +1,104 @@
+"""The index as of a time in the past, for searches with `as_of`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from commonplace.engine.content.memories import analysed, usable_vectors
+from commonplace.engine.library import OpenSpace
+from commonplace.storage import messages
+from commonplace.storage.derived import unpack_many
+from commonplace.storage.index import NEVER, POSTING, STATES, Snapshot
+from commonplace.storage.ports import Rows
+from commonplace.storage.tables import Row
+
+
+def snapshot_at(
+    space: OpenSpace,
+    connection: Rows,
+    snapshot: Snapshot,
+    seq: int,
+    former: Sequence[tuple[Row, bytes | None]],
+    said: Mapping[int, Row],
+) -> Snapshot:
+    """Return the index as it was after an operation.
+
+    Memories that changed since are not alive in it; `former`, their rows with their vectors as
+    they were then, are appended. `said` has the messages of those that were messages, by number.
+    """
+    codes = _Codes(connection, space.name, snapshot)
+    terms, positions, times = (
+        [snapshot.tail_terms], [snapshot.tail_positions], [snapshot.tail_times]
+    )  # fmt: skip
+    columns: list[dict[str, Any]] = []
+    blobs: list[bytes] = []
+    owners: list[int] = []
+    for at, (row, packed) in enumerate(former, start=snapshot.size):
+        message = said.get(row["num"])
+        item = analysed(dict(row), "" if message is None else message["speaker"])
+        postings = np.frombuffer(item.terms, POSTING)
+        terms.append(postings["term"])
+        times.append(postings["times"])
+        positions.append(np.full(len(postings), at, np.int32))
+        vectors = usable_vectors(space, connection, packed, len(item.spans)) or []
+        blobs += vectors
+        owners += [at] * len(vectors)
+        columns.append({
+            "num": row["num"], "row_seq": row["seq"], "importance": row["importance"],
+            "credit": row["credit"], "pinned": row["pinned"], "created": row["created_at"],
+            "occurred": NEVER if row["occurred_at"] is None else row["occurred_at"],
+            "kind": codes.kinds.setdefault(row["kind"], len(codes.kinds)),
+            "state": STATES.index(row["state"]), "length": int(postings["times"].sum()),
+            **codes.of_message(message),
+        })  # fmt: skip
+    joined: dict[str, Any] = {}
+    for name in columns[0] if columns else ():
+        column = getattr(snapshot, name)
+        more = np.array([values[name] for values in columns], column.dtype)
+        joined[name] = np.concatenate([column, more])
+    if blobs and space.embedder is not None:
+        matrix, scales = unpack_many(b"".join(blobs), space.embedder.dimensions)
+        known = snapshot.vectors.reshape(-1, space.embedder.dimensions)
+        joined["vectors"] = np.concatenate([known, matrix])
+        joined["scales"] = np.concatenate([snapshot.scales, scales])
+        joined["owner"] = np.concatenate([snapshot.owner, np.array(owners, np.int32)])
+        joined["vectored"] = snapshot.vectored + len(set(owners))
+    alive = np.concatenate([snapshot.alive & (snapshot.row_seq <= seq),
+                            np.ones(len(former), np.bool_)])  # fmt: skip
+    return replace(
+        snapshot, **joined, alive=alive, kinds=codes.kinds, speakers=codes.speakers,
+        sessions=codes.sessions, tail_terms=np.concatenate(terms),
+        tail_positions=np.concatenate(positions), tail_times=np.concatenate(times),
+    )  # fmt: skip
+
+
+class _Codes:
+    """The numbers by which the index knows kinds, speakers and sessions."""
+
+    def __init__(self, connection: Rows, space: str, snapshot: Snapshot) -> None:
+        self.kinds, self.speakers = dict(snapshot.kinds), dict(snapshot.speakers)
+        self.sessions = snapshot.sessions
+        self._sessions: dict[tuple[str, str], int] = {}
+        self._connection, self._space, self._snapshot = connection, space, snapshot
+
+    def of_message(self, message: Row | None) -> dict[str, int]:
+        """Return the values of the index's columns about a message."""
+        if message is None:
+            return {"session": -1, "place": 0, "speaker": -1}
+        name = (message["conversation"], message["session"])
+        if name not in self._sessions:
+            # A session that has messages now has a code, which any memory of it tells.
+            num = messages.any_memory(self._connection, self._space, *name)
+            at = np.flatnonzero(self._snapshot.num == (-1 if num is None else num))
+            if len(at):
+                self._sessions[name] = int(self._snapshot.session[at[-1]])
+            else:
+                self._sessions[name] = self.sessions
+                self.sessions += 1
+        speaker = self.speakers.setdefault(message["speaker"], len(self.speakers))
+        place = message["position"]
+        return {"session": self._sessions[name], "place": place, "speaker": speaker}
