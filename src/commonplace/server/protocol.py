@@ -7,6 +7,7 @@ import contextlib
 import functools
 import json
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
@@ -34,6 +35,7 @@ COMPLETE = {"resultType": "complete"}  # required since 2026-07-28; left out for
 LIST_MILLISECONDS = 300_000
 _FAULT = "Something went wrong on our side."
 WORKERS = 64
+OUTSIDE_WORKERS = 128  # threads for calls that wait for something outside
 RECOGNISERS = 4  # threads that look up credentials, so that slow calls never hold up the door
 MOST_CALLS = 100  # in one message: each that is refused is written down
 UNREADABLE = object()
@@ -54,13 +56,68 @@ class Admitted:
     """Whether the tool that the message calls may be used, where the door has decided it."""
 
 
+class _Pool:
+    """Threads of which each credential, and each space, may use a share at a time.
+
+    Calls over their share wait in order, without a thread. Used on the event loop.
+    """
+
+    def __init__(self, name: str, threads: int) -> None:
+        self.executor = ThreadPoolExecutor(threads, thread_name_prefix=name)
+        self._limits = {"credential": threads * 3 // 8, "space": threads * 5 // 8}
+        self._running: Counter[tuple[str, str]] = Counter()
+        self._waiting: list[tuple[Caller, Callable[[], None]]] = []
+
+    def submit(self, caller: Caller, work: Callable[[], None]) -> None:
+        """Run it in a thread now, or when the caller's share allows; `done` must follow."""
+        self._waiting.append((caller, work))
+        self._start_waiting()
+
+    def withdraw(self, work: Callable[[], None]) -> bool:
+        """Forget it if it has not begun; whether that was so."""
+        waiting = [each for each in self._waiting if each[1] is not work]
+        withdrawn = len(waiting) < len(self._waiting)
+        self._waiting = waiting
+        return withdrawn
+
+    def done(self, caller: Caller) -> None:
+        """One of the caller's is over."""
+        for key in self._keys(caller):
+            self._running[key] -= 1
+            if not self._running[key]:
+                del self._running[key]
+        self._start_waiting()
+
+    def _start_waiting(self) -> None:
+        still: list[tuple[Caller, Callable[[], None]]] = []
+        for caller, work in self._waiting:
+            keys = self._keys(caller)
+            if all(self._running[key] < self._limits[key[0]] for key in keys):
+                self._running.update(keys)
+                self.executor.submit(work)
+            else:
+                still.append((caller, work))
+        self._waiting = still
+
+    @staticmethod
+    def _keys(caller: Caller) -> tuple[tuple[str, str], ...]:
+        credential = caller.family or caller.credential or f"{caller.space}/{caller.user}"
+        return ("credential", credential), ("space", caller.space)
+
+
 class Workers:
-    """Threads that run calls, so that a slow one does not hold up the others."""
+    """Threads that run calls, so that a slow one does not hold up the others.
+
+    Calls that wait for something outside (a bridge, a language model, a push service) have threads
+    of their own, so that those that do not never wait for them.
+    """
 
     def __init__(self, gate: Gate, seconds: float) -> None:
         self._gate = gate
         self._seconds = seconds
-        self._pool = ThreadPoolExecutor(WORKERS, thread_name_prefix="commonplace-call")
+        self._calls = _Pool("commonplace-call", WORKERS)
+        self._outside = _Pool("commonplace-outside", OUTSIDE_WORKERS)
+        self._pool = self._calls.executor
         self._recognisers = ThreadPoolExecutor(
             RECOGNISERS, thread_name_prefix="commonplace-recognise"
         )
@@ -103,11 +160,18 @@ class Workers:
     ) -> Outcome:
         """What came of one call; one that takes too long is given up and has no effect."""
         admitted.audited.append(name)  # the gate writes it down, whatever becomes of it
-        decided = decision or await self.decide(admitted.caller, dialect.name, name)
+        caller = admitted.caller
+        decided = decision or await self.decide(caller, dialect.name, name)
         operation = decided.operation
+        outside = operation is not None and (operation.tool.stepwise or operation.tool.open_world)
+        pool = self._outside if outside else self._calls
         turn = Turn()
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Outcome] = loop.create_future()
+
+        def finish(outcome: Outcome | None, error: BaseException | None) -> None:
+            pool.done(caller)
+            settle(outcome, error)
 
         def settle(outcome: Outcome | None, error: BaseException | None) -> None:
             if answer.done():  # given up, or nobody waits any longer
@@ -122,13 +186,12 @@ class Workers:
             failure: BaseException | None = None
             try:
                 outcome = self._gate.perform(
-                    admitted.caller, admitted.request_info, dialect.name, name, arguments, turn,
-                    decided,
-                )  # fmt: skip
+                    caller, admitted.request_info, dialect.name, name, arguments, turn, decided
+                )
             except BaseException as error:
                 failure = error
             with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
-                loop.call_soon_threadsafe(settle, outcome, failure)
+                loop.call_soon_threadsafe(finish, outcome, failure)
 
         def give_up() -> None:
             if turn.give_up():
@@ -143,11 +206,14 @@ class Workers:
         if operation is None or not operation.tool.stepwise:
             timer = loop.call_later(self._seconds, give_up)
         try:
-            self._pool.submit(work)
-            return await answer
+            pool.submit(caller, work)
+            outcome = await answer
         finally:
             if timer is not None:
                 timer.cancel()
+        if outcome.error is not None and pool.withdraw(work):  # given up before it began
+            await self.refuse(admitted, dialect, name, arguments, outcome.error)
+        return outcome
 
     async def refuse(
         self,
@@ -176,6 +242,7 @@ class Workers:
     def close(self) -> None:
         """Wait for what runs."""
         self._pool.shutdown(wait=True)
+        self._outside.executor.shutdown(wait=True)
         self._recognisers.shutdown(wait=True)
 
 

@@ -13,11 +13,12 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import zipfile
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from commonplace.errors import InvalidInput
+from commonplace.errors import CommonplaceError, InvalidInput
 
 LARGEST = 20 * 1024 * 1024
 MEMBERS = 1_000
@@ -29,6 +30,8 @@ SECONDS = 20
 MEMORY = 1024 * 1024 * 1024
 KEPT = ("PATH", "SYSTEMROOT")  # of the environment: no secret goes where strangers' files are read
 PATIENCE = SECONDS + 5.0
+PARSERS = 4  # processes at the same time
+WAIT_SECONDS = 10.0  # for one of them to end
 COMMAND = (sys.executable, "-I", "-m", "commonplace.text.files")
 
 PLAIN = {
@@ -44,6 +47,13 @@ PARSED = {
     "htm": "text/html",
 }
 KNOWN = {**PLAIN, **PARSED}
+_parsers = threading.BoundedSemaphore(PARSERS)
+
+
+class TooBusy(CommonplaceError):
+    """Too many files are being read at the same time; nothing was done."""
+
+    code = "BUSY"
 
 
 class Unreadable(ValueError):
@@ -97,6 +107,8 @@ def _decoded(data: bytes) -> str:
 
 def _aside(kind: str, data: bytes) -> str:
     """What a process of its own makes of the file."""
+    if not _parsers.acquire(timeout=WAIT_SECONDS):
+        raise TooBusy("Too many files are being read.", hint="Try again in a minute.")
     try:
         ran = subprocess.run(  # noqa: S603 - our own module, a kind of our own table
             [*COMMAND, kind],
@@ -108,6 +120,8 @@ def _aside(kind: str, data: bytes) -> str:
         )
     except subprocess.TimeoutExpired:
         raise InvalidInput("Reading the file takes too long.", field="file") from None
+    finally:
+        _parsers.release()
     try:
         said = json.loads(ran.stdout)
     except ValueError:

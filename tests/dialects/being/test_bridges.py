@@ -122,6 +122,27 @@ def test_an_act_that_is_not_answered_is_a_timeout(home: Home) -> None:
         assert home.call("act_desk_lamp_", action="on", timeout_ms=50)["status"] == "timeout"
 
 
+def test_acts_that_a_silent_bridge_leaves_open_stall_no_other_space(home: Home) -> None:
+    many, done = 70, list[Any]()
+    other = Home(home.served)
+
+    def act() -> None:
+        done.append(home.call("act_desk_lamp_", action="on", timeout_ms=25_000))
+
+    threads = [threading.Thread(target=act) for _ in range(many)]
+    with home.bridge() as socket:
+        for thread in threads:
+            thread.start()
+        for _ in range(40):  # are asked of the bridge, which does not answer
+            assert hear(socket)["type"] == "act"
+        other.call("update_memory", target="notes", action="append", content="A kettle")
+        assert "kettle" in other.call("update_memory", target="notes", action="get")["message"]
+        assert done == []
+    while any(thread.is_alive() for thread in threads):  # those that waited are answered at once
+        time.sleep(0.05)
+    assert len(done) == many
+
+
 @pytest.mark.parametrize("rude", [False, True])
 def test_a_bridge_that_dies_leaves_its_acts_as_timeouts(home: Home, rude: bool) -> None:
     with home.bridge() as socket:

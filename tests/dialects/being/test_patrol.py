@@ -13,6 +13,7 @@ from commonplace.dialects.being import patrol, records, running, sight
 from commonplace.dialects.being.recalling import mine
 from commonplace.dialects.being.scenes import FAILED, scene_of
 from commonplace.engine.finding.ranking import faded_importance
+from commonplace.storage.locking import file_lock
 
 from .conftest import Desk, scene
 from .lives import nodes
@@ -170,6 +171,21 @@ def test_a_patrol_that_cannot_take_its_scenes_is_not_begun_again_and_again(desk:
     desk.text("update_notes", scenes=[scene(f"{GARDEN} and more")])
     desk.idle()
     assert len(nodes(desk)) == 11
+
+
+def test_few_patrols_run_in_the_background_at_the_same_time(desk: Desk) -> None:
+    beings = [desk, *(desk.other(f"Nr {number}") for number in range(running.PATROLS + 4))]
+    folder = desk.library.path / "turns"
+    with contextlib.ExitStack() as held:
+        for each in beings:  # all of them wait for another process
+            lock = folder / f"patrol-{desk.memory.name}-{each.being}.lock"
+            held.enter_context(file_lock(lock, 1))
+        for each in beings:
+            each.text("update_notes", scenes=[scene(f"nr {i}") for i in range(10)])
+        names = [thread.name for thread in threading.enumerate()]
+        assert names.count("commonplace-patrol") == running.PATROLS
+    desk.idle()
+    assert [len(nodes(each)) for each in beings] == [10] * len(beings)
 
 
 def test_ten_scenes_fire_a_patrol_in_the_background_and_nine_do_not(desk: Desk) -> None:

@@ -6,7 +6,9 @@ import contextlib
 import logging
 import os
 import threading
+import time
 import weakref
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +29,7 @@ CALL_SECONDS = 25.0
 BACKGROUND_SECONDS = 300.0
 BUSY_SECONDS = 10.0
 STOP_SECONDS = 20.0
+PATROLS = 4  # in the background at the same time
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +41,10 @@ class Runtime:
         self._path = library.path
         self._setting = setting
         self._lock = threading.Lock()
-        self._running: dict[tuple[str, str], threading.Thread] = {}
+        self._due: dict[tuple[str, str], Call] = {}
+        """By (space, being): patrols that wait or run."""
+        self._queue: deque[tuple[str, str]] = deque()
+        self._threads: set[threading.Thread] = set()
         self._stopping = False
 
     @property
@@ -97,33 +103,51 @@ class Runtime:
             return patrol.Report(str(there), status="busy")
 
     def patrol_soon(self, call: Call, being: str) -> None:
-        """Start a patrol in the background, unless one runs."""
+        """Start a patrol in the background, unless one waits or runs; at most `PATROLS` run."""
         name = (call.memory.name, being)
         with self._lock:
-            if self._stopping or name in self._running:
+            if self._stopping or name in self._due:
                 return
-            thread = threading.Thread(
-                target=self._in_background, args=(call, being), name="commonplace-patrol",
-                daemon=True,
-            )  # fmt: skip
-            self._running[name] = thread
+            self._due[name] = call
+            self._queue.append(name)
+            if len(self._threads) >= PATROLS:
+                return
+            thread = threading.Thread(target=self._work, name="commonplace-patrol", daemon=True)
+            self._threads.add(thread)
         thread.start()
 
-    def _in_background(self, call: Call, being: str) -> None:
-        name = (call.memory.name, being)
+    def _work(self) -> None:
+        """Run the patrols that are due, until there are none."""
+        while True:
+            with self._lock:
+                if self._stopping or not self._queue:
+                    self._threads.discard(threading.current_thread())
+                    return
+                name = self._queue.popleft()
+                call = self._due[name]
+            made: Report | None = None
+            try:
+                made = self.patrol(
+                    call, name[1], seconds=BACKGROUND_SECONDS, wait=BACKGROUND_SECONDS
+                )
+            except Exception:
+                log.exception("a patrol failed")
+            with self._lock:
+                if made is not None and self._again(call, name[1], made):
+                    self._queue.append(name)
+                else:
+                    del self._due[name]
+
+    def _again(self, call: Call, being: str, made: Report) -> bool:
+        """Whether scenes that came meanwhile start another patrol.
+
+        After a failure they wait for the next request.
+        """
         try:
-            while not self._stopping:
-                made = self.patrol(call, being, seconds=BACKGROUND_SECONDS, wait=BACKGROUND_SECONDS)
-                with self._lock:
-                    # Scenes that came meanwhile start another patrol; after a failure they wait for
-                    # the next request.
-                    if "gather" in made.failed or not self._enough(call.memory, being):
-                        del self._running[name]
-                        return
-        except Exception:
+            return "gather" not in made.failed and self._enough(call.memory, being)
+        except CommonplaceError:
             log.exception("a patrol failed")
-        with self._lock:
-            self._running.pop(name, None)
+            return False
 
     def _enough(self, memory: Commonplace, being: str) -> bool:
         fit = [n for n in notes.waiting(memory, being) if not n.text.startswith(scenes.FAILED)]
@@ -132,12 +156,13 @@ class Runtime:
     def close(self) -> None:
         """Start no more patrols, and wait for those that run."""
         self._stopping = True
-        for thread in list(self._running.values()):
-            thread.join(STOP_SECONDS)
+        until = time.monotonic() + STOP_SECONDS
+        for thread in list(self._threads):
+            thread.join(max(0.0, until - time.monotonic()))
 
     def idle(self) -> bool:
-        """Whether no patrol runs in the background."""
-        return not self._running
+        """Whether no patrol waits or runs in the background."""
+        return not self._due
 
 
 _runtimes: weakref.WeakKeyDictionary[Library, Runtime] = weakref.WeakKeyDictionary()
