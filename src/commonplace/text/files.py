@@ -279,7 +279,7 @@ def _joined(parts: Iterator[str]) -> str:
     return "\n".join(found)
 
 
-def _confine() -> None:
+def confine() -> None:
     """Little memory and little time, where the system can enforce it."""
     with contextlib.suppress(ImportError, ValueError, OSError):
         import resource
@@ -293,7 +293,7 @@ def main(kind: str) -> None:
     """Read a file from standard input, write its text, or what is wrong, as JSON."""
     data = sys.stdin.buffer.read(LARGEST + 1)
     out = sys.stdout
-    _confine()
+    confine()
     said: dict[str, str]
     try:
         said = {"text": READERS[kind](data)}

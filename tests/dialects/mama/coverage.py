@@ -17,7 +17,6 @@ _CONFIG = "tests/dialects/mama/test_configuration.py::"
 _WORKSPACE = "tests/dialects/mama/test_workspace.py::"
 _PLATFORM = "later: what agents do beside remembering (schedules, skills, agents, messages out)"
 _WEB = "later: the pages for people (viewer, setup, dashboard)"
-_MEDIA = "later: uploads and media"
 
 ROWS: list[tuple[str, str, str]] = [
     # Overview
@@ -206,8 +205,10 @@ ROWS: list[tuple[str, str, str]] = [
      _JOBS + "test_tokens_are_summed_up"),
     ("Heartbeat API", "GET, POST /api/heartbeat",
      _JOBS + "test_the_heartbeat_tells_of_jobs_and_the_last_execution"),
-    ("Upload & Media API", "POST /api/upload", _MEDIA),
-    ("Upload & Media API", "GET /api/media/:filename, /api/media/download/:filename", _MEDIA),
+    ("Upload & Media API", "POST /api/upload",
+     "tests/dialects/mama/test_media.py::test_a_file_is_uploaded_and_served"),
+    ("Upload & Media API", "GET /api/media/:filename, /api/media/download/:filename",
+     "tests/dialects/mama/test_media.py::test_what_could_run_as_a_script_is_downloaded"),
     ("Discord API", "POST /api/discord/send, /cron, /image", _PLATFORM),
     ("Discord API", "POST /api/report, /api/screenshot", _PLATFORM),
     ("Slack API", "POST /api/slack/send", _PLATFORM),

@@ -9,6 +9,7 @@ from commonplace.dialects.mama.platform import (
     heartbeat,
     logs,
     mcp_servers,
+    media,
     playgrounds,
     sessions,
     skills,
@@ -16,7 +17,7 @@ from commonplace.dialects.mama.platform import (
 )
 
 _PARTS = (
-    configuration, cron, dashboard, heartbeat, logs, mcp_servers, playgrounds, sessions,
+    configuration, cron, dashboard, heartbeat, logs, mcp_servers, media, playgrounds, sessions,
     skills, tokens,
 )  # fmt: skip
 OPERATIONS = tuple(operation for part in _PARTS for operation in part.OPERATIONS)

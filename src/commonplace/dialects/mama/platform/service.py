@@ -10,13 +10,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from weakref import WeakKeyDictionary
 
 from commonplace.access.caller import NotPermitted
+from commonplace.access.rates import Rates
 from commonplace.dialects.contract import Call, Schema, Setting, Tool
 from commonplace.dialects.mama.platform.failures import PlatformError, malformed, missing
 from commonplace.dialects.rest import Exchange
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 OWNER_SPACE = "default"
 TOKENS = ("MAMA_AUTH_TOKEN", "MAMA_SERVER_TOKEN")
+UPLOADS = 10
+"""Uploads a minute from one address."""
 Level = Literal["read", "write", "operator"]
 """Who may call: whoever may read or write the space, or the operator alone."""
 
@@ -37,6 +40,8 @@ class Service:
     """The platform of one server."""
 
     setting: Setting
+    uploads: Rates = field(default_factory=lambda: Rates(UPLOADS / 60, UPLOADS))
+    """Uploads that an address may still make."""
 
     @property
     def environ(self) -> Mapping[str, str]:
@@ -116,6 +121,7 @@ def operation(
     stepwise: bool = False,
     withheld: bool = False,
     open_world: bool = False,
+    response_bytes: int | None = None,
 ) -> Tool:
     """An operation of the platform; its handler runs only for those who may call it."""
     check = check_operator if level == "operator" else check_owner
@@ -130,6 +136,7 @@ def operation(
         scope="admin" if level == "operator" else level,
         input=takes(required, **(properties or {})),
         stepwise=stepwise, withheld=withheld, open_world=open_world,
+        response_bytes=response_bytes,
     )  # fmt: skip
 
 

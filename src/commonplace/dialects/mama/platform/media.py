@@ -1,0 +1,259 @@
+"""Uploaded files: their type by name and content, images made smaller, and safe to serve."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import re
+import time
+import zipfile
+from importlib.util import find_spec
+from pathlib import PurePosixPath
+from typing import Any
+from urllib.parse import quote
+
+from starlette.datastructures import UploadFile
+from starlette.requests import Request
+
+from commonplace.dialects.contract import Call, TooManyCalls
+from commonplace.dialects.mama.platform import files, service
+from commonplace.dialects.mama.platform.failures import (
+    PlatformError,
+    absent,
+    missing,
+    not_installed,
+)
+from commonplace.dialects.mama.platform.service import Service, operation
+from commonplace.dialects.rest import Exchange, Reply, Route
+from commonplace.dialects.tool_schemas import TEXT
+from commonplace.engine.commonplace import Commonplace
+from commonplace.errors import Conflict, NotFound
+from commonplace.text import images
+
+MOST_BYTES = 20 * 1024 * 1024
+LARGE_IMAGE = 500 * 1024
+BASE_CHARS = 100
+INBOUND, OUTBOUND = "workspace/media/inbound", "workspace/media/outbound"
+_OFFICE = "application/vnd.openxmlformats-officedocument."
+TYPES = {
+    "jpg": "image/jpeg", "jpeg": "image/jpeg", "png": "image/png", "gif": "image/gif",
+    "webp": "image/webp", "svg": "image/svg+xml", "pdf": "application/pdf", "txt": "text/plain",
+    "csv": "text/csv", "md": "text/markdown", "html": "text/html", "htm": "text/html",
+    "json": "application/json", "doc": "application/msword",
+    "docx": _OFFICE + "wordprocessingml.document", "xls": "application/vnd.ms-excel",
+    "xlsx": _OFFICE + "spreadsheetml.sheet", "ppt": "application/vnd.ms-powerpoint",
+    "pptx": _OFFICE + "presentationml.presentation", "zip": "application/zip",
+}  # fmt: skip
+ALSO = {
+    "md": ("text/x-markdown", "text/plain"), "csv": ("text/plain", "application/vnd.ms-excel"),
+    "json": ("text/plain",), "zip": ("application/x-zip-compressed",), "jpg": ("image/jpg",),
+    "jpeg": ("image/jpg",), "html": ("text/plain",), "htm": ("text/plain",),
+}  # fmt: skip
+"""Other types that browsers give such files."""
+BEGINS = {
+    "jpg": b"\xff\xd8\xff", "jpeg": b"\xff\xd8\xff", "png": b"\x89PNG\r\n\x1a\n", "gif": b"GIF8",
+    "webp": b"RIFF", "pdf": b"%PDF-", "doc": b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1",
+    "xls": b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "ppt": b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1",
+    "zip": b"PK\x03\x04", "docx": b"PK\x03\x04", "xlsx": b"PK\x03\x04", "pptx": b"PK\x03\x04",
+}  # fmt: skip
+INSIDE = {"docx": "word/", "xlsx": "xl/", "pptx": "ppt/"}
+ATTACHED = ("svg", "html", "htm", "xml")
+"""What could run as a script is only ever downloaded."""
+SHRUNK = ("jpg", "jpeg", "png", "webp")
+_UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
+_PLAIN = re.compile(r"[^/\\\0]{1,200}")
+
+
+def extension_of(name: str) -> str:
+    """The extension in small letters."""
+    return PurePosixPath(name.replace("\\", "/")).suffix.lower().lstrip(".")
+
+
+def fits(extension: str, data: bytes) -> bool:
+    """Whether content is what an extension says."""
+    begins = BEGINS.get(extension)
+    if begins is not None:
+        if not data.startswith(begins):
+            return False
+        if extension == "webp":
+            return data[8:12] == b"WEBP"
+        return extension not in INSIDE or _holds(data, INSIDE[extension])
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return False
+    if "\0" in text:
+        return False
+    if extension == "svg":
+        return "<svg" in text[:10_000]
+    if extension == "json":
+        try:
+            json.loads(text)
+        except (ValueError, RecursionError):
+            return False
+    return True
+
+
+def _holds(data: bytes, folder: str) -> bool:
+    """Whether an archive has something in a folder; nothing is unpacked."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            return any(name.startswith(folder) for name in archive.namelist())
+    except (zipfile.BadZipFile, ValueError, NotImplementedError):
+        return False
+
+
+def checked(filename: str, content_type: str, data: bytes) -> str:
+    """The extension of an upload whose name, type and content agree."""
+    extension = extension_of(filename)
+    given = content_type.partition(";")[0].strip().lower()
+    known = TYPES.get(extension)
+    if known is None:
+        raise PlatformError(415, "UNSUPPORTED_TYPE", "Files of this type are not accepted.")
+    generic = given in ("", "application/octet-stream")
+    if not generic and given != known and given not in ALSO.get(extension, ()):
+        raise PlatformError(415, "UNSUPPORTED_TYPE", "The type does not fit the file's name.")
+    if not fits(extension, data):
+        raise PlatformError(415, "UNSUPPORTED_TYPE", "The content does not fit the file's name.")
+    return extension
+
+
+def reduced(extension: str, data: bytes) -> bytes:
+    """A large image made smaller; anything else as it is."""
+    if extension not in SHRUNK or len(data) <= LARGE_IMAGE:
+        return data
+    if find_spec("PIL") is None:
+        raise not_installed("Pillow")
+    try:
+        return images.smaller(data)
+    except images.TooManyPixels as error:
+        raise PlatformError(413, "TOO_LARGE", error.message) from None
+
+
+# --- storing -------------------------------------------------------------------------------------
+
+
+def store(memory: Commonplace, running: Service, folder: str, filename: str, data: bytes) -> str:
+    """Store a file under a name of its own; the name."""
+    extension = extension_of(filename)
+    stem = PurePosixPath(filename.replace("\\", "/")).name[: -len(extension) - 1]
+    base = _UNSAFE.sub("_", stem)[:BASE_CHARS] or "_"
+    at = time.time_ns() // 1_000_000
+    while True:
+        name = f"{at}_{base}.{extension}"
+        try:
+            memory.artifacts.create(
+                data, path=f"mama/{folder}/{name}", title=name,
+                media_type=TYPES.get(extension, "application/octet-stream"),
+            )  # fmt: skip
+        except Conflict:
+            at += 1
+            continue
+        files.write(running.folder / folder / name, data)
+        return name
+
+
+def find(memory: Commonplace, running: Service, name: str) -> bytes:
+    """A file by its name: what agents made before what was uploaded."""
+    if not _PLAIN.fullmatch(name) or name in (".", ".."):
+        raise absent("File")
+    for folder in (OUTBOUND, INBOUND):
+        try:
+            return memory.artifacts.read(f"mama/{folder}/{name}")[1].content
+        except NotFound:
+            data = files.read(running.folder / folder / name, MOST_BYTES)
+            if data is not None:
+                return data
+    raise absent("File")
+
+
+# --- operations ----------------------------------------------------------------------------------
+
+
+def upload(call: Call, *, filename: str, content_type: str, data: str) -> Any:
+    """Store an uploaded file."""
+    if not filename and not data:
+        raise missing("file")
+    wait = service.of(call).uploads.take(call.request_info.address)
+    if wait:
+        raise TooManyCalls(f"Only {service.UPLOADS} uploads a minute are accepted.", wait=wait)
+    content = base64.b64decode(data)
+    if len(content) > MOST_BYTES:
+        raise PlatformError(413, "TOO_LARGE", f"A file may have {MOST_BYTES:,} bytes.")
+    extension = checked(filename, content_type, content)
+    content = reduced(extension, content)
+    name = store(call.memory, service.of(call), INBOUND, filename, content)
+    return {
+        "success": True,
+        "filename": name,
+        "mediaUrl": f"/api/media/{name}",
+        "size": len(content),
+        "contentType": TYPES[extension],
+    }
+
+
+def read_media(call: Call, *, filename: str) -> Any:
+    """An uploaded file, or one that an agent made."""
+    data = find(call.memory, service.of(call), filename)
+    return {"name": filename, "data": base64.b64encode(data).decode()}
+
+
+async def _upload(exchange: Exchange) -> Reply:
+    request = exchange.request
+    assert isinstance(request, Request)
+    given = {"filename": "", "content_type": "", "data": ""}
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind == "multipart/form-data":
+        async with request.form(max_files=1, max_fields=10) as form:
+            file = form.get("file")
+            if isinstance(file, UploadFile):
+                encoded = base64.b64encode(await file.read()).decode()
+                given = {
+                    "filename": file.filename or "", "content_type": file.content_type or "",
+                    "data": encoded,
+                }  # fmt: skip
+    return Reply(await exchange.perform(given))
+
+
+def _served(value: Any, *, download: bool) -> Reply:
+    name: str = value["name"]
+    extension = extension_of(name)
+    attached = download or extension in ATTACHED
+    kind = "application/octet-stream" if download else TYPES.get(extension, "text/plain")
+    plain = re.sub(r"[^A-Za-z0-9._-]", "_", name)
+    how = "attachment" if attached else "inline"
+    headers = {
+        "content-disposition": f"{how}; filename=\"{plain}\"; filename*=UTF-8''{quote(name)}",
+        "content-security-policy": "sandbox; default-src 'none'",
+        "x-content-type-options": "nosniff",
+    }
+    return Reply(base64.b64decode(value["data"]), 200, headers, kind)
+
+
+def _inline(exchange: Exchange, value: Any) -> Reply:
+    del exchange
+    return _served(value, download=False)
+
+
+def _download(exchange: Exchange, value: Any) -> Reply:
+    del exchange
+    return _served(value, download=True)
+
+
+_RESPONSE_BYTES = 4 * MOST_BYTES
+OPERATIONS = (
+    operation(
+        "upload_media", "Upload a file", "write", upload, ("filename", "content_type", "data"),
+        {"filename": TEXT, "content_type": TEXT, "data": TEXT}, withheld=True,
+    ),
+    operation(
+        "read_media", "Read a file", "read", read_media, ("filename",), {"filename": TEXT},
+        response_bytes=_RESPONSE_BYTES,
+    ),
+)  # fmt: skip
+ROUTES = (
+    Route("POST", "/api/upload", "upload_media", answer=_upload, uploads=MOST_BYTES + 1024 * 1024),
+    Route("GET", "/api/media/{filename}", "read_media", show=_inline),
+    Route("GET", "/api/media/download/{filename}", "read_media", show=_download),
+)

@@ -1,0 +1,82 @@
+"""Makes large images smaller, in a process of its own.
+
+Run as `python -m commonplace.text.images`, it is that process: it reads an image from standard
+input and writes the smaller one, or a line of JSON that says what is wrong.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+
+from commonplace.errors import InvalidInput
+from commonplace.text.files import KEPT, PATIENCE, confine
+
+SIDE = 1024
+QUALITY = 80
+PIXELS = 50_000_000
+COMMAND = (sys.executable, "-I", "-m", "commonplace.text.images")
+_WRONG = b"{"  # no image begins so
+
+
+class TooManyPixels(InvalidInput):
+    """An image that would take more memory than any is worth."""
+
+
+def smaller(data: bytes) -> bytes:
+    """The image in the same format, fitted into a square, upright, without metadata."""
+    try:
+        ran = subprocess.run(  # noqa: S603 - our own module
+            COMMAND, input=data, capture_output=True, timeout=PATIENCE, check=False,
+            env={name: os.environ[name] for name in KEPT if name in os.environ},
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise InvalidInput("Making the image smaller takes too long.", field="file") from None
+    if ran.stdout and not ran.stdout.startswith(_WRONG):
+        return ran.stdout
+    try:
+        wrong = str(json.loads(ran.stdout)["wrong"])
+    except (ValueError, KeyError):
+        wrong = "The image cannot be read."
+    if wrong == "pixels":
+        raise TooManyPixels(f"The image has more than {PIXELS:,} pixels.", field="file")
+    raise InvalidInput(wrong, field="file")
+
+
+def _fitted(data: bytes) -> bytes:
+    from PIL import Image, ImageOps
+
+    Image.MAX_IMAGE_PIXELS = None  # looked at below, before anything is decoded
+    with Image.open(io.BytesIO(data), formats=("JPEG", "PNG", "WEBP")) as image:
+        if image.width * image.height > PIXELS:
+            return json.dumps({"wrong": "pixels"}).encode()
+        form = image.format
+        upright = ImageOps.exif_transpose(image) or image
+        upright.thumbnail((SIDE, SIDE))
+        plain = Image.new(upright.mode, upright.size)
+        plain.paste(upright)
+        if upright.mode == "P" and (palette := upright.getpalette()):
+            plain.putpalette(palette)
+        out = io.BytesIO()
+        plain.save(out, form, quality=QUALITY, optimize=form == "PNG")
+        return out.getvalue()
+
+
+def main() -> None:
+    """Read an image, write the smaller one."""
+    data = sys.stdin.buffer.read()
+    out = sys.stdout.buffer
+    confine()
+    try:
+        answer = _fitted(data)
+    except Exception:  # whatever the library raises, the file is at fault
+        answer = json.dumps({"wrong": "The image is damaged."}).encode()
+    out.write(answer)
+    out.flush()
+
+
+if __name__ == "__main__":
+    main()
