@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from commonplace.dialects.mama.platform import (
+    channels,
     configuration,
     cron,
     dashboard,
@@ -17,8 +18,8 @@ from commonplace.dialects.mama.platform import (
 )
 
 _PARTS = (
-    configuration, cron, dashboard, heartbeat, logs, mcp_servers, media, playgrounds, sessions,
-    skills, tokens,
+    channels, configuration, cron, dashboard, heartbeat, logs, mcp_servers, media, playgrounds,
+    sessions, skills, tokens,
 )  # fmt: skip
 OPERATIONS = tuple(operation for part in _PARTS for operation in part.OPERATIONS)
 ROUTES = tuple(route for part in _PARTS for route in part.ROUTES)

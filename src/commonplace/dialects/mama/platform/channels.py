@@ -1,0 +1,365 @@
+"""Messages to Discord and Slack, reports, and screenshots: what goes out to other services."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import httpx
+
+from commonplace.dialects.contract import Call
+from commonplace.dialects.mama.platform import agents, configuration, heartbeat, paths, service
+from commonplace.dialects.mama.platform.failures import (
+    PlatformError,
+    malformed,
+    missing,
+    not_installed,
+    senseless,
+)
+from commonplace.dialects.mama.platform.paths import Opened
+from commonplace.dialects.mama.platform.service import Service, operation, read
+from commonplace.dialects.rest import Route
+from commonplace.dialects.tool_schemas import TEXT
+from commonplace.engine.commonplace import Commonplace
+from commonplace.platform import lookup
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+DISCORD, SLACK = "https://discord.com/api/v10", "https://slack.com/api/"
+DISCORD_CHARS, SLACK_CHARS = 2_000, 40_000
+SECONDS = 20.0
+TRIES, WAIT_SECONDS = 3, 10.0
+PROMPT_SECONDS = 300.0
+FILE_BYTES = 20 * 1024 * 1024
+IMAGES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
+KEPT_BACK = (".db", ".sqlite", ".sqlite3", ".key", ".pem", ".env")
+REPORT_CHARS, REPORT_DAYS = 50_000, 30
+REPORTED = "mama.report"
+_DISCORD_CHANNEL = re.compile(r"[0-9]{1,25}")
+_SLACK_CHANNEL = re.compile(r"[A-Z0-9]{2,30}")
+
+
+def pieces(text: str, most: int) -> list[str]:
+    """A text in parts of a limited length, cut at a newline or a blank where there is one."""
+    found = []
+    while len(text) > most:
+        part = text[:most]
+        cut = next((at for mark in ("\n", " ") if (at := part.rfind(mark)) >= most // 2), most)
+        found.append(text[:cut])
+        text = text[cut:].lstrip("\n ") if cut < most else text[cut:]
+    return [*found, text] if text or not found else found
+
+
+def _outside(service_name: str, why: str) -> PlatformError:
+    return PlatformError(502, "GATEWAY_ERROR", f"{service_name} {why}")
+
+
+def _not_connected(name: str) -> PlatformError:
+    return PlatformError(
+        503, "GATEWAY_NOT_CONNECTED",
+        f"{name} is not set up: set {name.lower()}.enabled and its token in the configuration.",
+    )  # fmt: skip
+
+
+# --- Discord -------------------------------------------------------------------------------------
+
+
+def _discord_token(tree: dict[str, Any]) -> str:
+    token = tree["discord"]["token"]
+    if tree["discord"]["enabled"] is not True or not token:
+        raise _not_connected("Discord")
+    return str(token)
+
+
+class Discord:
+    """A client for the time of one request."""
+
+    def __init__(self, running: Service, token: str, pause: Callable[[float], None] = time.sleep):
+        self._url = (running.environ.get("COMMONPLACE_DISCORD_URL") or DISCORD).rstrip("/")
+        self._pause = pause
+        self._client = httpx.Client(
+            timeout=SECONDS, follow_redirects=False, trust_env=False,
+            headers={"authorization": f"Bot {token}", "user-agent": "DiscordBot (commonplace, 1)"},
+        )  # fmt: skip
+
+    def __enter__(self) -> Discord:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._client.close()
+
+    def call(self, method: str, path: str, **request: Any) -> Any:
+        """One request; a wish to wait is followed a few times."""
+        for attempt in range(TRIES + 1):
+            try:
+                answer = self._client.request(method, self._url + path, **request)
+            except httpx.HTTPError:
+                raise _outside("Discord", "cannot be reached.") from None
+            if answer.status_code == 429 and attempt < TRIES:
+                self._pause(min(_retry_after(answer), WAIT_SECONDS))
+                continue
+            if answer.status_code >= 300:
+                raise _outside("Discord", f"answered {answer.status_code}.")
+            return answer
+        raise AssertionError("unreachable")
+
+    def send(self, channel: str, text: str, file: Opened | None = None) -> None:
+        """Send a text in as many messages as it needs, or one with a file."""
+        path = f"/channels/{channel}/messages"
+        quiet: dict[str, Any] = {"allowed_mentions": {"parse": []}}
+        if file is not None:
+            payload = json.dumps({"content": text, **quiet})
+            self.call(
+                "POST", path, data={"payload_json": payload},
+                files={"files[0]": (file.name, file.data)},
+            )  # fmt: skip
+            return
+        for part in pieces(text, DISCORD_CHARS):
+            self.call("POST", path, json={"content": part, **quiet})
+
+
+def _retry_after(answer: httpx.Response) -> float:
+    try:
+        told = answer.json().get("retry_after")
+    except (ValueError, AttributeError):
+        told = None
+    if not isinstance(told, (int, float)) or isinstance(told, bool):
+        told = answer.headers.get("retry-after", "1")
+    try:
+        return max(0.0, float(told))
+    except ValueError:
+        return 1.0
+
+
+def _discord(call: Call, channel: str) -> tuple[Service, dict[str, Any], str]:
+    if not _DISCORD_CHANNEL.fullmatch(channel):
+        raise malformed("channelId must be 1 to 25 digits.")
+    running = service.of(call)
+    tree = configuration.effective(call.memory, running)
+    return running, tree, _discord_token(tree)
+
+
+def discord_send(call: Call, *, channelId: str, message: str) -> Any:
+    """Send a text message to a Discord channel."""
+    running, _, token = _discord(call, channelId)
+    with Discord(running, token) as discord:
+        discord.send(channelId, message)
+    return {"success": True}
+
+
+def discord_prompt(call: Call, *, channelId: str, prompt: str) -> Any:
+    """Run a prompt and send its answer to a Discord channel."""
+    running, _, token = _discord(call, channelId)
+    answer = agents.answer(running, prompt, agent="discord", seconds=PROMPT_SECONDS)
+    with Discord(running, token) as discord:
+        discord.send(channelId, answer)
+    return {"success": True, "response": _beginning(answer, 100)}
+
+
+def _beginning(text: str, most: int) -> str:
+    return text if len(text) <= most else text[:most] + "..."
+
+
+def discord_image(call: Call, *, channelId: str, imagePath: str, caption: str) -> Any:
+    """Send an image file to a Discord channel."""
+    running, _, token = _discord(call, channelId)
+    if not imagePath.lower().endswith(IMAGES):
+        raise malformed(f"imagePath must end with {', '.join(IMAGES)}.")
+    file = paths.read(running, imagePath, most=FILE_BYTES, temporary=True)
+    with Discord(running, token) as discord:
+        discord.send(channelId, caption, file)
+    return {"success": True}
+
+
+# --- reports -------------------------------------------------------------------------------------
+
+
+def _news(memory: Commonplace, since: datetime) -> str:
+    """What was stored since a moment, newest first, as text for a model."""
+    found, size = [], 0
+    for one in lookup.every(memory, page=200, created_since=since):
+        line = f"- [{one.kind}] {one.text}"[:2_000]
+        size += len(line) + 1
+        if size > REPORT_CHARS:
+            break
+        found.append(line)
+    return "\n".join(found)
+
+
+def report(call: Call, *, channelId: str, reportType: str) -> Any:
+    """Write a report of what is new, or of 30 days, and send it to a Discord channel."""
+    if reportType not in ("delta", "full"):
+        raise malformed("reportType must be delta or full.")
+    running, _, token = _discord(call, channelId)
+    now = datetime.now(UTC)
+    since = now - timedelta(days=REPORT_DAYS)
+    last = call.memory.events.all(kind=REPORTED, newest=True, limit=1)
+    if reportType == "delta" and last:
+        since = last[0].at
+    news = _news(call.memory, since)
+    if reportType == "delta" and not news:
+        return {"success": True, "reportType": reportType, "response": "HEARTBEAT_OK"}
+    form = heartbeat.FILE.load(call.memory, running).strip()
+    prompt = (
+        f"Write a report for a chat channel, under {DISCORD_CHARS} characters, of what follows."
+        f"{chr(10) * 2 + 'Its form:' + chr(10) + form if form else ''}\n\nStored since"
+        f" {since:%Y-%m-%d %H:%M} UTC:\n{news or 'nothing'}"
+    )
+    answer = agents.answer(running, prompt, agent="report", seconds=PROMPT_SECONDS)
+    with Discord(running, token) as discord:
+        discord.send(channelId, answer)
+    call.memory.events.record(REPORTED, reportType, {"channel": channelId})
+    return {"success": True, "reportType": reportType, "response": _beginning(answer, 200)}
+
+
+def screenshot(call: Call, *, channelId: str, htmlFile: str, caption: str) -> Any:
+    """Send a picture of an HTML file of the workspace to a Discord channel."""
+    running, _, token = _discord(call, channelId)
+    if htmlFile.startswith("/") or not htmlFile.lower().endswith((".html", ".htm")):
+        raise malformed("htmlFile must be a relative path of an .html file in the workspace.")
+    page = paths.read(running, htmlFile, most=5_000_000)
+    from commonplace.dialects.mama.platform import screenshots
+
+    picture = screenshots.taken(running, page)
+    with Discord(running, token) as discord:
+        discord.send(channelId, caption, picture)
+    inside = picture.path.relative_to(paths.workspace(running).resolve())
+    return {"success": True, "screenshot": inside.as_posix()}
+
+
+# --- Slack ---------------------------------------------------------------------------------------
+
+
+def slack_client(running: Service, token: str) -> Any:
+    """The client of Slack's own library, for the address that the operator set."""
+    try:
+        from slack_sdk import WebClient
+        from slack_sdk.http_retry.builtin_handlers import RateLimitErrorRetryHandler
+    except ImportError:
+        raise not_installed("slack-sdk") from None
+    url = running.environ.get("COMMONPLACE_SLACK_URL") or SLACK
+    client = WebClient(token=token, base_url=url.rstrip("/") + "/", timeout=int(SECONDS))
+    client.retry_handlers.append(RateLimitErrorRetryHandler(max_retry_count=TRIES))
+    return client
+
+
+def slack_send(
+    call: Call,
+    *,
+    channelId: str,
+    message: str,
+    filePath: str,
+    caption: str,
+) -> Any:
+    """Send a message, a file, or both to a Slack channel."""
+    if not message and not filePath:
+        raise missing("message")
+    if not _SLACK_CHANNEL.fullmatch(channelId):
+        raise malformed("channelId must be 2 to 30 capital letters or digits.")
+    running = service.of(call)
+    tree = configuration.effective(call.memory, running)
+    token = tree["slack"]["bot_token"]
+    if tree["slack"]["enabled"] is not True or not token:
+        raise _not_connected("Slack")
+    file = None
+    if filePath:
+        name = filePath.rpartition("/")[2]
+        if name.startswith(".") or name.lower().endswith(KEPT_BACK):
+            raise malformed("Files of this type are not sent.")
+        file = paths.read(running, filePath, most=FILE_BYTES, temporary=True)
+    client = slack_client(running, token)
+    from slack_sdk.errors import SlackClientError
+
+    try:
+        if file is not None:
+            client.files_upload_v2(
+                channel=channelId, content=file.data, filename=file.name,
+                initial_comment=caption or None,
+            )  # fmt: skip
+        for part in pieces(message, SLACK_CHARS) if message else []:
+            client.chat_postMessage(channel=channelId, text=part)
+    except (SlackClientError, OSError) as error:
+        why = getattr(getattr(error, "response", None), "get", lambda *_: None)("error")
+        known = why if isinstance(why, str) and re.fullmatch(r"[a-z_]{1,60}", why) else ""
+        raise _outside("Slack", f"refused it ({known})." if known else "refused it.") from None
+    return {"success": True}
+
+
+# --- checks of the set-up ------------------------------------------------------------------------
+
+
+def check_setup(call: Call, *, what: str) -> Any:
+    """Try a stored secret with one real call."""
+    if what not in ("llm", "discord", "slack"):
+        raise senseless("what must be llm, discord or slack.")
+    running = service.of(call)
+    tree = configuration.effective(call.memory, running)
+    try:
+        if what == "llm":
+            said = agents.answer(
+                running, "Answer with the one word: ready", agent="setup", seconds=60.0
+            )
+            return {"ok": True, "message": f"The model answered: {_beginning(said, 100)}"}
+        if what == "discord":
+            if not tree["discord"]["token"]:
+                return {"ok": False, "message": "No token is set."}
+            with Discord(running, tree["discord"]["token"]) as discord:
+                name = discord.call("GET", "/users/@me").json().get("username")
+            return {"ok": True, "message": f"Signed in as {str(name)[:100]}."}
+        return _check_slack(running, tree["slack"]["bot_token"])
+    except PlatformError as error:
+        return {"ok": False, "message": error.message}
+    except (ValueError, AttributeError):
+        return {"ok": False, "message": "The service answered with nonsense."}
+
+
+def _check_slack(running: Service, token: str) -> dict[str, Any]:
+    if not token:
+        return {"ok": False, "message": "No bot_token is set."}
+    client = slack_client(running, token)
+    from slack_sdk.errors import SlackClientError
+
+    try:
+        told = client.auth_test()
+    except (SlackClientError, OSError):
+        return {"ok": False, "message": "Slack refused the token, or cannot be reached."}
+    return {"ok": True, "message": f"Signed in as {str(told.get('user'))[:100]}."}
+
+
+_CHANNEL = {"channelId": TEXT}
+_TEXT = {"type": "string", "minLength": 1, "maxLength": 20_000}
+_CAPTION = {"type": "string", "maxLength": 2_000, "default": ""}
+_SLACK_TEXT = {"type": "string", "maxLength": 200_000, "default": ""}
+_OUT = {"stepwise": True, "open_world": True}
+OPERATIONS = (
+    operation("discord_send", "Send to Discord", "operator", discord_send,
+              ("channelId", "message"), {**_CHANNEL, "message": _TEXT}, **_OUT),
+    operation("discord_prompt", "Run a prompt for Discord", "operator", discord_prompt,
+              ("channelId", "prompt"), {**_CHANNEL, "prompt": _TEXT}, **_OUT),
+    operation("discord_image", "Send an image to Discord", "operator", discord_image,
+              ("channelId", "imagePath"),
+              {**_CHANNEL, "imagePath": TEXT, "caption": _CAPTION}, **_OUT),
+    operation("send_report", "Send a report", "operator", report, ("channelId",),
+              {**_CHANNEL, "reportType": {**TEXT, "default": "delta"}}, **_OUT),
+    operation("send_screenshot", "Send a screenshot", "operator", screenshot,
+              ("channelId", "htmlFile"),
+              {**_CHANNEL, "htmlFile": TEXT, "caption": _CAPTION}, **_OUT),
+    operation("slack_send", "Send to Slack", "operator", slack_send, ("channelId",),
+              {**_CHANNEL, "message": _SLACK_TEXT, "filePath": {**TEXT, "default": ""},
+               "caption": _CAPTION}, **_OUT),
+    operation("check_setup", "Check the set-up", "operator", check_setup, ("what",),
+              {"what": TEXT}, **_OUT),
+)  # fmt: skip
+ROUTES = (
+    Route("POST", "/api/discord/send", "discord_send", read=read),
+    Route("POST", "/api/discord/cron", "discord_prompt", read=read),
+    Route("POST", "/api/discord/image", "discord_image", read=read),
+    Route("POST", "/api/report", "send_report", read=read),
+    Route("POST", "/api/screenshot", "send_screenshot", read=read),
+    Route("POST", "/api/slack/send", "slack_send", read=read, body_bytes=1_000_000),
+    Route("POST", "/api/setup/check", "check_setup", read=read),
+)
