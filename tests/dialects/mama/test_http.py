@@ -16,13 +16,15 @@ import apsw
 import httpx
 import pytest
 
-from commonplace.access.caller import READ_ONLY
+from commonplace.access.caller import READ_ONLY, Caller
 from commonplace.access.credentials import Grant
 from commonplace.dialects import registry
+from commonplace.dialects.contract import Call, RequestInfo
 from commonplace.dialects.mama import decisions, exporting, graph, platform
 from commonplace.engine.binding import engine_call, lease
 from commonplace.engine.content import chains
 from commonplace.engine.content.memories import Draft
+from commonplace.engine.model import Origin
 from commonplace.server.request import Paths
 
 from .conftest import SEED_CHECKPOINT, Kept, Web, serving
@@ -377,7 +379,10 @@ def test_a_graph_asks_for_all_its_edges_at_once(web: Web) -> None:
         connection = space.store.open_unit.connection
         connection.trace_v2(apsw.SQLITE_TRACE_STMT, lambda event: asked.append(event["sql"]))
         try:
-            drawn = graph.drawn(web.memory, "", False)
+            call = Call(
+                memory=web.memory, caller=Caller(), request_info=RequestInfo(), origin=Origin()
+            )
+            drawn = graph.drawn(call, topic="", cluster=False)
         finally:
             connection.trace_v2(0, None)
     assert [(edge["from"], edge["to"]) for edge in drawn["edges"]] == list(pairwise(ids))[::-1]

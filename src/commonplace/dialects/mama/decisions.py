@@ -1,7 +1,7 @@
-"""A decision: how its fields stand in a memory's text, its id, and what its reasoning refers to.
+"""A decision: its fields in a memory's text, its id, and the references of its reasoning.
 
-The text is what is searched and embedded, with its labels; topic and lengths are kept beside it,
-so that each field is read back verbatim. Outcome and topic are also tags, for other readers.
+The text has the fields with their labels. Topic and lengths are in the attrs, so that each field is
+read back verbatim. Outcome and topic are also tags, for other readers.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from commonplace.engine.checks import TAG_CHARS
-from commonplace.engine.model import Memory
+from commonplace.engine.model import LIVE_STATES, Memory
 
 KIND = "decision"
 STATES = ("active", "dying", "superseded")
-"""A decision that was superseded is still shown: it tells how the thinking went."""
+"""A superseded decision is still shown, as a part of its topic's history."""
 
 OUTCOMES = {"SUCCESS": "SUCCESS", "FAILED": "FAILED", "FAILURE": "FAILED", "PARTIAL": "PARTIAL"}
 TOPIC_TAG, OUTCOME_TAG = "topic:", "outcome:"
@@ -59,15 +59,20 @@ def _head(topic: str) -> str:
     return f"Topic: {topic}\nDecision: "
 
 
+def is_visible(memory: Memory) -> bool:
+    """Whether this contract shows a memory: a live one, or a decision that was superseded."""
+    return memory.state in (STATES if memory.kind == KIND else LIVE_STATES)
+
+
 def topic_of(memory: Memory) -> str | None:
     """The topic of a decision that was saved under one."""
     topic, chars = memory.attrs.get("topic"), memory.attrs.get("decision_chars")
-    told = memory.kind == KIND and isinstance(topic, str) and isinstance(chars, int)
-    return str(topic) if told else None
+    complete = memory.kind == KIND and isinstance(topic, str) and isinstance(chars, int)
+    return str(topic) if complete else None
 
 
 def read(memory: Memory) -> Decision:
-    """A memory as a decision; what was not stored as one is a decision of its whole text."""
+    """A memory as a decision; of other memories the whole text is the decision."""
     topic = topic_of(memory)
     if topic is None:
         return Decision(memory.title or memory.kind, memory.text, "")
@@ -75,18 +80,18 @@ def read(memory: Memory) -> Decision:
     end = len(head) + memory.attrs["decision_chars"]
     if text.startswith(head) and text.startswith(_REASONING, end):
         return Decision(topic, text[len(head) : end], text[end + len(_REASONING) :])
-    return Decision(topic, text, "")  # somebody has rewritten it
+    return Decision(topic, text, "")  # the text was rewritten
 
 
 def identity(memory: Memory) -> str:
-    """The id that this contract knows a memory by."""
+    """The id that this contract shows for a memory that is no checkpoint."""
     if memory.kind == KIND and memory.ref is not None and memory.ref.startswith("decision_"):
         return memory.ref
     return memory.id
 
 
 def new_identity(topic: str) -> str:
-    """decision_<slug>_<milliseconds>_<four of base 36>."""
+    """decision_<slug>_<milliseconds>_<four digits of base 36>."""
     slug = re.sub(r"[^a-z0-9_]", "", re.sub(r"\s+", "_", topic.strip().lower()))[:SLUG_CHARS]
     salt = "".join(secrets.choice(_DIGITS) for _ in range(4))
     return f"decision_{slug or 'topic'}_{time.time_ns() // 1_000_000}_{salt}"
@@ -106,7 +111,7 @@ def tags(topic: str, outcome: str | None = None) -> list[str]:
 
 
 def retagged(before: Iterable[str], outcome: str) -> list[str]:
-    """Tags with another outcome; those that others added stay."""
+    """Tags with another outcome; all other tags stay."""
     return [
         *(tag for tag in before if not tag.startswith(OUTCOME_TAG)),
         OUTCOME_TAG + outcome.lower(),
@@ -114,7 +119,7 @@ def retagged(before: Iterable[str], outcome: str) -> list[str]:
 
 
 def references(reasoning: str) -> list[tuple[str, str]]:
-    """(relation, id) for every reference that a reasoning makes, each once, in their order."""
+    """The (relation, id) of every reference in a reasoning, each once, in their order."""
     found: dict[tuple[str, str], None] = {}
     for edge in _EDGE.finditer(reasoning):
         relation = edge[1].lower()
@@ -127,6 +132,6 @@ def references(reasoning: str) -> list[tuple[str, str]]:
 
 
 def outcome_of(attrs: Mapping[str, Any]) -> str | None:
-    """The outcome, if one was told."""
-    told = attrs.get("outcome")
-    return told if told in OUTCOMES.values() else None
+    """The outcome, if there is one."""
+    outcome = attrs.get("outcome")
+    return outcome if outcome in OUTCOMES.values() else None

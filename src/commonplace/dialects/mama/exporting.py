@@ -1,19 +1,16 @@
-"""All decisions as JSON or CSV, in pieces that fit into a response of the gate."""
+"""The export of all decisions as JSON or CSV, in pieces that fit into a response of the gate."""
 
 from __future__ import annotations
 
 import csv
 import io
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from commonplace.dialects.contract import as_json
+from commonplace.dialects.contract import Call, as_json
 from commonplace.dialects.mama import decisions, presenting
 from commonplace.dialects.mama.presenting import MILLISECONDS
 from commonplace.engine.model import Memory, iso
-
-if TYPE_CHECKING:
-    from commonplace.engine.commonplace import Commonplace
 
 COLUMNS = ("id", "topic", "decision", "reasoning", "outcome", "confidence", "created_at")
 PAGE = 20
@@ -21,14 +18,15 @@ PIECE_CHARS = 150_000
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
-def piece(memory: Commonplace, format: str, until: str, offset: int, skip: int) -> dict[str, Any]:
-    """The text from decision `offset` on, without its first `skip` characters; and what is next.
+def piece(call: Call, *, format: str, until: str, offset: int, skip: int) -> dict[str, Any]:
+    """A piece of the export: its text, and the offset and skip of the next piece.
 
-    `until` is when the export began, so that what is saved meanwhile shifts nothing.
+    It begins at decision `offset`, without the decision's first `skip` characters. `until` is when
+    the export began, so that decisions saved meanwhile do not move the others.
     """
     text = ""
     while True:
-        page, total = memory.browse(
+        page, total = call.memory.browse(
             kinds=[decisions.KIND], states=decisions.STATES, created_until=until, offset=offset,
             limit=PAGE,
         )  # fmt: skip
@@ -36,7 +34,7 @@ def piece(memory: Commonplace, format: str, until: str, offset: int, skip: int) 
             written = (csv_row if format == "csv" else json_row)(each)[skip:]
             if text and len(text) + len(written) > PIECE_CHARS:
                 return {"text": text, "offset": offset, "skip": 0}
-            if len(written) > PIECE_CHARS:  # only what is longer than a piece is ever cut
+            if len(written) > PIECE_CHARS:  # only a row longer than a piece is cut
                 cut = written[:PIECE_CHARS]
                 return {"text": cut, "offset": offset, "skip": skip + PIECE_CHARS}
             text, offset, skip = text + written, offset + 1, 0
@@ -45,7 +43,7 @@ def piece(memory: Commonplace, format: str, until: str, offset: int, skip: int) 
 
 
 def json_row(memory: Memory) -> str:
-    """A decision as JSON, with the comma before the next."""
+    """A decision as JSON, with the comma that separates it from the next."""
     return as_json(presenting.fields(memory, MILLISECONDS)) + ","
 
 
@@ -57,7 +55,7 @@ def csv_row(memory: Memory) -> str:
 
 
 def cell(value: Any) -> str:
-    """A value that a spreadsheet does not compute."""
+    """A value as text that a spreadsheet does not take for a formula."""
     text = "" if value is None else str(value)
     return f"'{text}" if text.startswith(_FORMULA) else text
 
@@ -70,12 +68,12 @@ def csv_line(values: list[str]) -> str:
 
 
 def head(format: str, at: datetime) -> str:
-    """What stands before the decisions."""
+    """The text before the decisions."""
     if format == "csv":
         return csv_line(list(COLUMNS))
     return f'{{"exported_at":{as_json(iso(at))},"decisions":['
 
 
 def tail(format: str) -> str:
-    """What stands behind them."""
+    """The text after the decisions."""
     return "" if format == "csv" else "]}"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from commonplace.dialects.contract import as_json
+from commonplace.dialects.contract import Call, as_json
 from commonplace.dialects.mama import checkpoints, decisions, fitting, presenting, searching
 from commonplace.dialects.mama.presenting import MILLISECONDS, identity
 from commonplace.engine.binding import engine_call
@@ -32,8 +32,9 @@ SIMILAR = 0.7
 ALIKE, ALIKE_LEAST = 5, 0.5
 
 
-def drawn(memory: Commonplace, topic: str, cluster: bool) -> dict[str, Any]:
-    """The newest nodes, the edges between them, and on request which are alike."""
+def drawn(call: Call, *, topic: str, cluster: bool) -> dict[str, Any]:
+    """The newest decisions as nodes with the edges between them, on request of similarity too."""
+    memory = call.memory
     found, total = _of_topic(memory, topic) if topic else (_newest(memory), _count(memory))
     kept: dict[str, Memory] = {}
     nodes, size = [], 0
@@ -61,7 +62,7 @@ def drawn(memory: Commonplace, topic: str, cluster: bool) -> dict[str, Any]:
 
 
 def _newest(memory: Commonplace) -> Iterator[Memory]:
-    """Live memories and superseded decisions."""
+    """Live memories and superseded decisions, the newest first."""
     live = lookup.every(memory, page=PAGE, without_kinds=[checkpoints.KIND])
     past = lookup.every(memory, page=PAGE, kinds=[decisions.KIND], states=["superseded"])
     return islice(heapq.merge(live, past, key=searching.newest_first), NODES)
@@ -89,7 +90,7 @@ def _of_topic(memory: Commonplace, topic: str) -> tuple[Iterable[Memory], int]:
 
 
 def _called(memory: Commonplace, topic: str) -> Iterator[Memory]:
-    """What others stored with the topic in its title, and what is of the kind that it names."""
+    """Memories of other contracts with the topic in their title, or of the kind that it names."""
     own = [checkpoints.KIND, decisions.KIND]
     if topic.strip() and len(topic) <= NAME_CHARS:
         others = Filters(without_kinds=own)
@@ -133,20 +134,12 @@ def _similar(memory: Commonplace, kept: dict[str, Memory]) -> Iterator[dict[str,
 
 
 def similar_to(memory: Commonplace, one: Memory) -> list[dict[str, Any]]:
-    """What is most like one memory, without itself."""
+    """The memories that are most like one memory, without itself."""
     decision = decisions.read(one)
     query = f"{decision.topic} {decision.decision}"[:2_000]
     found = searching.suggest(
         memory, query, limit=ALIKE + 1, threshold=ALIKE_LEAST, without_kinds=[checkpoints.KIND]
     )
-    return [
-        {
-            "id": identity(each.memory),
-            "topic": decisions.read(each.memory).topic,
-            "decision": decisions.read(each.memory).decision,
-            "similarity": round(each.similarity, 4),
-            "outcome": decisions.outcome_of(each.memory.attrs),
-        }
-        for each in found
-        if each.memory.id != one.id
-    ][:ALIKE]
+    names = ("id", "topic", "decision", "similarity", "outcome")
+    others = [each for each in found if each.memory.id != one.id]
+    return [presenting.similar(each, MILLISECONDS, *names) for each in others[:ALIKE]]

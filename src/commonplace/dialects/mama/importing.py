@@ -1,26 +1,46 @@
-"""Taking over what an original MAMA database holds: what is new in it, at every start."""
+"""The import of an original MAMA database: of the rows that are new in it, at every start."""
 
 from __future__ import annotations
 
+import contextlib
+import json
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from commonplace.dialects.mama import checkpoints, decisions, originals
-from commonplace.dialects.mama.originals import Row, milliseconds
+from commonplace.dialects.mama import checkpoints, decisions
 from commonplace.dialects.mama.searching import EDGES, RELATIONS, SUPERSEDES
 from commonplace.engine.content.memories import Draft
 from commonplace.engine.model import Memory, Origin, moment
-from commonplace.errors import CommonplaceError, Conflict, InvalidInput, NotFound
+from commonplace.errors import CommonplaceError, Conflict, InvalidInput
 from commonplace.platform import lookup
+from commonplace.platform.exclusive import exclusive
+from commonplace.storage.sqlite import foreign
+from commonplace.storage.sqlite.foreign import Row
 
 if TYPE_CHECKING:
     from commonplace.engine.commonplace import Commonplace
 
+SECONDS_BELOW = 1_577_836_800_000  # 2020 in milliseconds: a smaller time is in seconds
+
+TABLES = {
+    "decisions": (
+        "id", "topic", "decision", "reasoning", "outcome", "failure_reason", "limitation",
+        "duration_days", "user_involvement", "session_id", "supersedes", "superseded_by",
+        "refined_from", "confidence", "created_at", "needs_validation", "usage_count",
+        "trust_context", "evidence", "alternatives", "risks",
+    ),
+    "decision_edges": (
+        "from_id", "to_id", "relationship", "reason", "weight", "created_by", "approved_by_user",
+    ),
+    "checkpoints": (
+        "id", "timestamp", "summary", "open_files", "next_steps", "recent_conversation", "status",
+    ),
+}  # fmt: skip
 BATCH = 200
 PAGE = 1_000
 ORIGIN = Origin(client="mama", tool="import")
@@ -35,31 +55,30 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class Report:
-    """What an import did."""
+class Imported:
+    """How many rows and links an import added."""
 
     decisions: int = 0
     checkpoints: int = 0
     links: int = 0
     skipped: int = 0
-    """Rows that cannot be stored, such as one without any text."""
+    """Rows that cannot be stored, such as one without text."""
 
 
-def import_database(memory: Commonplace, path: Path) -> Report:
-    """Add the rows that are not here yet; with their ids and times. Nothing is changed there."""
-    report = Report()
-    seen = originals.fingerprint(path)
+def import_database(memory: Commonplace, path: Path) -> Imported:
+    """Add the rows that are not here yet, with their ids and times; the database stays as it is."""
+    imported = Imported()
+    seen = foreign.fingerprint(path)
     subject = str(path)[-400:]
     if _already(memory, subject, seen):
-        return report
-    found = originals.read(path)
-    report.decisions = _add(memory, found.decisions, _decision, report)
-    report.checkpoints = _add(memory, found.checkpoints, _checkpoint, report)
-    with memory.unit("import links", ORIGIN):
-        # The first write takes the turn, so that no chain grows between the look and the link.
+        return imported
+    found = foreign.read(path, TABLES)
+    imported.decisions = _add(memory, found["decisions"], _decision, imported)
+    imported.checkpoints = _add(memory, found["checkpoints"], _checkpoint, imported)
+    with exclusive(memory, "import links", ORIGIN):  # no chain grows before it is linked
         memory.events.record(EVENT, subject, {"fingerprint": seen})
-        report.links = _Linking(memory, found).run()
-    return report
+        imported.links = _Linking(memory, found).run()
+    return imported
 
 
 def _already(memory: Commonplace, subject: str, seen: str) -> bool:
@@ -70,43 +89,35 @@ def _already(memory: Commonplace, subject: str, seen: str) -> bool:
 
 
 def _add(
-    memory: Commonplace, rows: Sequence[Row], draft: Callable[[Row], Draft], report: Report
+    memory: Commonplace, rows: Sequence[Row], draft: Callable[[Row], Draft], imported: Imported
 ) -> int:
-    """Store the rows that are new, in batches; how many those were."""
+    """Store the rows that are new, in batches; how many there were."""
     drafts = []
     for row in rows:
         try:
             drafts.append(draft(row))
         except InvalidInput:
-            report.skipped += 1
+            imported.skipped += 1
     added = 0
     for first in range(0, len(drafts), BATCH):
         part = drafts[first : first + BATCH]
         try:
             added += _store(memory, part)
-        except (InvalidInput, Conflict):  # one that cannot be stored, or that another just stored
+        except (InvalidInput, Conflict):  # a row is invalid, or was stored meanwhile
             for each in part:
                 try:
                     added += _store(memory, [each])
                 except (InvalidInput, Conflict) as error:
-                    report.skipped += 1
-                    log.warning("a row of MAMA was left out", extra={"why": error.message})
+                    imported.skipped += 1
+                    log.warning("a row of MAMA was not imported", extra={"why": error.message})
     return added
 
 
 def _store(memory: Commonplace, drafts: Sequence[Draft]) -> int:
-    new = [each for each in drafts if each.ref and not _there(memory, each.ref)]
+    new = [each for each in drafts if each.ref and lookup.find(memory, each.ref) is None]
     with memory.unit("import", ORIGIN):
         memory.remember_many(new, origin=ORIGIN)
     return len(new)
-
-
-def _there(memory: Commonplace, ref: str) -> bool:
-    try:
-        memory.get(ref, count=False)
-    except NotFound:
-        return False
-    return True
 
 
 def _decision(row: Row) -> Draft:
@@ -136,10 +147,10 @@ def _checkpoint(row: Row) -> Draft:
     number, summary = row.get("id"), _text(row.get("summary"))
     if not isinstance(number, int) or not summary.strip():
         raise InvalidInput("A checkpoint has neither id nor summary.")
-    files = [str(file) for file in originals.listed(row.get("open_files"))]
+    files = [str(file) for file in _json_list(row.get("open_files"))]
     checkpoint = checkpoints.Checkpoint(summary, _text(row.get("next_steps")), files)
     attrs = checkpoint.attrs
-    if said := originals.listed(row.get("recent_conversation")):
+    if said := _json_list(row.get("recent_conversation")):
         attrs["recent_conversation"] = said
     return Draft(
         text=checkpoint.text, kind=checkpoints.KIND, ref=f"{checkpoints.PREFIX}{number}",
@@ -153,17 +164,28 @@ def _text(value: Any) -> str:
 
 
 def _when(value: Any) -> datetime | None:
-    told = milliseconds(value)
+    """A time in milliseconds; MAMA has written some in seconds."""
+    if not isinstance(value, int | float) or isinstance(value, bool) or value <= 0:
+        return None
     try:
-        return None if told is None else moment(told * 1000)
+        return moment(int(value * 1000 if value < SECONDS_BELOW else value) * 1000)
     except OverflowError:
         return None
 
 
-class _Linking:
-    """The edges of a database as links; and every topic one chain, whatever both sides saved."""
+def _json_list(value: Any) -> list[Any]:
+    """A column that holds a JSON list; an empty list if it does not."""
+    with contextlib.suppress(TypeError, ValueError):
+        found = json.loads(value)
+        if isinstance(found, list):
+            return found
+    return []
 
-    def __init__(self, memory: Commonplace, found: originals.Originals) -> None:
+
+class _Linking:
+    """Adds the edges of a database as links, and joins the decisions of each topic in one chain."""
+
+    def __init__(self, memory: Commonplace, found: Mapping[str, list[Row]]) -> None:
         self._memory = memory
         self._found = found
         self._all = list(
@@ -184,10 +206,10 @@ class _Linking:
         self._added = 0
 
     def run(self) -> int:
-        """How many links were added."""
+        """Add the links; how many there were."""
         for new, old, reason in self._successions():
             self._follow(new, old, reason)
-        for edge in self._found.edges:
+        for edge in self._found["decision_edges"]:
             if edge.get("relationship") in RELATIONS and edge.get("approved_by_user", 1) != 0:
                 weight = edge.get("weight")
                 self._link(
@@ -195,31 +217,31 @@ class _Linking:
                     float(weight) if isinstance(weight, int | float) else 1.0,
                     _text(edge.get("reason")),
                 )  # fmt: skip
-        for row in self._found.decisions:
-            for earlier in originals.listed(row.get("refined_from")):
+        for row in self._found["decisions"]:
+            for earlier in _json_list(row.get("refined_from")):
                 self._link(_text(row.get("id")), _text(earlier), "refines", 1.0, "")
         self._join()
         return self._added
 
     def _successions(self) -> Iterable[tuple[Memory, Memory, str]]:
-        """(newer, older, reason), told by edges or by either row."""
-        told: dict[tuple[str, str], str] = {}
-        for edge in self._found.edges:
+        """(newer, older, reason), as edges or either row say."""
+        reasons: dict[tuple[str, str], str] = {}
+        for edge in self._found["decision_edges"]:
             if edge.get("relationship") == SUPERSEDES:
                 pair = (_text(edge.get("from_id")), _text(edge.get("to_id")))
-                told[pair] = _text(edge.get("reason"))
-        for row in self._found.decisions:
+                reasons[pair] = _text(edge.get("reason"))
+        for row in self._found["decisions"]:
             identity = _text(row.get("id"))
             if row.get("supersedes"):
-                told.setdefault((identity, _text(row["supersedes"])), "")
+                reasons.setdefault((identity, _text(row["supersedes"])), "")
             if row.get("superseded_by"):
-                told.setdefault((_text(row["superseded_by"]), identity), "")
-        for (new, old), reason in told.items():
+                reasons.setdefault((_text(row["superseded_by"]), identity), "")
+        for (new, old), reason in reasons.items():
             if new in self._by_ref and old in self._by_ref:
                 yield self._by_ref[new], self._by_ref[old], reason
 
     def _follow(self, new: Memory, old: Memory, reason: str) -> None:
-        """Let one decision supersede another, unless a chain would fork or close to a ring."""
+        """Let one decision supersede another, unless a chain would fork or become a circle."""
         if old.id in self._after or new.id in self._before or self._ends_in(old.id, new.id):
             return
         self._after[old.id], self._before[new.id] = new.id, old.id
@@ -251,9 +273,9 @@ class _Linking:
         self._added += 1
 
     def _join(self) -> None:
-        """Put the chains of one topic behind one another, by the age of their newest."""
+        """Join the chains of each topic, ordered by the age of their newest decision."""
         topics: dict[str, list[Memory]] = {
-            _text(row.get("topic")): [] for row in self._found.decisions
+            _text(row.get("topic")): [] for row in self._found["decisions"]
         }
         for each in self._all:
             ends = topics.get(decisions.topic_of(each) or "")
@@ -267,26 +289,26 @@ class _Linking:
                 while root in self._before:
                     root = self._before[root]
                 self._follow(by_id[root], earlier, "Joined: both were saved on this topic")
-            if ends and ends[-1].state == "superseded":  # its successor was never here
+            if ends and ends[-1].state == "superseded":  # its successor was not imported
                 self._memory.revise(ends[-1].id, state="active", origin=ORIGIN)
 
 
 def import_at_start(memory: Commonplace, path: str) -> None:
-    """Import what MAMA_DB_PATH names, if it is there; a file that cannot be read stops nothing."""
+    """Import the file of MAMA_DB_PATH; one that is missing or unreadable is logged."""
     file = Path(path).expanduser()
     if not file.is_file():
         log.info("MAMA_DB_PATH names no file; nothing is imported", extra={"file": str(file)})
         return
     try:
-        report = import_database(memory, file)
+        imported = import_database(memory, file)
     except CommonplaceError as error:
         log.warning("the MAMA database was not imported", extra={"why": str(error)})
         return
-    if report.decisions or report.checkpoints or report.skipped:
+    if imported.decisions or imported.checkpoints or imported.skipped:
         log.info(
             "imported from MAMA",
             extra={
-                "decisions": report.decisions, "checkpoints": report.checkpoints,
-                "links": report.links, "skipped": report.skipped,
+                "decisions": imported.decisions, "checkpoints": imported.checkpoints,
+                "links": imported.links, "skipped": imported.skipped,
             },
         )  # fmt: skip

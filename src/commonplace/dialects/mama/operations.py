@@ -92,48 +92,28 @@ def search_decisions(call: Call, *, query: str, limit: int) -> Any:
         call.memory, query, limit=min(limit, SEARCH_MOST), threshold=SEARCH_LEAST,
         without_kinds=[checkpoints.KIND],
     )  # fmt: skip
-    results = []
-    for each in found:
-        shown = {
-            **presenting.fields(each.memory, MILLISECONDS),
-            "similarity": round(each.similarity, 4),
-        }
-        if each.related_to is not None:
-            shown["related_to"] = presenting.identity(each.related_to)
-            shown["edge_reason"] = each.reason
-        results.append(shown)
+    results = [
+        {**presenting.similar(each, MILLISECONDS), **presenting.relation(each)} for each in found
+    ]
     return {"query": query, "results": fitting.fitted(results), "count": len(results)}
 
 
-def export_decisions(call: Call, *, format: str, until: str, offset: int, skip: int) -> Any:
-    """A piece of the export."""
-    return exporting.piece(call.memory, format, until, offset, skip)
-
-
-def draw_graph(call: Call, *, topic: str, cluster: bool) -> Any:
-    """Nodes and edges."""
-    return graph.drawn(call.memory, topic, cluster)
-
-
 def similar_decisions(call: Call, *, id: str) -> Any:
-    """What is like one memory."""
+    """The memories that are most like one memory."""
     similar = fitting.fitted(graph.similar_to(call.memory, saving.visible(call, id)))
     return {"id": id, "similar": similar, "count": len(similar)}
 
 
 def update_outcome(call: Call, *, id: str, outcome: str, reason: str | None = None) -> Any:
-    """Tell what became of a decision."""
-    identity, told = saving.update_outcome(call, id, outcome, reason)
-    return {"success": True, "id": identity, "outcome": told}
+    """Set the outcome of a decision."""
+    identity, stored = saving.update_outcome(call, id, outcome, reason)
+    return {"success": True, "id": identity, "outcome": stored}
 
 
 def auto_recall(call: Call, *, prompt: str, start: bool, tokens: int) -> Any:
-    """The block that an agent is given before it reads a prompt."""
+    """Relevant memories as a block to put before a prompt."""
     recalled = recalling.recall(call.memory, prompt, start=start, tokens=tokens)
     return {"success": True, "count": recalled.count, "prependContext": recalled.block}
-
-
-_OPTIONAL = ("reason",)
 
 
 def _operation(
@@ -145,16 +125,13 @@ def _operation(
     /,
     **properties: Schema,
 ) -> Tool:
-    """An operation; what has no default is required, but for what is optional everywhere."""
+    """An operation; arguments without a default are required, except `reason`."""
     required = [
-        key
-        for key, schema in properties.items()
-        if "default" not in schema and key not in _OPTIONAL
+        key for key, taken in properties.items() if "default" not in taken and key != "reason"
     ]
     return Tool(
         name=name, title=title, description=handler.__doc__ or "", scope=scope, handler=handler,
-        response_bytes=response_bytes,
-        input=takes(required, **properties),
+        response_bytes=response_bytes, input=takes(required, **properties),
     )  # fmt: skip
 
 
@@ -166,8 +143,7 @@ OPERATIONS = (
     ),
     _operation(
         "http_save_checkpoint", "Save a checkpoint", "write", save_checkpoint, summary=TEXT,
-        next_steps={**TEXT, "default": ""},
-        open_files=listed(TEXT, default=[]),
+        next_steps={**TEXT, "default": ""}, open_files=listed(TEXT, default=[]),
     ),
     _operation(
         "http_load_checkpoint", "Load the checkpoint", "read", load_checkpoint, fitting.READ_BYTES
@@ -178,13 +154,12 @@ OPERATIONS = (
         limit=whole(1, default=SEARCH_LIMIT),
     ),
     _operation(
-        "http_export", "Export", "read", export_decisions,
+        "http_export", "Export", "read", exporting.piece,
         format={"enum": ["csv", "json"], "default": "json"}, until=TEXT,
-        offset=whole(0, default=0),
-        skip=whole(0, default=0),
+        offset=whole(0, default=0), skip=whole(0, default=0),
     ),
     _operation(
-        "http_graph", "Graph", "read", draw_graph, topic={**TEXT, "default": ""},
+        "http_graph", "Graph", "read", graph.drawn, topic={**TEXT, "default": ""},
         cluster={**FLAG, "default": False},
     ),
     _operation("http_similar", "Similar decisions", "read", similar_decisions, id=TEXT),
@@ -194,7 +169,6 @@ OPERATIONS = (
     ),
     _operation(
         "auto_recall", "Auto-recall", "read", auto_recall, prompt=TEXT,
-        start={**FLAG, "default": True},
-        tokens=whole(100, 20_000, recalling.TOKENS),
+        start={**FLAG, "default": True}, tokens=whole(100, 20_000, recalling.TOKENS),
     ),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What is found, in this contract's shape; MCP tells time in seconds, HTTP in milliseconds."""
+"""Memories in this contract's shape; MCP has times in seconds, HTTP in milliseconds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from commonplace.text.snippets import opening
 SECONDS, MILLISECONDS = 1, 1_000
 KINDS = {"checkpoint": "checkpoint", "*": "decision"}
 """How a memory of each kind is shown, whichever contract stored it."""
-ELSEWHERE_CHARS = 10_000
+FOREIGN_CHARS = 10_000
 """How much of another contract's memory a list shows, so that one cannot fill the answer."""
 
 
@@ -24,7 +24,7 @@ def identity(memory: Memory) -> str:
 
 
 def moment(memory: Memory, per_second: int) -> int:
-    """When it was stored."""
+    """When it was stored, in such parts of a second."""
     return microseconds(memory.created_at) * per_second // 1_000_000
 
 
@@ -42,7 +42,7 @@ def item(memory: Memory, per_second: int) -> dict[str, Any]:
         }
     shown = {**fields(memory, per_second), "_type": shown_as}
     if memory.kind != decisions.KIND:
-        shown |= {"kind": memory.kind, "decision": opening(shown["decision"], ELSEWHERE_CHARS)}
+        shown |= {"kind": memory.kind, "decision": opening(shown["decision"], FOREIGN_CHARS)}
     return shown
 
 
@@ -64,8 +64,8 @@ def fields(memory: Memory, per_second: int) -> dict[str, Any]:
 
 
 def result(found: Found, per_second: int) -> dict[str, Any]:
-    """A search result with what ranked it."""
-    shown = {
+    """A search result with its scores."""
+    return {
         **item(found.memory, per_second),
         "similarity": round(found.similarity, 4),
         "recency_score": round(found.recency, 4),
@@ -73,8 +73,18 @@ def result(found: Found, per_second: int) -> dict[str, Any]:
         "final_score": round(found.score, 4),
         "graph_source": found.source,
         "graph_rank": found.rank,
+        **relation(found),
     }
-    if found.related_to is not None:
-        shown["related_to"] = identity(found.related_to)
-        shown["edge_reason"] = found.reason
-    return shown
+
+
+def relation(found: Found) -> dict[str, Any]:
+    """The memory that a result is related to, and why, if there is one."""
+    if found.related_to is None:
+        return {}
+    return {"related_to": identity(found.related_to), "edge_reason": found.reason}
+
+
+def similar(found: Found, per_second: int, *names: str) -> dict[str, Any]:
+    """The fields of a result as a decision, with its similarity; with names, only these fields."""
+    shown = {**fields(found.memory, per_second), "similarity": round(found.similarity, 4)}
+    return {name: shown[name] for name in names} if names else shown

@@ -1,4 +1,4 @@
-"""Saving decisions and checkpoints, and telling what became of a decision."""
+"""Saving decisions and checkpoints, and setting the outcome of a decision."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from commonplace.dialects.mama.presenting import identity
 from commonplace.engine.binding import engine_call
 from commonplace.engine.content import chains
 from commonplace.engine.content.memories import Draft
-from commonplace.engine.model import LIVE_STATES, Memory
+from commonplace.engine.model import Memory
 from commonplace.errors import InvalidInput, NotFound
+from commonplace.platform import lookup
 from commonplace.platform.exclusive import exclusively
 
 SIMILAR, NEARLY_SAME = 0.7, 0.85
@@ -25,7 +26,7 @@ QUERY_CHARS = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A decision that was saved, and what its author may want to know."""
+    """A decision that was saved, with similar ones and advice for its author."""
 
     memory: Memory
     similar: list[searching.Found] = field(default_factory=list)
@@ -65,14 +66,10 @@ def save_decision(
 
 
 def _link(call: Call, new: Memory, reasoning: str) -> None:
-    """The links that a reasoning states; what it refers to may not exist, and is then left out."""
+    """Add the links that a reasoning states; references to nothing are left out."""
     for relation, target in decisions.references(reasoning):
-        try:
-            other = call.memory.get(target, count=False)
-        except NotFound:
-            continue
-        states = decisions.STATES if other.kind == decisions.KIND else LIVE_STATES
-        if other.id != new.id and other.state in states:
+        other = lookup.find(call.memory, target)
+        if other is not None and other.id != new.id and decisions.is_visible(other):
             call.memory.links.add(
                 new.id, other.id, relation, weight=1.0,
                 reason=f"Auto-detected from reasoning: {relation} reference",
@@ -85,8 +82,8 @@ def _advice(
     advice: dict[str, Any] = {}
     if similar:
         best = similar[0]
-        warned_lately = old is not None and datetime.now(UTC) - old.created_at < COOLDOWN
-        if best.similarity >= NEARLY_SAME and not warned_lately:
+        warned_recently = old is not None and datetime.now(UTC) - old.created_at < COOLDOWN
+        if best.similarity >= NEARLY_SAME and not warned_recently:
             said = decisions.read(best.memory).decision[:50]
             advice["warning"] = (
                 f'High similarity ({best.similarity:.0%}) with the existing decision "{said}".'
@@ -103,7 +100,7 @@ def _advice(
 def save_checkpoint(
     call: Call, summary: str | None, next_steps: str, open_files: Sequence[str]
 ) -> Memory:
-    """Store where the session stands, under the next number."""
+    """Store a checkpoint under the next number."""
     if summary is None or not summary.strip():
         raise InvalidInput("Checkpoint requires: summary.", field="summary")
     checkpoint = checkpoints.Checkpoint(summary, next_steps, open_files)
@@ -115,23 +112,23 @@ def save_checkpoint(
 
 @exclusively
 def update_outcome(call: Call, id: str, outcome: str, reason: str | None) -> tuple[str, str]:
-    """Tell what became of a decision; its id and the outcome as it is stored."""
-    told = decisions.OUTCOMES.get(outcome.strip().upper())
-    if told is None:
+    """Set the outcome of a decision; its id and the outcome as it is stored."""
+    stored = decisions.OUTCOMES.get(outcome.strip().upper())
+    if stored is None:
         raise InvalidInput(
             "outcome must be success, failed or partial.", hint=f"Got {outcome[:60]!r}.",
             field="outcome",
         )  # fmt: skip
     memory = need_decision(call, id)
-    attrs = {**memory.attrs, "outcome": told, "failure_reason": reason}
+    attrs = {**memory.attrs, "outcome": stored, "failure_reason": reason}
     if reason is None:
         del attrs["failure_reason"]
-    call.memory.revise(memory.id, attrs=attrs, tags=decisions.retagged(memory.tags, told))
-    return identity(memory), told
+    call.memory.revise(memory.id, attrs=attrs, tags=decisions.retagged(memory.tags, stored))
+    return identity(memory), stored
 
 
 def need_decision(call: Call, id: str) -> Memory:
-    """The decision that an id names; another contract's memory is refused, and it says so."""
+    """The decision of an id; InvalidInput for a memory of another kind."""
     memory = visible(call, id)
     if memory.kind != decisions.KIND:
         stored_by = f", stored by {memory.origin.tool}" if memory.origin.tool else ""
@@ -144,15 +141,8 @@ def need_decision(call: Call, id: str) -> Memory:
 
 
 def visible(call: Call, id: str) -> Memory:
-    """A memory of this space that may be shown; otherwise it is as if it did not exist."""
-    missing = NotFound(f"Decision not found: {id[:200]}", field="id")
-    if not id.strip() or len(id) > 500:
-        raise missing
-    try:
-        memory = call.memory.get(id)
-    except NotFound:
-        raise missing from None
-    states = decisions.STATES if memory.kind == decisions.KIND else LIVE_STATES
-    if memory.state not in states:
-        raise missing
-    return memory
+    """A memory that this contract shows; NotFound for any other."""
+    memory = lookup.find(call.memory, id) if id.strip() and len(id) <= 500 else None
+    if memory is None or not decisions.is_visible(memory):
+        raise NotFound(f"Decision not found: {id[:200]}", field="id")
+    return call.memory.get(memory.id)  # counts as read

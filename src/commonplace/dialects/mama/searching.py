@@ -1,7 +1,7 @@
-"""Which decisions answer a query: by meaning and recency, followed by what they are linked with.
+"""Finding decisions: by meaning and recency, each followed by the decisions it is linked with.
 
-Similarities are calibrated, so that the contract's thresholds mean with any model what they meant
-with the original's. Where meaning cannot be had, a word in common counts as the contract says.
+Similarities are calibrated, so that the contract's thresholds mean the same with every model.
+Without a vector, a word in common counts as the contract says.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from commonplace.dialects.mama import checkpoints, decisions
 from commonplace.engine.binding import engine_call
-from commonplace.engine.model import LIVE_STATES, Link, Memory
+from commonplace.engine.model import Link, Memory
 from commonplace.text.analysis import analyse, analyse_query
 
 if TYPE_CHECKING:
@@ -24,9 +24,9 @@ LEAST = 0.5
 SHORT_WORDS = 3
 SHORT_QUERY, LONG_QUERY = 0.7, 0.6  # thresholds below three words, and from three on
 TOPIC_SHARE = 0.35
-"""What a topic counts beside the whole text when a few words name one. Measured with the queries of
-tests/dialects/mama/test_topics.py: more of the right decisions pass, no more of the wrong ones, and
-the contract's own "authentication approach" has .75 instead of .71."""
+"""The weight of a topic against the whole text in a query of few words. Measured with the queries
+of tests/dialects/mama/test_topics.py: more of the right decisions pass, no more of the wrong ones,
+and the contract's own "authentication approach" has .75 instead of .71."""
 BY_WORDS = 0.75
 ITS_TOPIC = 0.9
 SUPERSEDES = "supersedes"
@@ -38,7 +38,7 @@ READ_CHARS = 20_000  # of a memory, when its words are compared with the query's
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """What a link hands on, and what either end of it is called."""
+    """How a kind of link ranks the memory at its other end, and what that is called."""
 
     outward: str
     inward: str
@@ -58,7 +58,7 @@ EDGES = (SUPERSEDES, *RELATIONS)
 
 @dataclass(slots=True)
 class Found:
-    """A memory that was found, with what ranked it."""
+    """A memory that was found, with its scores."""
 
     memory: Memory
     similarity: float
@@ -86,10 +86,10 @@ def suggest(
 
     `words` is the share of the query's words that a match without a vector must hold.
     """
-    least = max(LEAST, threshold if threshold is not None else adaptive(query))
+    least = max(LEAST, adaptive(query) if threshold is None else threshold)
     candidates = _candidates(memory, query, limit, kinds, without_kinds, words)
     if threshold is None and _is_short(query):
-        _hear_topics(memory, query, candidates, least)
+        _add_topics(memory, query, candidates, least)
     candidates = [found for found in candidates if found.similarity >= least]
     for found in candidates:
         _rate(found)
@@ -101,7 +101,7 @@ def suggest(
 
 
 def adaptive(query: str) -> float:
-    """Short queries must match better."""
+    """The threshold for a query: higher for a short one."""
     return SHORT_QUERY if _is_short(query) else LONG_QUERY
 
 
@@ -109,10 +109,8 @@ def _is_short(query: str) -> bool:
     return len(query.split()) < SHORT_WORDS
 
 
-def _hear_topics(
-    memory: Commonplace, query: str, candidates: Sequence[Found], least: float
-) -> None:
-    """Raise those whose topic the query names in other words, as far as it can matter."""
+def _add_topics(memory: Commonplace, query: str, candidates: Sequence[Found], least: float) -> None:
+    """Raise the similarity of decisions whose topic the query names in other words."""
     topics: dict[str, list[Found]] = {}
     for found in candidates:
         topic = (decisions.topic_of(found.memory) or "").replace("_", " ").strip()
@@ -131,7 +129,7 @@ def _with_topic(similarity: float, likeness: float) -> float:
 
 
 def most_similar(memory: Commonplace, query: str, *, limit: int, least: float) -> list[Found]:
-    """Decisions by similarity alone: neither recency nor relatives."""
+    """Decisions by similarity alone, without recency and without relatives."""
     found = _candidates(memory, query, limit, [decisions.KIND], (), 1.0)
     near = [each for each in found if each.similarity >= least]
     return sorted(near, key=lambda each: -each.similarity)[:limit]
@@ -165,7 +163,7 @@ def _candidates(
 
 
 def _similarity(hit: Hit, query: str, terms: set[str], words: float) -> float:
-    """Calibrated; by words where there is no vector, or where every word of the query is there."""
+    """The calibrated similarity; by words without a vector, or if all words of the query occur."""
     topic = decisions.read(hit.memory).topic
     asked_for = ITS_TOPIC if topic.casefold() == query.strip().casefold() else 0.0
     held = terms & set(analyse(f"{hit.memory.title} {hit.memory.text[:READ_CHARS]}"))
@@ -195,7 +193,7 @@ def _expanded(
     kinds: Sequence[str] | None,
     without_kinds: Sequence[str],
 ) -> list[Found]:
-    """Each primary followed by its relatives; a relative that is a primary keeps its place."""
+    """Each match followed by its relatives; a relative that is a match itself keeps its rank."""
     first = {found.memory.id: found for found in primaries}
     shown: dict[str, Found] = {}
     earlier: dict[str, Found] = {}
@@ -227,14 +225,14 @@ def _wanted(memory: Memory, kinds: Sequence[str] | None, without_kinds: Sequence
 
 
 def _relate(one: Found, other: Found, reason: str) -> None:
-    """Two primaries that are linked: the newer one, which refers to the older, tells of it."""
+    """Note in the newer one of two linked matches that it refers to the older one."""
     newer, older = sorted((one, other), key=lambda each: newest_first(each.memory))
     if newer.related_to is None:
         newer.related_to, newer.reason = older.memory, reason
 
 
 def _relatives(memory: Commonplace, primary: Found, limit: int) -> list[Found]:
-    """What the primary is linked with: the chain of its topic first, then by stated relations."""
+    """The memories that a match is linked with: the chain of its topic first, then other links."""
     primary.links = [link for link in memory.links.of(primary.memory.id) if link.kind in EDGES]
     chain = _chain(memory, primary, limit)
     stated = []
@@ -280,14 +278,12 @@ def _chain(memory: Commonplace, primary: Found, limit: int) -> list[Found]:
 
 
 def _visible(memory: Commonplace, identity: str) -> Memory | None:
-    """A linked memory, if this contract may show it."""
     found = memory.get(identity, count=False)
-    states = decisions.STATES if found.kind == decisions.KIND else LIVE_STATES
-    return found if found.state in states else None
+    return found if decisions.is_visible(found) else None
 
 
 def _newest_first_in_chains(shown: Sequence[Found]) -> list[Found]:
-    """The places that decisions of one topic take are taken by the newest of them first."""
+    """The results with the decisions of each topic newest first, at the ranks that they have."""
     ordered = list(shown)
     topics: dict[str, list[int]] = {}
     for at, found in enumerate(ordered):

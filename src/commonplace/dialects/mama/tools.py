@@ -74,22 +74,14 @@ def save(
         "message": f"Decision saved: {topic}",
     }
     if saved.similar:
-        similar = [
-            {
-                "id": decisions.identity(found.memory),
-                "topic": decisions.read(found.memory).topic,
-                "decision": decisions.read(found.memory).decision,
-                "similarity": round(found.similarity, 4),
-                "created_at": presenting.moment(found.memory, SECONDS),
-            }
-            for found in saved.similar
-        ]
+        names = ("id", "topic", "decision", "similarity", "created_at")
+        similar = [presenting.similar(found, SECONDS, *names) for found in saved.similar]
         answer["similar_decisions"] = fitting.fitted(similar, fitting.BYTES // 2)
     return {**answer, **saved.advice}
 
 
 def search(call: Call, *, query: str, type: str, limit: float) -> Any:
-    """The best matches, or without a query what is newest."""
+    """The best matches, or without a query the newest memories."""
     most = max(1, min(int(limit), MOST))
     kinds = TYPES[type]
     if query.strip():
@@ -102,13 +94,13 @@ def search(call: Call, *, query: str, type: str, limit: float) -> Any:
 
 
 def update(call: Call, *, id: str, outcome: str, reason: str | None = None) -> Any:
-    """Tell what became of a decision."""
+    """Set the outcome of a decision."""
     identity, _ = saving.update_outcome(call, id, outcome, reason)
     return {"success": True, "message": f"Updated {identity} -> {outcome.strip().lower()}"}
 
 
 def load_checkpoint(call: Call) -> Any:
-    """Where the last session stood."""
+    """The latest checkpoint."""
     memory = searching.latest_checkpoint(call.memory)
     if memory is None:
         return {"success": True, "checkpoint": None, "message": "No checkpoint found"}
@@ -143,14 +135,11 @@ def search_decisions_and_contracts(
         for found in nearest(about, CONTRACT_CANDIDATES)
         if decisions.read(found.memory).topic.startswith(CONTRACT_TOPICS)
     ]
-    shown = [
-        [
-            {**presenting.fields(found.memory, SECONDS), "similarity": round(found.similarity, 4)}
-            for found in part
-        ]
-        for part in (nearest(query, int(decisionLimit)), contracts[: max(0, int(contractLimit))])
-    ]
-    found, agreed = (fitting.fitted(part, fitting.BYTES // 2) for part in shown)
+    parts = (nearest(query, int(decisionLimit)), contracts[: max(0, int(contractLimit))])
+    found, agreed = (
+        fitting.fitted([presenting.similar(each, SECONDS) for each in part], fitting.BYTES // 2)
+        for part in parts
+    )
     return {"success": True, "decisionResults": found, "contractResults": agreed}
 
 
