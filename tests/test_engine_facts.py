@@ -13,8 +13,7 @@ import pytest
 
 from commonplace import Commonplace, Origin
 from commonplace.engine.binding import lease
-from commonplace.engine.content.fact_counts import FactCount
-from commonplace.engine.content.facts import NoRoom, Room
+from commonplace.engine.content.facts import FactCount, NoRoom, Room
 from commonplace.engine.model import Fact
 from commonplace.errors import Conflict, InvalidInput, NotFound
 

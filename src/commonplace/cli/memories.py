@@ -267,12 +267,12 @@ def undo(
     An import is undone as a whole, even if the log shows it as many operations.
     """
     from commonplace.engine.binding import lease
-    from commonplace.engine.finding import short_ids
+    from commonplace.engine.finding import listing
 
     with options.memory(data, space, embedding) as memory:
         if operation is not None:
             with lease(memory) as opened:
-                operation = short_ids.operation_id(opened, operation)
+                operation = listing.operation_id(opened, operation)
         undone = memory.undo(operation)
         target = next(
             (each for each in memory.history.operations(limit=1000) if each.id == undone.undoes),
@@ -340,10 +340,10 @@ def _text(argument: str) -> str:
 
 def _named(memory: Commonplace, name: str) -> str:
     from commonplace.engine.binding import lease
-    from commonplace.engine.finding import short_ids
+    from commonplace.engine.finding import listing
 
     with lease(memory) as opened:
-        return short_ids.memory_id(opened, name)
+        return listing.memory_id(opened, name)
 
 
 def _all_named(memory: Commonplace, names: list[str]) -> list[str]:

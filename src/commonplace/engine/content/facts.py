@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import threading
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from operator import itemgetter
 from typing import Any, Literal
 
 from commonplace.engine import checks
-from commonplace.engine.content.fact_counts import FactCount
 from commonplace.engine.content.memories import need_row
 from commonplace.engine.history.timeline import need, reading, rows_at
 from commonplace.engine.library import OpenSpace
 from commonplace.engine.model import Fact, Origin, When
 from commonplace.errors import InvalidInput
 from commonplace.storage import facts as stored
+from commonplace.storage import memories as stored_memories
 from commonplace.storage.database import new_id
 from commonplace.storage.ports import Rows
 from commonplace.storage.tables import FACTS, Row
+from commonplace.storage.writing import newest_operation, operation_id
 from commonplace.text.analysis import fold
 
 Role = Literal["subject", "object", "any"]
@@ -263,3 +266,85 @@ def check_period(start: int | None, end: int | None) -> None:
         raise InvalidInput(
             "A fact cannot end before it begins.", hint="Check the two dates.", field="valid_to"
         )
+
+
+@dataclass(slots=True)
+class _Tally:
+    facts: int = 0
+    uses: Counter[str] = field(default_factory=Counter)
+    """How often each name is a subject or an object."""
+
+    def add(self, names: Iterable[str], sign: int) -> None:
+        self.facts += sign
+        for name in names:
+            self.uses[name] += sign
+
+
+class FactCount:
+    """A cached count of a space's facts and of the entities they name. Threads may share it.
+
+    The count is of one committed operation, and is updated by the rows that later operations wrote
+    and replaced. A purge leaves no such rows, so after one all is counted again.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._seq = -1
+        self._operation = ""
+        self._kept = _Tally()
+
+    def catch_up(self, connection: Rows, space: str) -> None:
+        """Update the count to a snapshot of what is committed."""
+        with self._lock:
+            seq, operation = newest_operation(connection, space)
+            if (seq, operation) == (self._seq, self._operation):
+                return
+            since = self._since(connection, space)
+            if since is None:
+                self._kept = _whole(connection, space)
+            else:
+                self._kept.facts += since.facts
+                for name, more in since.uses.items():
+                    self._kept.uses[name] += more
+                    if not self._kept.uses[name]:
+                        del self._kept.uses[name]
+            self._seq, self._operation = seq, operation
+
+    def with_another(self, connection: Rows, space: str, *names: str) -> tuple[int, int, int]:
+        """Return (facts, entities, entities together with these names) as the connection sees them.
+
+        The connection may have written and not committed; the cache does not change.
+        """
+        with self._lock:
+            since = self._since(connection, space)
+            if since is None:
+                kept, since = _whole(connection, space), _Tally()
+            else:
+                kept = self._kept
+            entities = len(kept.uses)
+            for name, more in since.uses.items():
+                before = kept.uses[name]
+                entities += (before + more > 0) - (before > 0)
+            fresh = sum(not kept.uses[name] + since.uses[name] for name in set(names))
+            return kept.facts + since.facts, entities, entities + fresh
+
+    def _since(self, connection: Rows, space: str) -> _Tally | None:
+        """Return the difference from the cached count; None if all has to be counted."""
+        if self._seq < 0 or operation_id(connection, space, self._seq) != self._operation:
+            return None
+        if stored_memories.purged_since(connection, space, self._seq):
+            return None
+        tally = _Tally()
+        for names in stored.written_since(connection, space, self._seq):
+            tally.add(names, 1)
+        for row in stored.replaced_since(connection, space, self._seq):
+            tally.add((row["subject_key"], row["object_key"]), -1)
+        return tally
+
+
+def _whole(connection: Rows, space: str) -> _Tally:
+    tally = _Tally()
+    for name, uses, as_subject in stored.uses(connection, space):
+        tally.uses[name] += uses
+        tally.facts += as_subject
+    return tally

@@ -1,13 +1,14 @@
-"""Listing memories, finding them by an exact text, and counting tags; now or as of a time."""
+"""Listing memories, and finding them by an exact text or by the beginning of their id."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from commonplace.engine import checks
 from commonplace.engine.binding import named
@@ -20,6 +21,7 @@ from commonplace.engine.history.timeline import (
 )
 from commonplace.engine.library import OpenSpace
 from commonplace.engine.model import LIVE_STATES, Memory, When, moment
+from commonplace.errors import Conflict, InvalidInput, NotFound
 from commonplace.storage import derived, labels
 from commonplace.storage import memories as stored
 from commonplace.storage.ports import Rows
@@ -36,6 +38,13 @@ ORDERS = {"newest": "created", "oldest": "created", "importance": "importance",
           "credit": "credit", "updated": "row_seq", "latest": "occurred"}  # fmt: skip
 TEXT_ORDERS = ("newest", "latest")
 NEEDLE_CHARS = 1_000
+SHORTEST = 4
+_SHOWN = 5
+_ADVICE = {
+    "memory": "Find it with 'commonplace search'.",
+    "operation": "'commonplace log' lists the newest ones.",
+}
+_PREFIX = re.compile(r"[0-9a-f-]{4,36}")
 
 
 @named(Conditions, Filters)
@@ -181,3 +190,39 @@ def tags(space: OpenSpace, *, as_of: When | None = None) -> list[tuple[str, int,
                     made.setdefault(tag, []).append(row["created_at"])
     counted = [(tag, len(times), moment(min(times))) for tag, times in made.items()]
     return sorted(counted, key=lambda each: (-each[1], each[0]))
+
+
+def memory_id(space: OpenSpace, name: str) -> str:
+    """Return the id of the memory with an id, a ref or the beginning of an id; in any state."""
+    with space.store.read() as connection:
+        exact = stored.named(connection, space.name, name.lower(), name)
+    return exact or _only(space, "memories", "memory", name)
+
+
+def operation_id(space: OpenSpace, name: str) -> str:
+    """Return the id of the operation with an id or its beginning."""
+    return _only(space, "operations", "operation", name)
+
+
+def _only(space: OpenSpace, table: Literal["memories", "operations"], kind: str, name: str) -> str:
+    prefix = name.lower()
+    if not _PREFIX.fullmatch(prefix):
+        if len(name) < SHORTEST:
+            raise InvalidInput(
+                f"{name!a} is too short to name a {kind}.",
+                hint=f"Give at least {SHORTEST} characters of its id.",
+                field="id",
+            )
+        raise NotFound(f"There is no {kind} {name[:60]!a}.", hint=_ADVICE[kind], field="id")
+    with space.store.read() as connection:
+        found = stored.ids_beginning(connection, space.name, table, prefix, _SHOWN + 1)
+    if not found:
+        raise NotFound(f"There is no {kind} {name[:60]!a}.", hint=_ADVICE[kind], field="id")
+    if len(found) > 1:
+        more = ", …" if len(found) > _SHOWN else ""
+        raise Conflict(
+            f"{name!a} could be {', '.join(found[:_SHOWN])}{more}.",
+            hint="Give more characters.",
+            field="id",
+        )
+    return found[0]

@@ -7,26 +7,44 @@ rest. Imported memories get the trust `external`, unless the caller trusts the f
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterator
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+from commonplace.engine import checks
+from commonplace.engine.content import memories
+from commonplace.engine.content.memories import DRAFT_FIELDS, Draft, Prepared
 from commonplace.engine.library import OpenSpace
 from commonplace.engine.model import Origin
-from commonplace.engine.transfer.plain_files import Notes, check_plain, is_note, plain_objects
+from commonplace.engine.transfer import rows
 from commonplace.engine.transfer.reading import (
+    BATCH,
+    BATCH_BYTES,
     UNTOUCHED,
+    Importer,
     ImportReport,
+    LeftOut,
     Meter,
+    Problem,
     Progress,
+    json_object,
     open_file,
+    read_lines,
     spooled,
 )
 from commonplace.engine.transfer.replay import Replay, check_export, is_export
-from commonplace.errors import InvalidInput, NotFound, StorageFull
+from commonplace.errors import CommonplaceError, Conflict, InvalidInput, NotFound, StorageFull
+from commonplace.storage.tables import MEMORIES
+from commonplace.storage.writing import Unit
 
 SUFFIXES = (".jsonl", ".md", ".markdown", ".txt")
 IMPORT = Origin(client="commonplace", tool="import")
+_PLAIN = uuid.UUID("6d1f2f55-4d0c-5c7e-9d37-0b5ad2f1c0de")  # names of memories without an id
+_DRAFT = tuple(name for name in DRAFT_FIELDS if name != "vectors")
 
 
 def import_file(
@@ -57,19 +75,21 @@ def import_file(
     report = ImportReport()
     files = list(_files(path))
     meter = Meter(progress, sum(file.stat().st_size for file in files))
-    exports = [file for file in files if not is_note(file) and is_export(file)]
+    exports = [file for file in files if not _is_note(file) and is_export(file)]
     plain = [file for file in files if file not in exports]
     for file in exports:
         report.complete &= check_export(file, partial, meter)
         meter.passed(file)
-    for where, given in plain_objects(plain, path, ImportReport(), meter, UNTOUCHED):
-        check_plain(where, given, origin, trust_file)
+    for where, given in _plain_objects(plain, path, ImportReport(), meter, UNTOUCHED):
+        _check_plain(where, given, origin, trust_file)
     try:
         for file in exports:
             Replay(space, origin, trust_file, report).run(file, partial, meter)
             meter.passed(file)
         if plain:
-            Notes(space, origin, trust_file, report).run(plain_objects(plain, path, report, meter))
+            _Notes(space, origin, trust_file, report).run(
+                _plain_objects(plain, path, report, meter)
+            )
     except StorageFull as error:
         if not report.operations:
             raise
@@ -94,3 +114,143 @@ def _files(path: Path) -> Iterator[Path]:
             wanted = file.suffix.lower() in SUFFIXES and not name.startswith(".")
             if wanted and file.is_file() and not file.is_symlink():
                 yield file
+
+
+def _is_note(file: Path) -> bool:
+    """Whether the whole file is one memory."""
+    return file.suffix.lower() in (".md", ".markdown", ".txt")
+
+
+def _plain_objects(
+    files: Sequence[Path], root: Path, report: ImportReport, meter: Meter, advice: str = ""
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield (place in the file, fields) of every memory in the files."""
+    for file in files:
+        yield from _note(file, root, report) if _is_note(file) else _objects(file, meter, advice)
+        meter.passed(file)
+
+
+def _objects(file: Path, meter: Meter, advice: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    with open_file(file) as stream:
+        for number, raw in read_lines(stream, file.name):
+            where = f"{file.name}, line {number}"
+            line = raw.removeprefix(b"\xef\xbb\xbf") if number == 1 else raw
+            if not line.strip():
+                continue
+            try:
+                yield where, json_object(line)
+            except CommonplaceError as error:
+                raise rows.located(error, where, advice) from error
+            if number % BATCH == 0:
+                meter.at(stream.tell())
+
+
+def _note(file: Path, root: Path, report: ImportReport) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield a Markdown or text file as one memory; its title is the first heading or file name."""
+    name = str(file.relative_to(root)) if root.is_dir() else file.name
+    with open_file(file) as stream:
+        data = stream.read(4 * checks.TEXT_CHARS + 4)
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InvalidInput(
+            f"{name}: It is not UTF-8 at byte {error.start}.",
+            hint="Nothing was imported: convert or remove the file, and import again.",
+        ) from None
+    if not text.strip():
+        report.left_out(Problem(name, "The file is empty.", conflict=False))
+        return
+    first = text.lstrip().split("\n", 1)[0]
+    title = first.lstrip("#").strip() if first.startswith("#") else ""
+    title = (title or file.stem)[: checks.TITLE_CHARS]
+    yield name, {"text": text, "title": title, "attrs": {"file": name}}
+
+
+def _check_plain(where: str, given: Mapping[str, Any], origin: Origin, trust_file: bool) -> None:
+    """Raise InvalidInput if an object cannot be stored as a memory."""
+    try:
+        draft = _draft(given, trust_file)
+        checks.text(draft.text)
+        # Everything but the text, whose analysis takes long and is done when it is stored.
+        memories.prepare(replace(draft, text="-"), origin)
+    except CommonplaceError as error:
+        raise rows.located(error, where, UNTOUCHED) from error
+    except (OverflowError, RecursionError):
+        beyond = InvalidInput("It has a date or a nesting that cannot be stored.")
+        raise rows.located(beyond, where, UNTOUCHED) from None
+
+
+def _draft(given: Mapping[str, Any], trust_file: bool) -> Draft:
+    """Return a draft of an object; without an id it gets one computed from its content."""
+    unknown = given.keys() - set(_DRAFT)
+    if unknown:
+        raise InvalidInput(
+            f"A memory has no field {ascii(min(unknown))[:60]}.",
+            hint=f"Its fields are {', '.join(_DRAFT)}.",
+        )
+    if "text" not in given:
+        raise InvalidInput("The memory has no text.", field="text")
+    details = {name: value for name, value in given.items() if name != "origin"}
+    if "origin" in given:
+        details["origin"] = Origin.load(rows.import_origin(given["origin"], "origin"))
+    if not trust_file:
+        details["trust"] = "external"
+    if details.get("id") is None:
+        content = {name: value for name, value in given.items() if name != "trust"}
+        details["id"] = str(uuid.uuid5(_PLAIN, json.dumps(content, sort_keys=True)))
+    return Draft(**details)
+
+
+@dataclass(slots=True)
+class _Note:
+    where: str
+    given: Mapping[str, Any]
+    prepared: Prepared
+    name: str = "memory"
+    status: str = "current"
+
+
+class _Notes(Importer[_Note]):
+    """Imports plain objects, batch by batch."""
+
+    def run(self, objects: Iterator[tuple[str, Mapping[str, Any]]]) -> None:
+        """Import all objects, which have been checked."""
+        batch: list[_Note] = []
+        size = 0
+        for where, given in objects:
+            prepared = memories.prepare(_draft(given, self._trust_file), self._origin)
+            batch.append(_Note(where, given, prepared))
+            size += len(prepared.values["text"])
+            if len(batch) >= BATCH or size > BATCH_BYTES:
+                self._import(batch)
+                batch, size = [], 0
+        self._import(batch)
+
+    def _import(self, batch: Sequence[_Note]) -> None:
+        if batch:
+            memories.embed_now(self._space, [note.prepared for note in batch])
+            self._write(batch)
+
+    def _apply(self, unit: Unit, line: _Note) -> bool:
+        values = line.prepared.values
+        row = memories.find_row(unit.connection, unit.space, values["id"])
+        if row is None and values["ref"] is not None:
+            row = MEMORIES.first(unit.connection, unit.space, ref=values["ref"])
+        nums = [row["num"]] if row else self._forms.removed(MEMORIES, (values["id"],))
+        if not nums:
+            try:
+                memories.put(self._space, unit, [line.prepared])
+            except Conflict as conflict:
+                raise LeftOut(conflict.message) from None
+            return True
+        former = MEMORIES.past(unit.connection, unit.space, num=nums[-1])
+        versions = [before for before, _, _ in former] + ([row] if row else [])
+        own = ("trust", "origin", "id")
+        same = [name for name, value in line.given.items() if name not in own and value is not None]
+        if not any(all(each[name] == values[name] for name in same) for each in versions):
+            raise LeftOut("Another memory with this identity is here.")
+        if row is not None:
+            return False
+        before, _, vectors = max(former, key=lambda version: version[1])
+        memories.restore_row(self._space, unit, None, before, vectors)
+        return True
