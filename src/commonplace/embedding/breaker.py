@@ -1,4 +1,4 @@
-"""A circuit breaker: after repeated failures, stop asking for a while."""
+"""A circuit breaker: after repeated failures, make no calls for a while."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SECONDS_OPEN = 30.0
 
 
 class CircuitBreaker:
-    """Opens after consecutive failures; later lets one call through, whose outcome decides."""
+    """Opens after consecutive failures; after a while one call is let through as a probe."""
 
     def __init__(
         self,
@@ -30,11 +30,11 @@ class CircuitBreaker:
 
     @property
     def is_open(self) -> bool:
-        """Whether calls are being refused, or only one is being tried."""
+        """Whether calls are refused, except for the probe."""
         return self._opened_at is not None
 
     def seconds_until_probe(self) -> float | None:
-        """`None` when this call may go ahead, and must then report; else how long to wait."""
+        """None if the call may be made, whose outcome must be reported; else how long to wait."""
         with self._lock:
             if self._opened_at is None:
                 return None
@@ -58,6 +58,6 @@ class CircuitBreaker:
             self._probing = False
 
     def undecided(self) -> None:
-        """The call said nothing about the other side's health: it refused what was asked."""
+        """Report a call that says nothing about the service, such as one with a bad request."""
         with self._lock:
             self._probing = False

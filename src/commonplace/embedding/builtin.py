@@ -22,7 +22,7 @@ MODEL_DIRECTORY = Path(__file__).parent / "model"
 BATCH_TEXTS = 32
 # Larger batches were no faster on one thread, and 32 full windows take 190 MB more.
 BATCH_TOKENS = 1_024
-# No window of tokens reaches further; without it a huge text would be tokenised to its end.
+# Longer texts are cut before they are tokenised; the model's window is much shorter.
 LONGEST_TEXT = 32_768
 
 REBUILD = (
@@ -33,7 +33,7 @@ REBUILD = (
 
 @dataclass(frozen=True)
 class _Loaded:
-    """What the first embedding loads."""
+    """The tokenizer and the session, loaded with the first text."""
 
     tokenizer: Any
     session: Any
@@ -65,20 +65,21 @@ class BuiltIn:
         return self._compute(texts)
 
     def count_tokens(self, text: str) -> int:
-        """How many tokens of the window the text takes, its two marks included."""
+        """The number of tokens of a text, including the two special ones."""
         return len(self._load().tokenizer.encode(_clean(text)).ids)
 
     def verify(self) -> None:
-        """Raises `EmbeddingUnavailable` when a file is not the one that was built."""
+        """Raise `EmbeddingUnavailable` if a file does not match its recorded SHA-256."""
         for name, recorded in (("model.onnx", "weights"), ("tokenizer.json", "tokenizer")):
             content = (self._directory / name).read_bytes()
             if hashlib.sha256(content).hexdigest() != self._about[recorded]:
                 raise EmbeddingUnavailable(
-                    f"The built-in model's {name} is not the file that was built.", hint=REBUILD
+                    f"The built-in model's {name} does not match its recorded SHA-256.",
+                    hint=REBUILD,
                 )
 
     def close(self) -> None:
-        """Frees the model; the next text loads it again."""
+        """Free the model's memory; the next text loads it again."""
         with self._lock:
             self._loaded = None
 
@@ -100,13 +101,13 @@ class BuiltIn:
             inputs = {"input_ids": ids, "attention_mask": mask}
             try:
                 vectors[batch] = model.session.run(["vectors"], inputs)[0]
-            except Exception as error:  # onnxruntime's errors share no base but this one
+            except Exception as error:  # onnxruntime's errors have no common base class
                 raise EmbeddingUnavailable(
                     f"The built-in model failed to compute: {error}", hint=REBUILD
                 ) from error
         if not np.isfinite(vectors).all():
             raise EmbeddingUnavailable(
-                "The built-in model computed numbers that are not finite.", hint=REBUILD
+                "The built-in model computed infinite or undefined numbers.", hint=REBUILD
             )
         return vectors
 
@@ -129,32 +130,31 @@ def _read_about(directory: Path) -> dict[str, Any]:
             about[key]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise EmbeddingUnavailable(
-            f"The built-in model is not whole in {directory}.", hint=REBUILD
+            f"The built-in model in {directory} is incomplete.", hint=REBUILD
         ) from error
     return about
 
 
 def _load(directory: Path, threads: int) -> _Loaded:
     try:
-        # onnxruntime reports its use to its makers, and keeps an id of this machine under HOME for
-        # it, unless this stands in the environment before the import. The call is for who imported
-        # it earlier.
+        # onnxruntime sends telemetry and stores a machine id under HOME unless this variable is set
+        # before the import; the call below is for programs that imported it earlier.
         os.environ["ORT_DISABLE_TELEMETRY"] = "1"
         import onnxruntime
         from tokenizers import Tokenizer
 
         onnxruntime.disable_telemetry_events()
         tokenizer = Tokenizer.from_file(str(directory / "tokenizer.json"))
-        # "[MASK]" in someone's text is text.
+        # Special tokens such as "[MASK]" in a text are plain text.
         tokenizer.encode_special_tokens = True
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3
-        # With one thread the caller's own computes, so several callers run side by side.
+        # With one thread the caller's thread computes, so that callers run in parallel.
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
-        # Measured: the graph is fused as built, so more than folding constants only costs time.
+        # The graph was optimised when it was built; more than constant folding only costs time.
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
-        # Makes int8 matrices float32 once, at loading, not at every run (3 ms instead of 25).
+        # Convert int8 matrices to float32 once, when loading (3 ms a run instead of 25).
         options.add_session_config_entry("session.disable_quant_qdq", "1")
         session = onnxruntime.InferenceSession(
             str(directory / "model.onnx"), options, providers=["CPUExecutionProvider"]
@@ -167,13 +167,13 @@ def _load(directory: Path, threads: int) -> _Loaded:
 
 
 def _clean(text: str) -> str:
-    """Text that the tokenizer accepts: of bounded length, without lone surrogates."""
+    """The text with bounded length and without lone surrogates, as the tokenizer needs it."""
     text = text[:LONGEST_TEXT]
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Positions in batches of like length, so that little is computed for padding."""
+    """Batches of positions of texts with similar lengths, so that there is little padding."""
     batch: list[int] = []
     for at in sorted(range(len(lengths)), key=lambda at: lengths[at]):
         if len(batch) == BATCH_TEXTS or (len(batch) + 1) * lengths[at] > BATCH_TOKENS:

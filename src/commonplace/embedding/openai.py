@@ -1,4 +1,4 @@
-"""Embeddings from any OpenAI-compatible endpoint, bounded in time and never trusted."""
+"""Embeddings from an OpenAI-compatible endpoint, with time limits and validated responses."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MOST_DIMENSIONS = 8_192
 # A number in JSON takes at most about 25 bytes; the rest of an answer is small.
 BYTES_PER_NUMBER, BYTES_PER_VECTOR, BYTES_PER_ANSWER = 32, 256, 65_536
 
-# Lengths that are published; of any other model the first answer tells.
+# Published vector lengths; for other models the first response shows it.
 OWN_DIMENSIONS = {
     "text-embedding-3-small": 1_536,
     "text-embedding-3-large": 3_072,
@@ -54,7 +54,7 @@ LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 @dataclass(frozen=True)
 class Meaning:
-    """What an HTTP status says about the endpoint."""
+    """The meaning of an HTTP status, as the end of a sentence about the endpoint."""
 
     says: str
     hint: str = ""
@@ -63,34 +63,36 @@ class Meaning:
 
 
 MEANINGS = {
-    400: Meaning("did not accept the request", "Check the model's name and limits.", outage=False),
-    401: Meaning("refused the key", "Check the API key."),
-    403: Meaning("refused the key", "Check what the API key is allowed to do."),
+    400: Meaning("rejected the request", "Check the model's name and limits.", outage=False),
+    401: Meaning("rejected the API key", "Check the API key."),
+    403: Meaning("rejected the API key", "Check the permissions of the API key."),
     404: Meaning(
         "does not know this path or model", "Check the base URL (often ending in /v1) and model."
     ),
-    413: Meaning("found the texts too long", "Send fewer or shorter texts.", outage=False),
-    422: Meaning("did not accept the request", "Check the model's name and limits.", outage=False),
-    429: Meaning("is limiting the rate", "It will be asked again later.", again=True),
+    413: Meaning(
+        "reported that the texts are too long", "Send fewer or shorter texts.", outage=False
+    ),
+    422: Meaning("rejected the request", "Check the model's name and limits.", outage=False),
+    429: Meaning("is rate limiting", "The request will be retried later.", again=True),
 }
 
 
-CLOSED = Meaning("was closed while it was being asked", outage=False)
+CLOSED = Meaning("was closed during the request", outage=False)
 
 
 def meaning_of(status: int) -> Meaning:
-    """The table's entry, or what the status's class says."""
+    """The entry of the table, or of the class of the status."""
     if status in MEANINGS:
         return MEANINGS[status]
     if status >= 500:
-        return Meaning("failed", "It will be asked again later.", again=True)
+        return Meaning("failed", "The request will be retried later.", again=True)
     if 300 <= status < 400:
-        return Meaning("redirects elsewhere", "Set the base URL to where it leads.")
-    return Meaning("gave an unexpected answer", "Check the base URL.")
+        return Meaning("redirects to another address", "Use that address as the base URL.")
+    return Meaning("sent an unexpected status", "Check the base URL.")
 
 
 class _Failure(Exception):
-    """Why an attempt gave no vectors. Its text is ours alone: it cannot hold the key."""
+    """Why an attempt failed. Its text is our own, so it cannot contain the API key."""
 
     def __init__(self, meaning: Meaning, *, wait: float | None = None) -> None:
         super().__init__(meaning.says)
@@ -126,7 +128,7 @@ class OpenAICompatible:
         self.id = model
         own = OWN_DIMENSIONS.get(model.split(":")[0])
         self._dimensions = dimensions or own
-        # Asking is only right where shortening is wanted: many servers refuse the parameter.
+        # Sent only to shorten vectors: many servers refuse the parameter.
         self._shorten = bool(dimensions and own and dimensions != own)
         self._query_seconds = query_seconds
         self._document_seconds = document_seconds
@@ -142,7 +144,7 @@ class OpenAICompatible:
 
     @property
     def dimensions(self) -> int:
-        """The length of every vector; asks the endpoint once when it is not known."""
+        """The length of every vector; requested from the endpoint once if it is unknown."""
         if self._dimensions is None:
             self.embed(["dimensions"], query=True)
         assert self._dimensions is not None
@@ -150,7 +152,7 @@ class OpenAICompatible:
 
     @property
     def weights(self) -> str:
-        """The model and its length: all that can be known of weights elsewhere."""
+        """The model and its vector length: all that is known of a remote model's weights."""
         return f"remote:{self.id}:{self.dimensions}"
 
     def embed(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:
@@ -207,7 +209,7 @@ class OpenAICompatible:
     async def _ask_until(
         self, client: httpx.AsyncClient, texts: Sequence[str], seconds: float
     ) -> NDArray[np.float32]:
-        """Asks, and asks again where that may help, all within `seconds`."""
+        """Send the request, with retries, within `seconds`."""
         deadline = time.monotonic() + seconds
         try:
             async with asyncio.timeout(seconds):
@@ -245,14 +247,14 @@ class OpenAICompatible:
                 async for chunk in response.aiter_raw():
                     answer += chunk
                     if len(answer) > most:
-                        raise _Failure(Meaning(f"sent more than the {most} bytes it could need"))
+                        raise _Failure(Meaning(f"sent a response of over {most} bytes"))
         except httpx.TransportError as error:
             says = f"could not be reached ({type(error).__name__})"
             raise _Failure(Meaning(says, "Check that it runs.", again=True)) from None
         try:
             vectors = read_vectors(bytes(answer), len(texts), self._dimensions)
         except ValueError as error:
-            raise _Failure(Meaning(f"sent an unusable answer: {error}")) from None
+            raise _Failure(Meaning(f"sent an invalid response: {error}")) from None
         self._dimensions = vectors.shape[1]
         return vectors
 
@@ -265,7 +267,7 @@ class OpenAICompatible:
     def _new_client(self) -> httpx.AsyncClient:
         import httpx
 
-        # Nothing compressed is asked for, so that the limit on bytes is one on memory.
+        # Without compression the limit on bytes also limits memory.
         headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
         if self._key is not None:
             headers["Authorization"] = f"Bearer {self._key}"
@@ -278,9 +280,9 @@ class OpenAICompatible:
 
 
 class _Line:
-    """Kept-alive connections, and the thread whose event loop drives them.
+    """An HTTP client with its own event loop in a thread.
 
-    Only cancellation bounds a whole exchange: a socket's timeout starts anew with every byte.
+    A request is limited by cancelling it: a socket's timeout restarts with every byte.
     """
 
     def __init__(self, new_client: Callable[[], httpx.AsyncClient]) -> None:
@@ -292,7 +294,7 @@ class _Line:
         self.client = new_client()
 
     def run(self, work: Coroutine[Any, Any, Result], seconds: float) -> Result:
-        """The work's result; the work keeps its own deadline, the second more is for a stall."""
+        """Run a coroutine; it has its own deadline, and one second more is allowed for stalls."""
         try:
             future = asyncio.run_coroutine_threadsafe(work, self._loop)
         except RuntimeError:
@@ -308,7 +310,7 @@ class _Line:
             future.cancel()
 
     def close(self) -> None:
-        """Ends what is under way, then the connections and the thread."""
+        """Cancel pending requests, and close the connections and the thread."""
         future = asyncio.run_coroutine_threadsafe(self._end(), self._loop)
         try:
             # Connections that do not close in time end with the loop.
@@ -328,7 +330,7 @@ class _Line:
 
 
 def read_vectors(answer: bytes, count: int, dimensions: int | None) -> NDArray[np.float32]:
-    """The L2-normalised rows of an answer, by its indexes; `ValueError` says what is wrong."""
+    """The L2-normalised vectors of a response, ordered by index; ValueError if it is invalid."""
     import numpy as np
 
     try:
@@ -336,11 +338,11 @@ def read_vectors(answer: bytes, count: int, dimensions: int | None) -> NDArray[n
         rows = [item["embedding"] for item in data]
         indexes = [item.get("index", at) for at, item in enumerate(data)]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise ValueError("it is not the JSON of an embeddings list") from None
+        raise ValueError("it is not a JSON list of embeddings") from None
     if len(rows) != count:
         raise ValueError(f"{len(rows)} vectors for {count} texts")
     if any(type(index) is not int for index in indexes) or sorted(indexes) != list(range(count)):
-        raise ValueError("its indexes do not name each text once")
+        raise ValueError("its indexes do not match the texts")
     try:
         values = np.array(rows)
     except ValueError:
@@ -355,12 +357,12 @@ def read_vectors(answer: bytes, count: int, dimensions: int | None) -> NDArray[n
         lengths = np.linalg.norm(ordered, axis=1, keepdims=True)
         unit: NDArray[np.float32] = (ordered / lengths).astype(np.float32)
     if not np.isfinite(unit).all():
-        raise ValueError("a vector is zero or holds a number that is not finite")
+        raise ValueError("a vector is zero or contains an infinite or undefined number")
     return unit
 
 
 def _endpoint(base_url: str) -> tuple[str, str]:
-    """The address to post to, and how it is shown: without the query, which may hold a secret."""
+    """(URL to post to, URL for messages, without the query, which may contain a secret)."""
     parts = urlsplit(base_url.strip())
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise InvalidInput(
@@ -381,10 +383,10 @@ def _endpoint(base_url: str) -> tuple[str, str]:
 
 def _checked_key(api_key: str | None) -> str | None:
     key = (api_key or "").strip()
-    # Checked here since a library's complaint about a header would quote it.
+    # Checked here, because the HTTP library would quote the key in its error.
     if not key.isascii() or not key.isprintable():
         raise InvalidInput(
-            "The embedding endpoint's API key holds characters that no key has.",
+            "The embedding endpoint's API key contains invalid characters.",
             hint="Copy it again.",
             field="api_key",
         )
@@ -392,7 +394,7 @@ def _checked_key(api_key: str | None) -> str | None:
 
 
 def _retry_after(header: str | None) -> float | None:
-    """Seconds from now that the header asks to wait; `None` when it says nothing readable."""
+    """The delay in seconds of a Retry-After header; None if it is missing or invalid."""
     if not header:
         return None
     try:

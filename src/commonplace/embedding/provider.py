@@ -28,11 +28,11 @@ class Embedder(Protocol):
 
     @property
     def id(self) -> str:
-        """The model's name, as calibration knows it."""
+        """The model's name."""
 
     @property
     def weights(self) -> str:
-        """Changes exactly when vectors of before and after must not be compared."""
+        """An identifier of the weights: vectors of different weights must not be compared."""
 
     @property
     def dimensions(self) -> int:
@@ -40,16 +40,16 @@ class Embedder(Protocol):
 
     @property
     def local(self) -> bool:
-        """Whether texts stay in this process."""
+        """Whether texts are embedded in this process."""
 
     def embed(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:
         """One L2-normalised, finite row per text, in order.
 
-        `query` says that someone waits for the answer. Raises `EmbeddingUnavailable`.
+        `query` means that a caller is waiting. Raises `EmbeddingUnavailable`.
         """
 
     def close(self) -> None:
-        """Gives back what the provider holds; it can be used again, and is then opened anew."""
+        """Release resources; the next call acquires them again."""
 
 
 def open_embedder(
@@ -61,7 +61,7 @@ def open_embedder(
 ) -> Embedder | None:
     """The provider a setting names: "builtin", "none", or an OpenAI-compatible base URL.
 
-    `None` means that there is none, and search goes by words. `api_key`, `model` and
+    `None` means no provider: search uses words alone. `api_key`, `model` and
     `dimensions` concern only a URL. Raises `EmbeddingUnavailable` when the built-in model was
     not built, `InvalidInput` when the setting means nothing.
     """
@@ -83,7 +83,7 @@ def open_embedder(
     )
 
 
-# A longer text is hardly asked twice, and must not make the cache large.
+# Longer texts are not cached: they are rarely repeated.
 LONGEST_KEY = 4_096
 
 
@@ -96,13 +96,13 @@ class QueryCache:
         self._lock = threading.Lock()
 
     def embed(self, texts: Sequence[str], compute: Callable[[Sequence[str]], Rows]) -> Rows:
-        """The rows for `texts`, computing only those not asked lately."""
+        """The vectors of `texts`; only those that are not cached are computed."""
         import numpy as np
 
         found = {text: row for text in texts if (row := self._recall(text)) is not None}
         missing = [text for text in dict.fromkeys(texts) if text not in found]
         if missing:
-            # Not under the lock: a slow model or endpoint must not hold up hits.
+            # Without the lock, so that a slow model does not delay cached queries.
             for text, row in zip(missing, compute(missing), strict=True):
                 own = row.reshape(1, -1).copy()
                 own.setflags(write=False)
@@ -162,7 +162,7 @@ OPENAI_3_SMALL: Knots = (
     (0.90, 0.92),
     (1.00, 1.0),
 )
-# A model nobody measured: its cosine as it is, within bounds.
+# For models that were not measured: the cosine, clipped to 0..1.
 AS_IT_IS: Knots = ((0.0, 0.0), (1.0, 1.0))
 
 TABLES: dict[tuple[str, str], Knots] = {
@@ -170,15 +170,15 @@ TABLES: dict[tuple[str, str], Knots] = {
     ("all-MiniLM-L6-v2", ANY): MINILM_ELSE,
     ("text-embedding-3-small", ANY): OPENAI_3_SMALL,
 }
-# Models that learnt only some scripts; any other is taken to know all.
+# Models trained on some scripts only; others are assumed to know all.
 SCRIPTS: dict[str, frozenset[str]] = {"all-MiniLM-L6-v2": frozenset({"latin"})}
 
-# Text without a letter has no script. ("other" is one: Bengali, Georgian, … reach .8.)
+# A text without letters has no script. ("other" is a script: Bengali, Georgian, …)
 NEUTRAL = frozenset({"none", ""})
 
 
 def knows_script(model_id: str, script: str) -> bool:
-    """Whether the model's similarities mean anything in this script; if not, words decide."""
+    """Whether the model was trained on this script; if not, search uses words alone."""
     return model_id not in SCRIPTS or _plain(script) in SCRIPTS[model_id]
 
 
@@ -193,7 +193,7 @@ def calibrated(raw: NDArray[Any], model_id: str, script: str) -> NDArray[np.floa
 def calibrated(
     raw: float | NDArray[Any], model_id: str, script: str
 ) -> float | NDArray[np.float64]:
-    """Raw cosines as similarities in 0..1 that contracts' cut-offs fit; it keeps their order."""
+    """Map raw cosines to similarities in 0..1 for the thresholds of contracts; monotonic."""
     import numpy as np
 
     script = _plain(script)

@@ -31,18 +31,18 @@ _SELECT = f"SELECT {', '.join(_COLUMNS)} FROM users"  # noqa: S608
 
 
 def get(rows: Rows, name: str) -> AccountRow | None:
-    """The row of a name, also of an account that was removed."""
+    """The account of that name; a removed account has a row too."""
     found = rows.execute(f"{_SELECT} WHERE name = ?", (name,)).fetchone()
     return None if found is None else AccountRow(*found)
 
 
 def listing(rows: Rows) -> list[AccountRow]:
-    """All rows by name, those of removed accounts included."""
+    """All accounts ordered by name, removed ones included."""
     return [AccountRow(*row) for row in rows.execute(f"{_SELECT} ORDER BY name")]
 
 
 def removed(rows: Rows, name: str) -> bool:
-    """Whether there was an account of that name, and it was removed."""
+    """Whether an account of that name was removed."""
     found = rows.execute(
         "SELECT 1 FROM users WHERE name = ? AND removed_at IS NOT NULL", (name,)
     ).fetchone()
@@ -50,7 +50,7 @@ def removed(rows: Rows, name: str) -> bool:
 
 
 def put(rows: Rows, row: AccountRow) -> None:
-    """Insert a row, or replace the one of the same name."""
+    """Insert or replace the account of that name."""
     changes = ", ".join(f"{name} = excluded.{name}" for name in _COLUMNS[1:])
     rows.execute(
         f"INSERT INTO users ({', '.join(_COLUMNS)})"  # noqa: S608

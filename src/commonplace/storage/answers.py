@@ -1,4 +1,4 @@
-"""The table `answers`: results kept under the idempotency key of their call."""
+"""The table `answers`: the result of each call that had an idempotency key."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ _PUT = ANSWERS.upsert("key")
 
 
 def find(rows: Rows, space: str, key: bytes) -> tuple[int, str] | None:
-    """(when it was given, the result) under a key; None if there is none, or it is damaged."""
+    """(time, result) stored for a key; None if there is none, or if the row is damaged."""
     row = rows.execute(_FIND, (space, key)).fetchone()
     return None if row is None or not ANSWERS.sound(row) else (row[2], row[3])
 
 
 def put(rows: Rows, space: str, key: bytes, at: int, result: str) -> None:
-    """Keep a result, in place of an earlier one under the same key."""
+    """Insert or replace the result for a key."""
     rows.execute(_PUT, ANSWERS.row((space, key, at, result)))
 
 
 def remove_before(rows: Rows, space: str, at: int) -> None:
-    """Remove results that were given before a moment."""
+    """Delete results older than a time."""
     rows.execute("DELETE FROM answers WHERE space = ? AND at < ?", (space, at))
 
 
 def results(rows: Rows, space: str) -> Iterator[tuple[bytes, str]]:
-    """(key, result) of all."""
+    """(key, result) of all rows."""
     found: Iterator[tuple[bytes, str]] = rows.execute(
         "SELECT key, result FROM answers WHERE space = ?", (space,)
     )
@@ -36,7 +36,7 @@ def results(rows: Rows, space: str) -> Iterator[tuple[bytes, str]]:
 
 
 def remove(rows: Rows, space: str, keys: Iterable[bytes]) -> None:
-    """Remove results by their keys."""
+    """Delete results by their keys."""
     rows.executemany(
         "DELETE FROM answers WHERE space = ? AND key = ?", [(space, key) for key in keys]
     )

@@ -16,27 +16,27 @@ from commonplace.storage.ports import Rows
 from commonplace.storage.tables import AUDIT, digest
 
 START = bytes(32)
-"""What the first row has in place of the hash of a row before it."""
+"""The `previous` hash of the first row."""
 REDACTION = "redact"
 """The tool of a row that lists rows whose payloads were cleared."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Something in the chain that is not as it was written."""
+    """A fault in the audit chain."""
 
     num: int
     what: str
 
 
 def read_head(rows: Rows, space: str) -> tuple[int, bytes]:
-    """(how many rows there are, the last one's hash)."""
+    """(number of rows, hash of the last row)."""
     found = rows.execute("SELECT rows, hash FROM audit_head WHERE space = ?", (space,)).fetchone()
     return (0, START) if found is None else (found[0], found[1])
 
 
 def insert(rows: Rows, chained: tuple[Any, ...], arguments: str, result: str) -> None:
-    """Append a row, and make it the head; `chained` are its values from number to `previous`."""
+    """Append a row and update the head; `chained` are its values from `num` to `previous`."""
     row = AUDIT.row(chained, arguments, result)
     rows.execute(AUDIT.insert_sql, row)
     rows.execute(
@@ -58,7 +58,7 @@ def newest(
     until: int | None,
     before: int | None,
 ) -> list[dict[str, Any]]:
-    """The newest rows that meet every condition that is not None, newest first."""
+    """The rows that meet all conditions that are not None, newest first."""
     conditions = {
         "tool = ?": tool, "caller = ?": caller, "success = ?": success,
         "at >= ?": since, "at < ?": until, "num < ?": before,
@@ -88,25 +88,25 @@ def clear_payloads(rows: Rows, space: str, nums: Sequence[int]) -> None:
 
 
 def as_hex(value: Any) -> str:
-    """A hash as text; nothing for what is none."""
+    """A hash as hexadecimal text; an empty text if the value is not a hash."""
     return value.hex() if isinstance(value, bytes) else ""
 
 
-def faults(rows: Rows, space: str, noted: str | None = None) -> Iterator[Fault]:
-    """What in the chain is not as it was written; `noted` is a head that must be in it."""
+def faults(rows: Rows, space: str, expected_head: str | None = None) -> Iterator[Fault]:
+    """The faults in the chain; `expected_head` is the hash of a row that must be in it."""
     expected, previous = 1, START
     emptied, redacted = set[int](), set[int]()
-    seen = noted is None
+    seen = expected_head is None
     for values in rows.execute("SELECT * FROM audit WHERE space != ? LIMIT 1", (space,)):
         yield Fault(values[0], "a row belongs to another space")
-    select = AUDIT.select_from(rows)  # that of a backup may be of an older release
+    select = AUDIT.select_from(rows)  # the table in a backup may lack newer columns
     for values in rows.execute(f"{select} ORDER BY num", (space,)):
         row = dict(zip(AUDIT.stored, values, strict=True))
         num = row["num"]
         if num != expected:
             yield Fault(expected, f"rows are missing before row {num}")
         if row["previous"] != previous:
-            yield Fault(num, "does not follow the row before it")
+            yield Fault(num, "its hash of the previous row does not match")
         if not AUDIT.sound(values):
             yield Fault(num, "was changed")
         for name in ("arguments", "result"):
@@ -115,12 +115,12 @@ def faults(rows: Rows, space: str, noted: str | None = None) -> Iterator[Fault]:
             elif digest(row[name]) != row[f"{name}_hash"]:
                 yield Fault(num, f"its {name} were changed")
             elif name == "arguments" and row["dialect"] == "" and row["tool"] == REDACTION:
-                redacted.update(json.loads(row[name])["rows"])  # as we wrote it: the hash says so
+                redacted.update(json.loads(row[name])["rows"])  # its hash was checked above
         expected, previous = num + 1, row["hash"]
-        seen = seen or noted == as_hex(previous)
+        seen = seen or expected_head == as_hex(previous)
     for num in sorted(emptied - redacted):
-        yield Fault(num, "its payload was taken away, and no purge says so")
+        yield Fault(num, "its payload was deleted, but no purge is recorded")
     if read_head(rows, space) != (expected - 1, previous):
         yield Fault(expected, "rows are missing at the end, or the head was changed")
     if not seen:
-        yield Fault(expected, "the noted head is not in the chain: rows were cut off or rewritten")
+        yield Fault(expected, "the given head is not in the chain: rows were deleted or rewritten")

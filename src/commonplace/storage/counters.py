@@ -33,7 +33,7 @@ def write(rows: Rows, space: str, num: int, accesses: int, last: int) -> None:
 
 
 def used_since(rows: Rows, space: str, at: int) -> list[int]:
-    """Numbers of the memories that were read at or after a moment."""
+    """Numbers of the memories that were read since a time."""
     found = rows.execute(
         "SELECT memory FROM counters WHERE space = ? AND last_access >= ? ORDER BY memory",
         (space, at),

@@ -51,7 +51,7 @@ def insert(rows: Rows, row: CredentialRow) -> None:
 
 
 def by_digest(rows: Rows, digest: bytes) -> CredentialRow | None:
-    """The row of a token's digest."""
+    """The credential with that token digest."""
     found = rows.execute(f"{_SELECT} WHERE digest = ?", (digest,)).fetchone()
     return None if found is None else CredentialRow(*found)
 
@@ -63,13 +63,13 @@ def by_prefix(rows: Rows, prefix: str) -> list[CredentialRow]:
 
 
 def by_id(rows: Rows, identity: str) -> CredentialRow | None:
-    """The row of exactly that id."""
+    """The credential with that id."""
     found = rows.execute(f"{_SELECT} WHERE id = ?", (identity,)).fetchone()
     return None if found is None else CredentialRow(*found)
 
 
 def select(rows: Rows, *, revoked: bool = True, **equal: str | None) -> list[CredentialRow]:
-    """The rows with these values, the newest first; without `revoked`, only those not revoked."""
+    """The credentials with these values, newest first; `revoked=False` leaves out revoked ones."""
     given = {name: value for name, value in equal.items() if value is not None}
     if not given.keys() <= set(_FILTERS):
         raise ValueError(f"credentials are selected by {', '.join(_FILTERS)}")
@@ -90,14 +90,14 @@ def set_mac(rows: Rows, identity: str, mac: bytes) -> None:
 
 
 def set_used(rows: Rows, used: Iterable[tuple[int, str]]) -> None:
-    """Set when credentials were last used: pairs of time and id."""
+    """Update `last_used` of credentials, given as pairs of (time, id)."""
     rows.executemany(
         "UPDATE credentials SET last_used = ?1 WHERE id = ?2 AND last_used < ?1", list(used)
     )
 
 
 def delete_ended(rows: Rows, before: int) -> int:
-    """Delete credentials, except signed ones, that ended before a moment; how many."""
+    """Delete unsigned credentials that expired or were revoked before a time; how many."""
     deleted = rows.execute(
         "DELETE FROM credentials WHERE sort != 'signed'"
         " AND (expires_at < ?1 OR revoked_at < ?1) RETURNING id",
@@ -107,7 +107,7 @@ def delete_ended(rows: Rows, before: int) -> int:
 
 
 def not_before(rows: Rows, *, owner: str, space: str) -> int:
-    """The moment before which every token of the owner, or of the space, has ended."""
+    """The time before which all tokens of the owner and of the space are invalid."""
     row = rows.execute(
         "SELECT max(at) FROM not_before"
         " WHERE (subject = 'user' AND name = ?) OR (subject = 'space' AND name = ?)",
@@ -117,7 +117,7 @@ def not_before(rows: Rows, *, owner: str, space: str) -> int:
 
 
 def set_not_before(rows: Rows, subject: str, name: str, at: int) -> int:
-    """Set that moment for a user or a space; it never moves back. The moment that holds."""
+    """Set that time for a user or a space; it never moves back. Returns the stored time."""
     row = rows.execute(
         "INSERT INTO not_before (subject, name, at) VALUES (?, ?, ?)"
         " ON CONFLICT (subject, name) DO UPDATE SET"

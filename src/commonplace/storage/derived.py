@@ -1,6 +1,6 @@
-"""What is derived from a memory's row for finding it: terms, passages, labels, trigrams.
+"""Derived rows, by which memories are found: terms, passages, labels, trigrams.
 
-All of it is written in the row's own transaction and can be rebuilt from the row alone.
+They are written in the transaction of the memory's row, and can be rebuilt from it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _TIMES = [bytes((times,)) for times in range(256)]
 
 
 class _Codes(dict[str, bytes]):
-    """64 bits of a term's BLAKE2b, the same on every machine."""
+    """Term → 64 bits of its BLAKE2b hash, the same on every machine."""
 
     def __missing__(self, term: str) -> bytes:
         if len(self) >= _KNOWN_TERMS:
@@ -48,7 +48,7 @@ class _Codes(dict[str, bytes]):
 
 
 class _ChunkCodes(dict[str, bytes]):
-    """The codes of a chunk's terms, one after the other."""
+    """Chunk → the codes of its terms, concatenated."""
 
     def __init__(self, read: Reader) -> None:
         self._read = read
@@ -61,7 +61,7 @@ class _ChunkCodes(dict[str, bytes]):
 
 
 class _EnglishCodes(dict[str, Any]):
-    """The same in an English text, where only a function word has no bytes at all."""
+    """As `_ChunkCodes` for an English text; `b""` marks a function word that shows the language."""
 
     def __missing__(self, chunk: str) -> bytes | tuple[()]:
         if len(self) >= _KNOWN_CHUNKS:
@@ -78,17 +78,17 @@ _english_codes = _EnglishCodes()
 
 
 def term_number(term: str) -> int:
-    """The number under which a term's postings are found."""
+    """A term's code as a number, by which its postings are found."""
     return int.from_bytes(_codes[term], "little")
 
 
 def pack_terms(terms: Iterable[str]) -> bytes:
-    """Distinct terms with how often each occurs, in the order of their first occurrence."""
+    """Distinct terms with their counts, in the order of their first occurrence."""
     return _pack([_codes[term] for term in terms])
 
 
 def pack_text(text: str) -> bytes:
-    """The packed terms of a text: those of `analyse`, with one look-up for each plain word."""
+    """As `pack_terms(analyse(text))`, but faster for ASCII texts."""
     if text.isascii():
         codes: list[bytes] = list(filter(None, _codes_of(text)))
         joined = b"".join(codes)
@@ -120,27 +120,27 @@ def _pack(codes: Sequence[bytes]) -> bytes:
 
 
 def terms_sum(memory: int, packed: bytes) -> int:
-    """What guards a memory's packed terms against rot."""
+    """The checksum of a memory's packed terms."""
     return zlib.crc32(packed, memory & 0xFFFFFFFF)
 
 
 def passage_sum(
     memory: int, ordinal: int, start: int, stop: int, model: int | None, vector: bytes | None
 ) -> int:
-    """What guards a passage against rot."""
+    """The checksum of a passage."""
     place: int = place_code(memory, ordinal, start, stop, -1 if model is None else model)
     return zlib.crc32(vector or b"") ^ place
 
 
 def place_code(memory: Any, ordinal: Any, start: Any, stop: Any, model: Any) -> Any:
-    """32 bits of where a passage is, for one or, with arrays, for many."""
-    low = memory & 0x7FFFFFFF  # so that no product leaves 64 bits
+    """32 bits that identify a passage and its model; takes numbers or arrays."""
+    low = memory & 0x7FFFFFFF  # no product exceeds 64 bits
     code = low * 0x9E3779B1 + ordinal * 0x85EBCA77 + start * 0xC2B2AE3D + stop * 0x27D4EB2F
     return (code + (memory >> 31) * 0x2545F491 + (model + 1) * 0x165667B1) & 0xFFFFFFFF
 
 
 class Passage(NamedTuple):
-    """A stretch of a memory's text, and its vector when it has one."""
+    """A range of a memory's text, and its vector if it has one."""
 
     span: Span
     model: int | None
@@ -166,7 +166,7 @@ _INSERTS = {
 
 
 def write_rows(connection: Rows, table: str, rows: Iterable[tuple[Any, ...]]) -> None:
-    """Insert rows that one of the functions below made into a table."""
+    """Insert rows into one of the tables."""
     connection.executemany(_INSERTS[table], rows)
 
 
@@ -176,7 +176,7 @@ def lexeme_row(space: str, memory: int, terms: bytes) -> tuple[int, str, int, by
 
 
 def label_rows(space: str, memory: int, labels: Iterable[str]) -> list[tuple[str, str, int]]:
-    """The rows of what a memory can be filtered by."""
+    """The rows of a memory's labels, by which it can be filtered."""
     return [(space, label, memory) for label in labels]
 
 
@@ -198,7 +198,7 @@ def write_entries(
     model: int | None,
 ) -> None:
     """Store what is derived from new memories, a table at a time; vectors are of the model."""
-    # Rows are made as they are stored, so that they need not be kept.
+    # Generators: no second list of all rows is built.
     pairs = list(zip(nums, entries, strict=True))
     write_rows(connection, "lexemes", (lexeme_row(space, num, e.terms) for num, e in pairs))
     write_rows(
@@ -224,7 +224,7 @@ def _passages(entry: Findable, model: int | None) -> Iterator[Passage]:
 def replace_passages(
     connection: Rows, space: str, memory: int, passages: Sequence[Passage]
 ) -> None:
-    """Store a memory's passages in place of those that it has."""
+    """Replace a memory's passages."""
     connection.execute("DELETE FROM passages WHERE space = ? AND memory = ?", (space, memory))
     write_rows(connection, "passages", passage_rows(space, memory, passages))
 
@@ -242,7 +242,7 @@ def read_passages(connection: Rows, space: str, memory: int) -> list[Passage]:
 
 
 def touch(unit: Writing, memory: int) -> None:
-    """Tell every resident index that what finds a memory changed."""
+    """Record that a memory's derived rows changed, for the indexes held in memory."""
     unit.connection.execute(
         "INSERT INTO touches (space, memory, seq) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
         (unit.space, memory, unit.seq),
@@ -250,7 +250,7 @@ def touch(unit: Writing, memory: int) -> None:
 
 
 def drop(connection: Rows, space: str, memory: int) -> None:
-    """Remove all that is derived from a memory."""
+    """Delete a memory's derived rows."""
     for table in _INSERTS:
         connection.execute(f"DELETE FROM {table} WHERE space = ? AND memory = ?", (space, memory))  # noqa: S608
     connection.drop_grams(space, memory)
@@ -259,12 +259,12 @@ def drop(connection: Rows, space: str, memory: int) -> None:
 def holding(
     connection: Rows, space: str, grams: Iterable[str], most: int | None = None
 ) -> list[int]:
-    """Numbers of the memories whose text holds all of these trigrams; at most so many."""
+    """Numbers of at most `most` memories whose text contains all of these trigrams."""
     return connection.holding(space, list(dict.fromkeys(grams)), most)
 
 
 class Model(Protocol):
-    """An embedding model, as far as its vectors go."""
+    """The identity of an embedding model."""
 
     @property
     def id(self) -> str: ...
@@ -275,7 +275,7 @@ class Model(Protocol):
 
 
 def model_number(connection: Rows, space: str, model: Model) -> int:
-    """The number under which vectors of this model are stored, given out on first use."""
+    """The number by which vectors refer to this model; assigned on first use."""
     known = known_model(connection, space, model.id, model.weights)
     if known is not None:
         return known
@@ -290,7 +290,7 @@ def model_number(connection: Rows, space: str, model: Model) -> int:
 
 
 def known_model(connection: Rows, space: str, model: str, weights: str) -> int | None:
-    """The number of a model that has vectors here, or None."""
+    """The number of a model that has stored vectors, or None."""
     row = connection.execute(
         "SELECT num FROM models WHERE space = ? AND id = ? AND weights = ?",
         (space, model, weights),
@@ -333,7 +333,7 @@ def pack(vector: NDArray[np.float32]) -> bytes:
 
 
 def unpack_many(joined: bytes, dimensions: int) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
-    """The int8 matrix and the scales of packed vectors laid end to end.
+    """The int8 matrix and the scales of concatenated packed vectors.
 
     Raises `StorageCorrupt` when the bytes are not whole vectors of that length.
     """
@@ -342,14 +342,14 @@ def unpack_many(joined: bytes, dimensions: int) -> tuple[NDArray[np.int8], NDArr
     size = SCALE_BYTES + dimensions
     if dimensions < 1 or len(joined) % size:
         raise StorageCorrupt(
-            f"Stored vectors take {len(joined)} bytes, which is no multiple of {size}.",
-            hint="Run `commonplace doctor` to embed the memories again.",
+            f"Stored vectors take {len(joined)} bytes, which is not a multiple of {size}.",
+            hint="Run 'commonplace doctor --repair' to compute the vectors again.",
         )
     packed = np.frombuffer(joined, np.uint8).reshape(-1, size)
     scales = packed[:, :SCALE_BYTES].copy().view("<f4").reshape(-1).astype(np.float32)
     if not (np.isfinite(scales) & (scales > 0)).all():
         raise StorageCorrupt(
             "A stored vector has a scale that is not a positive number.",
-            hint="Run `commonplace doctor` to embed the memories again.",
+            hint="Run 'commonplace doctor --repair' to compute the vectors again.",
         )
     return packed[:, SCALE_BYTES:].copy().view(np.int8), scales

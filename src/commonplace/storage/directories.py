@@ -1,4 +1,4 @@
-"""Directories that only their owner can open, and files that are replaced in one step."""
+"""Private directories, and files that are replaced atomically."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 
 def make_private(directory: Path) -> None:
-    """Make a directory and its missing parents, each 0700; one that is there keeps its mode."""
+    """Create a directory and its missing parents with mode 0700; existing ones keep their mode."""
     for missing in reversed(
         [each for each in (directory, *directory.parents) if not each.exists()]
     ):

@@ -1,4 +1,4 @@
-"""The table `events`: append-only; a hash outlives the payload that it is of."""
+"""The table `events`: append-only. A purge deletes the payload and leaves its hash."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class EventRow(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """Which events are asked for; what is None does not matter."""
+    """Conditions on events; None means any."""
 
     kind: str | None = None
     subject: str | None = None
     upto: int | None = None
-    """The newest operation whose events count."""
+    """Only events up to this operation."""
     after: int | None = None
-    """The number of an event; those after it."""
+    """Only events after the one of this number."""
     num: int | None = None
 
 
@@ -54,7 +54,7 @@ def insert(
 def find(
     rows: Rows, space: str, wanted: Wanted, *, limit: int | None = None, newest: bool = False
 ) -> list[EventRow]:
-    """Verified events in their order, or the newest first."""
+    """Verified events, oldest first unless `newest`."""
     clause, values = _where(wanted)
     clause += " ORDER BY num DESC" if newest else " ORDER BY num"
     clause += "" if limit is None else f" LIMIT {limit:d}"
@@ -71,7 +71,7 @@ def find(
 
 
 def count(rows: Rows, space: str, wanted: Wanted) -> int:
-    """How many events there are."""
+    """The number of such events."""
     clause, values = _where(wanted)
     statement = f"SELECT count(*) FROM events WHERE space = ?{clause}"  # noqa: S608
     return int(rows.execute(statement, (space, *values)).fetchone()[0])
@@ -100,5 +100,5 @@ def payloads(rows: Rows, space: str) -> list[tuple[int, str]]:
 
 
 def clear_payload(rows: Rows, space: str, num: int) -> None:
-    """Remove a payload; its hash stays."""
+    """Delete a payload; its hash stays."""
     rows.execute("UPDATE events SET payload = NULL WHERE space = ? AND num = ?", (space, num))

@@ -1,4 +1,4 @@
-"""Statements on the table `facts` that need no whole row."""
+"""Statements on the table `facts`."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _OPEN = "AND subject_key = ? AND predicate_key = ? AND object_key = ? AND valid_
 
 
 def open_ones(rows: Rows, space: str, subject: str, predicate: str, object: str) -> list[Row]:
-    """Facts with these keys that no end is known of, newest first."""
+    """Facts with these keys and no `valid_to`, newest first."""
     return FACTS.fetch(rows, space, f"{_OPEN} ORDER BY num DESC", subject, predicate, object)
 
 
 def totals(rows: Rows, space: str) -> tuple[int, int, int, list[str]]:
-    """(entities, facts, facts that no end is known of, predicates by their key)."""
+    """(number of entities, of facts, of facts without `valid_to`; predicates ordered by key)."""
     count, still = rows.execute(
         "SELECT count(*), count(*) - count(valid_to) FROM facts WHERE space = ?", (space,)
     ).fetchone()
@@ -34,7 +34,7 @@ def totals(rows: Rows, space: str) -> tuple[int, int, int, list[str]]:
 
 
 def uses(rows: Rows, space: str) -> Iterator[tuple[str, int, int]]:
-    """(key, how many facts name it, how many of them as subject), subjects and objects apart."""
+    """(key, facts that name it, of these as subject); one row for subjects, one for objects."""
     found: Iterator[tuple[str, int, int]] = rows.execute(
         "SELECT subject_key, count(*), count(*) FROM facts WHERE space = ?1 GROUP BY subject_key"
         " UNION ALL"
@@ -53,7 +53,7 @@ def written_since(rows: Rows, space: str, seq: int) -> Iterator[tuple[str, str]]
 
 
 def replaced_since(rows: Rows, space: str, seq: int) -> Iterator[Row]:
-    """Facts as they were at an operation, and are no longer."""
+    """Facts as they were at an operation, if they were changed or removed since."""
     found = rows.execute(
         "SELECT row FROM versions WHERE space = ?1 AND entity = ?2 AND since <= ?3"
         " AND until IN (SELECT num FROM operations WHERE space = ?1 AND num > ?3)",

@@ -42,11 +42,11 @@ TRUSTS = ("stated", "inferred", "external")
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """What is known of a field beside its name, its Python type and its default."""
+    """The declaration of a field, apart from its name, Python type and default."""
 
     type: Type
     chars: int = 0
-    """The longest text."""
+    """The maximum length of a text."""
     empty: bool = False
     """Whether a text may be empty."""
     optional: bool = False
@@ -55,11 +55,11 @@ class Field:
     changeable: bool = True
     """Whether a revision may change it."""
     added: bool = False
-    """Whether its column was added to the table later, with its default."""
+    """Whether its column was added by a later migration."""
     filterable: bool = False
-    """Whether a search can ask for memories with one value of it."""
+    """Whether a search can filter by its value."""
     option: str = ""
-    """How the command line calls it when a memory is stored or revised."""
+    """Its option on the command line."""
     metavar: str = ""
     help: str = ""
 

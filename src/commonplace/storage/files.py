@@ -1,4 +1,4 @@
-"""The table `files`: files that are copies of memories, as they were when both last agreed."""
+"""The table `files`: the state of each file copy of a memory when both last agreed."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ _PUT = FILES.upsert("root", "memory")
 
 
 def known(rows: Rows, space: str, root: str) -> list[tuple[Any, ...]]:
-    """The sound rows of a directory, from `memory` to `seq`."""
+    """The intact rows of a directory, with the columns from `memory` to `seq`."""
     found = rows.execute(FILES.select_sql + " AND root = ?", (space, root))
     return [tuple(row[2:10]) for row in found if FILES.sound(row)]
 
 
 def put(rows: Rows, space: str, root: str, files: Iterable[Sequence[Any]]) -> None:
-    """Set rows of a directory, each from `memory` to `seq`."""
+    """Insert or replace rows of a directory, with the columns from `memory` to `seq`."""
     rows.executemany(_PUT, [FILES.row((space, root, *each)) for each in files])
 
 
 def remove(rows: Rows, space: str, root: str, memories: Iterable[int]) -> None:
-    """Remove the rows of memories."""
+    """Delete the rows of memories."""
     rows.executemany(
         "DELETE FROM files WHERE space = ? AND root = ? AND memory = ?",
         [(space, root, num) for num in memories],
@@ -31,7 +31,7 @@ def remove(rows: Rows, space: str, root: str, memories: Iterable[int]) -> None:
 
 
 def outdated(rows: Rows, space: str, root: str, kinds: Collection[str], after: int) -> list[int]:
-    """Memories of these kinds, changed after an operation, whose file is not of their form."""
+    """Memories of these kinds, changed after an operation, whose file is not up to date."""
     found = rows.execute(
         "SELECT m.num FROM memories m LEFT JOIN files f"  # noqa: S608
         " ON f.space = m.space AND f.root = ? AND f.memory = m.num"
@@ -43,7 +43,7 @@ def outdated(rows: Rows, space: str, root: str, kinds: Collection[str], after: i
 
 
 def without_memory(rows: Rows, space: str, root: str, after: int) -> list[int]:
-    """Memories that have a file and are no more; with `after`, those touched after it."""
+    """Deleted memories that have a file; with `after`, only those touched after it."""
     if after:
         found = rows.execute(
             "SELECT DISTINCT t.memory FROM touches t JOIN files f"

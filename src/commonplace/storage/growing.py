@@ -1,4 +1,4 @@
-"""Arrays that grow while they are read."""
+"""Arrays that can be extended while others read them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 
 class Growing:
-    """An array that grows at its end; earlier views stay valid and unchanged."""
+    """An array to append to; earlier views stay valid and unchanged."""
 
     def __init__(self, dtype: Any, width: int | None = None) -> None:
         shape = (0,) if width is None else (0, width)
@@ -17,11 +17,11 @@ class Growing:
         self.size = 0
 
     def extend(self, values: NDArray[Any]) -> None:
-        """Put values at the end."""
+        """Append values."""
         end = self.size + len(values)
         if end > len(self._buffer):
             if self.size == 0:
-                # What was read as one value is still the bytes it came as, which nobody may change.
+                # Make a writable copy if the array is a view of immutable bytes.
                 self._buffer = np.require(values, self._buffer.dtype, ["C", "W"])
                 self.size = end
                 return
@@ -33,17 +33,17 @@ class Growing:
         self.size = end
 
     def reserve(self, count: int) -> None:
-        """Make room for values to come, if there are none yet."""
+        """Allocate memory for values to come, if the array is empty."""
         if self.size == 0:
             self._buffer = np.empty((count, *self._buffer.shape[1:]), self._buffer.dtype)
 
     def fork(self) -> Growing:
-        """The same content; growing it leaves this one alone."""
+        """A copy with the same content; appending to it does not change this one."""
         fork = Growing(self._buffer.dtype)
         fork._buffer, fork.size = self.view, self.size
         return fork
 
     @property
     def view(self) -> NDArray[Any]:
-        """All there is at the moment."""
+        """The present values."""
         return self._buffer[: self.size]

@@ -10,18 +10,18 @@ _HOLDERS = "SELECT memory FROM labels WHERE space = ? AND label = ?"
 
 
 def holders(rows: Rows, space: str, label: str) -> list[int]:
-    """Numbers of the memories that carry a label."""
+    """Numbers of the memories with a label."""
     return [row[0] for row in rows.execute(_HOLDERS, (space, label))]
 
 
 def carries(rows: Rows, space: str, label: str, num: int) -> bool:
-    """Whether a memory carries a label."""
+    """Whether a memory has a label."""
     found = rows.execute(f"{_HOLDERS} AND memory = ?", (space, label, num)).fetchone()
     return found is not None
 
 
 def tags(rows: Rows, space: str, states: Sequence[str]) -> list[tuple[str, int, int]]:
-    """(tag, how many memories in some states have it, when the first was made), most used first."""
+    """(tag, number of memories in these states, time of the first), most used first."""
     found: list[tuple[str, int, int]] = rows.execute(
         "SELECT substr(l.label, 5), count(*), min(m.created_at) FROM labels l"  # noqa: S608
         " JOIN memories m ON m.space = l.space AND m.num = l.memory"

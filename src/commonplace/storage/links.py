@@ -32,6 +32,6 @@ def any_there(rows: Rows, space: str) -> bool:
 
 
 def beside(rows: Rows, space: str, num: int) -> list[tuple[int, int, float]]:
-    """(its number, the other end's, weight) of every link of a memory, in either direction."""
+    """(memory, linked memory, weight) of every link of a memory, in either direction."""
     found: list[tuple[int, int, float]] = rows.execute(_BESIDE, (space, num)).fetchall()
     return found

@@ -1,4 +1,4 @@
-"""Locks on files, held across processes; the system releases one when its holder dies."""
+"""File locks between processes; the system releases a lock when its process dies."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from commonplace.errors import CommonplaceError
 from commonplace.storage.directories import make_private
 
 RETRY_SECONDS = 0.05
-# Windows locks bytes, and nobody else can read them meanwhile: lock one that no file has.
+# On Windows locked bytes cannot be read by others: lock one beyond the end of any file.
 _LOCKED_BYTE = 1 << 30
 
 _in_process: dict[str, threading.Lock] = {}
@@ -21,13 +21,13 @@ _guard = threading.Lock()
 
 
 class Busy(CommonplaceError):
-    """Somebody else holds the lock."""
+    """Another call or process holds the lock."""
 
     code = "BUSY"
 
 
 def try_lock(descriptor: int) -> bool:
-    """Lock an open file until it is closed; False while another descriptor of it is locked."""
+    """Lock an open file until it is closed; False if another descriptor holds the lock."""
     try:
         try:
             import fcntl
@@ -48,7 +48,7 @@ def try_lock(descriptor: int) -> bool:
 
 
 def open_locked(file: Path) -> int | None:
-    """A descriptor of the file, made if need be and locked; None while another holds it."""
+    """Open, or create, and lock a file; None if another process holds the lock."""
     descriptor = os.open(file, os.O_CREAT | os.O_RDWR, 0o600)
     if try_lock(descriptor):
         return descriptor
@@ -58,17 +58,17 @@ def open_locked(file: Path) -> int | None:
 
 @contextlib.contextmanager
 def file_lock(file: Path, seconds: float = 0.0) -> Iterator[None]:
-    """Hold the lock of a file for the block; Busy if it is not free within some seconds."""
+    """Hold a file's lock during the block; Busy if it is not free within some seconds."""
     until = time.monotonic() + seconds
     with _guard:
         lock = _in_process.setdefault(str(file), threading.Lock())
     if not lock.acquire(timeout=max(0.0, seconds)):
-        raise Busy("Another call does this now.", hint="Try again later.")
+        raise Busy("Another call is doing this now.", hint="Try again later.")
     try:
         make_private(file.parent)
         while (descriptor := open_locked(file)) is None:
             if time.monotonic() >= until:
-                raise Busy("Another process does this now.", hint="Try again later.")
+                raise Busy("Another process is doing this now.", hint="Try again later.")
             time.sleep(RETRY_SECONDS)
         try:
             yield

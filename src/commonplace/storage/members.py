@@ -21,7 +21,7 @@ def vectors(rows: Rows, space: str, cluster: str, model: int) -> list[bytes]:
 
 
 def counts(rows: Rows, space: str) -> list[tuple[str, str, int]]:
-    """(cluster, state, how many memories) of all clusters."""
+    """(cluster, state, number of memories) of all clusters."""
     found: list[tuple[str, str, int]] = rows.execute(
         "SELECT b.cluster, m.state, count(*) FROM members b"
         " JOIN memories m ON m.space = b.space AND m.id = b.memory"
@@ -34,9 +34,9 @@ def counts(rows: Rows, space: str) -> list[tuple[str, str, int]]:
 def ids(
     rows: Rows, space: str, cluster: str, states: Collection[str], most: int | None
 ) -> list[str]:
-    """Ids of a cluster's memories in some states, as they were added.
+    """Ids of a cluster's memories in some states, in the order they were added.
 
-    With `most`, so many at most: the dying first, then the most important.
+    With `most`, at most that many: the dying first, then the most important.
     """
     order = "b.num" if most is None else "m.state != 'dying', m.importance DESC, b.num"
     limit = "" if most is None else f" LIMIT {most:d}"

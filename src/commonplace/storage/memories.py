@@ -1,4 +1,4 @@
-"""Statements on the table `memories` that need no whole row."""
+"""Statements on the table `memories`."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from commonplace.storage.ports import Rows
 
 
 def numbers(rows: Rows, space: str, identity: str) -> list[int]:
-    """The number of the memory with an id, if there is one."""
+    """The number of the memory with an id, as a list of at most one."""
     statement = "SELECT num FROM memories WHERE space = ? AND id = ?"
     return [row[0] for row in rows.execute(statement, (space, identity))]
 
 
-def named(rows: Rows, space: str, identity: str, ref: str) -> str | None:
-    """The id of a memory by its id or its ref, or None."""
+def named(rows: Rows, space: str, identity: str, ref: str | None) -> str | None:
+    """The id of a memory that has this id or this ref, or None."""
     found = rows.execute(
         "SELECT id FROM memories WHERE space = ?1 AND (id = ?2 OR ref = ?3) LIMIT 1",
         (space, identity, ref),
@@ -27,7 +27,7 @@ def named(rows: Rows, space: str, identity: str, ref: str) -> str | None:
 def ids_beginning(
     rows: Rows, space: str, table: Literal["memories", "operations"], prefix: str, most: int
 ) -> list[str]:
-    """Ids, which are hexadecimal, that begin with a prefix; so many at most."""
+    """At most `most` ids that begin with a hexadecimal prefix."""
     statement = (
         f"SELECT id FROM {table} WHERE space = ? AND id >= ? AND id < ?"  # noqa: S608
         " ORDER BY id LIMIT ?"
@@ -39,7 +39,7 @@ def numbered_refs(rows: Rows, space: str, prefix: str) -> list[str]:
     """Refs that begin with a prefix and a digit."""
     found = rows.execute(
         "SELECT ref FROM memories WHERE space = ? AND ref >= ? AND ref < ?",
-        (space, prefix + "0", prefix + ":"),  # the sign after 9
+        (space, prefix + "0", prefix + ":"),  # ":" follows "9" in ASCII
     )
     return [row[0] for row in found]
 
@@ -47,7 +47,7 @@ def numbered_refs(rows: Rows, space: str, prefix: str) -> list[str]:
 def newest_unlinked(
     rows: Rows, space: str, kind: str, label: str, states: Sequence[str], link: str
 ) -> int | None:
-    """The newest memory of a kind, with a label, to which no link of another kind points."""
+    """The newest memory with a kind and a label that is not the target of a link of kind `link`."""
     found = rows.execute(
         "SELECT m.num FROM labels l JOIN memories m ON m.space = l.space AND m.num = l.memory"  # noqa: S608
         " WHERE l.space = ? AND l.label = ? AND m.kind = ?"
@@ -61,7 +61,7 @@ def newest_unlinked(
 
 
 def version(rows: Rows, space: str, num: int) -> int | None:
-    """The operation that wrote a memory's row, or None if it is gone."""
+    """The operation that last wrote a memory, or None if it does not exist."""
     found = rows.execute(
         "SELECT seq FROM memories WHERE space = ? AND num = ?", (space, num)
     ).fetchone()
@@ -72,15 +72,6 @@ def all_numbers(rows: Rows, space: str) -> list[int]:
     """Numbers of all memories, newest first."""
     found = rows.execute("SELECT num FROM memories WHERE space = ? ORDER BY num DESC", (space,))
     return [row[0] for row in found]
-
-
-def holder(rows: Rows, space: str, identity: str, ref: str | None) -> str | None:
-    """The id of a memory that has this id or this ref, or None."""
-    found = rows.execute(
-        "SELECT id FROM memories WHERE space = ?1 AND (id = ?2 OR (ref = ?3 AND ?3 IS NOT NULL))",
-        (space, identity, ref),
-    ).fetchone()
-    return None if found is None else str(found[0])
 
 
 def is_ambiguous(rows: Rows, space: str, identity: str, ref: str | None) -> bool:
@@ -102,7 +93,7 @@ def ref_is_taken(rows: Rows, space: str, ref: str, num: int) -> bool:
 
 
 def clear_refs(rows: Rows, space: str, nums: Iterable[int]) -> None:
-    """Let go of refs, before any of them is taken up by another row."""
+    """Clear refs, before other rows take them."""
     rows.executemany(
         "UPDATE memories SET ref = NULL WHERE space = ? AND num = ?",
         [(space, num) for num in nums],
@@ -112,7 +103,7 @@ def clear_refs(rows: Rows, space: str, nums: Iterable[int]) -> None:
 def tally(
     rows: Rows, space: str, names: Sequence[str], kinds: Sequence[str], states: Sequence[str]
 ) -> dict[tuple[str, ...], int]:
-    """How many memories of these kinds and states have the same texts in these attrs."""
+    """Count memories of these kinds and states, grouped by these attrs."""
     columns = "".join(f"coalesce({json_field('attrs', name)}, ''), " for name in names)
     places = ", ".join(str(at) for at in range(1, len(names) + 1))
     grouped = f" GROUP BY {places}" if names else ""
@@ -126,7 +117,7 @@ def tally(
 
 
 def purged_since(rows: Rows, space: str, seq: int) -> bool:
-    """Whether a memory that was touched after an operation is no more."""
+    """Whether a memory was purged after an operation."""
     found = rows.execute(
         "SELECT 1 FROM touches t WHERE t.space = ?1 AND t.seq > ?2 AND NOT EXISTS"
         " (SELECT 1 FROM memories m WHERE m.space = t.space AND m.num = t.memory) LIMIT 1",

@@ -9,7 +9,7 @@ from commonplace.storage.tables import MESSAGES, Row
 
 
 def newest_position(rows: Rows, space: str, conversation: str) -> int:
-    """The position of a conversation's last line; -1 if it has none."""
+    """The position of a conversation's last line, or -1."""
     found = rows.execute(
         "SELECT max(position) FROM messages WHERE space = ? AND conversation = ?",
         (space, conversation),
@@ -18,7 +18,7 @@ def newest_position(rows: Rows, space: str, conversation: str) -> int:
 
 
 def any_memory(rows: Rows, space: str, conversation: str, session: str) -> int | None:
-    """The number of some memory of a session, or None."""
+    """The number of any memory of a session, or None."""
     found = rows.execute(
         "SELECT memory FROM messages WHERE space = ? AND conversation = ? AND session = ? LIMIT 1",
         (space, conversation, session),
@@ -26,7 +26,7 @@ def any_memory(rows: Rows, space: str, conversation: str, session: str) -> int |
     return None if found is None else int(found[0])
 
 
-# Lines of live memories; a column of the statement around it is meant by `messages.`
+# Only lines of live memories; `messages` is the table of the surrounding statement.
 _LIVE = (
     "EXISTS (SELECT 1 FROM memories m WHERE m.space = messages.space AND m.num = messages.memory"
     " AND m.state IN ('active', 'dying'))"
@@ -36,7 +36,7 @@ _LIVE = (
 def newest(
     rows: Rows, space: str, wanted: Mapping[str, object], before: int | None, limit: int
 ) -> list[Row]:
-    """The newest live lines with these values, newest first; those before a position."""
+    """Live lines with these values, newest first; with `before`, those before a position."""
     clause = f"AND {_LIVE}" + "".join(f" AND {column} = ?" for column in wanted)
     values = list(wanted.values())
     if before is not None:
@@ -63,7 +63,7 @@ def live_memories(rows: Rows, space: str, conversation: str) -> list[int]:
 
 
 def conversations(rows: Rows, space: str) -> list[tuple[str, int]]:
-    """(conversation, how many live lines), by name; read from an index, which has no hashes."""
+    """(conversation, number of live lines), by name; read from an index, without a hash check."""
     found: list[tuple[str, int]] = rows.execute(
         f"SELECT conversation, count(*) FROM messages WHERE space = ? AND {_LIVE}"  # noqa: S608
         " GROUP BY conversation ORDER BY conversation",

@@ -27,7 +27,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 
 
 def get(rows: Rows, table: str, key: str | bytes) -> tuple[Any, ...] | None:
-    """The row of a key."""
+    """The row with a key."""
     columns = COLUMNS[table]
     found: tuple[Any, ...] | None = rows.execute(
         f"SELECT {', '.join(columns)}, mac FROM {table} WHERE {columns[0]} = ?",  # noqa: S608
@@ -75,7 +75,7 @@ def count_clients(rows: Rows) -> int:
 
 
 def delete_unused_clients(rows: Rows, created_before: int) -> None:
-    """Delete clients that nobody has allowed anything since they registered."""
+    """Delete clients that never got an authorization, if they are older than a time."""
     rows.execute(
         "DELETE FROM oauth_clients WHERE used_at = 0 AND created_at < ?", (created_before,)
     )
@@ -91,7 +91,7 @@ def delete_idle_clients(rows: Rows, used_before: int) -> None:
 
 
 def live_families(rows: Rows, at: int, owner: str | None) -> list[str]:
-    """The ids of connections in force, of one owner or of all, the newest first."""
+    """The ids of valid connections, of one owner or of all, newest first."""
     clause, values = ("", (at,)) if owner is None else (" AND owner = ?", (at, owner))
     found = rows.execute(
         "SELECT id FROM oauth_families WHERE revoked_at IS NULL AND expires_at > ?"  # noqa: S608
@@ -110,7 +110,7 @@ def delete_ended_families(rows: Rows, before: int) -> None:
 
 
 def count_waiting_devices(rows: Rows, at: int) -> int:
-    """How many devices wait for a person's answer."""
+    """How many device authorizations are pending."""
     found = rows.execute(
         "SELECT count(*) FROM oauth_devices WHERE answer = '' AND expires_at > ?", (at,)
     ).fetchone()
@@ -118,7 +118,7 @@ def count_waiting_devices(rows: Rows, at: int) -> int:
 
 
 def device_of_code(rows: Rows, code: bytes) -> bytes | None:
-    """The key of the device that shows a code, by the code's digest."""
+    """The key of the device authorization with this user code, given as its digest."""
     found = rows.execute("SELECT digest FROM oauth_devices WHERE code = ?", (code,)).fetchone()
     return None if found is None else bytes(found[0])
 

@@ -15,7 +15,7 @@ _SELECT = (
     " FROM operations o LEFT JOIN operations u ON u.space = o.space AND u.num = o.undoes"
     " WHERE o.space = ? "
 )
-# An undo of an undo does an operation again, so every second one can be taken back itself.
+# Undoing an undo redoes the operation, so only every second one of such a chain can be undone.
 _UNDOABLE = (
     "AND o.name NOT IN ('embed', 'purge') AND o.num <> ?"
     " AND NOT EXISTS (SELECT 1 FROM operations x WHERE x.space = o.space AND x.undoes = o.num)"
@@ -54,7 +54,7 @@ def in_order(rows: Rows, space: str) -> Iterator[OperationRow]:
 
 
 def newest(rows: Rows, space: str, limit: int, *, upkeep: bool) -> list[OperationRow]:
-    """The newest operations first; with those that change no content, if asked."""
+    """Operations, newest first; with `upkeep`, also those that changed no content."""
     clause = "" if upkeep else "AND o.name <> 'embed' "
     return list(_find(rows, space, clause + "ORDER BY o.num DESC LIMIT ?", limit))
 
@@ -65,25 +65,25 @@ def by_id(rows: Rows, space: str, identity: str) -> OperationRow | None:
 
 
 def by_num(rows: Rows, space: str, num: int) -> OperationRow:
-    """The operation with a number, which must be there."""
+    """The operation with a number; StorageCorrupt if it is missing."""
     for found in _find(rows, space, "AND o.num = ?", num):
         return found
     raise StorageCorrupt(f"Operation {num} is missing.", hint="Run 'commonplace doctor'.")
 
 
 def undoable(rows: Rows, space: str, own: int) -> Iterator[OperationRow]:
-    """Operations that stand and could be undone, newest first; without one."""
+    """Operations that can be undone, newest first, except the operation `own`."""
     return _find(rows, space, _UNDOABLE, own)
 
 
 def undone_by(rows: Rows, space: str, num: int) -> OperationRow | None:
-    """The newest operation that undid another, or None."""
+    """The newest operation that undid this one, or None."""
     clause = "AND o.undoes = ? ORDER BY o.num DESC LIMIT 1"
     return next(_find(rows, space, clause, num), None)
 
 
 def undoes(rows: Rows, space: str, num: int) -> int | None:
-    """The number of the operation that another undid, or None."""
+    """The number of the operation that this one undid, or None."""
     found = rows.execute(
         "SELECT undoes FROM operations WHERE space = ? AND num = ?", (space, num)
     ).fetchone()
@@ -93,25 +93,25 @@ def undoes(rows: Rows, space: str, num: int) -> int | None:
 def newest_at(rows: Rows, space: str, at: int) -> int:
     """The newest operation recorded at or before a moment; 0 if there was none.
 
-    An index says which, and the rows of that one and of the next whether it is so.
+    It is looked up in an index, and checked against its own row and the next one.
     """
     found = rows.execute(
         "SELECT max(num) FROM operations WHERE space = ? AND at <= ?", (space, at)
     ).fetchone()
     num = int(found[0] or 0) if found else 0
-    beside = _find(rows, space, "AND o.num IN (?, ?)", num, num + 1)
-    recorded = {each.num: each.at <= at for each in beside}
+    neighbours = _find(rows, space, "AND o.num IN (?, ?)", num, num + 1)
+    recorded = {each.num: each.at <= at for each in neighbours}
     later = recorded.pop(num + 1, False)
     if later or recorded != ({num: True} if num else {}):
         raise StorageCorrupt(
-            "What is recorded of when operations were made contradicts them.",
+            "The index of operations by time does not match their rows.",
             hint="Run 'commonplace doctor --repair'.",
         )
     return num
 
 
 def sharing_label(rows: Rows, space: str, name: str, label: str) -> list[int]:
-    """Numbers of the operations of a name with a label; older ones have it as their url."""
+    """Numbers of the operations with this name and label; older ones have the label as `url`."""
     found = rows.execute(
         "SELECT num FROM operations WHERE space = ? AND name = ?"  # noqa: S608
         f" AND (coalesce({json_field('origin', 'label')}, {json_field('origin', 'url')}) = ?)"

@@ -1,7 +1,7 @@
-"""The table `outbox`: memories that wait for their vectors.
+"""The table `outbox`: memories whose vectors are still to be computed.
 
-A row is committed with the memory that it is about. Who works on it claims it for a while; a
-process that dies gives it back by time.
+A row is committed together with its memory. A worker claims it for a limited time, so that the row
+becomes free again if the worker dies.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _OF = "kind = 'embed' AND subject = ?"
 
 
 def add(rows: Rows, space: str, num: int) -> None:
-    """Ask for vectors of a memory; durable with the transaction that asks."""
+    """Request the vectors of a memory, in the present transaction."""
     rows.execute(
         "INSERT INTO outbox (space, kind, subject, payload, attempts, due_at, claimed_until,"
         " last_error, created_at) VALUES (?, 'embed', ?, '{}', 0, 0, 0, '', ?)"
@@ -25,12 +25,12 @@ def add(rows: Rows, space: str, num: int) -> None:
 
 
 def remove(rows: Rows, space: str, num: int) -> None:
-    """Ask no longer for vectors of a memory."""
+    """Delete the request for a memory."""
     rows.execute(f"DELETE FROM outbox WHERE space = ? AND {_OF}", (space, str(num)))  # noqa: S608
 
 
 def size(rows: Rows, space: str) -> tuple[int, int | None]:
-    """(how many rows wait, when the oldest was written)."""
+    """(number of rows, time of the oldest)."""
     count, oldest = rows.execute(
         "SELECT count(*), min(created_at) FROM outbox WHERE space = ?", (space,)
     ).fetchone()
@@ -38,12 +38,12 @@ def size(rows: Rows, space: str) -> tuple[int, int | None]:
 
 
 def is_empty(rows: Rows, space: str) -> bool:
-    """Whether nothing waits."""
+    """Whether there is no request."""
     return rows.execute("SELECT 1 FROM outbox WHERE space = ? LIMIT 1", (space,)).fetchone() is None
 
 
 def error_of(rows: Rows, space: str, num: int) -> str | None:
-    """What a memory's last attempt was told; None if it does not wait."""
+    """The last error of a memory's request; None if there is no request."""
     found = rows.execute(
         f"SELECT last_error FROM outbox WHERE space = ? AND {_OF}",  # noqa: S608
         (space, str(num)),
@@ -52,17 +52,17 @@ def error_of(rows: Rows, space: str, num: int) -> str | None:
 
 
 def attempts(rows: Rows, space: str, num: int) -> int:
-    """How often vectors of a memory were asked for in vain."""
+    """The number of failed attempts for a memory."""
     statement = f"SELECT attempts FROM outbox WHERE space = ? AND {_OF}"  # noqa: S608
     found = rows.execute(statement, (space, str(num))).fetchone()
     return int(found[0]) if found else 0
 
 
 def claim(rows: Rows, space: str, at: int, *, until: int, latest_due: int, most: int) -> list[int]:
-    """Claim due rows until a moment; the numbers of their memories.
+    """Claim due rows until a time; returns the numbers of their memories.
 
-    A time further ahead than any that is set was written before the clock was put back: such a row
-    is due.
+    A row whose time lies too far in the future was written before the clock was set back, and is
+    due.
     """
     found = rows.execute(
         "UPDATE outbox SET claimed_until = ?1 WHERE space = ?2 AND num IN"
@@ -76,7 +76,7 @@ def claim(rows: Rows, space: str, at: int, *, until: int, latest_due: int, most:
 
 
 def release(rows: Rows, space: str, nums: Iterable[int]) -> None:
-    """Give claimed rows back."""
+    """Release claimed rows."""
     rows.executemany(
         f"UPDATE outbox SET claimed_until = 0 WHERE space = ? AND {_OF}",  # noqa: S608
         [(space, str(num)) for num in nums],
@@ -84,7 +84,7 @@ def release(rows: Rows, space: str, nums: Iterable[int]) -> None:
 
 
 def postpone(rows: Rows, space: str, num: int, due: int, error: str) -> None:
-    """Note a failed attempt, and when the next may be made."""
+    """Record a failed attempt and the time of the next one."""
     rows.execute(
         "UPDATE outbox SET attempts = attempts + 1, due_at = ?, claimed_until = 0,"  # noqa: S608
         f" last_error = ? WHERE space = ? AND {_OF}",
@@ -93,7 +93,7 @@ def postpone(rows: Rows, space: str, num: int, due: int, error: str) -> None:
 
 
 def unasked(rows: Rows, space: str, model: int | None, most: int) -> list[int]:
-    """Memories with a passage that has no vector of the model, and that do not wait for one."""
+    """Memories with a passage without a vector of the model, and without a request."""
     found = rows.execute(
         "SELECT DISTINCT memory FROM passages p WHERE space = ?1"
         " AND (model IS NULL OR model < ?2 OR model > ?2) AND NOT EXISTS"

@@ -1,4 +1,4 @@
-"""The tables `settings` and `signing_keys` of system.db: sealed values."""
+"""The tables `settings` and `signing_keys` of system.db: encrypted values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def setting(rows: Rows, name: str) -> bytes | None:
 
 
 def settings(rows: Rows, prefix: str) -> list[tuple[str, bytes]]:
-    """The settings whose names begin with a prefix, and their values."""
+    """(name, value) of the settings whose names begin with a prefix."""
     found = rows.execute(
         "SELECT name, value FROM settings WHERE substr(name, 1, ?) = ? ORDER BY name",
         (len(prefix), prefix),
@@ -57,7 +57,7 @@ def signing_keys(rows: Rows) -> list[SigningKeyRow]:
 
 
 def put_signing_key(rows: Rows, row: SigningKeyRow) -> None:
-    """Insert a signing key, or replace what is sealed and when it retires."""
+    """Insert a signing key, or replace its encrypted value and the time it retires."""
     rows.execute(
         "INSERT INTO signing_keys (id, purpose, sealed, created_at, retires_at)"
         " VALUES (?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET"

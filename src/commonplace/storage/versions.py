@@ -1,15 +1,16 @@
-"""Statements on the order of rows and of their versions, for exports."""
+"""Statements on `versions`, the former states of rows, and on deleting rows for good."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from commonplace.storage import derived
 from commonplace.storage.ports import Rows
 from commonplace.storage.tables import VERSIONED, Table
 
 
 def count(rows: Rows, space: str) -> int:
-    """How many rows a space has: current, former, events and operations."""
+    """The number of current rows, versions, events and operations of a space."""
     total = 0
     for name in (*(table.name for table in VERSIONED), "events", "versions", "operations"):
         statement = f"SELECT count(*) FROM {name} WHERE space = ?"  # noqa: S608
@@ -33,7 +34,7 @@ def former(rows: Rows, space: str, table: Table) -> Iterator[tuple[int, int, int
 
 
 def removals(rows: Rows, space: str, table: Table) -> Iterator[tuple[int, int]]:
-    """(number, operation) wherever a row was removed, in the order of the operations."""
+    """(number, operation) of every removal of a row, in the order of the operations."""
     found: Iterator[tuple[int, int]] = rows.execute(
         "SELECT num, until FROM versions v WHERE space = ?1 AND entity = ?2 AND NOT"  # noqa: S608
         f" EXISTS (SELECT 1 FROM {table.name} t WHERE t.space = ?1 AND t.num = v.num"
@@ -45,7 +46,7 @@ def removals(rows: Rows, space: str, table: Table) -> Iterator[tuple[int, int]]:
 
 
 def gone(rows: Rows, space: str, table: Table) -> list[int]:
-    """Numbers that have versions and no current row."""
+    """Numbers of rows that have versions but no current state."""
     found = rows.execute(
         "SELECT DISTINCT num FROM versions v WHERE space = ?1 AND entity = ?2 AND NOT"  # noqa: S608
         f" EXISTS (SELECT 1 FROM {table.name} t WHERE t.space = ?1 AND t.num = v.num)",
@@ -64,7 +65,7 @@ def exist(rows: Rows, space: str, table: Table, num: int) -> bool:
 
 
 def removed_by(rows: Rows, space: str, table: Table, num: int) -> int:
-    """The operation that wrote the newest version of a row; 0 if there is none."""
+    """The operation that replaced or removed the newest version of a row; 0 if there is none."""
     found = rows.execute(
         "SELECT max(until) FROM versions WHERE space = ? AND entity = ? AND num = ?",
         (space, table.name, num),
@@ -73,7 +74,7 @@ def removed_by(rows: Rows, space: str, table: Table, num: int) -> int:
 
 
 def before(rows: Rows, space: str, table: Table, num: int, seq: int) -> int:
-    """The operation whose outcome a row showed before another changed it; 0 if none."""
+    """The last operation that had changed a row before operation `seq` did; 0 if none."""
     found = rows.execute(
         "SELECT CASE until WHEN ?4 THEN since ELSE until END FROM versions"
         " WHERE space = ?1 AND entity = ?2 AND num = ?3 AND until <= ?4"
@@ -90,3 +91,25 @@ def spans(rows: Rows, space: str, table: Table, num: int) -> list[tuple[int, int
         (space, table.name, num),
     ).fetchall()
     return found
+
+
+def _deleted(rows: Rows, table: str, space: str, where: str, *params: object) -> int:
+    """Delete rows of a space; how many there were."""
+    statement = f"DELETE FROM {table} WHERE space = ? AND {where} RETURNING 1"  # noqa: S608
+    return len(rows.execute(statement, (space, *params)).fetchall())
+
+
+def erase_row(rows: Rows, space: str, table: Table, num: int) -> int:
+    """Delete a row and all its versions; how many rows there were."""
+    count = _deleted(rows, table.name, space, "num = ?", num)
+    return count + _deleted(rows, "versions", space, "entity = ? AND num = ?", table.name, num)
+
+
+def erase_derived(rows: Rows, space: str, memory: int) -> int:
+    """Delete a memory's derived rows, its counter and its request in the outbox; how many rows."""
+    count = sum(
+        _deleted(rows, table, space, "memory = ?", memory)
+        for table in ("lexemes", "passages", "labels", "counters")
+    )
+    derived.drop(rows, space, memory)
+    return count + _deleted(rows, "outbox", space, "kind = 'embed' AND subject = ?", str(memory))

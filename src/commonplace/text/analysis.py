@@ -1,4 +1,4 @@
-"""Text to search tokens: the same for what is stored and for what is asked.
+"""Analysis: the tokens of a text, the same for stored texts and for queries.
 
 A token has no white space, no ASCII punctuation and no ASCII capital, so that a full-text
 engine that keeps letters, digits and everything beyond ASCII stores it whole.
@@ -20,10 +20,10 @@ from commonplace.text.scripts import script_of
 from commonplace.text.stopwords import ENGLISH_TOO, QUESTION_PAIRS, QUESTION_WORDS, STOP_WORDS
 
 ANALYSIS_VERSION: int = 1
-"""Grows when the same text would give other tokens; an index built by another is stale."""
+"""Incremented when the same text yields other tokens; older index entries are then stale."""
 
 PREFIX_MARK = "ˑ"
-"""Starts a token that is the beginning of a long word; it matches other beginnings only."""
+"""First character of a token that is the prefix of a long word."""
 
 _LONGEST_WHOLE = 64
 _MOST_PARTS = 6
@@ -54,18 +54,18 @@ def _marks() -> str:
     return "".join(f"{chr(a)}-{chr(b)}" for a, b in zip(starts, ends, strict=True))
 
 
-# Everything is bounded: a run without a space is cut up, never scanned twice.
+# All repetitions are bounded, so that matching takes linear time.
 _LETTER = f"[^\\W_{_HAN}{_KANA}{_HANGUL}{_UNSPACED}]"
 _SHAPE = r"{word}(?:(?:_{{1,4}}|[{joints}]|(?<=\d),(?=\d{{3}})){word}){{0,8}}(?:\+\+|\#(?!\w))?"
 _LONGEST_WORD = 64
 _ASCII_WORDS = re.compile(_SHAPE.format(word="[A-Za-z0-9]{1,64}", joints=".'@-"), re.ASCII)
-# Without any of these, the chunks of an ASCII text are its runs of letters and digits.
+# If none matches, the chunks of an ASCII text are its sequences of letters and digits.
 _JOINT = re.compile(r"[_.'@,+#-](?:(?=[\w+])|(?<=#))", re.ASCII).search
 _GAPS = str.maketrans({chr(c): " " for c in range(128) if not chr(c).isalnum()})
-# Whatever joins words in a chunk is ASCII once the chunk is in one spelling.
+# Separators inside a normalised chunk are ASCII.
 _PIECES = re.compile(r"[^\x00-/:-@\[-`{-\x7f\s⁄]+").findall
 _FIRST_UNSPACED = "\u0e00"
-# What may follow a one-syllable Korean noun within its word.
+# Korean particles that may follow a one-syllable noun.
 _PARTICLES = frozenset((*"은는이가을를에", "에서", "에게", "으로", "까지", "부터"))
 
 
@@ -82,7 +82,7 @@ def _words() -> re.Pattern[str]:
 
 @cache
 def _unspaced() -> re.Pattern[str]:
-    """A letter of writing without spaces between words."""
+    """Matches a letter of a script that has no spaces between words."""
     return re.compile(f"[{_HAN}{_KANA}{_HANGUL}{_UNSPACED}]")
 
 
@@ -116,7 +116,7 @@ _stemmers = threading.local()
 
 
 def _stem(language: str, word: str) -> str:
-    """PyStemmer's objects must not be shared by threads, so each has its own."""
+    """Stem a word. PyStemmer's objects are not thread-safe, so each thread has its own."""
     stemmer = getattr(_stemmers, language, None)
     if stemmer is None:
         stemmer = Stemmer.Stemmer(language, 0)
@@ -126,7 +126,7 @@ def _stem(language: str, word: str) -> str:
 
 
 def _bare(word: str) -> str:
-    """The folded word without what people leave out when they type in a hurry."""
+    """The folded word without accents and vowel marks, which people often omit."""
     if word.isascii():
         return word
     script = script_of(word[0])
@@ -141,10 +141,10 @@ def _bare(word: str) -> str:
 
 
 def _stems(language: str, word: str) -> tuple[str, ...]:
-    """What one folded word is indexed as.
+    """The tokens of one folded word.
 
     A Latin word always has its English stem, and in a text of another language that
-    language's stem too, so that texts whose language was told differently still meet.
+    language's stem too, so that a text whose language was detected differently still matches.
     """
     bare = _bare(word)
     if bare.isdecimal():
@@ -165,7 +165,7 @@ def _stems(language: str, word: str) -> tuple[str, ...]:
 
 
 def _plain(chunk: str) -> str:
-    """A chunk in one spelling: composed, plain apostrophes, ASCII digits, nothing invisible."""
+    """Normalise a chunk: composed, ASCII apostrophes and digits, no invisible characters."""
     chunk = normalize("NFKC", chunk).translate(_UNSEEN)
     if any(c.isdecimal() and c > "9" for c in chunk):
         chunk = "".join(str(decimal(c)) if c.isdecimal() else c for c in chunk)
@@ -173,7 +173,7 @@ def _plain(chunk: str) -> str:
 
 
 def _parts(piece: str) -> list[str]:
-    """The words inside camelCase, or at the seams of letters and digits; usually one."""
+    """Split camelCase, and between letters and digits; usually one part."""
     if not piece.isascii() or (piece.isalpha() and (piece[1:].islower() or piece.isupper())):
         return [piece]
     if piece.isdecimal() or _PLURAL_ACRONYM(piece):
@@ -184,7 +184,7 @@ def _parts(piece: str) -> list[str]:
 
 
 def _words_in(chunk: str) -> tuple[list[str], str]:
-    """The folded words of a chunk, and the chunk as one word where that is another word."""
+    """The folded words of a chunk, and the joined chunk if that is a different word."""
     if not chunk.isascii():
         chunk = _plain(chunk)
     sign = ""
@@ -237,7 +237,7 @@ _SIGNATURES = {
     "dutch": "",
 }
 _SIGNED = re.compile(f"[{''.join(sorted(set(''.join(_SIGNATURES.values()))))}]")
-# What inflected words end in that are hardly English.
+# Endings of inflected words that are rare in English.
 _ENDINGS = {
     **dict.fromkeys(("ungen", "heiten", "keiten", "schaften", "innen", "ischen"), "german"),
     **dict.fromkeys(("eaux", "aient"), "french"),
@@ -253,7 +253,7 @@ _KOREAN_NOUN_AND_PARTICLE = 3
 _JAPANESE = ("han", "kana")
 
 Reader = Callable[[str], tuple[str, ...]]
-# What is left out: function words; those and question words; nothing.
+# The words that are left out: stop words; stop words and question words; none.
 _Leaving = Literal["stop words", "question words", "nothing"]
 _LEAVING_LESS_AND_LESS: tuple[_Leaving, ...] = ("question words", "stop words", "nothing")
 
@@ -270,9 +270,9 @@ def _dropped(language: str, leaving: _Leaving) -> frozenset[str]:
 
 
 class _Memo(dict[str, tuple[str, ...]]):
-    """Chunk to tokens, remembered: texts repeat their words.
+    """A cache from chunk to tokens.
 
-    When it is full, it starts anew but still asks the former one, so that what is in use stays.
+    When it is full, it becomes the second generation, from which used entries are taken over.
     """
 
     def __init__(self, size: int, stems: str, dropped: frozenset[str]) -> None:
@@ -298,10 +298,10 @@ def _reader(language: str, stems: str, leaving: _Leaving) -> Reader:
 
 
 def _languages(text: str, chunks: list[str]) -> tuple[str, str]:
-    """Whose function words to leave out of the Latin words, and whose stems to add.
+    """(language of the stop words, language of the additional stems) of the Latin words.
 
-    English unless another language clearly shows. One sign is enough for stems where no
-    English word speaks against it, but not for leaving out: its texts may have kept them.
+    English without clear evidence of another language. For stems one sign is enough if there is no
+    English stop word; for stop words it is not, since they may be content words.
     """
     chunks = chunks[:DETECTION_WORDS]
     small = list(map(str.lower, chunks))
@@ -328,7 +328,7 @@ def _languages(text: str, chunks: list[str]) -> tuple[str, str]:
 
 
 def _language_by_ending(words: Iterable[str]) -> str:
-    """For texts too short to hold a function word."""
+    """The language by word endings, for texts without a stop word."""
     for word in words:
         if word.endswith(_ANY_ENDING):
             return next(_ENDINGS[ending] for ending in _ANY_ENDING if word.endswith(ending))
@@ -340,13 +340,13 @@ def _pairs(run: str) -> list[str]:
 
 
 def _lone_ideographs(run: str) -> list[str]:
-    """Ideographs with none beside them: in 猫が好き both are words by themselves."""
+    """Ideographs without a neighbouring one: in 猫が好き both are words."""
     han = [False, *(script_of(c) == "han" for c in run), False]
     return [c for at, c in enumerate(run, 1) if han[at] and not (han[at - 1] or han[at + 1])]
 
 
 def _asked_run(run: str) -> list[str]:
-    """Tokens of unspaced writing in a question."""
+    """Tokens of unspaced text in a query."""
     tokens = [pair for pair in _pairs(run) if pair not in QUESTION_PAIRS]
     if len(run) > 1:
         if script_of(run[0]) in _JAPANESE:
@@ -357,7 +357,7 @@ def _asked_run(run: str) -> list[str]:
 
 
 def _indexed_run(run: str, seen: set[str]) -> list[str]:
-    """Tokens of unspaced writing in a text; each ideograph also alone, once in a text."""
+    """Tokens of unspaced text; each ideograph also by itself, once in a text."""
     tokens = _pairs(run)
     if len(run) > 1:
         script = script_of(run[0])
@@ -385,11 +385,11 @@ def ascii_chunks(text: str) -> list[str]:
     spaced = text.translate(_GAPS)
     if _has_long_run(spaced):
         return _ASCII_WORDS.findall(text)
-    return spaced.split()  # the same in half the time
+    return spaced.split()  # the same result in half the time
 
 
 def _has_long_run(spaced: str) -> bool:
-    """Whether there is a stretch without a blank that is longer than a word may be."""
+    """Whether a sequence without a space is longer than a word may be."""
     start = 0
     while len(spaced) - start > _LONGEST_WORD:
         gap = spaced.rfind(" ", start, start + _LONGEST_WORD + 1)
@@ -400,7 +400,7 @@ def _has_long_run(spaced: str) -> bool:
 
 
 def reader(text: str, chunks: list[str]) -> Reader:
-    """What gives the tokens to index each chunk of the text by; one for each pair of languages."""
+    """The function that yields the tokens of each chunk of the text."""
     return _reader(*_languages(text, chunks), "stop words")
 
 
@@ -446,12 +446,12 @@ def _tokens(text: str, leaving: _Leaving) -> list[str]:
 
 
 def analyse(text: str) -> list[str]:
-    """The tokens to index a text by, in order, repetitions included."""
+    """The tokens of a text to be indexed, in order, with repetitions."""
     return _tokens(text, "stop words") or _tokens(text, "nothing")
 
 
 def analyse_query(text: str) -> list[str]:
-    """The distinct tokens to look for, in order; a question of stop words alone keeps them."""
+    """The distinct tokens of a query, in order; a query of stop words alone keeps them."""
     for leaving in _LEAVING_LESS_AND_LESS:
         if tokens := _tokens(text, leaving):
             return list(dict.fromkeys(tokens))
@@ -459,7 +459,7 @@ def analyse_query(text: str) -> list[str]:
 
 
 def token_spans(text: str) -> Iterator[tuple[int, int, tuple[str, ...]]]:
-    """Where each stretch of the text lies and the tokens it gives, nothing left out."""
+    """(start, stop, tokens) of each chunk of the text, stop words included."""
     shape = _ASCII_WORDS if text.isascii() else _words()
     chunks = [match.span() for match in shape.finditer(text)]
     first = [text[start:stop] for start, stop in chunks[:DETECTION_WORDS]]
@@ -478,24 +478,24 @@ def _run_spans(start: int, run: str) -> Iterator[tuple[int, int, tuple[str, ...]
     last = start + len(run)
     composed = normalize("NFKC", run)
     for at, pair in enumerate(_pairs(composed)):
-        # A run that composing made shorter or longer is placed to the nearest character.
+        # Normalising may change the length of a run: positions are then approximate.
         begin = min(start + at, last - 1)
         yield begin, min(begin + len(pair), last), (pair, *pair)
 
 
 def fold(text: str) -> str:
-    """The text without differences of case, width or composition. Folding twice changes nothing."""
+    """The text without differences of case, width or composition; idempotent."""
     if text.isascii():
         return text.lower()
-    # Case folding can undo a composition and composing can undo a folding: twice settles both.
+    # Case folding can undo normalisation and the reverse, so both are done twice.
     once = normalize("NFKC", normalize("NFD", text).casefold())
     return normalize("NFKC", once.casefold())
 
 
 def trigrams(folded: str) -> list[str]:
-    """Every distinct run of three characters, in order of first appearance.
+    """All distinct sequences of three characters, in order of first appearance.
 
-    Whatever contains a text has all of that text's trigrams; a text of one or two
-    characters has none, and has to be searched for without them.
+    A text that contains another has all its trigrams. A text of one or two characters has none,
+    and has to be searched for without them.
     """
     return list(dict.fromkeys(folded[at : at + 3] for at in range(len(folded) - 2)))

@@ -1,4 +1,4 @@
-"""What may come in as text."""
+"""Validation of text arguments."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def check_text(value: object, field: str, *, max_chars: int, allow_empty: bool = False) -> str:
-    """The value, character for character, if it can be stored as text; InvalidInput otherwise."""
+    """Return the value unchanged if it can be stored as text; raise InvalidInput otherwise."""
     if not isinstance(value, str):
         raise InvalidInput(
             f"'{field}' must be text, not {type(value).__name__}.",

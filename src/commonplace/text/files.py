@@ -1,8 +1,8 @@
 """The text of an uploaded file.
 
-What a file says it is does not count; what it begins with does. Formats that need a parser are
-read in a process of their own with little memory and little time, so that a bomb harms nobody.
-Run as `python -m commonplace.text.files KIND`, it is that process.
+A file must begin as its extension says. Formats that need a parser are read in a separate process
+with limited memory and time, since a malicious file may exhaust both. That process is
+`python -m commonplace.text.files KIND`.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ CHARS = 2_000_000
 PAGES = 2_000
 SECONDS = 20
 MEMORY = 1024 * 1024 * 1024
-KEPT = ("PATH", "SYSTEMROOT")  # of the environment: no secret goes where strangers' files are read
-PATIENCE = SECONDS + 5.0
+ENVIRONMENT = ("PATH", "SYSTEMROOT")  # passed to the parser; secrets are not
+TIMEOUT = SECONDS + 5.0
 PARSERS = 4  # processes at the same time
 WAIT_SECONDS = 10.0  # for one of them to end
 COMMAND = (sys.executable, "-I", "-m", "commonplace.text.files")
@@ -57,11 +57,11 @@ class TooBusy(CommonplaceError):
 
 
 class Unreadable(ValueError):
-    """Why a file cannot be read, for the one who sent it."""
+    """Why a file cannot be read, in words for its sender."""
 
 
 def extension_of(name: str) -> str:
-    """The extension in small letters, without its dot."""
+    """The extension in lower case, without its dot."""
     _, dot, extension = name.rpartition(".")
     return extension.lower() if dot else ""
 
@@ -71,13 +71,15 @@ def kind_of(name: str, data: bytes) -> str:
     extension = extension_of(name)
     if extension not in KNOWN:
         said = f".{extension}" if extension else "no extension"
-        hint = "Save it as .docx." if extension == "doc" else f"There are: {', '.join(KNOWN)}."
+        hint = "Save it as .docx." if extension == "doc" else f"Supported: {', '.join(KNOWN)}."
         raise InvalidInput(f"A file with {said} cannot be read.", hint=hint, field="file")
     begins = {"pdf": b"%PDF-", "docx": b"PK\x03\x04", "epub": b"PK\x03\x04"}.get(extension)
     fits = data[:1024].find(begins) >= 0 if extension == "pdf" and begins else (
         data.startswith(begins) if begins else b"\x00" not in data[:65_536])  # fmt: skip
     if not fits:
-        raise InvalidInput(f"The file does not begin as .{extension} does.", field="file")
+        raise InvalidInput(
+            f"The content of the file is not that of a .{extension} file.", field="file"
+        )
     return "html" if extension == "htm" else extension
 
 
@@ -86,11 +88,11 @@ def text_of(name: str, data: bytes) -> tuple[str, str]:
     if len(data) > LARGEST:
         raise InvalidInput(f"The file is larger than {LARGEST:,} bytes.", field="file")
     kind = kind_of(name, data)
-    text = _aside(kind, data) if kind in PARSED else _decoded(data)
+    text = _parsed(kind, data) if kind in PARSED else _decoded(data)
     text = text.replace("\x00", "").replace("\r\n", "\n").strip()
     text = text.encode("utf-8", "replace").decode()
     if not text:
-        raise InvalidInput("The file holds no text.", field="file")
+        raise InvalidInput("The file contains no text.", field="file")
     if len(text) > CHARS:
         raise InvalidInput(f"The file holds more than {CHARS:,} characters.", field="file")
     return text, KNOWN[kind]
@@ -105,8 +107,8 @@ def _decoded(data: bytes) -> str:
         ) from None
 
 
-def _aside(kind: str, data: bytes) -> str:
-    """What a process of its own makes of the file."""
+def _parsed(kind: str, data: bytes) -> str:
+    """The text that a separate process extracts from the file."""
     if not _parsers.acquire(timeout=WAIT_SECONDS):
         raise TooBusy("Too many files are being read.", hint="Try again in a minute.")
     try:
@@ -114,9 +116,9 @@ def _aside(kind: str, data: bytes) -> str:
             [*COMMAND, kind],
             input=data,
             capture_output=True,
-            timeout=PATIENCE,
+            timeout=TIMEOUT,
             check=False,
-            env={name: os.environ[name] for name in KEPT if name in os.environ},
+            env={name: os.environ[name] for name in ENVIRONMENT if name in os.environ},
         )
     except subprocess.TimeoutExpired:
         raise InvalidInput("Reading the file takes too long.", field="file") from None
@@ -125,13 +127,15 @@ def _aside(kind: str, data: bytes) -> str:
     try:
         said = json.loads(ran.stdout)
     except ValueError:
-        raise InvalidInput("The file cannot be read: it asks for too much.", field="file") from None
+        raise InvalidInput(
+            "The file cannot be read: its parser ran out of memory or time.", field="file"
+        ) from None
     if "text" not in said:
         raise InvalidInput(str(said.get("wrong", "The file cannot be read.")), field="file")
     return str(said["text"])
 
 
-# --- in the process of its own ------------------------------------------------------------------
+# --- in the separate process ---------------------------------------------------------------------
 
 
 def read_pdf(data: bytes) -> str:
@@ -177,7 +181,7 @@ def read_epub(data: bytes) -> str:
     container = _xml(members.get("META-INF/container.xml", b""))
     roots = container.xpath("//*[local-name()='rootfile']/@full-path")
     if not roots or roots[0] not in members:
-        raise Unreadable("The file is no EPUB: it names no package.")
+        raise Unreadable("The file is not an EPUB: it names no package document.")
     package = _xml(members[roots[0]])
     folder = roots[0].rpartition("/")[0]
     items = {
@@ -233,7 +237,7 @@ READERS: dict[str, Callable[[bytes], str]] = {
 
 
 def _xml(data: bytes) -> Any:
-    """A document that can neither fetch nor expand anything."""
+    """Parse XML without fetching or expanding entities."""
     from lxml import etree
 
     parser = etree.XMLParser(
@@ -243,33 +247,33 @@ def _xml(data: bytes) -> Any:
     try:
         return etree.fromstring(data, parser=parser)
     except etree.XMLSyntaxError:
-        raise Unreadable("The file holds broken XML.") from None
+        raise Unreadable("The file contains invalid XML.") from None
 
 
 def unpacked(data: bytes) -> dict[str, bytes]:
-    """A zip's members, if they are few and small; nothing is written anywhere."""
+    """The members of a zip, in memory; Unreadable if they are too many or too large."""
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         infos = archive.infolist()
         if len(infos) > MEMBERS:
-            raise Unreadable(f"The file packs more than {MEMBERS:,} others.")
+            raise Unreadable(f"The file contains more than {MEMBERS:,} members.")
         members: dict[str, bytes] = {}
         room = min(UNPACKED, RATIO * max(len(data), 1))
         for info in infos:
             if info.is_dir():
                 continue
             if info.filename in members:
-                raise Unreadable("The file packs the same name twice.")
-            with archive.open(info) as member:  # what the header says of the size may be a lie
+                raise Unreadable("The file contains two members of the same name.")
+            with archive.open(info) as member:  # the size in the header may be wrong
                 content = member.read(room + 1)
             room -= len(content)
             if room < 0:
-                raise Unreadable("The file unpacks to far more than it is.")
+                raise Unreadable("The file is too large when it is unpacked.")
             members[info.filename] = content
     return members
 
 
 def _joined(parts: Iterator[str]) -> str:
-    """The parts until there are too many characters; then nothing is kept of them."""
+    """Join the parts; Unreadable if they have too many characters."""
     found, size = [], 0
     for part in parts:
         size += len(part) + 1
@@ -280,7 +284,7 @@ def _joined(parts: Iterator[str]) -> str:
 
 
 def confine() -> None:
-    """Little memory and little time, where the system can enforce it."""
+    """Limit memory and CPU time, where the system can enforce it."""
     with contextlib.suppress(ImportError, ValueError, OSError):
         import resource
 
@@ -290,7 +294,7 @@ def confine() -> None:
 
 
 def main(kind: str) -> None:
-    """Read a file from standard input, write its text, or what is wrong, as JSON."""
+    """Read a file from standard input, and write its text or an error as JSON."""
     data = sys.stdin.buffer.read(LARGEST + 1)
     out = sys.stdout
     confine()
@@ -299,8 +303,8 @@ def main(kind: str) -> None:
         said = {"text": READERS[kind](data)}
     except Unreadable as error:
         said = {"wrong": str(error)}
-    except Exception:  # whatever a parser raises, the file is at fault
-        said = {"wrong": f"The file is damaged, or no .{kind}."}
+    except Exception:  # any error of a parser is a fault of the file
+        said = {"wrong": f"The file is damaged, or is not a .{kind} file."}
     out.write(json.dumps(said))
     out.flush()
 

@@ -13,7 +13,7 @@ import subprocess
 import sys
 
 from commonplace.errors import InvalidInput
-from commonplace.text.files import KEPT, PATIENCE, confine
+from commonplace.text.files import ENVIRONMENT, TIMEOUT, confine
 
 SIDE = 1024
 QUALITY = 80
@@ -30,8 +30,8 @@ def smaller(data: bytes) -> bytes:
     """The image in the same format, fitted into a square, upright, without metadata."""
     try:
         ran = subprocess.run(  # noqa: S603 - our own module
-            COMMAND, input=data, capture_output=True, timeout=PATIENCE, check=False,
-            env={name: os.environ[name] for name in KEPT if name in os.environ},
+            COMMAND, input=data, capture_output=True, timeout=TIMEOUT, check=False,
+            env={name: os.environ[name] for name in ENVIRONMENT if name in os.environ},
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         raise InvalidInput("Making the image smaller takes too long.", field="file") from None

@@ -1,4 +1,4 @@
-"""Cutting a text into passages that fit the embedding model's window."""
+"""Splits a text into passages that fit the embedding model's window."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ _LETTER_BY_DIGIT = re.compile("[A-Za-z][0-9]|[0-9][A-Za-z]")
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A stretch of a text: text[start:stop]."""
+    """A range of a text: text[start:stop]."""
 
     start: int
     stop: int
 
 
 def split(text: str, *, budget: int = 240, overlap: int = 24) -> list[Span]:
-    """Passages in order, each of at most `budget` estimated wordpieces, missing no character.
+    """Passages in order that cover the text, each of at most `budget` estimated wordpieces.
 
     Cut after a paragraph where there is one in the second half, else after a sentence, else
-    between words. Neighbours share about `overlap` wordpieces unless a paragraph parts them.
+    between words. Neighbours overlap by about `overlap` wordpieces, except between paragraphs.
     """
     length = len(text)
     if length <= 3 * budget and _fits(text, budget):
         return [_whole(length)]
-    # Imported here: most memories are shorter, and a process that stores only such needs no numpy.
+    # Imported here: short memories are stored without loading numpy.
     from commonplace.text.wordpieces import spent_before, word_starts
 
     spent = spent_before(text)
@@ -54,7 +54,7 @@ def split(text: str, *, budget: int = 240, overlap: int = 24) -> list[Span]:
     words = word_starts(text)
 
     def reach(start: int, amount: float) -> int:
-        """How far one gets from `start` on this many wordpieces."""
+        """The position that is this many wordpieces after `start`."""
         return int(spent.searchsorted(spent[start] + amount + 1e-6, side="right")) - 1
 
     spans: list[Span] = []
@@ -71,7 +71,7 @@ def split(text: str, *, budget: int = 240, overlap: int = 24) -> list[Span]:
         if stop <= start:
             stop = max(cut_at_or_before(text, farthest), start + 1)
         if spans and stop <= spans[-1].stop:
-            # What is shared left no room for anything new: begin after it.
+            # The overlap fills the whole budget: begin after it.
             start = spans[-1].stop
             continue
         spans.append(Span(start, stop))
@@ -86,7 +86,7 @@ def _whole(length: int) -> Span:
 
 
 def _fits(text: str, budget: int) -> bool:
-    """Whether a text is seen at a glance to be one passage."""
+    """Whether a text is one passage, by a quick upper bound."""
     if text.isascii():
         return len(text) <= budget or _at_most(text) <= budget
     most = _MOST_PER_CHARACTER if _HANGUL.search(text) else 1
@@ -94,7 +94,7 @@ def _fits(text: str, budget: int) -> bool:
 
 
 def _at_most(text: str) -> float:
-    """More wordpieces than an ASCII text can be estimated at, found at a glance."""
+    """An upper bound of the estimated wordpieces of an ASCII text."""
     raw = text.encode()
     others = raw.translate(None, _LETTERS)
     rest = others.translate(None, _SPACES)

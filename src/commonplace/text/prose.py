@@ -18,9 +18,9 @@ from commonplace.text.clusters import splits_cluster
 from commonplace.text.hidden import visible
 
 MARK = "¦"
-"""Put into what looks like markup. In the text itself it is doubled, so nothing is lost."""
+"""Inserted into what looks like markup. Where the text contains it, it is doubled."""
 
-# What models are trained to take for a turn of a conversation, or for markup around one.
+# Words that models may take for a role in a conversation, or for markup around one.
 _ROLES = frozenset(
     {"ai", "ai assistant", "assistant", "bot", "claude", "developer", "function", "human"}
     | {"instruction", "instructions", "model", "system", "system instructions", "system message"}
@@ -67,7 +67,7 @@ class Item(NamedTuple):
 
 
 class Fitted(NamedTuple):
-    """What there was room for, and how many items there was none for."""
+    """The items that fit, and the number of items that do not."""
 
     items: list[Item]
     left_out: int
@@ -112,7 +112,7 @@ def envelope(
 
 
 def fit(items: Sequence[Item | tuple[str, str, str]], tokens: int) -> Fitted:
-    """As many of the first items as an envelope of that many tokens has room for.
+    """The first items, as many as fit into an envelope of that many tokens.
 
     The last of them may be cut, between two characters as a reader sees them; it then says how
     much is missing. Give `left_out` to `envelope`, which says how many are. The envelope itself
@@ -122,7 +122,7 @@ def fit(items: Sequence[Item | tuple[str, str, str]], tokens: int) -> Fitted:
     fitted: list[Item] = []
     for given in items:
         item = Item(*given)
-        # What does not fit unescaped does not fit escaped either: no need to escape all of it.
+        # A text that does not fit unescaped does not fit escaped either.
         whole = len(item.text) <= room
         frame = _size(_framed(_MODEL_NONCE, _line(item.id), _line(item.provenance), "")) + 1
         size = _size(neutral(item.text)) if whole else 0
@@ -137,7 +137,7 @@ def fit(items: Sequence[Item | tuple[str, str, str]], tokens: int) -> Fitted:
 
 
 def token_estimate(text: str) -> int:
-    """How many tokens a text may have: one for four characters, one for each of East Asia's."""
+    """Estimate tokens: one for four characters, or one for each East Asian character."""
     return -(-_size(text) // 4)
 
 
@@ -193,7 +193,7 @@ _EAST_ASIAN = re.compile(
     "\U00020000-\U0003ffff]"
 )
 _LEAST_SHOWN = 32
-"""Quarters of a token below which a cut text is not worth its frame."""
+"""The least size, in quarters of a token, for which a text is cut instead of left out."""
 
 
 def _size(text: str) -> int:
@@ -202,7 +202,7 @@ def _size(text: str) -> int:
 
 
 def _cut(text: str, room: int) -> str:
-    """The beginning of the text and a mark; nothing if too little of it would be left."""
+    """The beginning of the text and a note; empty if too little of it would be left."""
     room -= len(_missing(len(text)))
     if room < _LEAST_SHOWN:
         return ""
@@ -214,7 +214,7 @@ def _cut(text: str, room: int) -> str:
         else:
             too_long = middle
     end = _boundary(text, fits)
-    # A joiner that was seen may be hidden, and so be longer, once what follows it is cut off.
+    # A joiner at the end of the cut text is escaped, and so becomes longer.
     while end and _size(neutral(text[:end])) > room:
         end = _boundary(text, end - 1)
     return text[:end] + _missing(len(text) - end) if end else ""
@@ -225,7 +225,7 @@ def _missing(count: int) -> str:
 
 
 def _boundary(text: str, end: int) -> int:
-    """The last place up to `end` where a reader sees one character end and another begin."""
+    """The last boundary between visible characters up to `end`."""
     while 0 < end < len(text) and _belong_together(text, end):
         end -= 1
     return end
@@ -237,5 +237,5 @@ def _belong_together(text: str, at: int) -> bool:
         return before == "\r" and after == "\n"
     if before == "\u200d" or after in "\u200c\uff9e\uff9f" or splits_cluster(text, at):
         return True
-    # After a virama, the next letter is written into this one.
+    # A virama joins the next letter to this one.
     return combining(before) == 9 and category(after) == "Lo"

@@ -6,8 +6,8 @@ import re
 from bisect import bisect_right
 from collections import Counter
 
-# First code point of each stretch and the script it holds, up to the next row.
-# Only letters are ever looked up, so punctuation inside a stretch does no harm.
+# First code point of each range and its script; the range ends at the next row.
+# Only letters are looked up, so punctuation inside a range does not matter.
 _STARTS: tuple[tuple[int, str], ...] = (
     (0x0000, "latin"),
     (0x0370, "greek"),
@@ -93,7 +93,7 @@ def script_of(character: str) -> str:
 
 
 def dominant_script(text: str) -> str:
-    """The script most of the text is in, judged by its first 2,000 letters or so.
+    """The script of most of the text, judged by about its first 2,000 letters.
 
     One of latin, cyrillic, han, kana, hangul, greek, arabic, hebrew, thai, devanagari,
     other; none when there is no letter. Kana stands for Japanese, ideographs included.

@@ -1,4 +1,4 @@
-"""The part of a text that shows why it was found."""
+"""Snippets: the part of a text that contains most terms of a query."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from commonplace.text.clusters import cut_at_or_after, cut_at_or_before
 from commonplace.text.scripts import script_of
 
 _ELLIPSIS = "…"
-# A border is looked for this far; a longer word is cut.
+# How far to search for a word boundary; a longer word is cut.
 _LONGEST_WORD = 48
 _UNSPACED = frozenset(("han", "kana", "hangul", "thai"))
 _IN_WORDS = frozenset("_'’-")
@@ -22,7 +22,7 @@ def opening(text: str, width: int) -> str:
 
 
 def snippet(text: str, query: str, width: int = 200) -> str:
-    """At most `width` characters of the text, where most of the query's terms stand together.
+    """At most `width` characters of the text, around most of the query's terms.
 
     Cut between words, with an ellipsis at each cut; the start of the text when nothing
     matches, the whole text when it fits.
@@ -44,7 +44,7 @@ def snippet(text: str, query: str, width: int = 200) -> str:
 
 
 def _densest(text: str, wanted: set[str], width: int) -> tuple[int, int]:
-    """The stretch, no longer than `width`, with the most distinct wanted terms."""
+    """The range of at most `width` characters with the most distinct wanted terms."""
     best, most = (0, 0), 0
     window: deque[tuple[int, set[str]]] = deque()
     inside: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""Short lists of function words: what to leave out, and what gives a language away."""
+"""Function words of several languages: stop words, and evidence of a text's language."""
 
 from __future__ import annotations
 
@@ -77,11 +77,11 @@ STOP_WORDS: dict[str, frozenset[str]] = {
     }.items()
 }
 
-# Function words elsewhere that are English words of content: they give no language away.
+# Function words of other languages that are also English words: no evidence of a language.
 _ENGLISH_TOO = "bin come door dos dove em era hat hay man men per plus sin son ton want war ya"
 ENGLISH_TOO: frozenset[str] = frozenset(_ENGLISH_TOO.split())
 
-# Left out of queries only: they ask, and say nothing about what is asked for.
+# Question words, left out of queries only.
 QUESTION_WORDS: dict[str, frozenset[str]] = {
     language: frozenset(words.split())
     for language, words in {

@@ -1,4 +1,4 @@
-"""About how many wordpieces the built-in model makes of a text, without its tokenizer."""
+"""Estimates the number of wordpieces of a text without the model's tokenizer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from commonplace.text.stopwords import STOP_WORDS
 
-# A stretch of this many characters is English if a fifth of its words are function words.
+# Blocks of this many characters are English if a fifth of their words are function words.
 _STRETCH = 1_000
 _ENGLISH_SHARE = 0.2
 _ENGLISH_WORDS = re.compile(r"[A-Za-z]+")
@@ -18,7 +18,7 @@ _SPACE, _LETTER, _DIGIT, _ALONE = 0, 1, 2, 3
 
 
 def spent_before(text: str) -> NDArray[np.float64]:
-    """Estimated wordpieces before each position, from the start to the end of the text."""
+    """The estimated number of wordpieces before each position of the text."""
     spent = np.zeros(len(text) + 1)
     np.cumsum(_costs(text), out=spent[1:])
     return spent

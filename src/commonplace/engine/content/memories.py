@@ -262,7 +262,7 @@ def put(space: OpenSpace, unit: Unit, prepared: Sequence[Prepared]) -> list[Row]
 
 def _check_free(unit: Unit, values: Mapping[str, Any]) -> None:
     """Raise Conflict if another memory has the id or the ref."""
-    taken = stored.holder(unit.connection, unit.space, values["id"], values["ref"])
+    taken = stored.named(unit.connection, unit.space, values["id"], values["ref"])
     if taken is not None:
         which = "id" if taken == values["id"] else "ref"
         raise Conflict(

@@ -14,7 +14,6 @@ from commonplace.engine.model import Origin
 from commonplace.errors import NotFound, StorageFull, StorageUnavailable
 from commonplace.storage import answers, derived, events
 from commonplace.storage import audit as stored_audit
-from commonplace.storage.erasing import erase_derived, erase_row
 from commonplace.storage.tables import (
     FACTS,
     LINKS,
@@ -23,6 +22,7 @@ from commonplace.storage.tables import (
     MESSAGES,
     Table,
 )
+from commonplace.storage.versions import erase_derived, erase_row
 from commonplace.storage.writing import Unit
 
 WINDOW = 24  # bytes of a purged text that must not be found together in any file
