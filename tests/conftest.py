@@ -20,6 +20,7 @@ import postgres_engine
 import postgres_selection
 from commonplace import Commonplace
 from commonplace.engine import library
+from commonplace.storage import system
 from commonplace.text.analysis import analyse
 
 if TYPE_CHECKING:
@@ -37,8 +38,8 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 
 
 if postgres_engine.ON_POSTGRES:
-    # A path that is named means files; here it means the database that belongs to it.
-    library.default_database = lambda path: postgres_engine.address_for(library.directory(path))
+    for each in (library, system):
+        postgres_engine.use(each)
 
 
 @pytest.fixture(autouse=True)

@@ -12,8 +12,11 @@ import hashlib
 import os
 import shutil
 import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from postgres_server import PostgresServer
@@ -85,6 +88,44 @@ def address_for(path: Path) -> str:
         note.write_text(name)
         _used[path] = name
     return _admin(name).replace("//admin@", f"//{_ROLE}@")
+
+
+def use(module: ModuleType) -> None:
+    """Let a data directory mean the database that belongs to it, wherever a module opens one."""
+    from commonplace.storage import opening
+
+    patched: Any = module
+    if module.__name__ == "commonplace.engine.library":
+        patched.default_database = lambda path: address_for(patched.directory(path))
+    else:
+        patched.open_system = lambda data: opening.open_system(data, address_for(data))
+
+
+@dataclass(frozen=True)
+class Place:
+    """A space in a database."""
+
+    address: str
+    space: str
+
+    def content(self, without: Sequence[str] = ()) -> dict[str, str]:
+        """A digest of the space's rows in each table."""
+        import psycopg
+
+        found: dict[str, str] = {}
+        with psycopg.connect(self.address) as connection:
+            connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            connection.execute("SELECT set_config('commonplace.space', %s, true)", (self.space,))
+            names = connection.execute(
+                "SELECT relname FROM pg_class"
+                " WHERE relkind = 'r' AND relnamespace = 'commonplace'::regnamespace"
+            ).fetchall()
+            for (name,) in names:
+                if name not in (*without, "spaces", "schema_version"):
+                    rows = connection.execute(f'SELECT * FROM commonplace."{name}"').fetchall()
+                    text = "\n".join(sorted(map(repr, rows)))
+                    found[name] = hashlib.sha256(text.encode()).hexdigest()
+        return found
 
 
 _used: dict[Path, str] = {}

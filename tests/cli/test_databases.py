@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import psycopg
 import pytest
 from typer.testing import CliRunner
 
 import postgres_engine
-from commonplace.cli.app import app
+from commonplace import Commonplace
+from commonplace.cli.app import app, run
+from conftest import texts
 
 
 @pytest.fixture
@@ -26,13 +29,13 @@ def admin() -> Iterator[str]:
 
 
 def test_a_database_is_made_ready_and_its_address_shown_once(admin: str) -> None:
-    run = CliRunner().invoke
-    first = run(app, ["database", "init", admin, "--role", "a_team"])
+    invoke = CliRunner().invoke
+    first = invoke(app, ["database", "init", admin, "--role", "a_team"])
     assert first.exit_code == 0, first.output
     address = first.stdout.strip()
     assert address.startswith("postgresql://a_team:")
-    assert run(app, ["database", "check", address]).stdout == "nothing is wrong\n"
-    again = run(app, ["database", "init", admin, "--role", "a_team", "--json"])
+    assert invoke(app, ["database", "check", address]).stdout == "nothing is wrong\n"
+    again = invoke(app, ["database", "init", admin, "--role", "a_team", "--json"])
     told = json.loads(again.stdout)
     assert (told["role_made"], told["steps"]) == (False, 0)
     assert ":" not in told["address"].removeprefix("postgresql://").partition("@")[0]
@@ -47,22 +50,67 @@ def test_sql_is_printed_and_nothing_changed(admin: str) -> None:
 
 
 def test_a_password_comes_from_a_variable(admin: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = CliRunner().invoke
+    invoke = CliRunner().invoke
     asked = ["database", "init", admin, "--role", "a_team", "--password-env", "TEAM_PASSWORD"]
-    assert run(app, asked).exit_code == 2
+    assert invoke(app, asked).exit_code == 2
     monkeypatch.setenv("TEAM_PASSWORD", "p@ss/word")
-    assert "//a_team:p%40ss%2Fword@" in run(app, asked).stdout
+    assert "//a_team:p%40ss%2Fword@" in invoke(app, asked).stdout
 
 
 def test_what_is_wrong_is_told_with_an_exit_code(
     admin: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = CliRunner().invoke
+    invoke = CliRunner().invoke
     monkeypatch.delenv("COMMONPLACE_DATABASE", raising=False)
-    assert run(app, ["database", "check"]).exit_code == 2
+    assert invoke(app, ["database", "check"]).exit_code == 2
     monkeypatch.setenv("COMMONPLACE_DATABASE", admin)
-    wrong = run(app, ["database", "check", "--json"])
+    wrong = invoke(app, ["database", "check", "--json"])
     assert wrong.exit_code == 6
     told = json.loads(wrong.stdout)["problems"]
     assert [each["severity"] for each in told] == ["error", "error"]
     assert "bypass" in told[0]["message"]
+
+
+@pytest.fixture
+def address(tmp_path: Path) -> Iterator[str]:
+    """The app's address of an empty database."""
+    yield postgres_engine.address_for(tmp_path / "rows")
+    postgres_engine.forget(tmp_path)
+
+
+@pytest.mark.parametrize("named", ["option", "variable", "config"])
+def test_commands_use_the_database_that_is_named(
+    address: str,
+    named: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    machine = tmp_path / "machine"
+    where = ["--data", str(machine)]
+    if named == "option":
+        where += ["--database", address]
+    elif named == "variable":
+        monkeypatch.setenv("COMMONPLACE_DATABASE", address)
+    else:
+        machine.mkdir()
+        (machine / "config.toml").write_text(f"database = {json.dumps(address)}\n")
+        (machine / "config.toml").chmod(0o600)
+    assert run(["search", "otter", "--space", "team", *where]) == 3
+    assert run(["remember", "an otter", "--space", "team", *where]) == 0
+    assert run(["search", "otter", "--space", "team", *where]) == 0
+    assert "an otter" in capsys.readouterr().out
+    assert run(["token", "create", "--dialect", "commonplace", "--space", "team", *where]) == 0
+    assert run(["audit", "verify", "--system", *where]) == 0
+    assert "chain whole" in capsys.readouterr().out
+    assert not (machine / "spaces").exists() and not (machine / "system.db").exists()
+    with Commonplace(address, space="team", embedding="none") as memory:
+        assert texts(memory.browse()) == ["an otter"]
+
+
+def test_a_command_says_what_is_wrong_with_the_database(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    where = ["--data", str(tmp_path), "--database", "postgresql://127.0.0.1:1/none"]
+    assert run(["remember", "x", *where]) == 5
+    assert "does not answer" in capsys.readouterr().err

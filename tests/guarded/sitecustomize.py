@@ -1,10 +1,13 @@
 """Loaded by the processes that tests start: a database on the event loop ends them.
 
-The guard begins when a process imports apsw, and not before: some load little on purpose.
+The guard begins when a process imports apsw, and not before: some load little on purpose. If the
+tests run on PostgreSQL, so do these processes.
 """
 
 import importlib.util
+import os
 import sys
+from collections.abc import Callable
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -12,10 +15,16 @@ from types import ModuleType
 from typing import Any
 
 
-class _Guarding(MetaPathFinder):
+class _Loading(MetaPathFinder):
+    """Does something once a module is loaded."""
+
+    def __init__(self, name: str, then: Callable[[ModuleType], None]) -> None:
+        self._name = name
+        self._then = then
+
     def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
         del path, target
-        if name != "apsw":
+        if name != self._name:
             return None
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
@@ -24,19 +33,30 @@ class _Guarding(MetaPathFinder):
 
             def loaded(module: ModuleType) -> None:
                 load(module)
-                _watch()
+                sys.path.insert(0, str(Path(__file__).parent.parent))
+                try:
+                    self._then(module)
+                finally:
+                    del sys.path[0]
 
             spec.loader.exec_module = loaded  # type: ignore[method-assign]
         return spec
 
 
-def _watch() -> None:
-    sys.path.insert(0, str(Path(__file__).parent.parent))
-    try:
-        import loop_guard
-    finally:
-        del sys.path[0]
+def _watch(apsw: ModuleType) -> None:
+    del apsw
+    import loop_guard
+
     loop_guard.watch(ends=True)
 
 
-sys.meta_path.insert(0, _Guarding())
+def _use_postgres(module: ModuleType) -> None:
+    import postgres_engine
+
+    postgres_engine.use(module)
+
+
+sys.meta_path.insert(0, _Loading("apsw", _watch))
+if os.environ.get("COMMONPLACE_TEST_ENGINE") == "postgres":
+    for name in ("commonplace.engine.library", "commonplace.storage.system"):
+        sys.meta_path.insert(0, _Loading(name, _use_postgres))

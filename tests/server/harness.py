@@ -32,6 +32,7 @@ import pytest
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+import postgres_engine
 from commonplace.access.caller import EVERYTHING, Caller
 from commonplace.access.credentials import Grant
 from commonplace.dialects import registry
@@ -603,8 +604,12 @@ class Running:
         with self.parts.library.lease(space) as opened:
             return audit.verify(opened.store)
 
-    def file(self, space: str) -> Path:
-        return self.parts.library.file(space)
+    def file(self, space: str) -> Any:
+        """Where the rows of a space are, for `content_of`: its file, or its place in a database."""
+        library = self.parts.library
+        if library.database is not None:
+            return postgres_engine.Place(library.database, space)
+        return library.file(space)
 
 
 @contextlib.contextmanager
@@ -752,7 +757,11 @@ class Process:
 
 def clean_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
     """The environment without settings of whoever runs the tests."""
-    kept = {name: value for name, value in os.environ.items() if "COMMONPLACE_" not in name}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if "COMMONPLACE_" not in name or name.startswith("COMMONPLACE_TEST_")
+    }
     return {**kept, "USER": "tester", **(more or {})}
 
 
@@ -778,8 +787,10 @@ def cli(*arguments: str) -> Ended:
 BOOKKEEPING = ("audit", "audit_head", "counters", "answers")
 
 
-def content_of(path: Path, without: Sequence[str] = ()) -> dict[str, str]:
-    """A digest of each table of a file."""
+def content_of(path: Path | postgres_engine.Place, without: Sequence[str] = ()) -> dict[str, str]:
+    """A digest of each table of a file, or of a space's rows in each table of a database."""
+    if isinstance(path, postgres_engine.Place):
+        return path.content(without)
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
     found: dict[str, str] = {}
     try:

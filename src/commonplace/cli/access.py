@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from commonplace.cli import options
-from commonplace.cli.options import DIALECTS, AsJson, Data, Space, argument, option
+from commonplace.cli.options import (
+    DIALECTS,
+    AsJson,
+    Data,
+    Space,
+    argument,
+    has_system,
+    open_system,
+    option,
+)
 from commonplace.cli.terminal import bold, dim, emit, local, note, one_line, say, tell
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound
 from commonplace.text.hidden import visible
@@ -79,16 +88,15 @@ def _access(data: Path | None, *, create: bool = False) -> Iterator[_Access]:
     from commonplace.access.vault import open_vault
     from commonplace.dialects import registry
     from commonplace.engine.library import directory
-    from commonplace.storage.system import open_system, system_file
 
     where = directory(data)
-    if not create and not system_file(where).exists():
+    if not create and not has_system(data):
         raise NotFound(
             f"There are no tokens and no users in {where} yet.",
             hint="Create one: 'commonplace token create', 'commonplace user add'.",
             field="data",
         )
-    store = open_system(where)
+    store = open_system(data)
     try:
         vault = open_vault(store)
         tokens = Tokens(store, vault, registry.token_forms())
@@ -311,10 +319,9 @@ def _rotate_master_key(access: _Access) -> None:
 def by_state(data: Path) -> tuple[set[str], set[str]]:
     """The tokens that were revoked, and the others; none of a file that cannot be read."""
     from commonplace.storage import credentials
-    from commonplace.storage.system import open_system, system_file
 
     found: tuple[set[str], set[str]] = set(), set()
-    if system_file(data).exists():
+    if has_system(data):
         with (
             suppress(CommonplaceError),
             closing(open_system(data)) as store,
@@ -328,7 +335,6 @@ def by_state(data: Path) -> tuple[set[str], set[str]]:
 def damaged(data: Path) -> list[str]:
     """Tokens, keys, accounts and connections whose stored rows are damaged."""
     from commonplace.access.vault import in_use
-    from commonplace.storage.system import open_system
 
     with closing(open_system(data)) as store:
         if not in_use(store):  # looking must not make a key

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+import inspect
 import os
 import sys
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ from commonplace.cli import (
     databases,
     hooks,
     memories,
+    options,
     servers,
     stores,
     workspaces,
@@ -147,6 +149,16 @@ for name, group in GROUPS.items():
     app.add_typer(group, name=name)
 
 
+def _with_database(command: Any) -> Any:
+    """The command with --database, if it has --data and not the other already."""
+    names = inspect.signature(command.callback).parameters
+    if "data" not in names or "database" in names:
+        return command
+    given = copy.copy(command)
+    given.callback = options.with_database(command.callback)
+    return given
+
+
 @functools.cache
 def _program(name: str) -> Any:
     """The program with the command of that name alone, or with all where none is called so.
@@ -157,6 +169,13 @@ def _program(name: str) -> Any:
     only.registered_commands = [one for one in app.registered_commands if one.name == name]
     only.registered_groups = [one for one in app.registered_groups if one.name == name]
     known = only.registered_commands or only.registered_groups
+    if known:
+        only.registered_commands = list(map(_with_database, only.registered_commands))
+        for group in only.registered_groups:
+            assert group.typer_instance is not None
+            group.typer_instance.registered_commands = list(
+                map(_with_database, group.typer_instance.registered_commands)
+            )
     return typer.main.get_command(only if known else app)
 
 

@@ -7,7 +7,17 @@ from typing import Annotated
 
 import typer
 
-from commonplace.cli.options import AsJson, Data, Embedding, Space, argument, memory, option
+from commonplace.cli.options import (
+    AsJson,
+    Data,
+    Embedding,
+    Space,
+    argument,
+    has_system,
+    memory,
+    open_system,
+    option,
+)
 from commonplace.cli.terminal import bold, note, one_line, tell
 from commonplace.errors import NotFound
 from commonplace.text.hidden import visible
@@ -95,16 +105,14 @@ def keep_key(
     It is stored encrypted, used only for their patrols, and never shown.
     """
     from commonplace.access.vault import open_vault
-    from commonplace.engine.library import directory
     from commonplace.platform.llm import PROVIDERS
     from commonplace.platform.llm_keys import LlmKeys
-    from commonplace.storage.system import open_system, system_file
 
-    if forget and not system_file(directory(data)).exists():
+    if forget and not has_system(data):
         none = {"configured": False, "providers": list(PROVIDERS)}
         tell(as_json, none, "no key is stored")
         return
-    store = open_system(directory(data))
+    store = open_system(data)
     try:
         keys = LlmKeys(store, open_vault(store))
         if forget:

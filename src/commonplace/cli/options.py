@@ -22,6 +22,7 @@ from commonplace.text.hidden import visible
 if TYPE_CHECKING:
     from commonplace.engine.commonplace import Commonplace
     from commonplace.engine.library import Library
+    from commonplace.storage.ports import Store
 
 
 def _place(name: str) -> Path:
@@ -55,6 +56,15 @@ def _split(form: str) -> tuple[list[str], str | None]:
 Data = Annotated[
     Path | None,
     option("--data DIR", "The data directory.", envvar="COMMONPLACE_DATA", parser=_place),
+]
+Database = Annotated[
+    str | None,
+    typer.Option(
+        "--database",
+        envvar="COMMONPLACE_DATABASE",
+        metavar="URL",
+        help="A PostgreSQL database that holds the rows instead.",
+    ),
 ]
 Space = Annotated[str, option("--space NAME", "The space.")]
 AsJson = Annotated[bool, option("--json", "Write JSON for scripts.")]
@@ -120,12 +130,66 @@ def with_fields(command: Callable[..., None], *, to_find: bool = False) -> Calla
     return wrapped
 
 
+_database: str | None = None
+"""What this command line, or the environment, says of --database."""
+
+
+def with_database(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command that has --data the option --database too."""
+
+    @functools.wraps(command)
+    def wrapped(*, database: str | None, **given: Any) -> None:
+        global _database
+        _database = database
+        command(**given)
+
+    signature = inspect.signature(command, eval_str=True)
+    kept = [
+        each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in signature.parameters.values()
+    ]
+    at = [each.name for each in kept].index("data") + 1
+    added = inspect.Parameter(
+        "database", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Database
+    )
+    wrapped.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=[*kept[:at], added, *kept[at:]]
+    )
+    wrapped.__annotations__ = {
+        each.name: each.annotation for each in [*kept[:at], added, *kept[at:]]
+    }
+    return wrapped
+
+
+def database_of(data: Path | None) -> str | None:
+    """The address of the database that holds the rows; None if they are in the data directory."""
+    from commonplace.engine.library import default_database, directory
+    from commonplace.storage.opening import configured
+
+    return _database or default_database(data) or configured(directory(data))
+
+
+def has_system(data: Path | None) -> bool:
+    """Whether there is anything above the spaces yet: looking must not create it."""
+    from commonplace.engine.library import directory
+    from commonplace.storage.system import system_file
+
+    return database_of(data) is not None or system_file(directory(data)).exists()
+
+
+def open_system(data: Path | None) -> Store:
+    """What lies above the spaces."""
+    from commonplace.engine.library import directory
+    from commonplace.storage import opening
+
+    return opening.open_system(directory(data), database_of(data))
+
+
 def existing(data: Path | None) -> Path:
     """The data directory, if it is there: looking at nothing must not create it."""
     from commonplace.engine.library import directory
 
     where = directory(data)
-    if not (where / "spaces").is_dir():
+    if database_of(data) is None and not (where / "spaces").is_dir():
         raise NotFound(
             f"There is no memory in {where} yet.",
             hint='Store something first: commonplace remember "…".',
@@ -142,7 +206,11 @@ def library(data: Path | None, embedding: str = "none") -> Iterator[Library]:
 
     model = os.environ.get("COMMONPLACE_EMBEDDING_MODEL") or "text-embedding-3-small"
     key = os.environ.get("COMMONPLACE_EMBEDDING_KEY") or None
-    opened = Library(data, embedder=open_embedder(embedding, api_key=key, model=model))
+    opened = Library(
+        data,
+        embedder=open_embedder(embedding, api_key=key, model=model),
+        database=database_of(data),
+    )
     try:
         if opened.read_only:
             note(f"{visible(str(opened.path))} can only be read: nothing is stored or counted.")
@@ -165,13 +233,17 @@ def memory(
     from commonplace.engine.model import Origin
 
     where = directory(data)
-    if not create and not (where / "spaces" / f"{checks.space(space)}.db").exists():
-        raise NotFound(
-            f"There is no space {space} in {where} yet.",
-            hint=first or _how_to_make(space),
-            field="space",
-        )
+    missing = NotFound(
+        f"There is no space {space} in {where} yet.",
+        hint=first or _how_to_make(space),
+        field="space",
+    )
+    in_files = database_of(data) is None
+    if not create and in_files and not (where / "spaces" / f"{checks.space(space)}.db").exists():
+        raise missing
     with library(data, embedding) as shared:
+        if not create and not in_files and not shared.exists(space):
+            raise missing
         yield Commonplace(space=space, origin=Origin(client="cli"), library=shared)
 
 

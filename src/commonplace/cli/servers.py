@@ -15,13 +15,17 @@ from commonplace.cli.options import (
     DIALECTS,
     AsJson,
     Data,
+    Database,
     Embedding,
     Space,
+    database_of,
     existing,
+    has_system,
     library,
     option,
 )
 from commonplace.cli.terminal import emit, one_line, say
+from commonplace.storage.opening import place
 
 if TYPE_CHECKING:
     from commonplace.storage.ports import Store
@@ -32,6 +36,7 @@ Dialect = Annotated[str, option("--dialect", f"The dialect to serve: {DIALECTS}.
 
 def serve(
     data: Data = None,
+    database: Database = None,
     host: Annotated[str | None, option("--host", "Address to listen on.")] = None,
     port: Annotated[int | None, option("--port", "Port; 0 for any free one.")] = None,
     public_url: Annotated[
@@ -59,8 +64,8 @@ def serve(
         from commonplace.server.settings import Settings
 
     settings = Settings.load(
-        data=data, host=host, port=port, public_url=public_url, require_token=require_token,
-        embedding=embedding, log=log,
+        data=data, database=database, host=host, port=port, public_url=public_url,
+        require_token=require_token, embedding=embedding, log=log,
     )  # fmt: skip
     run(settings, _tell)
     sys.stderr.write("stopped; everything acknowledged is stored\n")
@@ -84,6 +89,8 @@ def _tell(settings: Any) -> None:
         f"  health   {base}/health",
         f"  data     {settings.data}",
     ]
+    if settings.database:
+        lines.append(f"  rows     {place(settings.database)}")
     if settings.everywhere:
         there = ", ".join((*names, *settings.allow_hosts))
         lines.append(f"  names    {there}; add others to the setting allow_hosts")
@@ -136,8 +143,8 @@ def mcp(
             field="prefix",
         )
     run(
-        dialect, data=data, space=space, embedding=embedding, read_only=read_only, prefix=prefix,
-        subject=subject,
+        dialect, data=data, database=database_of(data), space=space, embedding=embedding,
+        read_only=read_only, prefix=prefix, subject=subject,
     )  # fmt: skip
 
 
@@ -218,16 +225,15 @@ def _store(data: Path | None, space: str, system: bool) -> Iterator[Store]:
     from commonplace.engine import checks
     from commonplace.engine.library import directory
     from commonplace.errors import NotFound
-    from commonplace.storage.system import open_system, system_file
 
-    if system and not system_file(directory(data)).exists():
+    if system and not has_system(data):
         raise NotFound(
             f"There are no calls in {directory(data)} yet.",
             hint="Creating a token or refusing a request writes the first entry.",
         )
     with library(data if system else existing(data)) as opened:
         if system:
-            with closing(open_system(opened.path)) as store:
+            with closing(opened.open_system()) as store:
                 yield store
             return
         if checks.space(space) not in opened.spaces():

@@ -94,7 +94,11 @@ class Assembled:
 def assembled(settings: Settings) -> Iterator[Assembled]:
     """The parts of a server; closed in order at the end."""
     with contextlib.ExitStack() as stack:
-        library = Library(settings.data, embedder=open_embedder(settings.embedding))
+        library = Library(
+            settings.data,
+            embedder=open_embedder(settings.embedding),
+            database=settings.database or None,
+        )
         stack.callback(library.close)
         system = stack.enter_context(contextlib.closing(library.open_system()))
         vault = open_vault(system)

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from commonplace.engine.library import default_path
 from commonplace.errors import InvalidInput
+from commonplace.storage.opening import is_address
 
 PORT = 3847
 
@@ -25,6 +26,8 @@ class Settings:
     """The settings of the server. The defaults suit one person's machine."""
 
     data: Path
+    database: str = ""
+    """The address of a PostgreSQL database that holds the rows instead of the data directory."""
     host: str = "127.0.0.1"
     port: int = PORT
     public_url: str = ""
@@ -73,6 +76,10 @@ class Settings:
         for name in ("rate", "burst", "body_bytes", "call_seconds"):
             if not 0 < getattr(self, name) < 1e12:
                 raise InvalidInput(f"{name} must be more than 0.", field=name)
+        if self.database and not is_address(self.database):
+            raise InvalidInput(
+                "database must be an address that begins with postgresql://.", field="database"
+            )
         if self.log not in ("text", "json"):
             raise InvalidInput("log must be text or json.", field="log")
         if self.public_url and not _is_address(self.public_url):

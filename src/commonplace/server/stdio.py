@@ -28,6 +28,7 @@ def run(
     dialect: str,
     *,
     data: Path | None = None,
+    database: str | None = None,
     space: str = "default",
     embedding: str = "builtin",
     read_only: bool = False,
@@ -38,7 +39,7 @@ def run(
     chosen = registry.load(dialect).prefixed(prefix)
     scopes = READ_ONLY if read_only else EVERYTHING
     caller = Caller(space=checks.space(space), user=_user(), scopes=scopes)
-    library = Library(data, embedder=open_embedder(embedding))
+    library = Library(data, embedder=open_embedder(embedding), database=database)
     with contextlib.closing(library), contextlib.closing(library.open_system()) as system:
         gate = Gate(library, system, [chosen])
         caller = gate.identify(chosen, caller, [subject] if subject else [])

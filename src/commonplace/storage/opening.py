@@ -6,6 +6,7 @@ import importlib
 import os
 from pathlib import Path
 from typing import Any, TypeGuard
+from urllib.parse import parse_qsl, urlsplit
 
 from commonplace.errors import StorageUnavailable
 from commonplace.storage.ports import Spaces, Store
@@ -19,9 +20,30 @@ def is_address(value: object) -> TypeGuard[str]:
     return isinstance(value, str) and value.startswith(SCHEMES)
 
 
+def place(address: str) -> str:
+    """The server and the database of an address, without user and password."""
+    parts = urlsplit(address)
+    host = parts.netloc.rpartition("@")[2] or dict(parse_qsl(parts.query)).get("host", "localhost")
+    return f"PostgreSQL at {host}, database {parts.path.strip('/') or '(default)'}"
+
+
 def default_database() -> str | None:
     """The address of the database that is used unless a path or an address is named."""
     return os.environ.get(VARIABLE) or None
+
+
+def configured(data: Path) -> str | None:
+    """The address that config.toml of a data directory names."""
+    file = data / "config.toml"
+    if not file.exists():
+        return None
+    import tomllib
+
+    try:
+        found = tomllib.loads(file.read_text(encoding="utf-8")).get("database")
+    except (OSError, ValueError):
+        return None  # `commonplace serve`, which all of it is for, says what is wrong with it
+    return found if isinstance(found, str) and found else None
 
 
 def administration() -> Any:

@@ -1,0 +1,85 @@
+"""Two servers on machines of their own, with one PostgreSQL database behind them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import postgres_engine
+from commonplace.access.credentials import Grant
+from server.harness import Client, Running, running
+
+
+@pytest.fixture
+def servers(tmp_path: Path) -> Iterator[tuple[Running, Running]]:
+    """Two servers; both have the master key of the first."""
+    address = postgres_engine.address_for(tmp_path / "rows")
+    with running(tmp_path / "one", database=address, embedding="none") as one:
+        key = (tmp_path / "one" / "master.key").read_bytes()
+        (tmp_path / "two").mkdir(mode=0o700)
+        file = tmp_path / "two" / "master.key"
+        file.touch(mode=0o600)
+        file.write_bytes(key)
+        with running(tmp_path / "two", database=address, embedding="none") as two:
+            yield one, two
+    postgres_engine.forget(tmp_path)
+
+
+def test_what_one_stores_the_other_finds_and_forgets(servers: tuple[Running, Running]) -> None:
+    one, two = servers
+    token = one.token("team")
+    here, there = one.client(token), two.client(token)
+    here.call("remember", {"text": "an otter by the river"})
+    found = there.call("recall", {"query": "otter"}).result["memories"]
+    assert [each["text"] for each in found] == ["an otter by the river"]
+    there.call("forget", {"ids": [found[0]["id"]]})
+    assert here.call("recall", {"query": "otter"}).result["memories"] == []
+
+
+def test_a_revoked_token_is_refused_by_both_at_the_next_call(
+    servers: tuple[Running, Running],
+) -> None:
+    one, two = servers
+    issued = one.parts.tokens.credentials.create(Grant(space="team"))
+    here, there = one.client(issued.token), two.client(issued.token)
+    assert [each.call("recall", {"query": "x"}).status for each in (here, there)] == [200, 200]
+    one.parts.tokens.credentials.revoke(issued.credential.id)
+    assert [each.call("recall", {"query": "x"}).status for each in (there, here)] == [401, 401]
+
+
+def test_a_retry_at_the_other_server_acts_once(servers: tuple[Running, Running]) -> None:
+    token = servers[0].token("team")
+    start = threading.Barrier(8)
+    ids: list[str] = []
+
+    def send(number: int) -> None:
+        client = Client(servers[number % 2].port, token)
+        start.wait()
+        ids.append(client.call("remember", {"text": "once"}, key="k").result["id"])
+        client.close()
+
+    threads = [threading.Thread(target=send, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert len(ids) == 8 and len(set(ids)) == 1
+
+
+def test_both_write_one_audit_whose_chain_is_whole(servers: tuple[Running, Running]) -> None:
+    token = servers[0].token("team")
+    clients = [server.client(token) for server in servers]
+    for number in range(6):
+        clients[number % 2].call("remember", {"text": f"number {number}"})
+    assert [server.verdict("team").faults for server in servers] == [(), ()]
+    assert [len(server.calls("team")) for server in servers] == [6, 6]
+
+
+def test_data_of_the_machine_holds_no_rows(servers: tuple[Running, Running]) -> None:
+    one, _ = servers
+    one.client(one.token("team")).call("remember", {"text": "in the database"})
+    files = {path.name for path in one.parts.library.path.rglob("*") if path.is_file()}
+    assert files == {"master.key"}
