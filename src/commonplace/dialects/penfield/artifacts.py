@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from typing import Any
 
@@ -26,7 +27,7 @@ OTHER = "application/octet-stream"
 
 
 def check_path(path: str) -> str:
-    """The path itself if an artifact can have it, or what is wrong with it."""
+    """The path, if an artifact can have it; BadPath says what is wrong with it."""
     if _PATH.fullmatch(path) and ".." not in path.split("/"):
         return path
     segments = path[1:].split("/")
@@ -54,9 +55,13 @@ def content_type(path: str) -> str:
     return _TYPES.get(extension.lower(), OTHER) if dot else OTHER
 
 
+def _missing(path: str) -> Nothing:
+    return Nothing(f"No artifact at {path}", hint="See list_artifacts.", field="path")
+
+
 @exclusively
-def save(call: Call, path: str, content: str) -> Artifact:
-    """A new artifact; none is ever overwritten."""
+def save_artifact(call: Call, *, content: str, path: str) -> dict[str, Any]:
+    """`save_artifact`, POST /artifacts: a new file; none is ever overwritten."""
     check_path(path)
     size = len(content.encode())
     if size > LARGEST:
@@ -66,49 +71,31 @@ def save(call: Call, path: str, content: str) -> Artifact:
             details={"field": "content", "max_length": LARGEST, "actual_length": size},
         )
     parts = path.split("/")
+    files = call.memory.artifacts
     for above in ("/".join(parts[:end]) for end in range(2, len(parts))):
-        if _there(call, above) is not None:
+        with contextlib.suppress(NotFound):
+            files.get(above)
             raise BadPath(f"{above} is a file, so nothing can be below it.", field="path")
-    if call.memory.artifacts.all(prefix=f"{path}/"):
+    if files.all(prefix=f"{path}/"):
         raise BadPath(f"{path} is a directory.", hint="Name a file in it.", field="path")
     try:
-        return call.memory.artifacts.create(
-            content,
-            path=path,
-            title=parts[-1],
-            media_type=content_type(path),
+        made = files.create(
+            content, path=path, title=parts[-1], media_type=content_type(path),
             attrs={"size": size},
-        )
+        )  # fmt: skip
     except Conflict:
         raise Exists(
             f"An artifact already exists at {path}",
             hint="Delete it first, or choose another path.",
             field="path",
         ) from None
-
-
-def _there(call: Call, path: str) -> Artifact | None:
-    try:
-        return call.memory.artifacts.get(path)
-    except NotFound:
-        return None
-
-
-def missing(path: str) -> Nothing:
-    """No artifact is there."""
-    return Nothing(f"No artifact at {path}", hint="See list_artifacts.", field="path")
-
-
-def save_artifact(call: Call, *, content: str, path: str) -> dict[str, Any]:
-    """`save_artifact`, POST /artifacts."""
-    made = save(call, path, content)
     return {
         "success": True,
         "message": f"Artifact saved to {path}",
         "path": path,
         "artifact_id": made.id,
         "content_type": made.media_type,
-        "size": len(content.encode()),
+        "size": size,
         "storage_path": f"artifacts/{made.id}",
     }
 
@@ -119,7 +106,7 @@ def retrieve_artifact(call: Call, *, path: str) -> dict[str, Any]:
     try:
         artifact, version = call.memory.artifacts.read(path)
     except NotFound:
-        raise missing(path) from None
+        raise _missing(path) from None
     return {
         "success": True,
         "content": version.content.decode("utf-8", "replace"),
@@ -159,10 +146,10 @@ def list_artifacts(
 
 
 def _size(call: Call, artifact: Artifact) -> int:
-    """As it was noted; another contract's artifact is looked at."""
-    noted = artifact.attrs.get("size")
-    if isinstance(noted, int) and artifact.version == 1:
-        return noted
+    """The size in the attrs; of another contract's artifact, that of its content."""
+    size = artifact.attrs.get("size")
+    if isinstance(size, int) and artifact.version == 1:
+        return size
     return len(call.memory.artifacts.read(artifact.id)[1].content)
 
 
@@ -172,5 +159,5 @@ def delete_artifact(call: Call, *, path: str) -> dict[str, Any]:
     try:
         call.memory.artifacts.delete(path)
     except NotFound:
-        raise missing(path) from None
+        raise _missing(path) from None
     return {"success": True, "message": f"Artifact {path} deleted"}

@@ -1,7 +1,8 @@
-"""Checkpoints: where the work stands, with the memories that belong to it."""
+"""Checkpoints: the state of some work, with the memories that belong to it."""
 
 from __future__ import annotations
 
+import contextlib
 import re
 from typing import Any
 
@@ -21,14 +22,14 @@ from commonplace.dialects.penfield.memories import (
     readable,
 )
 from commonplace.dialects.penfield.schemas import CONTENT_CHARS
-from commonplace.dialects.penfield.searching import hybrid
+from commonplace.dialects.penfield.searching import Search, hybrid
 from commonplace.engine.finding.filters import Filters
 from commonplace.engine.model import LIVE_STATES, Memory
 from commonplace.errors import CommonplaceError, NotFound
 from commonplace.platform import lookup
 from commonplace.text.snippets import opening
 
-LOOKED_FOR = 200  # characters of the description that related memories are searched with
+SEARCHED_CHARS = 200  # of the description, by which related memories are searched
 RELATED, LEAST = 30, 0.25
 RECENT = 20
 TOP = 10
@@ -58,7 +59,7 @@ def save_context(call: Call, *, name: str, description: str | None = None) -> di
     resolved: list[str] = []
     unresolved: list[str] = []
     for identity in ids:
-        (unresolved if _standing(call, identity) is None else resolved).append(identity)
+        (unresolved if _current(call, identity) is None else resolved).append(identity)
     for phrase in phrases:
         match = by_phrase(call, phrase)
         if match is None:
@@ -66,7 +67,7 @@ def save_context(call: Call, *, name: str, description: str | None = None) -> di
         else:
             resolved.append(match.id)
     count = len(ids) + len(phrases)
-    related = _related(call, described[:LOOKED_FOR].strip() or name)
+    related = _related(call, described[:SEARCHED_CHARS].strip() or name)
     attached = list(dict.fromkeys([*resolved, *related]))
     content = {
         "checkpoint_name": name,
@@ -98,22 +99,23 @@ def save_context(call: Call, *, name: str, description: str | None = None) -> di
 
 
 def _related(call: Call, query: str) -> list[str]:
-    """What the checkpoint is about; what was stored last, if that cannot be searched."""
+    """The ids of memories that fit a query; of the newest ones if the search fails."""
     filters = Filters(without_kinds=PROTECTED)
     try:
-        results = hybrid(call, query, limit=RELATED, least=LEAST, filters=filters, count=False)
-        return [one.memory.id for one in results.found]
+        search = Search(query=query, limit=RELATED, min_score=LEAST, filters=filters)
+        return [one.memory.id for one in hybrid(call, search, count=False).found]
     except CommonplaceError:
         recent, _ = call.memory.browse(filters=filters, limit=RECENT)
         return [memory.id for memory in recent]
 
 
 def by_phrase(call: Call, phrase: str) -> Memory | None:
-    """The memory that a phrase means: among the best matches, or anywhere, one that holds it."""
-    held = phrase.casefold()
+    """The best match for a phrase that contains it, or else any memory that contains it."""
+    wanted = phrase.casefold()
     filters = Filters(without_kinds=PROTECTED)
-    for one in hybrid(call, phrase, limit=TOP, filters=filters, count=False).found:
-        if held in one.memory.text.casefold():
+    search = Search(query=phrase, limit=TOP, filters=filters)
+    for one in hybrid(call, search, count=False).found:
+        if wanted in one.memory.text.casefold():
             return one.memory
     found, _ = call.memory.find_text(phrase, limit=1, filters=filters)
     return found[0] if found else None
@@ -138,20 +140,16 @@ def restore_context(call: Call, *, name: str, limit: int) -> dict[str, Any]:
         }
     context = find(call, name)
     if context is None and _IS_ID.fullmatch(name):
-        try:
+        with contextlib.suppress(NotFound):
             context = readable(call, name)
-        except NotFound:
-            context = None
-        if context is not None and not is_context(context):
-            context = None
-    if context is None:
+    if context is None or not is_context(context):
         raise Nothing(f"Context '{name[:200]}' not found", hint="See list_contexts.", field="name")
     call.memory.get(context.id)  # counts as read
     found: dict[str, Memory] = {}
     for identity in attached_to(context):
         if len(found) == limit:
             break
-        memory = _standing(call, identity)
+        memory = _current(call, identity)
         if memory is not None:
             found.setdefault(memory.id, memory)
     memories = [
@@ -173,8 +171,8 @@ def restore_context(call: Call, *, name: str, limit: int) -> dict[str, Any]:
     }
 
 
-def _standing(call: Call, identity: str) -> Memory | None:
-    """The memory of an id, or the one that stands in its place; None if that was deleted."""
+def _current(call: Call, identity: str) -> Memory | None:
+    """The memory of an id, or the one that replaced it; None if that was deleted."""
     met: set[str] = set()
     while identity not in met:
         met.add(identity)
@@ -190,14 +188,14 @@ def _standing(call: Call, identity: str) -> Memory | None:
 
 
 def attached_to(context: Memory) -> list[str]:
-    """The ids of its memories."""
-    kept = context.attrs.get("memory_ids")
-    ids = [one for one in kept if isinstance(one, str)] if isinstance(kept, list) else []
-    return [one for one in ids if _IS_ID.fullmatch(one)]
+    """The ids of the memories of a checkpoint."""
+    ids = context.attrs.get("memory_ids")
+    found = ids if isinstance(ids, list) else []
+    return [one for one in found if isinstance(one, str) and _IS_ID.fullmatch(one)]
 
 
 def description_of(context: Memory) -> str:
-    """What was said of it."""
+    """The description of a checkpoint."""
     described = (checkpoint_of(context.text) or {}).get("description")
     return described if isinstance(described, str) else ""
 

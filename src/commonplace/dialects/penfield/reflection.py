@@ -1,4 +1,4 @@
-"""Looking back: what memories are about, how they hang together, what stands out."""
+"""Reflection: the topics, clusters, patterns and relationships of recent memories."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ _PLAIN = """
     memory memories using used uses user users like also need want make made still there their
     would could should about these those
 """
-_DULL = frozenset().union(_PLAIN.split(), *STOP_WORDS.values())
+_IGNORED = frozenset().union(_PLAIN.split(), *STOP_WORDS.values())
 
 
 @dataclass(frozen=True, slots=True)
 class Aged:
-    """A memory with what its score is made of."""
+    """A memory with its age, reads and relationships."""
 
     memory: Memory
     hours: float
@@ -71,51 +71,49 @@ def topics(texts: Iterable[str], *, least: int = 4, most: int = TOPICS) -> list[
     counts: Counter[str] = Counter()
     for text in texts:
         words = {word.lower() for word in _WORD.findall(text[:10_000]) if len(word) >= least}
-        counts.update(words - _DULL)
+        counts.update(words - _IGNORED)
     ordered = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
     return [word for word, _ in ordered[:most]]
 
 
 def clusters(aged: Sequence[Aged]) -> list[dict[str, Any]]:
-    """Groups that stand out: the last day, and each type."""
+    """Groups of memories: those of the last day, and those of each type."""
     found = []
-    fresh = [one for one in aged if one.hours <= 24]
+    fresh = sum(one.hours <= 24 for one in aged)
     if fresh:
-        found.append(_group("Recent Focus", len(fresh), "Memories of the last 24 hours"))
+        found.append(("Recent Focus", fresh, "Memories of the last 24 hours"))
     for kind, count in Counter(type_of(one.memory.kind) for one in aged).most_common():
         if count >= 2:
-            found.append(_group(f"{kind.replace('_', ' ').title()} Cluster", count,
-                                f"{count} memories of type {kind}"))  # fmt: skip
-    return found
+            name = f"{kind.replace('_', ' ').title()} Cluster"
+            found.append((name, count, f"{count} memories of type {kind}"))
+    return _counted("name", found)
 
 
 def patterns(aged: Sequence[Aged]) -> list[dict[str, Any]]:
-    """What recurs: memories that are read often, tags that come again."""
+    """Memories that are read often, and tags that recur."""
     found = []
     often = sum(one.accesses > OFTEN for one in aged)
     if often:
         said = f"{often} memories were read more than {OFTEN} times"
-        found.append(_pattern("High Access Frequency", often, said))
+        found.append(("High Access Frequency", often, said))
     tags = Counter(tag for one in aged for tag in one.memory.tags)
     for tag, count in sorted(tags.items(), key=lambda pair: (-pair[1], pair[0]))[:5]:
         if count >= 3:
-            said = f"{count} memories carry the tag {tag}"
-            found.append(_pattern(f"Recurring Tag: {tag}", count, said))
-    return found
+            found.append((f"Recurring Tag: {tag}", count, f"{count} memories carry the tag {tag}"))
+    return _counted("pattern", found)
 
 
-def _said(memory: Memory) -> str:
-    """A memory's words; of a checkpoint, those that describe it."""
+def _counted(key: str, found: Iterable[tuple[str, int, str]]) -> list[dict[str, Any]]:
+    return [
+        {key: name, "memory_count": count, "description": description}
+        for name, count, description in found
+    ]
+
+
+def _words(memory: Memory) -> str:
+    """A memory's text; of a checkpoint, its name and description."""
     read = checkpoint_of(memory.text) if is_context(memory) else None
     return memory.text if read is None else f"{memory.title} {read.get('description', '')}"
-
-
-def _pattern(name: str, count: int, description: str) -> dict[str, Any]:
-    return {"pattern": name, "memory_count": count, "description": description}
-
-
-def _group(name: str, count: int, description: str) -> dict[str, Any]:
-    return {"name": name, "memory_count": count, "description": description}
 
 
 def analyse(
@@ -134,7 +132,7 @@ def analyse(
     importance_weight: float = 0.2,
     relationship_weight: float = 0.1,
 ) -> dict[str, Any]:
-    """What reflection says of a window of time; dates override the window."""
+    """POST /analysis/reflect: analyse the memories of a window of time; dates override it."""
     weights = (recency_weight, access_weight, importance_weight, relationship_weight)
     check_weights("recency_weight", *weights)
     now = datetime.now(UTC)
@@ -153,7 +151,7 @@ def analyse(
         ((score(one, weights), one) for one in aged), key=lambda p: (-p[0], p[1].memory.id)
     )
     kept = scored[:max_memories]
-    subjects = topics(_said(one.memory) for one in aged)
+    subjects = topics(_words(one.memory) for one in aged)
     count = len(aged) or 1
     return {
         "time_window": time_window,
@@ -235,7 +233,7 @@ def summarize(
         return {"summary": "No memories found to summarize.", "memory_count": 0, "topics": [],
                 "memory_types": {}, "relationships": []}  # fmt: skip
     types = Counter(type_of(memory.kind) for memory in found)
-    subjects = topics((_said(memory) for memory in found[:10]), least=6)
+    subjects = topics((_words(memory) for memory in found[:10]), least=6)
     parts = ", ".join(f"{count} {kind}" for kind, count in types.most_common())
     about = f" Topics: {', '.join(subjects)}." if subjects else ""
     chosen = {memory.id for memory in found}
@@ -262,8 +260,7 @@ def insights(call: Call) -> dict[str, Any]:
     def number(**conditions: Any) -> int:
         return call.memory.browse(limit=1, **conditions)[1]
 
-    types = Counter({kind: number(**of_types([kind])) for kind in STORED})
-    types = +types  # those that there are
+    types = +Counter({kind: number(**of_types([kind])) for kind in STORED})  # without zeros
     spans = {"24h": 24, "week": 168, "month": 720}
     created = {
         name: number(created_since=now - timedelta(hours=hours), without_kinds=PROTECTED)
@@ -273,12 +270,12 @@ def insights(call: Call) -> dict[str, Any]:
 
     importance = engine_call(call.memory, census, Filters(without_kinds=PROTECTED)).importance
     total = len(importance)
-    told = [{"title": "Memory Creation Rate", "value": created["week"],
-             "description": f"{created['week']} memories in the last week"}]  # fmt: skip
+    found = [("Memory Creation Rate", created["week"],
+              f"{created['week']} memories in the last week")]  # fmt: skip
     if types:
         kind, count = types.most_common(1)[0]
-        told.append({"title": "Most Common Type", "value": count,
-                     "description": f"{count} of {total} memories are of type {kind}"})  # fmt: skip
+        said = f"{count} of {total} memories are of type {kind}"
+        found.append(("Most Common Type", count, said))
     return {
         "distribution": dict(types.most_common()),
         "statistics": {
@@ -288,5 +285,7 @@ def insights(call: Call) -> dict[str, Any]:
             "created_last_week": created["week"],
             "created_last_month": created["month"],
         },
-        "insights": told,
+        "insights": [
+            {"title": title, "value": value, "description": said} for title, value, said in found
+        ],
     }

@@ -38,8 +38,25 @@ SNIPPET = 200
 CANDIDATES = 100
 MOST_CANDIDATES = 1_000
 GRAPH_PATHS = 200
+NEIGHBOURS = 2
 CHUNK_REF = "penfield:chunk:"
 DOCUMENT_PATH = "penfield:document:"  # no path that an artifact can be saved under
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """The options of a hybrid search."""
+
+    query: str
+    limit: int
+    weights: Weights = RECALL
+    filters: Filters = field(default_factory=Filters)
+    source_types: Sequence[str] = ()
+    rrf_k: int = fusion.RRF_K
+    expand: bool = True
+    depth: int = 2
+    seed_limit: int = 10
+    min_score: float = 0.0
 
 
 @dataclass(slots=True)
@@ -48,9 +65,8 @@ class Found:
 
     memory: Memory
     ranks: Ranks
-    base: float
+    base: float = 0.0
     graph_value: float = 0.0
-    graph_rank: int | None = None
     score: float = 0.0
 
 
@@ -63,41 +79,26 @@ class Results:
     vector_count: int
     graph_count: int
     degraded: str
-    seeds: list[str] = field(default_factory=list)
-    edges: dict[str, Link] = field(default_factory=dict)
+    seeds: list[str]
+    edges: dict[str, Link]
 
 
-def hybrid(
-    call: Call,
-    query: str,
-    *,
-    limit: int,
-    weights: Weights = RECALL,
-    filters: Filters | None = None,
-    source_types: Sequence[str] | None = None,
-    rrf_k: int = fusion.RRF_K,
-    expand: bool = True,
-    depth: int = 2,
-    seed_limit: int = 10,
-    least: float = 0.0,
-    count: bool = True,
-) -> Results:
-    """The best memories by words, meaning and links."""
+def hybrid(call: Call, search: Search, *, count: bool = True) -> Results:
+    """Find the best memories by words, meaning and links."""
     from commonplace.engine.finding.recall import Weighting
 
-    require_text(query, "query")
-    chosen = filters or Filters()
+    weights = search.weights
     words, meaning = weights.bm25, weights.vector
     if words + meaning <= 0:  # only links count, but they start from results of a search
         words = meaning = 0.5
-    wanted = MOST_CANDIDATES if source_types else max(CANDIDATES, 3 * limit, seed_limit)
+    wanted = max(CANDIDATES, 3 * search.limit, search.seed_limit)
     hits = call.memory.recall(
-        query,
-        limit=min(wanted, MOST_CANDIDATES),
-        filters=chosen,
+        require_text(search.query, "query"),
+        limit=MOST_CANDIDATES if search.source_types else min(wanted, MOST_CANDIDATES),
+        filters=search.filters,
         weighting=Weighting(
             lexical=words, dense=meaning, coverage=0.0, neighbours=0.0, session=0.0,
-            speaker=0.0, graph=0.0, fusion="ranks", rank_k=rrf_k,
+            speaker=0.0, graph=0.0, fusion="ranks", rank_k=search.rrf_k,
         ),
         count=False,
     )  # fmt: skip
@@ -105,75 +106,59 @@ def hybrid(
     # Without an embedder, or in a script that the model does not know, only words count.
     has_meaning = any(hit.why.dense_rank is not None for hit in hits)
     for hit in hits:
-        why = hit.why
-        near = why.dense_rank if why.similarity >= fusion.RELATED else None
-        if why.lexical_rank is None and near is None:
-            continue
-        ranks = Ranks(why.lexical_rank, near, why.similarity)
-        base = fusion.worth(ranks, weights, rrf_k, meaning=has_meaning)
-        pool[hit.memory.id] = Found(hit.memory, ranks, base)
-    results = Results(
-        [],
-        sum(one.ranks.bm25 is not None for one in pool.values()),
-        sum(one.ranks.vector is not None for one in pool.values()),
-        0,
-        hits.degraded,
-    )
-    if expand:
-        _expand(call, pool, results, weights, chosen, depth=depth, seed_limit=seed_limit)
+        near = hit.why.dense_rank if hit.why.similarity >= fusion.RELATED else None
+        ranks = Ranks(hit.why.lexical_rank, near, hit.why.similarity)
+        if ranks.bm25 is not None or near is not None:
+            base = fusion.worth(ranks, weights, search.rrf_k, meaning=has_meaning)
+            pool[hit.memory.id] = Found(hit.memory, ranks, base)
+    bm25_count = sum(one.ranks.bm25 is not None for one in pool.values())
+    vector_count = sum(one.ranks.vector is not None for one in pool.values())
+    seeds, edges = _expand(call, search, pool) if search.expand else ([], {})
     graph = fusion.ranked({key: one.graph_value for key, one in pool.items() if one.graph_value})
-    results.graph_count = len(graph)
-    kept = []
+    found = []
     for key, one in pool.items():
-        one.graph_rank = graph.get(key)
         one.score = fusion.final(
-            one.base, one.graph_rank, weights.graph, one.memory.importance, rrf_k
+            one.base, graph.get(key), weights.graph, one.memory.importance, search.rrf_k
         )
-        from_source = not source_types or source_of(one.memory) in source_types
-        if one.score > 0 and one.score >= least and from_source:
-            kept.append(one)
-    kept.sort(key=lambda one: (-one.score, -one.memory.importance, one.memory.id))
-    results.found = kept[:limit]
+        from_source = not search.source_types or source_of(one.memory) in search.source_types
+        if one.score > 0 and one.score >= search.min_score and from_source:
+            found.append(one)
+    found.sort(key=lambda one: (-one.score, -one.memory.importance, one.memory.id))
+    found = found[: search.limit]
     if count:
-        for one in results.found:
+        for one in found:
             call.memory.get(one.memory.id)  # counts as read
-    return results
+    return Results(found, bm25_count, vector_count, len(graph), hits.degraded, seeds, edges)
 
 
 def _expand(
-    call: Call,
-    pool: dict[str, Found],
-    results: Results,
-    weights: Weights,
-    filters: Filters,
-    *,
-    depth: int,
-    seed_limit: int,
-) -> None:
-    """Add a graph value to memories that the best results are linked with."""
+    call: Call, search: Search, pool: dict[str, Found]
+) -> tuple[list[str], dict[str, Link]]:
+    """Give a graph value to memories that the best results are linked with, and add new ones.
+
+    Returns the results that were started from, and the links that were followed.
+    """
     scores = {
         key: one.base or fusion.worth(one.ranks, Weights(0.5, 0.5, 0.0))
         for key, one in pool.items()
     }
     places = fusion.ranked(scores)
-    seeds = sorted(places, key=lambda key: places[key])[:seed_limit]
-    results.seeds = seeds
-    if not weights.graph:
-        return
-    for seed in seeds:
-        walk = call.memory.links.traverse(seed, depth=depth, max_paths=GRAPH_PATHS)
+    seeds = sorted(places, key=lambda key: places[key])[: search.seed_limit]
+    edges: dict[str, Link] = {}
+    for seed in seeds if search.weights.graph else ():
+        walk = call.memory.links.traverse(seed, depth=search.depth, max_paths=GRAPH_PATHS)
         for path in walk.paths:
             end = path.nodes[-1]
             if end not in pool:
                 memory = call.memory.get(end, count=False)
-                if not filters.admits(memory):
+                if not search.filters.admits(memory):
                     continue
-                pool[end] = Found(memory, Ranks(None, None, 0.0), 0.0)
-            for link in path.links:
-                results.edges[link.id] = link
+                pool[end] = Found(memory, Ranks(None, None, 0.0))
+            edges |= {link.id: link for link in path.links}
             # The engine halves at every step; the contract, from the second on.
             value = scores[seed] * path.score * 2
             pool[end].graph_value = max(pool[end].graph_value, value)
+    return seeds, edges
 
 
 # --- shapes -------------------------------------------------------------------------------------
@@ -245,18 +230,12 @@ def in_context(call: Call, memory: Memory, around: int) -> dict[str, Any]:
     return {"content_with_context": text, "chunk_index": index, "total_chunks": total}
 
 
-def answer(
-    call: Call,
-    query: str,
-    results: Results,
-    weights: Weights,
-    *,
-    include_neighbors: int,
-    expand: bool,
-    began: float,
-) -> dict[str, Any]:
-    """The answer of hybrid search."""
-    shown = [_hybrid_item(call, one, query, include_neighbors) for one in results.found]
+def _answer(call: Call, search: Search, around: int) -> dict[str, Any]:
+    """Search, and answer as hybrid search does; chunks come with so many around them."""
+    began = time.perf_counter()
+    results = hybrid(call, search)
+    query, weights = search.query, search.weights
+    shown = [_hybrid_item(call, one, query, around) for one in results.found]
     nodes = list(dict.fromkeys([
         *results.seeds,
         *(end for link in results.edges.values() for end in (link.source, link.target)),
@@ -270,7 +249,7 @@ def answer(
             "weights": {
                 "bm25": weights.bm25, "vector": weights.vector, "graph": weights.graph,
             },
-            "graph_expansion_enabled": expand,
+            "graph_expansion_enabled": search.expand,
         },
         "search_metadata": {
             "search_method": "weighted_reciprocal_rank_fusion",
@@ -327,17 +306,15 @@ def recall(
     end_date: str | None = None,
 ) -> dict[str, Any]:
     """`recall`: hybrid search for context."""
-    began = time.perf_counter()
     seen = filters_for(tags=tags, since=start_date, until=end_date, source=source_type)
-    results = hybrid(call, query, limit=limit, filters=seen)
-    whole = answer(call, query, results, RECALL, include_neighbors=2, expand=True, began=began)
+    whole = _answer(call, Search(query=query, limit=limit, filters=seen), NEIGHBOURS)
     del whole["search_metadata"]["knowledge_cloud"]  # for programs, not for a model's context
     return {"success": True, **whole}
 
 
 def search(call: Call, *, query: str, limit: int) -> dict[str, Any]:
     """`search`: citations by meaning."""
-    results = hybrid(call, query, limit=limit, weights=SEMANTIC)
+    results = hybrid(call, Search(query=query, limit=limit, weights=SEMANTIC))
     return {
         "results": [
             {
@@ -400,31 +377,18 @@ def hybrid_search(
     end_date: str | None = None,
 ) -> dict[str, Any]:
     """POST /search/hybrid."""
-    began = time.perf_counter()
     check_weights("bm25_weight", bm25_weight, vector_weight, graph_weight)
-    weights = Weights(bm25_weight, vector_weight, graph_weight)
-    only, exact = _sources(call, source_types or ())
+    source, source_types = _sources(call, source_types or ())
     seen = filters_for(
         types=memory_types, tags=tags, importance=importance_threshold, since=start_date,
-        until=end_date, source=only,
+        until=end_date, source=source,
     )  # fmt: skip
-    results = hybrid(
-        call,
-        query,
-        limit=limit,
-        weights=weights,
-        filters=seen,
-        source_types=exact,
-        rrf_k=rrf_k,
-        expand=enable_graph_expansion,
-        depth=graph_max_depth,
-        seed_limit=graph_seed_limit,
-        least=min_score_threshold or 0.0,
-    )
-    return answer(
-        call, query, results, weights,
-        include_neighbors=include_neighbors, expand=enable_graph_expansion, began=began,
+    search = Search(
+        query=query, limit=limit, weights=Weights(bm25_weight, vector_weight, graph_weight),
+        filters=seen, source_types=source_types, rrf_k=rrf_k, expand=enable_graph_expansion,
+        depth=graph_max_depth, seed_limit=graph_seed_limit, min_score=min_score_threshold or 0.0,
     )  # fmt: skip
+    return _answer(call, search, include_neighbors)
 
 
 def _sources(call: Call, asked: Sequence[str]) -> tuple[str | None, Sequence[str]]:
@@ -495,8 +459,7 @@ def vector_search(
 
 def search_stats(call: Call) -> dict[str, Any]:
     """GET /search/stats."""
-    _, total = call.memory.browse(limit=1)
-    newest, _ = call.memory.browse(limit=1, order="updated")
+    newest, total = call.memory.browse(limit=1, order="updated")
     documents = len(call.memory.artifacts.all(prefix=DOCUMENT_PATH))
     waiting, _ = call.memory.backlog()
     has_vectors = call.memory.library.embedder is not None
