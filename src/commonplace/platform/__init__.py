@@ -1,1 +1,1 @@
-"""What agents do beside remembering: ask a model, run, and work through steps that last."""
+"""Services that several dialects share: language models, agents, durable work, fetching."""

@@ -29,7 +29,7 @@ class AgentFailed(CommonplaceError):
 
 @dataclass(frozen=True, slots=True)
 class Ability:
-    """A tool that the agent may call; `call` gives what the model is told."""
+    """A tool that the agent may call; `call` returns the text for the model."""
 
     name: str
     description: str

@@ -1,9 +1,8 @@
-"""Work in steps that goes on after a crash: DBOS, on a file of its own in the data directory.
+"""Work in steps that continues after a crash, on DBOS with its own file in the data directory.
 
-What is due is a small file in `workflows/due`, so that any process can ask for it without loading
-DBOS; the one process that holds the lock carries it out. DBOS is told ids only, and remembers which
-steps are over; the steps themselves keep what they did in the space, keyed, so that a step which
-was over but not yet known to be so changes nothing when it is taken again.
+A request is a small file in `workflows/due`, so that any process can make one without loading DBOS;
+the one process that holds the lock carries it out. DBOS gets ids only, and records which steps are
+done. A step stores its results in the space, so that a step which DBOS repeats changes nothing.
 """
 
 from __future__ import annotations
@@ -27,74 +26,74 @@ from commonplace.storage.sqlite import foreign
 LOOK_SECONDS = 0.2
 LOCK_SECONDS = 2.0
 AGAIN_SECONDS = 10.0
-WAIT_SECONDS = 60.0  # for what was asked for to be stored
+WAIT_SECONDS = 60.0  # until the row of a request must be stored
 STOP_SECONDS = 10
-PAUSES = (0.2, 1.0, 0.0)  # after each try of a step that a fault prevented
+PAUSES = (0.2, 1.0, 0.0)  # after each failed attempt of a step
 NAME = "commonplace"
-ENDED = ("SUCCESS", "ERROR", "CANCELLED", "MAX_RECOVERY_ATTEMPTS_EXCEEDED")  # as DBOS says it
+ENDED = ("SUCCESS", "ERROR", "CANCELLED", "MAX_RECOVERY_ATTEMPTS_EXCEEDED")  # in DBOS
 
 log = logging.getLogger(__name__)
 
 
 class Work(Protocol):
-    """One kind of work, done in steps. Each may be called again, and must then change nothing."""
+    """One kind of work in steps. A method that is called again must change nothing."""
 
     def steps(self, space: str, identity: str) -> int | None:
-        """How many steps there are; None if there is no such work."""
+        """The number of steps; None if there is no such work."""
 
     def step(self, space: str, identity: str, index: int) -> bool:
-        """Take a step; whether to go on."""
+        """Run a step; whether to continue with the next."""
 
     def end(self, space: str, identity: str) -> None:
-        """No step is left, or one said not to go on."""
+        """Called after the last step, or after one that returned False."""
 
     def failed(self, space: str, identity: str) -> None:
-        """It cannot go on, for a fault that the log has."""
+        """Called when a step failed repeatedly; the log has the reason."""
 
     def unfinished(self, given_up: Callable[[], bool]) -> Iterator[tuple[str, str, int]]:
-        """(space, id, turn) of all that should be on its way, until nobody wants to know."""
+        """(space, id, turn) of all unfinished work, until `given_up` returns True."""
 
     def tick(self) -> None:
-        """Called several times a second by the process that holds the lock: to ask for work whose
-        time has come."""
+        """Called several times a second by the process that holds the lock, to request work that
+        is due by the clock."""
 
 
 class _Stopping(BaseException):
-    """The process stops: the step is not over, and DBOS must not take it for that."""
+    """The process stops; DBOS must not record the step as done."""
 
 
 class Durable:
-    """Carries work out in this process while it holds the lock of the data directory."""
+    """Carries out work while this process holds the lock of the data directory."""
 
     def __init__(self, data: Path) -> None:
         self._folder = data / "workflows"
         self._due = self._folder / "due"
         self._works: dict[str, Work] = {}
-        self._new: list[str] = []  # kinds of work that were added and not looked at yet
+        self._new: list[str] = []  # kinds whose unfinished work is not looked up yet
         self._stop = threading.Event()
-        self._taken: set[object] = set()  # steps that are on their way
-        self._told: set[str] = set()  # what could not be begun
+        self._steps_running: set[object] = set()
+        self._logged: set[str] = set()  # failures that were logged
         self._thread: threading.Thread | None = None
 
     def add(self, kind: str, work: Work) -> None:
-        """Carry out a kind of work, too; its ids begin with the kind (`named`)."""
+        """Add a kind of work; its ids begin with the kind (`named`)."""
         self._works[kind] = work
         self._new.append(kind)
 
     def remove(self, kind: str) -> bool:
-        """Carry out a kind of work no more; whether that was the last."""
+        """Remove a kind of work; whether it was the last."""
         if len(self._works) > 1:
             del self._works[kind]
             return False
         return True
 
     def start(self) -> None:
-        """Carry out what is due, until it is stopped."""
+        """Carry out work in a thread, until `stop`."""
         self._thread = threading.Thread(target=self._run, name="commonplace-workflows", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Let what is being carried out come to its end, but not for ever."""
+        """Stop, and wait a limited time for running steps."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join(timeout=STOP_SECONDS + 5)
@@ -122,51 +121,51 @@ class Durable:
             left: list[tuple[str, str, int]] = []
             while not self._stop.is_set():
                 self._tick()
-                left += self._left()
-                due = self._waiting()
+                left += self._unfinished()
+                due = self._requests()
                 if not launched and (due or left):
                     try:
                         _launch(self._folder / "dbos.sqlite", self)
                     except Exception:
-                        log.exception("workflows cannot be carried out; it is tried again")
+                        log.exception("DBOS cannot be started; trying again")
                         self._stop.wait(AGAIN_SECONDS)
                         continue
                     stack.callback(_destroy)
                     launched = True
                 while launched and left:
                     space, identity, turn = left.pop()
-                    self._try(identity, partial(_go_on, space, identity, turn))
+                    self._try(identity, partial(_resume, space, identity, turn))
                 for file in due:
                     self._try(file.stem, partial(self._begin, file))
                 self._stop.wait(LOOK_SECONDS)
 
     def _try(self, what: str, begin: Callable[[], None]) -> None:
-        """Begin something; what cannot be begun is told once, and keeps nothing else from it."""
+        """Start work; a failure is logged once and does not affect other work."""
         try:
             begin()
         except Exception:
-            if what not in self._told:
-                self._told.add(what)
-                log.exception("work that is due cannot be begun", extra={"work": what})
+            if what not in self._logged:
+                self._logged.add(what)
+                log.exception("work cannot be started", extra={"work": what})
 
     def _tick(self) -> None:
         for kind, work in list(self._works.items()):
             try:
                 work.tick()
-                self._told.discard(kind)
+                self._logged.discard(kind)
             except Exception:
-                if kind not in self._told and not self._stop.is_set():
-                    self._told.add(kind)
-                    log.exception("work that may be due was not looked for", extra={"work": kind})
+                if kind not in self._logged and not self._stop.is_set():
+                    self._logged.add(kind)
+                    log.exception("due work cannot be looked up", extra={"work": kind})
 
-    def _left(self) -> Iterator[tuple[str, str, int]]:
-        """What another process left in the middle, as the rows have it, of each new kind."""
+    def _unfinished(self) -> Iterator[tuple[str, str, int]]:
+        """Unfinished work of each kind that was added, such as that of a killed process."""
         while self._new:
             work = self._works.get(self._new.pop())
             if work is not None:
                 yield from work.unfinished(self._stop.is_set)
 
-    def _waiting(self) -> list[Path]:
+    def _requests(self) -> list[Path]:
         if not self._due.exists():
             return []
         return sorted(file for file in self._due.iterdir() if file.suffix == ".json")
@@ -181,21 +180,21 @@ class Durable:
             return
         work = self._work(identity)
         if work is None or work.steps(space, identity) is None:
-            if time.time() - begun > WAIT_SECONDS:  # it was asked for, and then not stored
+            if time.time() - begun > WAIT_SECONDS:  # requested, but never stored
                 file.unlink(missing_ok=True)
             return
         _start(f"{space}:{identity}:{turn}", space, identity)
         file.unlink(missing_ok=True)
 
-    # What DBOS calls
+    # Called by DBOS
 
     def steps(self, space: str, identity: str) -> int:
-        """How many steps there are."""
+        """The number of steps."""
         work = self._work(identity)
         return 0 if work is None else int(self._guarded(lambda: work.steps(space, identity) or 0))
 
     def step(self, space: str, identity: str, index: int) -> bool:
-        """Take one; what a fault of ours or of the disk prevents is tried again, then failed."""
+        """Run a step; one that raises is retried, then the work fails."""
         work = self._work(identity)
         if work is None:
             return False
@@ -209,21 +208,21 @@ class Durable:
         return False
 
     def end(self, space: str, identity: str) -> None:
-        """After the last."""
+        """Called after the last step."""
         if (work := self._work(identity)) is not None:
             self._guarded(lambda: work.end(space, identity))
 
     def wait_for_steps(self) -> None:
-        """Let those that are being taken come to their end, but not for ever."""
+        """Wait a limited time for running steps."""
         until = time.monotonic() + STOP_SECONDS
-        while self._taken and time.monotonic() < until:
+        while self._steps_running and time.monotonic() < until:
             time.sleep(0.01)
 
     def _guarded(self, act: Callable[[], Any]) -> Any:
         if self._stop.is_set():
             raise _Stopping
         mine = object()
-        self._taken.add(mine)
+        self._steps_running.add(mine)
         try:
             return act()
         except Exception:
@@ -231,26 +230,23 @@ class Durable:
                 raise _Stopping from None
             raise
         finally:
-            self._taken.discard(mine)
+            self._steps_running.discard(mine)
 
 
-_MARK = "~"  # between the kind of work and its id
-WORKFLOWS = "workflow"  # whose ids stand alone
+_MARK = "~"  # separates the kind of work and its id
+WORKFLOWS = "workflow"  # their ids have no prefix
 _running: dict[Path, Durable] = {}
 _starting = threading.Lock()
 
 
 def named(kind: str, identity: str) -> str:
-    """The id of work of a kind, among all that is carried out."""
+    """The id of work among all kinds."""
     return identity if kind == WORKFLOWS else f"{kind}{_MARK}{identity}"
 
 
 @contextlib.contextmanager
 def carrying_out(data: Path, kind: str, work: Work) -> Iterator[None]:
-    """Carry out what is due of a kind of work until the block is left.
-
-    One thread a data directory does it for every kind.
-    """
+    """Carry out a kind of work until the block is left, by one thread for each data directory."""
     with _starting:
         durable = _running.get(data)
         if durable is None:
@@ -269,12 +265,15 @@ def carrying_out(data: Path, kind: str, work: Work) -> Iterator[None]:
 
 
 def installed() -> bool:
-    """Whether there is something to carry work out with."""
+    """Whether DBOS is installed."""
     return find_spec("dbos") is not None
 
 
 def ask(data: Path, space: str, identity: str, turn: int = 0) -> None:
-    """Have work carried out by whoever holds the lock of a data directory; durable on return."""
+    """Request work, which the process that holds the lock carries out; durable on return.
+
+    Work is carried out once for each `turn`.
+    """
     folder = data / "workflows" / "due"
     make_private(folder)
     file = folder / f"{identity}.{turn}.json"
@@ -282,18 +281,18 @@ def ask(data: Path, space: str, identity: str, turn: int = 0) -> None:
         stream.write(json.dumps({"space": space, "id": identity, "turn": turn}).encode())
 
 
-_here: Durable | None = None  # DBOS knows functions of a process, not objects
+_here: Durable | None = None  # DBOS calls functions, not methods
 _registered: list[Any] = []
 
 
 def _launch(file: Path, durable: Durable) -> None:
-    """Start DBOS, which goes on with what was left in the middle."""
+    """Start DBOS, which resumes unfinished work."""
     global _here
     from dbos import DBOS
     from dbos._serialization import Serializer
 
     class AsJson(Serializer):
-        """Nothing of DBOS is ever unpickled."""
+        """DBOS's default is pickle, which is not safe to load."""
 
         def serialize(self, data: Any) -> str:
             return json.dumps(data, default=str)
@@ -309,7 +308,7 @@ def _launch(file: Path, durable: Durable) -> None:
         "name": NAME,
         "system_database_url": f"sqlite:///{file}",
         "serializer": AsJson(),
-        # Work of an older release is carried on by a newer one.
+        # A newer release resumes the work of an older one.
         "application_version": "1",
         "executor_id": "local",
         "log_level": "ERROR",
@@ -323,15 +322,15 @@ def _launch(file: Path, durable: Durable) -> None:
         DBOS.destroy()
         if foreign.is_sound(file):
             raise
-        # What it knows is only which steps are over, and that the steps know as well.
-        log.exception("what DBOS noted cannot be read; it is put aside")
+        # Its file only has which steps are done, and the spaces have that too.
+        log.exception("the file of DBOS is damaged; it is renamed, and a new one is created")
         _put_aside(file)
         DBOS(config=config)
         DBOS.launch()
 
 
 def _register() -> None:
-    """Tell DBOS once what there is to carry out."""
+    """Register the workflow with DBOS once."""
     if _registered:
         return
     from dbos import DBOS
@@ -367,11 +366,11 @@ def _put_aside(file: Path) -> None:
             each.replace(each.with_name(f"{each.name}.unreadable-{time.time_ns()}"))
 
 
-def _go_on(space: str, identity: str, turn: int) -> None:
-    """Have work carried out that should be on its way.
+def _resume(space: str, identity: str, turn: int) -> None:
+    """Carry out unfinished work.
 
-    What DBOS has begun it goes on with by itself. What it does not know (its file was lost), or
-    takes to be over (the space is older than its file), begins anew: steps that are over say so.
+    DBOS resumes work that it has started. Work that it does not know (its file was lost) or takes
+    for ended (the space is older than its file) starts again: steps that are done change nothing.
     """
     from dbos import DBOS
 
@@ -398,6 +397,6 @@ def _destroy() -> None:
     global _here
     if _here is not None:
         _here.wait_for_steps()
-    # Not left to DBOS, which waits a whole second for what is over at once.
+    # DBOS would wait a whole second.
     DBOS.destroy(workflow_completion_timeout_sec=0)
     _here = None

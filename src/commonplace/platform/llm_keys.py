@@ -40,7 +40,7 @@ class LlmKeys:
         return None if held is None else Access(held["key"], held["provider"], held["model"])
 
     def about(self, space: str) -> dict[str, Any]:
-        """What may be told of it: not the key."""
+        """What may be shown of a key, without the key."""
         held = self._sealed.get(space)
         if held is None:
             return {"configured": False, "providers": list(PROVIDERS)}

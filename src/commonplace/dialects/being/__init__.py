@@ -1,4 +1,4 @@
-"""The Being dialect: a being's own memory, which patrol tidies while nobody speaks."""
+"""The Being dialect: the memory of a persona, which a periodic patrol consolidates."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def context(call: Call, being: str, *, mark: bool) -> dict[str, Any]:
     memory = call.memory
     soul = beings.soul(memory, being)
     name = str(soul.attrs.get("name") or "") if soul else ""
-    told: dict[str, Any] = {
+    built: dict[str, Any] = {
         "system_prompt": system_prompt(memory, being),
         "snapshot": snapshot(memory, being),
         "metadata": {
@@ -71,10 +71,10 @@ def context(call: Call, being: str, *, mark: bool) -> dict[str, Any]:
         "capability_tools": bridges.capability_tools(memory.name, being),
     }
     if lines := recent_nodes(memory, being):
-        told["recent_nodes"] = "\n".join(f"- {neutral(scene_of(node).line)}" for node in lines)
+        built["recent_nodes"] = "\n".join(f"- {neutral(scene_of(node).line)}" for node in lines)
     if senses := bridges.pending_senses(memory, being, mark=mark):
-        told["pending_senses"] = senses
-    return told
+        built["pending_senses"] = senses
+    return built
 
 
 def system_prompt(memory: Commonplace, being: str) -> str:
@@ -115,19 +115,19 @@ def _listed(rows: Iterable[Memory]) -> list[str]:
 def _soul(attrs: Any) -> str:
     name = neutral(str(attrs.get("name") or ""))
     lines = [f"# Soul\nYour name is {name}." if name else "# Soul"]
-    told = [
+    sections = [
         f"## {heading}\n{neutral(str(attrs[field]))}" for field, heading in _SOUL
         if attrs.get(field)
     ]  # fmt: skip
-    return "\n".join([*lines, *(told or [PERSONA])])
+    return "\n".join([*lines, *(sections or [PERSONA])])
 
 
 def _user(attrs: Any) -> str:
     held = (
         ("display_name", "Name"), ("user_call_name", "Call them"), ("locale", "Reply language"),
     )  # fmt: skip
-    told = [f"- {what}: {neutral(str(attrs[f]))}" for f, what in held if attrs.get(f)]
-    return "\n".join(["# The person you are with", *told]) if told else ""
+    lines = [f"- {what}: {neutral(str(attrs[f]))}" for f, what in held if attrs.get(f)]
+    return "\n".join(["# The person you are with", *lines]) if lines else ""
 
 
 def snapshot(memory: Commonplace, being: str) -> str:
@@ -160,13 +160,13 @@ def snapshot(memory: Commonplace, being: str) -> str:
 
 
 def _headed(rows: Iterable[Memory]) -> list[str]:
-    told = []
+    entries = []
     for row in rows:
         where = row.attrs.get("location")
         outside = " (from outside, not verified)" if row.trust not in TRUSTED else ""
         place = f" [{neutral(str(where))}]" if where else ""
-        told.append(f"### {neutral(row.title)}{place}{outside}\n{neutral(row.text)}")
-    return told
+        entries.append(f"### {neutral(row.title)}{place}{outside}\n{neutral(row.text)}")
+    return entries
 
 
 def _within(
@@ -185,7 +185,7 @@ def _within(
             kept.append(entry)
             room -= size
         if len(kept) < len(there):
-            kept.append(f"({len(there) - len(kept)} more left out, for want of room)")
+            kept.append(f"({len(there) - len(kept)} more left out for lack of space)")
         if kept:
             body = "\n".join(kept)
             parts.append(f"<{name}>\n{body}\n</{name}>" if tags else f"# {name}\n{body}")
@@ -215,20 +215,22 @@ def recent_nodes(memory: Commonplace, being: str) -> list[Memory]:
 
 def rest_context(call: Call, being: str, tools: list[dict[str, Any]]) -> dict[str, Any]:
     """The context with pinned nodes, notes and tools."""
-    told = context(call, being, mark="write" in call.caller.scopes)
-    kept = {row.title: row.text for row in records.PREFERENCES.all(call.memory, being)}
+    built = context(call, being, mark="write" in call.caller.scopes)
+    preferences = {row.title: row.text for row in records.PREFERENCES.all(call.memory, being)}
     listed = [*notes.open_notes(call.memory, being), *notes.waiting(call.memory, being)]
-    told["pinned_context"] = [
+    built["pinned_context"] = [
         {"id": node.id, "text": scene_of(node).line}
         for node in sight.every(call.memory, sight.own(being, NODE, pinned=True))
     ]
-    told["notes"] = [notes.shown(note) for note in listed]
-    told["tools"] = tools
-    told["metadata"] = {
-        **told["metadata"],
+    built["notes"] = [notes.shown(note) for note in listed]
+    built["tools"] = tools
+    built["metadata"] = {
+        **built["metadata"],
         "cache_hint": GUIDANCE,
         "user_info": {
-            name: kept[name] for name in ("user_name", "user_call_name", "language") if name in kept
+            name: preferences[name]
+            for name in ("user_name", "user_call_name", "language")
+            if name in preferences
         },
     }
-    return json.loads(json.dumps(told))  # type: ignore[no-any-return]
+    return json.loads(json.dumps(built))  # type: ignore[no-any-return]

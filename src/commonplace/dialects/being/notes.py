@@ -102,16 +102,16 @@ def write(
     memory: Commonplace,
     being: str,
     action: str,
-    told: Sequence[Mapping[str, Any]],
+    scene_dicts: Sequence[Mapping[str, Any]],
     notes: Sequence[Any],
     scene_ids: Sequence[str],
     types: Sequence[Mapping[str, str]],
     trust: str = "inferred",
 ) -> str:
     """Store scenes and notes; a message that lists the open notes."""
-    if not told and not notes and not types:
+    if not scene_dicts and not notes and not types:
         return "error: at least one of scenes, notes or note_type_updates is required."
-    read = [scenes.from_dict(each) for each in told]
+    read = [scenes.from_dict(each) for each in scene_dicts]
     if any(scene is None for scene in read):
         return "error: every scene needs an action that says something; nothing was stored."
     texts = [_note(each) for each in notes]
@@ -128,7 +128,7 @@ def write(
         named = {change["id"]: find(memory, being, change["id"], NOTE) for change in types}
         gone = {each: find(memory, being, each) for each in replaced}
         missing = [each for each, found in {**gone, **named}.items() if found is None]
-        if missing and not told and not notes and not any(named.values()):
+        if missing and not scene_dicts and not notes and not any(named.values()):
             return f"error: {_not_found(missing)} Nothing was changed."
         memory.forget(*{found.id for found in gone.values() if found is not None})
         for change in types:

@@ -72,7 +72,7 @@ _KNOWN = (*LIVE_STATES, "archived")
 
 
 def readable(memory: Memory) -> bool:
-    """Whether a row has the attrs that its kind is read by; `doctor` reports those that do not."""
+    """Whether a row has valid attrs for its kind; `doctor` reports rows that have not."""
     return RESERVED.readable(memory.kind, memory.attrs)
 
 

@@ -96,7 +96,7 @@ class Thinking:
     begun: float = field(default_factory=time.monotonic)
 
     def _ask(self, what: str, instructions: str, shown: Any, shape: type[Shape]) -> Shape | None:
-        """The answer; None if the model failed, in time or at all."""
+        """The answer; None if the model failed or no time is left."""
         left = self.seconds - (time.monotonic() - self.begun)
         if left <= 0.5:
             self.spent(what, {"error": "no time left"})

@@ -164,7 +164,7 @@ def _own(call: Call, identity: str) -> Artifact:
     """An artifact of this dialect; a Conflict for another one."""
     artifact = _found(call, identity)
     if MINE not in artifact.attrs:
-        raise Conflict("this artifact is kept by another dialect; change it there")
+        raise Conflict("this artifact belongs to another dialect; change it there")
     return artifact
 
 

@@ -52,7 +52,7 @@ L1_DRAWERS = 15
 L1_SNIPPET_CHARS = 200
 L1_CHARS = 2_000
 PROMPT_CHARS = 14_000
-"""How much an agent is told before the message itself."""
+"""How long the text before a message to an agent may be."""
 ELSEWHERE = "shared"
 """The wing in which memories of other dialects are shown, each in the room of its kind."""
 
@@ -257,7 +257,7 @@ def delete(memory: Commonplace, identity: str) -> None:
     if found is None or (found.kind in OWN and found.state not in LIVE_STATES):
         raise NotFound("drawer not found")
     if found.kind not in OWN:
-        raise Conflict(f"this is a {found.kind} that another dialect keeps; change it there")
+        raise Conflict(f"this is a {found.kind} of another dialect; change it there")
     memory.forget(found.id)
 
 
@@ -281,7 +281,7 @@ def set_identity(memory: Commonplace, content: str) -> None:
             memory.revise(found.id, text=content, state="active")
 
 
-# What an agent is told first
+# The wake-up text of agents
 
 
 def wake_up(memory: Commonplace) -> str:

@@ -283,7 +283,7 @@ def _begun(memory: Commonplace, key: str) -> Memory:
             return records.add(memory, SENDING, ref, "a notification", {"status": "sending"})
         if there.attrs["status"] == "failed":
             return records.change(memory, there, status="sending")
-    raise Conflict("the notification was on its way when it was cut off, and is not sent twice")
+    raise Conflict("the notification may have been sent before a crash, and is not sent twice")
 
 
 def _to_browser(memory: Commonplace, pusher: Pusher, record: Memory, payload: bytes) -> bool:

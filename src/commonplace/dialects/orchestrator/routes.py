@@ -9,7 +9,7 @@ from commonplace.errors import NotFound
 
 _ROOT = "/v1/workspaces"
 OWN = "current"
-"""What the caller's own workspace can be called, whatever its id."""
+"""An alias of the caller's own workspace in paths."""
 _HERE = _ROOT + "/{workspace}"
 
 

@@ -1,4 +1,4 @@
-"""What runs while the dialect is served: the palace's upkeep, agents, workflows."""
+"""Starts the palace's upkeep, agents, workflows and push while the dialect is served."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from commonplace.platform import durable
 
 @contextlib.contextmanager
 def running(setting: Setting) -> Iterator[None]:
-    """Everything, until the block is left."""
+    """Run them until the block is left."""
     library = setting.library
     manual = setting.environ.get(workflows.SETTING) == "manual"
     executions = workflows.Executions(library, manual=manual)
