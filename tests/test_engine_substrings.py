@@ -21,7 +21,7 @@ from commonplace.engine.content import credit
 from commonplace.engine.finding import substring_cache, substrings
 from commonplace.engine.finding.ranking import credit_weighted
 from commonplace.engine.finding.substring_cache import TextCache, occurrences
-from commonplace.engine.finding.substrings import PLACES, Located
+from commonplace.engine.finding.substrings import FIELDS, Located
 from commonplace.engine.library import Library
 from commonplace.engine.model import Memory
 from commonplace.errors import InvalidInput
@@ -97,7 +97,7 @@ def plainly(
         known = tuple(place for place in where if place is not None)
         if len(known) == len(where):
             relevance = sum(RELEVANCE[place] for place in known) / len(known)
-            score = credit.standing(one.credit, one.attrs, rate, at)
+            score = credit.decayed_credit(one.credit, one.attrs, rate, at)
             found.append((credit_weighted(relevance, score), one.num, one.id, known))
     return sorted(found, reverse=True)
 
@@ -214,7 +214,7 @@ def test_the_columns_are_those_of_the_rows(memory: Commonplace) -> None:
     assert dict(zip(seen[0].credit.tolist(), seen[0].credited.tolist(), strict=True)) == {
         0.1: set_at, 0.3: 0,
     }  # fmt: skip
-    assert {PLACES[place] for place in seen[0].places[:, 0]} == {"title", "text"}
+    assert {FIELDS[place] for place in seen[0].places[:, 0]} == {"title", "text"}
 
 
 @pytest.mark.parametrize(
@@ -289,8 +289,8 @@ def test_many_credits_fade_as_one_does(each: list[tuple[float, int]], rate: floa
     at = now()
     scores, since = [score for score, _ in each], [when for _, when in each]
 
-    many = credit.standings(np.array(scores, float), np.array(since, np.int64), rate, at)
+    many = credit.decayed_credits(np.array(scores, float), np.array(since, np.int64), rate, at)
 
     assert many.tolist() == [
-        credit.standing(score, {"credited": when}, rate, at) for score, when in each
+        credit.decayed_credit(score, {"credited": when}, rate, at) for score, when in each
     ]

@@ -29,8 +29,7 @@ from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.content import credit
 from commonplace.engine.finding.filters import Filters
 from commonplace.engine.finding.ranking import credit_weighted
-from commonplace.engine.finding.substrings import PLACES, Doubles, Located, locate
-from commonplace.engine.finding.substrings import Place as Where
+from commonplace.engine.finding.substrings import FIELDS, Doubles, Located, TextField, locate
 from commonplace.engine.model import Memory
 from commonplace.errors import CommonplaceError, Conflict, InvalidInput, NotFound
 from commonplace.platform.exclusive import exclusive, exclusively
@@ -153,7 +152,7 @@ def search(call: Call, *, query: str, limit: int, type: str | None = None) -> di
 
 def seek(
     memory: Commonplace, query: str, type: str | None, most: int
-) -> tuple[list[tuple[Memory, tuple[Where, ...]]], int]:
+) -> tuple[list[tuple[Memory, tuple[TextField, ...]]], int]:
     """The best matches with where they match, and how many there are.
 
     They match the whole query; if nothing does, or it is too long for that, all its words.
@@ -165,7 +164,7 @@ def seek(
     rate, at = credit.rule(memory).decay_rate, now()
 
     def combined(located: Located) -> Doubles:
-        score = credit.standings(located.credit, located.credited, rate, at)
+        score = credit.decayed_credits(located.credit, located.credited, rate, at)
         return credit_weighted(_relevances(located), score)
 
     filters = Filters(**_conditions(type))
@@ -176,13 +175,13 @@ def seek(
     return engine_call(memory, locate, words, filters, combined, limit=most)
 
 
-def _relevance(where: Sequence[Where]) -> float:
+def _relevance(where: Sequence[TextField]) -> float:
     return sum(RELEVANCE[place] for place in where) / len(where)
 
 
 def _relevances(located: Located) -> Doubles:
     """The same of many, added up in the same order."""
-    worth = np.array([RELEVANCE[place] for place in PLACES])
+    worth = np.array([RELEVANCE[place] for place in FIELDS])
     each = located.places.T
     return sum((worth[places] for places in each), np.zeros(each.shape[1])) / len(each)
 

@@ -17,7 +17,7 @@ from commonplace.engine.binding import engine_call
 from commonplace.engine.checks import NAME_CHARS
 from commonplace.engine.finding.filters import Filters
 from commonplace.engine.finding.likeness import alike
-from commonplace.engine.finding.substrings import PLACES, Doubles, Located, locate
+from commonplace.engine.finding.substrings import FIELDS, Doubles, Located, locate
 from commonplace.engine.model import Link, Memory
 from commonplace.platform import lookup
 
@@ -101,7 +101,7 @@ def _called(memory: Commonplace, topic: str) -> Iterator[Memory]:
 
 
 def _by_title(located: Located) -> Doubles:
-    return np.where(located.places[:, 0] == PLACES.index("title"), 1.0, 0.0)
+    return np.where(located.places[:, 0] == FIELDS.index("title"), 1.0, 0.0)
 
 
 def _edges(memory: Commonplace, kept: dict[str, Memory]) -> Iterator[dict[str, Any]]:

@@ -67,27 +67,27 @@ def set_rule(memory: Commonplace, new: Rule) -> None:
         memory.events.record(RULE, "", asdict(new))
 
 
-def credited(attrs: Mapping[str, Any]) -> int:
+def credited_at(attrs: Mapping[str, Any]) -> int:
     """Return when a credit was set, in microseconds; 0 if that is not known."""
     since = attrs.get("credited")
     return since if type(since) is int and 0 < since < LATEST else 0
 
 
-def standing(credit: float, attrs: Mapping[str, Any], decay_rate: float, at: int) -> float:
+def decayed_credit(credit: float, attrs: Mapping[str, Any], decay_rate: float, at: int) -> float:
     """Return a credit decayed by the whole days since it was set.
 
     Computing it when it is read saves rewriting all rows every day.
     """
-    since = credited(attrs)
+    since = credited_at(attrs)
     if not since or at - since < DAY:
         return credit
     return credit * math.exp(-decay_rate * ((at - since) // DAY))
 
 
-def standings(
+def decayed_credits(
     credits: NDArray[np.float64], since: NDArray[np.int64], decay_rate: float, at: int
 ) -> NDArray[np.float64]:
-    """Return many decayed credits at once, each exactly as `standing` computes it."""
+    """Return many decayed credits at once, each exactly as `decayed_credit` computes it."""
     import numpy as np
 
     days = np.where(since > 0, np.maximum((at - since) // DAY, 0), 0)
@@ -100,7 +100,7 @@ def standings(
 
 def credit_of(memory: Memory, by: Rule) -> float:
     """Return a memory's credit now."""
-    return standing(memory.credit, memory.attrs, by.decay_rate, now())
+    return decayed_credit(memory.credit, memory.attrs, by.decay_rate, now())
 
 
 def record_turn(memory: Commonplace, session: str, ids: Iterable[str]) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 from commonplace.errors import InvalidInput
 
 NEVER_LIVE = "archived"
-_STANDING = frozenset({"importance", "confidence", "credit", "pinned", "updated_at"})
+_RANKING = frozenset({"importance", "confidence", "credit", "pinned", "updated_at"})
 """Fields that affect only the ranking; everybody may change them."""
 
 Shape = Mapping[str, Any]
@@ -100,7 +100,7 @@ class Reserved:
 
     def _check(self, before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> None:
         changed = {name for name in after if before is None or before[name] != after[name]}
-        if changed <= _STANDING:
+        if changed <= _RANKING:
             return
         for row in (after, *((before,) if before is not None else ())):
             if _matches(row["kind"], self.kinds):
@@ -110,7 +110,7 @@ class Reserved:
             ):
                 raise self._refusal(f"a record of the kind {row['kind']!r}", "kind")
             # Everybody may archive a memory with a reserved tag, but not change its content.
-            if row["tags"] != "[]" and changed - _STANDING != {"state"}:
+            if row["tags"] != "[]" and changed - _RANKING != {"state"}:
                 self.refuse_tags(json.loads(row["tags"]))
 
 

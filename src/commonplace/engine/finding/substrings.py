@@ -37,8 +37,8 @@ from commonplace.text.analysis import fold, trigrams
 if TYPE_CHECKING:
     from commonplace.storage.index import Ints, Snapshot
 
-Place = Literal["title", "tag", "text"]
-PLACES: tuple[Place, ...] = ("title", "tag", "text")
+TextField = Literal["title", "tag", "text"]
+FIELDS: tuple[TextField, ...] = ("title", "tag", "text")
 QUICK = 1_000_000  # up to this many words, searching the cache is faster than the trigram index
 STALE = 1_000_000  # bytes of outdated texts before the cache is copied without them
 GRAMS = 4  # trigrams to look up for a needle; more take longer than the comparisons they save
@@ -55,7 +55,7 @@ class Located:
     credited: Ints
     """When the credit was set, in microseconds; 0 where that is not known."""
     places: NDArray[np.int8]
-    """Where each needle was found first: for each memory a row of indexes into PLACES."""
+    """Where each needle was found first: for each memory a row of indexes into FIELDS."""
 
 
 def locate(
@@ -65,7 +65,7 @@ def locate(
     score: Callable[[Located], Doubles],
     *,
     limit: int = 50,
-) -> tuple[list[tuple[Memory, tuple[Place, ...]]], int]:
+) -> tuple[list[tuple[Memory, tuple[TextField, ...]]], int]:
     """Return (memory, place of each needle), the highest scores first, and the count of matches.
 
     A memory matches if it contains every needle; of equal scores the newest comes first.
@@ -82,7 +82,7 @@ def locate(
         nums = matches.num[best].tolist()
         rows = MEMORIES.by_nums(connection, space.name, nums)
         shown = [
-            (Memory.of(rows[num]), tuple(PLACES[place] for place in places))
+            (Memory.of(rows[num]), tuple(FIELDS[place] for place in places))
             for num, places in zip(nums, matches.places[best].tolist(), strict=True)
             if num in rows
         ]
@@ -205,7 +205,7 @@ def _read(space: OpenSpace, connection: Rows, nums: Sequence[int]) -> list[Folde
             [fold(tag) for tag in json.loads(row["tags"])],
             fold(row["text"]),
             row["credit"],
-            credit.credited(json.loads(row["attrs"])),
+            credit.credited_at(json.loads(row["attrs"])),
         )
         for row in rows
         if row is not None

@@ -365,10 +365,7 @@ def _undo_in(space: OpenSpace, unit: Unit, target: Operation, table: Table, rows
     current = table.by_nums(unit.connection, unit.space, list(rows))
     for num, (before, _) in rows.items():
         if before is None and num in current:
-            if table is MEMORIES:
-                memories.remove_row(unit, current[num])
-            else:
-                table.remove(unit, current[num])
+            remove_row(unit, table, current[num])
     if table is MEMORIES:
         rows = {
             num: (before, vectors)
@@ -382,12 +379,28 @@ def _undo_in(space: OpenSpace, unit: Unit, target: Operation, table: Table, rows
         if before is None:
             continue
         _check_unique(unit, target, table, before)
-        if table is MEMORIES:
-            memories.restore_row(space, unit, current.get(num), before, vectors)
-        elif num in current:
-            table.replace(unit, current[num], before)
-        else:
-            table.restore(unit, before)
+        restore_row(space, unit, table, current.get(num), before, vectors)
+
+
+def restore_row(
+    space: OpenSpace, unit: Unit, table: Table, current: Row | None, row: Row,
+    vectors: bytes | None = None,
+) -> None:  # fmt: skip
+    """Make a former row of any table current again."""
+    if table is MEMORIES:
+        memories.restore_row(space, unit, current, row, vectors)
+    elif current is None:
+        table.restore(unit, row)
+    else:
+        table.replace(unit, current, row)
+
+
+def remove_row(unit: Unit, table: Table, row: Row) -> None:
+    """Remove a row of any table; its version stays in the history."""
+    if table is MEMORIES:
+        memories.remove_row(unit, row)
+    else:
+        table.remove(unit, row)
 
 
 # (table, columns that no two rows may share, values that a row must have for that).

@@ -12,7 +12,12 @@ from typing import Any
 from commonplace.engine import checks
 from commonplace.engine.content import memories
 from commonplace.engine.content.memories import Prepared
-from commonplace.engine.history.timeline import REFERENCES, UNIQUE
+from commonplace.engine.history.timeline import (
+    REFERENCES,
+    UNIQUE,
+    remove_row,
+    restore_row,
+)
 from commonplace.engine.transfer import rows
 from commonplace.engine.transfer.reading import (
     BATCH,
@@ -233,14 +238,13 @@ class Replay(Importer[_Line]):
             raise LeftOut(f"The {line.name} has been changed here in another way.")
         values["num"] = forms[-1].num
         _check_free(unit, table, values, own=forms[-1].num)
-        if table is MEMORIES:
-            self._set_memory(unit, current[0] if current else None, values)
-        elif current:
-            table.replace(unit, current[0], values)
-        else:
-            table.restore(unit, values)
-            if table is MESSAGES:
-                self._derive_again(unit, values["memory"])
+        now = current[0] if current else None
+        vectors = None
+        if table is MEMORIES and now and all(now[n] == values[n] for n in ("title", "text")):
+            vectors = memories.stored_vectors(unit.connection, unit.space, now["num"])
+        restore_row(self._space, unit, table, now, values, vectors)
+        if table is MESSAGES and not now:
+            self._derive_again(unit, values["memory"])
         return True
 
     def _memory_number(self, connection: Rows, identity: str) -> int:
@@ -269,12 +273,6 @@ class Replay(Importer[_Line]):
         elif table is MESSAGES and line.key[0] not in self._with_speaker:
             self._derive_again(unit, row["memory"])
 
-    def _set_memory(self, unit: Unit, current: Row | None, values: dict[str, Any]) -> None:
-        vectors = None
-        if current is not None and all(current[n] == values[n] for n in ("title", "text")):
-            vectors = memories.stored_vectors(unit.connection, unit.space, current["num"])
-        memories.restore_row(self._space, unit, current, values, vectors)
-
     def _derive_again(self, unit: Unit, num: int) -> None:
         """Renew the index entries of a memory that is a message now, with its speaker."""
         row = MEMORIES.first(unit.connection, unit.space, num=num)
@@ -291,10 +289,7 @@ class Replay(Importer[_Line]):
             raise LeftOut(f"The {line.name} that it removes is another one here.")
         if line.form < len(marks) or not current:
             return False
-        if line.table is MEMORIES:
-            memories.remove_row(unit, current[0])
-        else:
-            line.table.remove(unit, current[0])
+        remove_row(unit, line.table, current[0])
         self._forms.add_removed(line.table, line.key, current[0]["num"])
         return True
 
