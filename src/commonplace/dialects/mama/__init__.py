@@ -13,6 +13,10 @@ RESERVED = Reserved(
     artifacts=("mama/*",),
     records={
         "mama_file": {"content": (Mapping, list, str), "copies": list},
+        "mama_delegation": {
+            "fromAgentId": str, "toAgentId": str, "task": str, "status": str, "depth": int,
+            "startedAt": int, "completedAt": (int, NoneType),
+        },
         "schedule": {
             "name": str, "cron_expr": str, "prompt": str, "enabled": bool,
             "last_run": (int, NoneType),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from commonplace.dialects.mama.platform import (
     channels,
+    code_act,
     configuration,
     cron,
     dashboard,
@@ -14,12 +15,13 @@ from commonplace.dialects.mama.platform import (
     playgrounds,
     sessions,
     skills,
+    team,
     tokens,
 )
 
 _PARTS = (
-    channels, configuration, cron, dashboard, heartbeat, logs, mcp_servers, media, playgrounds,
-    sessions, skills, tokens,
+    channels, code_act, configuration, cron, dashboard, heartbeat, logs, mcp_servers, media,
+    playgrounds, sessions, skills, team, tokens,
 )  # fmt: skip
 OPERATIONS = tuple(operation for part in _PARTS for operation in part.OPERATIONS)
 ROUTES = tuple(route for part in _PARTS for route in part.ROUTES)

@@ -8,6 +8,7 @@ prompts, send something out, install, or show logs.
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 OWNER_SPACE = "default"
 TOKENS = ("MAMA_AUTH_TOKEN", "MAMA_SERVER_TOKEN")
+SCRIPTS = 2
+"""Scripts that run at once."""
 UPLOADS = 10
 """Uploads a minute from one address."""
 Level = Literal["read", "write", "operator"]
@@ -42,6 +45,10 @@ class Service:
     setting: Setting
     uploads: Rates = field(default_factory=lambda: Rates(UPLOADS / 60, UPLOADS))
     """Uploads that an address may still make."""
+    scripts: threading.BoundedSemaphore = field(
+        default_factory=lambda: threading.BoundedSemaphore(SCRIPTS)
+    )
+    """Scripts that may still be begun."""
 
     @property
     def environ(self) -> Mapping[str, str]:

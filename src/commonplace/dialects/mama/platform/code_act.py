@@ -1,0 +1,162 @@
+"""Scripts of the operator's agents: JavaScript in a sandbox, with functions that only read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
+from typing import Any
+
+from commonplace.access.caller import READ_ONLY, Caller
+from commonplace.dialects.agent_calls import AgentCalls
+from commonplace.dialects.contract import Call, TooManyCalls
+from commonplace.dialects.mama.platform import configuration, paths, service
+from commonplace.dialects.mama.platform.failures import PlatformError, not_installed
+from commonplace.dialects.mama.platform.service import Service, operation, read
+from commonplace.dialects.rest import Exchange, Route
+from commonplace.engine.commonplace import Commonplace
+from commonplace.platform import sandbox
+from commonplace.storage.directories import make_private
+
+CODE_CHARS = 100_000
+USUAL, LEAST, MOST = 30_000, 100, 60_000
+FILE_BYTES = 200_000
+AGENT = "code-act"
+PARAMETERS: Mapping[str, tuple[str, ...]] = {
+    "mama_search": ("query", "type", "limit"),
+    "mama_load_checkpoint": (),
+    "Read": ("path",),
+    "os_list_bots": (),
+    "os_get_config": ("section",),
+}
+"""The functions that scripts have, and their parameters in order."""
+
+
+def named(name: str, given: Sequence[Any]) -> dict[str, Any]:
+    """Arguments by name: positional ones, or one object of them."""
+    parameters = PARAMETERS[name]
+    if len(given) == 1 and isinstance(given[0], dict):
+        given_by_name = given[0]
+    else:
+        given_by_name = dict(zip(parameters, given, strict=False))
+    return {key: value for key, value in given_by_name.items() if value is not None}
+
+
+class Functions:
+    """What a script may call, in the operator's space."""
+
+    def __init__(self, memory: Commonplace, running: Service) -> None:
+        self._memory = memory
+        self._running = running
+        caller = Caller(
+            space=service.OWNER_SPACE, user="local", scopes=READ_ONLY,
+            credential=f"agent:{AGENT}", dialects=frozenset({"mama"}),
+        )  # fmt: skip
+        self._calls = AgentCalls(running.setting, caller, "mama")
+
+    def every(self) -> dict[str, sandbox.Function]:
+        """All of them by name."""
+        made: dict[str, Callable[..., Any]] = {
+            "mama_search": lambda **given: self._tool("search", given),
+            "mama_load_checkpoint": lambda **given: self._tool("load_checkpoint", given),
+            "Read": self._read,
+            "os_list_bots": self._bots,
+            "os_get_config": self._config,
+        }
+        return {name: self._callable(name, function) for name, function in made.items()}
+
+    def _callable(self, name: str, function: Callable[..., Any]) -> sandbox.Function:
+        def call(given: Sequence[Any]) -> Any:
+            try:
+                return function(**named(name, given))
+            except PlatformError as error:
+                raise sandbox.Unsuitable(error.message) from None
+            except TypeError:
+                told = f"{name} takes {', '.join(PARAMETERS[name]) or 'no arguments'}."
+                raise sandbox.Unsuitable(told) from None
+
+        return call
+
+    def _tool(self, tool: str, given: Mapping[str, Any]) -> Any:
+        text = self._calls.of(tool)(given)
+        if text.startswith(("error: ", "Error: ")):
+            raise sandbox.Unsuitable(text)
+        return json.loads(text)
+
+    def _read(self, path: str = "") -> dict[str, Any]:
+        if not isinstance(path, str):
+            raise sandbox.Unsuitable("Read takes a path.")
+        data = paths.read(self._running, path, most=FILE_BYTES).data
+        try:
+            return {"content": data.decode()}
+        except UnicodeDecodeError:
+            raise sandbox.Unsuitable("The file is not UTF-8 text.") from None
+
+    def _tree(self) -> dict[str, Any]:
+        return configuration.masked(configuration.effective(self._memory, self._running))
+
+    def _bots(self) -> dict[str, Any]:
+        tree = self._tree()
+        secrets = {
+            "discord": "token", "slack": "bot_token", "telegram": "token", "chatwork": "api_token"
+        }  # fmt: skip
+        return {
+            "bots": [
+                {
+                    "platform": name, "configured": bool(tree[name][secret]),
+                    "enabled": tree[name]["enabled"],
+                }
+                for name, secret in secrets.items()
+            ]
+        }  # fmt: skip
+
+    def _config(self, section: str = "") -> Any:
+        tree = self._tree()
+        if section and section not in tree:
+            raise sandbox.Unsuitable(f"Sections: {', '.join(tree)}.")
+        return tree[section] if section else tree
+
+
+def run_code(call: Call, *, code: str, timeout: int) -> Any:
+    """Run JavaScript in a sandbox."""
+    if find_spec("quickjs_rs") is None:
+        raise not_installed("quickjs-rs")
+    running = service.of(call)
+    if not running.scripts.acquire(blocking=False):
+        raise TooManyCalls("Two scripts run already.", wait=1)
+    try:
+        cache = running.folder / "cache"
+        make_private(cache)
+        functions = Functions(call.memory, running).every()
+        ran = sandbox.run(code, functions, timeout / 1000, cache)
+    finally:
+        running.scripts.release()
+    told: dict[str, Any] = {"success": ran.success}
+    told |= {"result": ran.result} if ran.success else {"error": ran.error}
+    return {
+        **told,
+        "duration": ran.milliseconds,
+        "logs": ran.logs,
+        "toolCalls": [{"name": name, "input": list(given)} for name, given in ran.calls],
+    }
+
+
+async def _asked(exchange: Exchange) -> dict[str, Any]:
+    given = await read(exchange)
+    timeout = given.get("timeout")
+    if isinstance(timeout, int) and not isinstance(timeout, bool):
+        given["timeout"] = max(LEAST, min(timeout, MOST))
+    return given
+
+
+OPERATIONS = (
+    operation(
+        "run_code", "Run JavaScript", "operator", run_code, ("code",),
+        {
+            "code": {"type": "string", "minLength": 1, "maxLength": CODE_CHARS},
+            "timeout": {"type": "integer", "minimum": LEAST, "maximum": MOST, "default": USUAL},
+        },
+        stepwise=True,
+    ),
+)  # fmt: skip
+ROUTES = (Route("POST", "/api/code-act", "run_code", read=_asked),)

@@ -1,0 +1,256 @@
+"""Runs JavaScript of strangers: QuickJS in WebAssembly, in a process of its own for each run.
+
+The process has no environment, little memory and little time, and no function but those that it is
+given. A call of one goes to the parent over the pipe, so that nothing is decided in the process.
+Run as `python -m commonplace.platform.sandbox`, it is that process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+MEMORY_BYTES = 32 * 1024 * 1024
+RESULT_BYTES = 1024 * 1024
+MOST_CALLS = 50
+LOG_LINES, LOG_CHARS = 1_000, 1_000
+GRACE_SECONDS = 2.0
+COMMAND = (sys.executable, "-I", "-m", "commonplace.platform.sandbox")
+Function = Callable[[Sequence[Any]], Any]
+"""Takes the arguments of a call; what it raises, the script is told."""
+
+
+class Unsuitable(Exception):
+    """What a function cannot do, in words for the script."""
+
+
+@dataclass(slots=True)
+class Ran:
+    """What a script gave."""
+
+    success: bool = False
+    result: Any = None
+    error: str = ""
+    milliseconds: int = 0
+    logs: list[str] = field(default_factory=list)
+    calls: list[tuple[str, Sequence[Any]]] = field(default_factory=list)
+
+
+def run(code: str, functions: Mapping[str, Function], seconds: float, cache: Path) -> Ran:
+    """Run a script with some functions; it is killed soon after its time is over."""
+    ran, begun = Ran(), time.monotonic()
+    environ = {"XDG_CACHE_HOME": str(cache), "HOME": str(cache)}
+    process = subprocess.Popen(  # noqa: S603 - our own module
+        COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        env=environ, start_new_session=True,
+    )  # fmt: skip
+    killer = threading.Timer(seconds + GRACE_SECONDS, process.kill)
+    killer.start()
+    try:
+        _converse(process, code, functions, seconds, ran)
+    finally:
+        killer.cancel()
+        process.kill()
+        process.wait()
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+        ran.milliseconds = int((time.monotonic() - begun) * 1000)
+    return ran
+
+
+def _converse(
+    process: subprocess.Popen[bytes],
+    code: str,
+    functions: Mapping[str, Function],
+    seconds: float,
+    ran: Ran,
+) -> None:
+    assert process.stdin is not None and process.stdout is not None
+    asked = {"code": code, "functions": list(functions), "seconds": seconds}
+    with contextlib.suppress(OSError):
+        _send(process.stdin, asked)
+    ran.error = "TimeoutError: the script was stopped"
+    while True:
+        line = process.stdout.readline(2 * RESULT_BYTES)
+        try:
+            told = json.loads(line)
+        except ValueError:
+            return  # it was killed, or its process broke down
+        if "log" in told:
+            if len(ran.logs) < LOG_LINES:
+                ran.logs.append(str(told["log"])[:LOG_CHARS])
+        elif "call" in told:
+            answer = {"id": told["id"], **_called(functions, told, ran)}
+            with contextlib.suppress(OSError):
+                _send(process.stdin, answer)
+        else:
+            ran.error = str(told.get("error", ""))[:1_000]
+            ran.success = not ran.error
+            ran.result = told.get("result") if ran.success else None
+            return
+
+
+def _called(functions: Mapping[str, Function], told: Mapping[str, Any], ran: Ran) -> dict[str, Any]:
+    name, arguments = str(told["call"]), told.get("arguments") or []
+    if len(ran.calls) >= MOST_CALLS:
+        return {"error": f"A script may call {MOST_CALLS} functions."}
+    ran.calls.append((name, arguments))
+    try:
+        return {"value": functions[name](arguments)}
+    except (Unsuitable, KeyError) as error:
+        return {"error": str(error)}
+
+
+def _send(pipe: Any, value: Any) -> None:
+    pipe.write(json.dumps(value).encode() + b"\n")
+    pipe.flush()
+
+
+# --- in the process of its own -------------------------------------------------------------------
+
+_PRELUDE = """
+(() => {
+  const log = globalThis.__log, call = globalThis.__call, text = (value) => {
+    if (typeof value === 'string') return value;
+    try { return JSON.stringify(value) ?? String(value); } catch { return String(value); }
+  };
+  const write = (...values) => { log(values.map(text).join(' ')); };
+  globalThis.console = { log: write, info: write, warn: write, error: write, debug: write };
+  for (const name of globalThis.__names) {
+    globalThis[name] = async (...values) => {
+      const told = await call(name, values);
+      if (told.error !== undefined) throw new Error(told.error);
+      return told.value;
+    };
+  }
+  for (const name of ['__log', '__call', '__names']) delete globalThis[name];
+})();
+"""
+_SHOW = """
+((value) => {
+  const plain = (_, each) =>
+    ['function', 'symbol', 'bigint'].includes(typeof each) ? String(each) : each;
+  const seen = new Set();
+  const once = (name, each) => {
+    if (typeof each === 'object' && each !== null) {
+      if (seen.has(each)) return '[cycle]';
+      seen.add(each);
+    }
+    return plain(name, each);
+  };
+  let shown;
+  try { shown = JSON.stringify(value, plain); } catch { shown = JSON.stringify(value, once); }
+  return shown === undefined ? 'null' : shown;
+})
+"""
+
+
+def _confined() -> Any:
+    """The library with a limit on memory that holds, and compiled code kept between runs."""
+    import quickjs_rs
+    import wasmtime
+    from quickjs_rs import _wasmtime
+
+    class Limited(wasmtime.Store):
+        def __init__(self, *arguments: Any, **named: Any) -> None:
+            super().__init__(*arguments, **named)
+            self.set_limits(memory_size=MEMORY_BYTES)
+
+    wasmtime.Store = Limited  # type: ignore[misc]
+    config = wasmtime.Config()
+    with contextlib.suppress(Exception):  # without a place for it, nothing is kept
+        config.cache = True
+    _wasmtime._SHARED_ENGINE = wasmtime.Engine(config)
+    return quickjs_rs
+
+
+class _Host:
+    """The other end of the pipe."""
+
+    def __init__(self, out: Any) -> None:
+        self._out = out
+        self._next = 0
+        self._waiting: dict[int, asyncio.Future[Any]] = {}
+
+    def send(self, value: Any) -> None:
+        _send(self._out, value)
+
+    async def call(self, name: str, arguments: list[Any]) -> Any:
+        """Call a function of the parent: an object with its `value`, or with its `error`."""
+        self._next += 1
+        answer = self._waiting[self._next] = asyncio.get_running_loop().create_future()
+        self.send({"call": name, "id": self._next, "arguments": arguments})
+        return await answer
+
+    def listen(self, loop: asyncio.AbstractEventLoop) -> None:
+        for line in sys.stdin.buffer:
+            told = json.loads(line)
+            loop.call_soon_threadsafe(self._answered, told)
+
+    def _answered(self, told: Mapping[str, Any]) -> None:
+        answer = {name: told[name] for name in ("value", "error") if name in told}
+        self._waiting.pop(told["id"]).set_result(answer)
+
+
+async def _evaluate(asked: Mapping[str, Any], host: _Host) -> dict[str, Any]:
+    quickjs = _confined()
+    loop = asyncio.get_running_loop()
+    threading.Thread(target=host.listen, args=(loop,), daemon=True).start()
+    seconds = float(asked["seconds"])
+    try:
+        with quickjs.Runtime(memory_limit=MEMORY_BYTES) as runtime:
+            context = runtime.new_context(timeout=seconds)
+            context.register("__log", lambda text: host.send({"log": text}))
+            context.register("__call", host.call)
+            context.globals["__names"] = asked["functions"]
+            context.eval(_PRELUDE)
+            handle = await context.eval_handle_async(asked["code"], timeout=seconds)
+            show = context.eval_handle(_SHOW)
+            text = show.call(handle).to_python()
+    except quickjs.MemoryLimitError:
+        return {"error": "MemoryLimitError: the script used too much memory"}
+    except (quickjs.TimeoutError, quickjs.DeadlockError):
+        return {"error": "TimeoutError: the script did not end in time"}
+    except quickjs.JSError as error:
+        name, message = getattr(error, "name", "Error"), getattr(error, "message", str(error))
+        return {"error": f"{name}: {message}"}
+    except quickjs.QuickJSError as error:
+        return {"error": f"{type(error).__name__}: {error}"}
+    if len(text.encode()) > RESULT_BYTES:
+        return {"error": f"RangeError: the result is larger than {RESULT_BYTES:,} bytes"}
+    return {"result": json.loads(text)}
+
+
+def main() -> None:
+    """Run one script."""
+    out = os.fdopen(os.dup(1), "wb")
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)  # what the guest writes must not get between our lines
+    host = _Host(out)
+    asked = json.loads(sys.stdin.buffer.readline())
+    with contextlib.suppress(ImportError, ValueError, OSError):
+        import resource
+
+        limit = int(asked["seconds"]) + 5
+        resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
+    try:
+        told = asyncio.run(_evaluate(asked, host))
+    except Exception as error:  # a trap of the guest: the run is over, whatever it was
+        told = {"error": f"{type(error).__name__}: the script broke down"}
+    host.send(told)
+
+
+if __name__ == "__main__":
+    main()

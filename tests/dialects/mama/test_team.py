@@ -1,0 +1,156 @@
+"""The team of agents over real HTTP: their configuration, its limits, and delegations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from commonplace.dialects.mama.platform import team
+from commonplace.dialects.mama.platform.configuration import MASK
+from commonplace.dialects.mama.platform.files import records
+
+from .conftest import Web, serving
+
+FIELDS = {
+    "id", "name", "display_name", "tier", "backend", "model", "enabled", "persona_file",
+    "trigger_prefix", "bot_token", "slack_bot_token", "slack_app_token", "auto_respond_keywords",
+    "cooldown_ms", "can_delegate", "effort", "tool_permissions",
+}  # fmt: skip
+
+
+@pytest.fixture
+def web(tmp_path: Path) -> Iterator[Web]:
+    with serving(tmp_path / "data", None) as made:
+        yield made
+
+
+def put(web: Web, id: str, body: Any) -> httpx.Response:
+    return web.client.put(f"{web.url}/api/multi-agent/agents/{id}", json=body)
+
+
+def agent(web: Web, id: str) -> dict[str, Any]:
+    found = web.get("/api/multi-agent/agents").json()["agents"]
+    return next(each for each in found if each["id"] == id)
+
+
+def test_the_provided_team_is_listed(web: Web) -> None:
+    found = web.get("/api/multi-agent/agents").json()["agents"]
+    assert [each["id"] for each in found] == [
+        "conductor", "developer", "reviewer", "architect", "pm"
+    ]  # fmt: skip
+    assert all(each.keys() == FIELDS for each in found)
+    assert (found[0]["can_delegate"], found[2]["can_delegate"]) == (True, False)
+    assert found[0]["bot_token"] is None and found[0]["cooldown_ms"] == 5_000
+    assert web.get("/api/multi-agent/status").json() == {
+        "enabled": False, "agents": [], "recentDelegations": [], "activeChains": 0
+    }  # fmt: skip
+
+
+def test_the_seeds_change_of_an_agent_is_accepted(web: Web) -> None:
+    body = {
+        "backend": "claude", "model": "claude-opus-4-5-20251101", "tier": 1, "enabled": True,
+        "can_delegate": True,
+    }  # fmt: skip
+    answer = put(web, "reviewer", body)
+    assert answer.status_code == 200, answer.text
+    assert answer.json().keys() == {"success", "message"}
+    assert body.items() <= agent(web, "reviewer").items()
+    web.client.put(web.url + "/api/config", json={"multi_agent": {"enabled": True}})
+    told = web.get("/api/multi-agent/status").json()
+    assert told["enabled"] is True
+    reviewer = next(each for each in told["agents"] if each["id"] == "reviewer")
+    assert reviewer == {
+        "id": "reviewer", "name": "reviewer", "tier": 1, "model": body["model"],
+        "status": "online", "lastActivity": None,
+    }  # fmt: skip
+
+
+def test_tokens_of_agents_are_masked_and_kept(web: Web) -> None:
+    put(web, "developer", {"bot_token": "s3cret-bot"})
+    assert agent(web, "developer")["bot_token"] == MASK
+    put(web, "developer", {"bot_token": MASK, "display_name": "Dev"})
+    assert agent(web, "developer")["bot_token"] == MASK
+    put(web, "developer", {"bot_token": ""})
+    assert agent(web, "developer")["bot_token"] is None
+    for file in web.library.path.rglob("*"):
+        assert not file.is_file() or b"s3cret-bot" not in file.read_bytes(), file
+
+
+@pytest.mark.parametrize(
+    ("id", "body", "status", "code"),
+    [
+        ("a.b", {}, 400, "INVALID_AGENT_ID"),
+        ("a" * 65, {}, 400, "INVALID_AGENT_ID"),
+        ("nobody", {}, 404, "AGENT_NOT_FOUND"),
+        ("pm", {"tier": 0}, 400, "VALIDATION_ERROR"),
+        ("pm", {"tier": 4}, 400, "VALIDATION_ERROR"),
+        ("pm", {"tier": True}, 400, "VALIDATION_ERROR"),
+        ("pm", {"name": ""}, 400, "VALIDATION_ERROR"),
+        ("pm", {"name": "n" * 101}, 400, "VALIDATION_ERROR"),
+        ("pm", {"backend": "other"}, 400, "VALIDATION_ERROR"),
+        ("pm", {"model": "gpt-5"}, 400, "VALIDATION_ERROR"),
+        ("pm", {"backend": "codex-mcp", "model": "claude-x"}, 400, "VALIDATION_ERROR"),
+        ("pm", {"effort": "huge"}, 400, "VALIDATION_ERROR"),
+        ("pm", {"effort": "max"}, 400, "VALIDATION_ERROR"),
+        ("pm", {"backend": "codex-mcp", "model": "o3", "effort": "low"}, 400, "VALIDATION_ERROR"),
+        ("pm", {"cooldown_ms": -1}, 400, "VALIDATION_ERROR"),
+        ("pm", {"enabled": "yes"}, 400, "VALIDATION_ERROR"),
+        ("pm", {"persona_file": "/etc/passwd"}, 400, "VALIDATION_ERROR"),
+        ("pm", {"persona_file": "../../x"}, 400, "VALIDATION_ERROR"),
+        ("pm", {"auto_respond_keywords": "x"}, 400, "VALIDATION_ERROR"),
+        ("pm", {"tool_permissions": {"allowed": ["discord_send"]}}, 400, "VALIDATION_ERROR"),
+        ("pm", {"tool_permissions": {"other": []}}, 400, "VALIDATION_ERROR"),
+    ],
+)
+def test_what_makes_no_sense_changes_nothing(
+    web: Web, id: str, body: dict[str, Any], status: int, code: str
+) -> None:
+    before = web.get("/api/multi-agent/agents").json()
+    answer = put(web, id, body)
+    assert (answer.status_code, answer.json()["code"]) == (status, code), answer.text
+    assert answer.json()["error"] is True
+    assert web.get("/api/multi-agent/agents").json() == before
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"tier": 3}, {"name": "n" * 100}, {"cooldown_ms": 0}, {"persona_file": "personas/pm.md"},
+        {"persona_file": "workspace/pm.md"}, {"tool_permissions": {"allowed": ["mama_save"]}},
+        {"tool_permissions": {"blocked": ["mama_search"], "allowed": ["*"]}},
+        {"model": "claude-opus-4-6", "effort": "max"}, {"backend": "codex-mcp", "model": "codex-1"},
+        {"auto_respond_keywords": ["bug"], "trigger_prefix": "!p"},
+    ],
+)  # fmt: skip
+def test_values_at_their_limits_are_accepted(web: Web, body: dict[str, Any]) -> None:
+    assert put(web, "pm", body).status_code == 200
+    assert body.items() <= agent(web, "pm").items()
+
+
+def test_delegations_are_listed_newest_first(web: Web) -> None:
+    for number in range(3):
+        attrs = {
+            "fromAgentId": "conductor", "toAgentId": "developer", "task": f"task {number}",
+            "status": "active" if number == 2 else "completed", "depth": 1,
+            "startedAt": 1_000 + number, "completedAt": None, "duration": None, "error": None,
+            "chain": "c",
+        }  # fmt: skip
+        records.add(web.memory, team.DELEGATION, f"del_{number}", f"task {number}", attrs)
+
+    told = web.get("/api/multi-agent/delegations", limit=2).json()
+    assert told["count"] == 2
+    assert [each["id"] for each in told["delegations"]] == ["del_2", "del_1"]
+    assert told["delegations"][0] == {
+        "id": "del_2", "description": "task 2", "category": "delegation", "wave": 1,
+        "status": "active", "claimedBy": "developer", "claimedAt": 1_002, "completedAt": None,
+        "result": None,
+    }  # fmt: skip
+    status = web.get("/api/multi-agent/status").json()
+    assert status["activeChains"] == 1 and len(status["recentDelegations"]) == 3
+    assert status["recentDelegations"][0]["fromAgentId"] == "conductor"
+    for wrong in (0, 101):
+        assert web.get("/api/multi-agent/delegations", limit=wrong).status_code == 400
