@@ -264,6 +264,6 @@ def test_an_older_release_refuses_the_newer_file(golden: Library, name: str) -> 
     steps = SYSTEM_MIGRATIONS if system else schema.MIGRATIONS
     known: tuple[Any, ...] = steps[: WRITTEN_BY[system]]
     before = file.read_bytes()
-    with pytest.raises(UnsupportedVersion, match="this release knows up to"):
+    with pytest.raises(UnsupportedVersion, match="this release supports up to"):
         Store(file, name, steps=known)
     assert file.read_bytes() == before

@@ -102,7 +102,7 @@ def test_a_store_gains_columns_and_goes_on(store: Path, grown: Path) -> None:
     # This release is now the older one.
     with (
         Commonplace(store / "data", embedding=WordVectors()) as memory,
-        pytest.raises(UnsupportedVersion, match="this release knows up to"),
+        pytest.raises(UnsupportedVersion, match="this release supports up to"),
     ):
         memory.browse()
 

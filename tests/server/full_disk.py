@@ -20,7 +20,7 @@ from commonplace.engine.commonplace import Commonplace
 from server.harness import BOOKKEEPING, Answer, Client, Running, content_of, matrix, running
 
 SIZE = "40m"
-NO_ROOM = "no room to write"
+NO_ROOM = "The disk is full"
 SKIPPED = ("WEBSOCKET",)
 
 

@@ -60,7 +60,7 @@ def test_writes_are_refused_in_the_shape_of_their_dialect_and_change_nothing(
         assert writes[name]["no_room"], (name, writes[name])
     for name, shape in {
         "POST /api/mama/save": '{"error":true,"code":"STORAGE_FULL","message":',
-        "POST /v1/beings/{being_id}/messages": '{"error":"There is no room to write',
+        "POST /v1/beings/{being_id}/messages": '{"error":"The disk is full',
         "POST /api/v2/memories": '{"status":"error","error":{"code":"SYS_SERVICE_UNAVAIL',
         "POST /v1/clawbrain/outcomes": '{"error":{"code":"STORAGE_FULL"',
     }.items():

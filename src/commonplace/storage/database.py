@@ -27,14 +27,16 @@ from commonplace.storage.schema import APPLICATION_ID, MIGRATIONS, Step
 
 BUSY_SECONDS = 30.0
 WAL_BYTES = 64 * 1024 * 1024
-WAL_PAGES = 4_000  # 16 MB: at the usual 1,000, every fourth commit of 32 writers pays for it
+WAL_PAGES = (
+    4_000  # 16 MB: with the default of 1,000, every fourth commit of 32 writers is a checkpoint
+)
 OLDEST_SQLITE = (3, 51, 3)  # before it, two writers could corrupt a WAL file
 _FIELD = re.compile(r"[a-z][a-z0-9_.-]*")
 NETWORK_FILESYSTEMS = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ncpfs", "fuse.sshfs"}
 
 
 def now() -> int:
-    """The wall clock as UTC microseconds."""
+    """The current time in UTC microseconds."""
     return time.time_ns() // 1000
 
 
@@ -51,7 +53,7 @@ def library_version() -> str:
 
 
 def check_runtime(directory: Path, version: str = "", mounts: str = "/proc/self/mounts") -> None:
-    """Refuse a SQLite or a file system on which a promise of durability would be empty."""
+    """Refuse versions of SQLite and file systems on which writes are not safe."""
     version = version or library_version()
     if tuple(int(part) for part in version.split(".")[:3]) < OLDEST_SQLITE:
         raise StorageUnavailable(
@@ -61,7 +63,7 @@ def check_runtime(directory: Path, version: str = "", mounts: str = "/proc/self/
     try:
         lines = Path(mounts).read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
-        return  # not Linux: there is no such list to ask
+        return  # not Linux
     place, best, kind = directory.resolve(), "", ""
     for line in lines:
         _, point, filesystem, *_ = line.split(" ")
@@ -78,13 +80,13 @@ def check_runtime(directory: Path, version: str = "", mounts: str = "/proc/self/
 def no_room() -> StorageFull:
     """The error for a write on a full disk."""
     return StorageFull(
-        "There is no room to write; nothing of this call was stored.",
+        "The disk is full; nothing of this call was stored.",
         hint="Free disk space and try again.",
     )
 
 
 def typed(error: apsw.Error | UnicodeDecodeError) -> CommonplaceError:
-    """What an SQLite error means for the caller."""
+    """The typed error for an SQLite error."""
     extended = getattr(error, "extendedresult", 0)
     if isinstance(error, apsw.FullError) or extended in (
         apsw.SQLITE_IOERR_WRITE,
@@ -93,8 +95,8 @@ def typed(error: apsw.Error | UnicodeDecodeError) -> CommonplaceError:
         return no_room()
     if isinstance(error, apsw.ReadOnlyError):
         return StorageReadOnly(
-            "The file can only be read; nothing of this call was stored.",
-            hint="Look at the rights of the data directory, and whether its disk is read-only.",
+            "The file is read-only; nothing of this call was stored.",
+            hint="Check the permissions of the data directory, and how its disk is mounted.",
         )
     damaged = apsw.CorruptError | apsw.NotADBError | UnicodeDecodeError
     if isinstance(error, damaged):
@@ -104,18 +106,18 @@ def typed(error: apsw.Error | UnicodeDecodeError) -> CommonplaceError:
     if isinstance(error, apsw.BusyError | apsw.LockedError):
         return StorageUnavailable(
             f"Another process has been writing for over {BUSY_SECONDS:.0f} seconds.",
-            hint="Try again; if it lasts, look for a stopped process.",
+            hint="Try again; if this persists, look for a suspended process.",
         )
     if isinstance(error, apsw.ConstraintError):
-        return Conflict("Something with the same identity exists already.")
+        return Conflict("An object with the same id already exists.")
     return StorageUnavailable(
-        f"The storage refused ({type(error).__name__}, code {extended}).",
-        hint="Nothing of this call was acknowledged; look at the disk and try again.",
+        f"The database failed ({type(error).__name__}, code {extended}).",
+        hint="This call was not acknowledged; check the disk and try again.",
     )
 
 
 def _waiting_turn() -> Callable[[int], bool]:
-    """A busy handler that waits for the other process by its own clock, with jitter."""
+    """A busy handler that polls with jitter until a deadline."""
 
     def handler(tries: int) -> bool:
         if tries == 0:
@@ -129,13 +131,13 @@ def _waiting_turn() -> Callable[[int], bool]:
 
 
 class Connection(apsw.Connection):
-    """A connection to a file, with what other engines do otherwise; see `ports.Rows`."""
+    """A connection to a file, with the methods that differ between engines; see `ports.Rows`."""
 
     def select_each(
         self, statement: str, column: str, space: str, values: Sequence[int]
     ) -> Iterator[tuple[Any, ...]]:
         """As `ports.Rows`."""
-        # One look-up each: for a list, SQLite would rather walk an index of the whole space.
+        # One query each: for a list, SQLite would scan an index of the whole space.
         text = f"{statement} AND {column} = ?"
         return (row for value in values for row in self.execute(text, (space, value)))
 
@@ -160,9 +162,9 @@ class Connection(apsw.Connection):
 
 
 def connect(path: Path, *, create: bool = False) -> Connection:
-    """An open connection with the settings that the promises rest on."""
+    """Open a connection with the settings that durability depends on."""
     if create and not path.exists():
-        # SQLite gives its side files the mode of the main file.
+        # SQLite creates the log with the mode of the main file.
         with contextlib.suppress(FileExistsError):
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
     connection = Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
@@ -175,14 +177,14 @@ def connect(path: Path, *, create: bool = False) -> Connection:
 
 
 def create(path: Path, steps: Sequence[Step]) -> None:
-    """A new file with all tables, made aside and put in place whole.
+    """Create a file with all tables under a temporary name, and then link it to its name.
 
-    So a file without them is never one that is still being made: it is damage. Of several who
-    create the same file, one puts his in place, and the others use it.
+    So a file without tables is always a damaged one. If several processes create the same file, one
+    succeeds and the others use its file.
     """
     for suffix in ("-wal", "-journal"):
         left = path.with_name(path.name + suffix)
-        # Looked at in this order: who creates the file at this moment makes its log after it.
+        # In this order, because another process may be creating the file, and then its log.
         if left.exists() and left.stat().st_size and not path.exists():
             raise damaged(f"{path.name} is missing, but its log {left.name} is there.")
     aside = path.with_name(f"{path.name}.{new_id()}.new")
@@ -190,14 +192,14 @@ def create(path: Path, steps: Sequence[Step]) -> None:
         try:
             connection = connect(aside, create=True)
             try:
-                # Nobody sees it yet, so that it needs no journal; each commit still syncs it.
+                # No other process sees the file yet: it needs no journal, only syncs.
                 connection.pragma("journal_mode", "memory")
                 migrate(connection, steps)
                 connection.pragma("journal_mode", "wal")
             finally:
                 connection.close(True)
             try:
-                os.link(aside, path)  # unlike a rename, never over a file that came meanwhile
+                os.link(aside, path)  # unlike a rename, it never replaces a new file
             except FileExistsError:
                 return
             except OSError:
@@ -210,19 +212,19 @@ def create(path: Path, steps: Sequence[Step]) -> None:
     except OSError as error:
         if error.errno in NO_ROOM:
             raise StorageFull(
-                f"There is no room for {path.name}.", hint="Free disk space and try again."
+                f"There is no disk space for {path.name}.", hint="Free disk space and try again."
             ) from error
         raise StorageUnavailable(
-            f"{path} cannot be made: {error.strerror or error}.",
-            hint="Look at the directory and its rights.",
+            f"{path} cannot be created: {error.strerror or error}.",
+            hint="Check the directory and its permissions.",
         ) from error
 
 
 def damaged(what: str) -> StorageCorrupt:
     return StorageCorrupt(
         what,
-        hint="Restore it with 'commonplace restore', and see what is left with"
-        " 'commonplace doctor'; if it never held anything, delete it.",
+        hint="Restore it with 'commonplace restore', or check it with 'commonplace doctor'; if it"
+        " never contained anything, delete it.",
     )
 
 
@@ -232,7 +234,7 @@ def new_id() -> str:
 
 
 def new_ids(count: int) -> list[str]:
-    """Random UUIDs (version 4), of one look at the system's randomness."""
+    """Random UUIDs (version 4), with one call for random bytes."""
     digits = os.urandom(16 * count).hex()
     found = []
     for at in range(0, len(digits), 32):
@@ -248,8 +250,8 @@ _VARIANT = {f"{digit:x}": "89ab"[digit % 4] for digit in range(16)}
 
 
 def recognised(connection: apsw.Connection) -> int:
-    """The schema version of a file that is ours, or empty; another program's is refused."""
-    connection.execute("BEGIN")  # all three answers from one snapshot
+    """The schema version of a file, 0 if it is empty; StorageCorrupt for another program's file."""
+    connection.execute("BEGIN")  # all queries in one snapshot
     try:
         version = version_of(connection)
         marked = connection.pragma("application_id") == APPLICATION_ID
@@ -265,7 +267,7 @@ def recognised(connection: apsw.Connection) -> int:
 
 
 def version_of(connection: apsw.Connection) -> int:
-    """The schema version of the open file: 0 for an empty one."""
+    """The schema version of the open file; 0 if it is empty."""
     if connection.pragma("application_id") not in (0, APPLICATION_ID):
         raise StorageCorrupt(
             "The file is a SQLite database of another program.", hint="Choose another path."
@@ -274,17 +276,17 @@ def version_of(connection: apsw.Connection) -> int:
 
 
 def refuse_newer(connection: apsw.Connection, steps: Sequence[Step] = MIGRATIONS) -> None:
-    """UnsupportedVersion if a newer release has migrated the file, perhaps while it was open."""
+    """Raise UnsupportedVersion if a newer release has migrated the file, even while it is open."""
     version = version_of(connection)
     if version > len(steps):
         raise UnsupportedVersion(
-            f"The file has schema version {version}, this release knows up to {len(steps)}.",
+            f"The file has schema version {version}; this release supports up to {len(steps)}.",
             hint="Use the newer release that wrote it, or restore a backup.",
         )
 
 
 def migrate(connection: apsw.Connection, steps: Sequence[Step] = MIGRATIONS) -> None:
-    """Bring the file to the newest version; each step is one transaction, so a kill resumes."""
+    """Migrate the file to the newest version; each step is a transaction and can be resumed."""
     refuse_newer(connection, steps)
     version = version_of(connection)
     while version < len(steps):
@@ -307,7 +309,7 @@ def migrate(connection: apsw.Connection, steps: Sequence[Step] = MIGRATIONS) -> 
 def copy_database(
     source: apsw.Connection, target: Path, progress: Callable[[int, int], None] | None = None
 ) -> None:
-    """A consistent copy of an open database, also while others write to it."""
+    """Make a consistent copy of an open database, while others write to it."""
     part = target.with_name(target.name + ".part")
     part.unlink(missing_ok=True)
     os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
@@ -333,7 +335,7 @@ def copy_database(
 
 
 def sync_directory(directory: Path) -> None:
-    """Make a rename or a new file in the directory durable, where the system has a way to."""
+    """Sync a directory, so that new and renamed files in it are durable (POSIX only)."""
     if os.name != "posix":
         return
     descriptor = os.open(directory, os.O_RDONLY)

@@ -1,4 +1,4 @@
-"""A space's searchable columns, terms and vectors, held in memory and kept current.
+"""The index of a space in memory: searchable columns, terms and vectors, kept up to date.
 
 Positions only grow: a changed memory gets a new one and its old one dies, so that a reader's
 snapshot never changes under it. What changed is asked of the change counter, so that writes of
@@ -29,7 +29,7 @@ STATES = ("active", "dying", "archived", "superseded", "dead")
 _CODES = " ".join(f"WHEN '{name}' THEN {code}" for code, name in enumerate(STATES))
 LIVE = 2  # the first two states are live
 NEVER = np.iinfo(np.int64).min
-SORT_POSTINGS = 100_000  # below, comparing every posting is as quick as a look-up
+SORT_POSTINGS = 100_000  # with fewer, comparing all postings is as fast as a search
 # Rows read at once: what they take is used again while the CPU's cache holds it, and they are fewer
 # than what makes Python look for garbage (700 new objects), which takes a tenth of the time.
 READ_ROWS = 500
@@ -53,7 +53,7 @@ class _Sorted:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Everything a recall reads, as it was at one operation."""
+    """All that a recall reads, as of one operation."""
 
     seq: int
     operation: str
@@ -86,12 +86,12 @@ class Snapshot:
 
     @property
     def size(self) -> int:
-        """How many positions there are, dead ones included."""
+        """The number of positions, including dead ones."""
         return len(self.num)
 
     @cached_property
     def live(self) -> Flags:
-        """Positions of memories that search tools see."""
+        """Positions of live memories."""
         flags: Flags = self.alive & (self.state < LIVE)
         return flags
 
@@ -104,7 +104,7 @@ class Snapshot:
 
     @cached_property
     def beside(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The line before and the line after each line of a session; itself where there is none."""
+        """(previous, next) line of each line in its session; the line itself if there is none."""
         before = np.arange(self.size)
         after = np.arange(self.size)
         lines = np.flatnonzero(self.live & (self.session >= 0))
@@ -143,7 +143,7 @@ class Snapshot:
         )
 
     def cosine(self, query: NDArray[np.int8], scale: float) -> Floats:
-        """Each memory's best passage against the query; 0 where there is no vector yet."""
+        """The cosine of each memory's best passage; 0 without a vector."""
         best = np.zeros(self.size, np.float32)
         if not len(self.owner):
             return best
@@ -160,11 +160,11 @@ class Snapshot:
 
 
 class OtherHistory(Exception):
-    """The file no longer holds the operation that an index has followed it to."""
+    """The file does not contain the operation at which the index is."""
 
 
 class SpaceIndex:
-    """The resident index of one space for one embedding model."""
+    """The index of one space in memory, for one embedding model."""
 
     def __init__(self, space: str, model: tuple[str, str, int] | None) -> None:
         self.space = space
@@ -218,7 +218,7 @@ class SpaceIndex:
                         self._clear()
                         self._follow(connection, newest)
                 except BaseException as error:
-                    self._clear()  # a part of what was to be added may be there
+                    self._clear()  # an update may have been applied in part
                     if isinstance(error, TypeError | ValueError | OverflowError):
                         raise _damaged("a value of another kind than its column's") from error
                     raise
@@ -226,7 +226,7 @@ class SpaceIndex:
             return self._snapshot
 
     def _check_history(self, connection: Rows, current: Snapshot, seq: int, *, moved: bool) -> None:
-        """OtherHistory, unless the file goes on from where the index is, or is just behind it."""
+        """Raise OtherHistory unless the file has the index's history, or is slightly behind."""
         if current.seq < seq:
             same = operation_id(connection, self.space, current.seq) == current.operation
         else:  # a snapshot that began after the index got there cannot be behind it
@@ -235,7 +235,7 @@ class SpaceIndex:
             raise OtherHistory
 
     def private_snapshot(self, connection: Rows) -> Snapshot:
-        """For reading inside an open unit: sees its uncommitted rows, and nobody else does."""
+        """The index for reading inside an open unit, including its uncommitted rows."""
         known = self._snapshot
         newest = newest_operation(connection, self.space)
         if known is not None and (known.seq, known.operation) == newest:
@@ -279,7 +279,7 @@ class SpaceIndex:
         nums: list[int] | None,
         order: str = "",
     ) -> Iterator[list[tuple[Any, ...]]]:
-        """All rows in the order asked for, or those of the given memories; some at a time."""
+        """Yield batches of all rows in an order, or of the rows of the given memories."""
         if nums is None:
             rows: Iterator[tuple[Any, ...]] = connection.execute(
                 f"{statement} {order}", (self.space,)
@@ -310,13 +310,13 @@ class SpaceIndex:
         self._append_vectors(connection, nums, where, first)
 
     def _places(self) -> dict[int, int]:
-        """The newest position of each memory."""
+        """The current position of each memory."""
         if self._at is None:
             self._at = {num: i for i, num in enumerate(self._columns["num"].view.tolist())}
         return self._at
 
     def _read_columns(self, connection: Rows, nums: list[int] | None) -> dict[str, NDArray[Any]]:
-        """What the rows themselves say, in the order of the memories' numbers."""
+        """The columns of the memories' rows, ordered by number."""
         names = (
             "num", "row_seq", "kind", "state", "importance", "credit", "pinned", "occurred",
             "created",
@@ -495,7 +495,7 @@ class SpaceIndex:
 
 
 def _joined(parts: list[NDArray[Any]], growing: _Growing) -> NDArray[Any]:
-    """Arrays put end to end, as what they are added to holds them."""
+    """Concatenate arrays, with the type of the target."""
     return parts[0] if len(parts) == 1 else np.concatenate([growing.view[:0], *parts])
 
 

@@ -1,4 +1,4 @@
-"""What the rest of the program may know of the storage, whichever engine is behind it."""
+"""The interface of the storage, for any engine."""
 
 from __future__ import annotations
 
@@ -52,17 +52,17 @@ class Rows(Protocol):
         """The names of a table's columns."""
 
     def add_grams(self, space: str, texts: Iterable[tuple[int, str]], /) -> None:
-        """Store the folded texts of memories, by their numbers, for the search of substrings."""
+        """Store the folded texts of memories, by number, for substring search."""
 
     def drop_grams(self, space: str, memory: int, /) -> None:
-        """Remove a memory's text from the search of substrings."""
+        """Remove a memory's text from substring search."""
 
     def holding(self, space: str, grams: Sequence[str], most: int | None, /) -> list[int]:
-        """Numbers of the memories whose text holds all of these trigrams; at most so many."""
+        """Numbers of at most `most` memories whose text contains all of these trigrams."""
 
 
 class Swept(NamedTuple):
-    """What a search for deleted bytes found."""
+    """The result of a search for deleted bytes."""
 
     files: tuple[str, ...]
     scanned: int
@@ -70,19 +70,19 @@ class Swept(NamedTuple):
     """How many stretches are still in the files, and in no remaining row; None if that is unknown,
     since the files are not ours to look through."""
     copies: tuple[str, ...]
-    """Copies that a restore or a migration left beside the file, which may hold them still."""
+    """Copies by a restore or a migration, next to the file, which may still contain them."""
 
 
 class Store(Protocol):
-    """The rows of one space, or of the system above the spaces. Threads may share it."""
+    """The rows of one space, or of the system. Thread-safe."""
 
     @property
     def path(self) -> Path:
-        """The file; what belongs to it and is no row lies beside it."""
+        """The file; other files of the space are next to it."""
 
     @property
     def space(self) -> str:
-        """The space whose rows these are."""
+        """The name of the space."""
 
     @property
     def read_only(self) -> bool:
@@ -96,15 +96,15 @@ class Store(Protocol):
         """A consistent snapshot; inside an open unit, that unit's own view."""
 
     def unit(self, name: str, origin: Mapping[str, Any]) -> AbstractContextManager[None]:
-        """Make all writes of the block one unit of work; a block inside another joins it."""
+        """Make all writes of the block one unit of work; nested blocks join it."""
 
     def write(
         self, name: str, origin: Mapping[str, Any], undoes: int | None = None
     ) -> AbstractContextManager[Unit]:
-        """The unit to write with: a new one, or a part of the one that is open."""
+        """The unit of work to write with: a new one, or a savepoint in the open one."""
 
     def maintain(self) -> AbstractContextManager[Rows]:
-        """A durable write of what is outside history: counters, the outbox, indexes."""
+        """A durable write that is not part of the history: counters, the outbox, indexes."""
 
     def with_reserve(self, work: Callable[[], T]) -> T:
         """Do something that must go on when the disk is full, with room set aside for it.
@@ -113,13 +113,13 @@ class Store(Protocol):
         """
 
     def watch(self) -> Watch:
-        """What tells whether anything in it changed."""
+        """A watch for changes."""
 
     def sweep(self, windows: Set[bytes]) -> Swept:
-        """Look for bytes that must not be stored any more."""
+        """Search the files for bytes that must have been deleted."""
 
     def close(self) -> None:
-        """Finish what runs, and close it."""
+        """Wait for running units of work, and close it."""
 
 
 class Leased(Protocol):
@@ -130,14 +130,14 @@ class Leased(Protocol):
         """Its store."""
 
     def write_reads(self) -> None:
-        """Write noted reads."""
+        """Write the access counters that are kept in memory."""
 
     def forget_index(self) -> None:
-        """Load what is held in memory anew."""
+        """Discard the index in memory; the next read loads it."""
 
 
 class Contents(Protocol):
-    """What maintenance must be told by the engine: where spaces are, and what rows stand for."""
+    """What maintenance needs of the engine: where spaces are, and how rows are derived."""
 
     @property
     def path(self) -> Path:
@@ -145,13 +145,13 @@ class Contents(Protocol):
 
     @property
     def embedder(self) -> Model | None:
-        """The model whose vectors memories must have."""
+        """The embedding model in use."""
 
     def spaces(self) -> list[str]:
         """The names of all spaces."""
 
     def file(self, space: str) -> Path:
-        """A space's file; InvalidInput for what cannot be a space's name."""
+        """A space's file; InvalidInput if the name is invalid."""
 
     def lease(self, space: str) -> AbstractContextManager[Leased]:
         """The open space; it is not closed while the block runs."""
@@ -160,11 +160,11 @@ class Contents(Protocol):
         """Close a space, so that its file can be replaced."""
 
     def derive(self, row: Row, speaker: str) -> Findable:
-        """What finds a memory, computed from its row."""
+        """The derived data of a memory, computed from its row."""
 
 
 class Maintenance(Protocol):
-    """Care for what is stored, beside reading and writing it."""
+    """Backup, restore, check, repair and salvage."""
 
     def backup(
         self, target: Path, *, spaces: Sequence[str] | None = None, progress: Progress | None = None
@@ -181,33 +181,33 @@ class Maintenance(Protocol):
         system: bool | None = None,
         progress: Progress | None = None,
     ) -> RestoreReport:
-        """Bring back what a backup holds: all of it, or nothing is changed."""
+        """Restore a backup, completely or not at all."""
 
     def check(self, space: str, *, progress: Progress | None = None) -> Diagnosis:
-        """Compare all that a space holds with what it must be; nothing is changed."""
+        """Check all data of a space; nothing is changed."""
 
     def check_shared_files(self) -> list[Diagnosis]:
-        """The same for what belongs to no space."""
+        """Check the files that belong to no space."""
 
     def repair(self, space: str, *, progress: Progress | None = None) -> Repair:
-        """Rebuild what is derived from rows, wherever it is not what they give."""
+        """Rebuild derived rows that do not match their memory."""
 
     def salvage(self, space: str, target: Path, *, progress: Progress | None = None) -> Salvage:
-        """Write every sound row of a damaged space into a new file."""
+        """Write all intact rows of a damaged space into a new file."""
 
 
 class Watch(Protocol):
-    """Tells whether anything changed, whoever changed it."""
+    """Tells whether any process has changed anything."""
 
     def version(self) -> tuple[int, int]:
-        """Another value after every commit."""
+        """A value that differs after every commit."""
 
     def close(self) -> None:
-        """Give back what it holds; another look opens it again."""
+        """Close the connection; the next call opens it again."""
 
 
 class Spaces(Protocol):
-    """All spaces of an installation, by their names, which are checked before."""
+    """All spaces of an installation, by name. Callers validate names."""
 
     @property
     def read_only(self) -> bool:
@@ -226,13 +226,13 @@ class Spaces(Protocol):
         """How many bytes a space takes."""
 
     def open(self, name: str) -> Store:
-        """The store of a space, which is made if need be."""
+        """The store of a space, which is created if it does not exist."""
 
     def watch(self, name: str) -> Watch:
-        """What tells whether anything in a space changed."""
+        """A watch for changes in a space."""
 
     def maintenance(self, contents: Contents) -> Maintenance:
         """Backups, checks and repair."""
 
     def close(self) -> None:
-        """Let go of what all spaces share."""
+        """Close what all spaces share."""

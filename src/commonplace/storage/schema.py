@@ -1,4 +1,4 @@
-"""The tables of a space, and the numbered steps that bring an older file up to date.
+"""The tables of a space, and the migration steps for older files.
 
 Every table carries `space`, so that the same statements serve an engine where spaces share
 tables. Tables listed in `tables.py` are versioned and hashed; the rest are derived from them
@@ -168,8 +168,8 @@ CREATE TABLE outbox (
 CREATE UNIQUE INDEX outbox_subject ON outbox (space, kind, subject);
 """
 
-# What was called, with what and to what end. Each row names the hash of the one before it; the
-# payloads may be purged, their hashes stay. `audit_head` tells how many rows there must be.
+# Every call with its arguments and result. Each row contains the hash of the previous one. Payloads
+# may be purged, their hashes stay. `audit_head` has the number of rows.
 AUDIT = """
 CREATE TABLE audit (
   num INTEGER PRIMARY KEY, space TEXT NOT NULL, at BIGINT NOT NULL, request TEXT NOT NULL,
@@ -186,7 +186,7 @@ CREATE TABLE audit_head (
 );
 """
 
-# Answers to calls that carried an idempotency key, so that a retry does not act twice.
+# Results of calls with an idempotency key, so that a retry does not act twice.
 _ANSWERS = """
 CREATE TABLE answers (
   space TEXT NOT NULL, key BLOB NOT NULL, at BIGINT NOT NULL, result TEXT NOT NULL,

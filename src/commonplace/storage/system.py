@@ -17,10 +17,10 @@ from commonplace.storage.sqlite import Store
 from commonplace.storage.sqlite.swap import recover
 
 NAME = "system"
-"""The `space` of the rows of the audit in this file."""
+"""The `space` of the audit rows in this file."""
 
-# Secrets are never here: of an opaque token there is the SHA-256, of a signing key the ciphertext,
-# of a password the scrypt hash. `mac` is keyed by the master key and covers what decides access,
+# No secret is stored in plain text: tokens as SHA-256, signing keys encrypted, passwords as scrypt
+# hashes. `mac` is keyed by the master key and covers what decides access,
 # so that a row which this program did not write is not believed. Lists are JSON.
 _ACCESS = """
 CREATE TABLE credentials (
@@ -121,7 +121,7 @@ SYSTEM_MIGRATIONS: tuple[schema.Step, ...] = (
 
 
 def system_file(data: Path) -> Path:
-    """Where the file of a data directory is."""
+    """The path of the file in a data directory."""
     return data.expanduser().absolute() / "system.db"
 
 

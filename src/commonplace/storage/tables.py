@@ -1,8 +1,8 @@
-"""Versioned tables: each row carries the operation that wrote it and a hash of all it holds.
+"""Versioned tables: each row has the operation that wrote it and a hash of its values.
 
-A change first keeps the row as it was in `versions`, so nothing is destroyed by an update, and
-every read compares the hash, so nothing that rotted on disk is returned. At the end are all tables
-with hashes, the versioned ones and the others.
+Before a row is changed, it is copied to `versions`, so that updates destroy nothing. Every read
+checks the hash, so that damaged rows are not returned. All tables with hashes are declared at the
+end.
 
 Every hashed table has a column `format`. Format 1 covers the first columns of the table by
 position; no row is written in it any more, and none is ever rehashed. Format 2 covers the format
@@ -41,35 +41,35 @@ class Origin:
     session: str = ""
     url: str = ""
     label: str = ""
-    """What the operations of one import or patrol have in common; older ones have it as `url`."""
+    """Shared by the operations of one import or patrol; older ones have it as `url`."""
 
     def as_dict(self) -> dict[str, str]:
-        """Only what is known."""
+        """The parts that are not empty."""
         return {name: value for name in ORIGIN_PARTS if (value := getattr(self, name))}
 
     def dump(self) -> str:
-        """The stored form."""
+        """The stored JSON."""
         if self is NOBODY or self == NOBODY:
             return "{}"
         return json.dumps(self.as_dict(), ensure_ascii=False, separators=(",", ":"))
 
     @staticmethod
     def load(text: str) -> Origin:
-        """From the stored form; unknown keys of newer releases are left out."""
+        """From the stored JSON; unknown keys of newer releases are ignored."""
         return NOBODY if text == "{}" else _origin(text)
 
 
 NOBODY = Origin()
 
 
-@lru_cache(maxsize=1024)  # few origins are on very many memories
+@lru_cache(maxsize=1024)  # many memories share few origins
 def _origin(text: str) -> Origin:
     known = json.loads(text)
     return Origin(**{name: known[name] for name in ORIGIN_PARTS if name in known})
 
 
 FORMAT = 2
-"""The format in which rows are written."""
+"""The format of new rows."""
 
 _PLAIN = frozenset({str, bytes, int, float, bool, type(None)})
 _MADE_PLAIN: tuple[tuple[type, Callable[[Any], Any]], ...] = (
@@ -87,7 +87,7 @@ def digest(*values: Any) -> bytes:
 
 
 def plain(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The values as SQLite gives them back: a text of a type of its own may print as anything."""
+    """The values as SQLite returns them: subclasses of str and int may print differently."""
     if _PLAIN.issuperset(map(type, values)):
         return values
     return tuple(map(_as_stored, values))
@@ -101,7 +101,7 @@ def _as_stored(value: Any) -> Any:
 
 
 class Hashed:
-    """A table whose rows carry a hash, and the format that it was computed in.
+    """A table whose rows have a hash, and the format in which it was computed.
 
     `columns` are those of format 1, in the order in which it hashes them, `space` included. `tag`
     is what format 1 hashes before them. `added` are later columns with the constant default that
@@ -136,7 +136,7 @@ class Hashed:
         self._prefix = self._named(())
 
     def _named(self, newer: tuple[str, ...]) -> bytes:
-        """What format 2 hashes before the values: the names of the columns that they are of."""
+        """The names of the table and the columns, which format 2 hashes before the values."""
         prefix = self._prefixes.get(newer)
         if prefix is None:
             prefix = ascii((self.name, FORMAT, (*self._first, *newer))).encode()
@@ -146,8 +146,8 @@ class Hashed:
     def hash(self, values: tuple[Any, ...], format: Any = FORMAT) -> bytes:
         """The hash of a row, for plain values in the order of `covered`.
 
-        It is empty where there can be no such row: the format is unknown, or an added column of
-        a row of format 1 has another value than its default.
+        It is empty for an impossible row: the format is unknown, or a row of format 1 has an added
+        column that is not at its default.
         """
         at = len(self._first)
         first, usual = values[:at], values[at:] == self._defaults
@@ -163,7 +163,7 @@ class Hashed:
         return b""
 
     def newer(self, values: Sequence[Any]) -> dict[str, Any]:
-        """Of the added columns, in their order, those that do not have their default."""
+        """The added columns that are not at their default, in order."""
         pairs = zip(self.added.items(), values, strict=True)
         return {name: value for (name, default), value in pairs if value != default}
 
@@ -177,13 +177,13 @@ class Hashed:
         return (*values[:at], *beside, *values[at:], FORMAT, self.hash(values))
 
     def sound(self, stored: Sequence[Any]) -> bool:
-        """Whether a row that `select_sql` gave is what was written."""
+        """Whether a row that `select_sql` returned matches its hash."""
         at = len(self._first)
         covered = (*stored[:at], *stored[at + len(self.beside) : -2])
         return bool(self.hash(covered, stored[-2]) == stored[-1])
 
     def select_from(self, connection: Rows) -> str:
-        """As `select_sql`, for a file that may be older than some columns: they have defaults."""
+        """As `select_sql`, with defaults for columns that an older file lacks."""
         there = connection.columns(self.name)
         absent = {"format": 1, **self.added}
         names = [
@@ -193,7 +193,7 @@ class Hashed:
         return f"SELECT {', '.join(names)} FROM {self.name} WHERE space = ?"
 
     def upsert(self, *key: str) -> str:
-        """A statement that inserts a row, or replaces the one with the same space and key."""
+        """An upsert statement; the key is the space and these columns."""
         others = [name for name in self.stored if name not in ("space", *key)]
         changes = ", ".join(f"{name} = excluded.{name}" for name in others)
         more = "".join(f", {name}" for name in key)
@@ -214,7 +214,7 @@ def _from_json(value: Any) -> Any:
 
 
 class Writing(Protocol):
-    """What a versioned write needs of the open unit of work."""
+    """The parts of a unit of work that a versioned write uses."""
 
     @property
     def connection(self) -> Rows: ...
@@ -238,10 +238,10 @@ class Table(Hashed):
         self._update = f"UPDATE {name} SET {settings} WHERE space = ? AND num = ?"
         self._delete = f"DELETE FROM {name} WHERE space = ? AND num = ?"
         self._values = itemgetter(*self.fields)
-        self._needed = len(self.fields) - len(self.added)  # the fields that every row names
+        self._needed = len(self.fields) - len(self.added)  # without added columns
 
     def verified(self, space: str, stored: Sequence[Any]) -> Row:
-        """The row as a dictionary, or an error if it is not what was written."""
+        """The row as a dictionary; StorageCorrupt if it does not match its hash."""
         values = tuple(stored[:-2])
         if self.hash((space, *values), stored[-2]) != stored[-1]:
             raise StorageCorrupt(
@@ -259,7 +259,7 @@ class Table(Hashed):
         found = []
         for stored in rows:
             values = stored[:-2]
-            # As `verified`, for the many rows that are as they were written.
+            # As `verified`, but faster for intact rows.
             if hashed((space, *values), stored[-2]) != stored[-1]:
                 self.verified(space, stored)
             found.append(dict(zip(fields, values)))  # noqa: B905
@@ -281,9 +281,9 @@ class Table(Hashed):
         in_order: bool = False,
         **equal: Any,
     ) -> list[Row]:
-        """Verified rows with these values, in the order of their numbers if asked.
+        """Verified rows with these values; `in_order` sorts them by number.
 
-        With `upto`, those that no later operation wrote; `without` the row of a number.
+        `upto` is the newest operation whose rows count; `without` is the number of a row to skip.
         """
         clause = "".join([f"AND {name} = ? " for name in equal])
         values = list(equal.values())
@@ -303,7 +303,7 @@ class Table(Hashed):
     def among(
         self, connection: Rows, space: str, column: str, values: Sequence[Any], /, **equal: Any
     ) -> list[Row]:
-        """Verified rows that have one of some values in a column, in few statements."""
+        """Verified rows with one of these values in a column, in few statements."""
         clause = "".join([f"AND {name} = ? " for name in equal])
         found: list[Row] = []
         for at in range(0, len(values), _AT_ONCE):
@@ -314,7 +314,7 @@ class Table(Hashed):
         return found
 
     def by_id(self, connection: Rows, space: str, identity: str) -> Row | None:
-        """The verified row of an id, or None; never the row that a rotten index leads to."""
+        """The verified row with an id, or None; StorageCorrupt if the index is damaged."""
         row = self.fetch_one(connection, space, "AND id = ?", identity)
         if row is not None and row["id"] != identity:
             raise self._damaged_by_id()
@@ -344,16 +344,16 @@ class Table(Hashed):
         return {row["num"]: row for row in self._sound(space, found)}
 
     def insert(self, unit: Writing, values: Mapping[str, Any]) -> Row:
-        """A new row, numbered, hashed and stamped with the unit's operation."""
+        """Insert a row with a new number, the unit's operation and a hash."""
         row = {**self.added, **values, "num": unit.next_num(), "seq": unit.seq}
         return self._put(unit, row)
 
     def insert_many(self, unit: Writing, rows: list[Row]) -> list[Row]:
-        """New rows, as `insert` makes them, in one statement.
+        """Insert rows as `insert` does, in one statement.
 
-        What is given becomes the rows: it gets their numbers and operation.
+        The given dictionaries get the numbers and the operation.
         """
-        # Stamped one by one as they are stored, so that no second list of them is built.
+        # A generator: no second list of all rows is built.
         unit.connection.executemany(self.insert_sql, (self._stamped(unit, row) for row in rows))
         return rows
 
@@ -370,7 +370,7 @@ class Table(Hashed):
     def replace(
         self, unit: Writing, row: Row, changes: Mapping[str, Any], vectors: bytes | None = None
     ) -> Row:
-        """The row with changes; what it was stays as a version."""
+        """Change a row; its former state becomes a version."""
         self._keep(unit, row, vectors)
         new = {**row, **changes, "seq": unit.seq}
         values = plain(self._values(new))
@@ -380,29 +380,29 @@ class Table(Hashed):
         return new
 
     def remove(self, unit: Writing, row: Row, vectors: bytes | None = None) -> None:
-        """The row is no longer current; what it was stays as a version."""
+        """Remove a row; its former state becomes a version."""
         self._keep(unit, row, vectors)
         unit.connection.execute(self._delete, (unit.space, row["num"]))
 
     def restore(self, unit: Writing, row: Mapping[str, Any]) -> Row:
-        """A row that had been removed, current again under its old number."""
+        """Insert a removed row again, with its old number."""
         return self._put(unit, {**self.added, **row, "seq": unit.seq})
 
     def _keep(self, unit: Writing, row: Row, vectors: bytes | None) -> None:
         if row["seq"] == unit.seq:
-            return  # written by this very operation: nobody ever saw it
+            return  # written by this operation: no reader has seen it
         key = (unit.space, self.name, row["num"], row["seq"], unit.seq)
         unit.connection.execute(VERSIONS.insert_sql, VERSIONS.row((*key, self.dump(row), vectors)))
 
     def dump(self, row: Row) -> str:
-        """A row as `versions` keeps it: a JSON object, without added columns at their default."""
+        """A row as JSON for `versions`, without added columns at their default."""
         values = self._values(row)
         named = dict(zip(self.fields, values[: self._needed], strict=False))
         named |= self.newer(values[self._needed :])
         return _encode({name: _as_json(value) for name, value in named.items()})
 
     def load(self, text: str) -> Row:
-        """The row that a version keeps: an object by name, or a list as format 1 wrote it."""
+        """The row of a version: a JSON object, or a list in format 1."""
         kept = json.loads(text)
         needed = self.fields[: self._needed]
         if isinstance(kept, list) and len(kept) == len(needed):
@@ -413,7 +413,7 @@ class Table(Hashed):
             or not kept.keys() <= set(self.fields)
         ):
             raise StorageCorrupt(
-                f"A version of a row of {self.name} has other columns than the table.",
+                f"A version of a row of {self.name} does not have the columns of the table.",
                 hint="Run 'commonplace doctor' and restore from a backup.",
             )
         row = {**dict.fromkeys(needed), **self.added, **kept}
@@ -435,15 +435,15 @@ class Table(Hashed):
     ) -> list[tuple[Row, int, bytes | None]]:
         """Former rows as (row, replaced by operation, vectors), each verified.
 
-        Those of a row's number; those that were current `at` an operation, that were written
-        `after` or by (`since`) one, that were replaced by one (`until`).
+        Selected by the row's number, or by operation: current `at` it, written `after` or by it
+        (`since`), replaced by it (`until`).
         """
         given = (
             ("num = ?", num), ("since <= ?", at), ("until > ?", at), ("since > ?", after),
             ("since = ?", since), ("until = ?", until),
         )  # fmt: skip
         clause = "".join([f"AND {each} " for each, value in given if value is not None])
-        if num is not None:  # else its index by operation is the one to use
+        if num is not None:  # otherwise the index by operation is used
             clause += "ORDER BY until" + " DESC" * newest_first
         clause += "" if limit is None else f" LIMIT {limit:d}"
         values = [value for _, value in given if value is not None]

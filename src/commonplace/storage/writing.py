@@ -29,12 +29,12 @@ class Head(NamedTuple):
     next_num: int = 1
     """The next free row number."""
     operation: str = ""
-    """The id of the newest operation; empty in a head that an older release wrote."""
+    """The id of the newest operation; empty if an older release wrote the head."""
 
 
 @dataclass(eq=False)
 class _Batch:
-    """Units that will be committed together."""
+    """Units of work that are committed together."""
 
     begun: float
     units: int = 0
@@ -54,20 +54,20 @@ Made = TypeVar("Made", bound=Rows, covariant=True)
 
 
 class Session(Protocol[Made]):
-    """The connection of a writer: how its engine begins and ends a transaction."""
+    """The writer's connection: begins and ends transactions of its engine."""
 
     def begin(self) -> Made:
-        """Open a transaction in which nobody else writes to the space."""
+        """Begin a transaction that excludes other writers of the space."""
 
     def commit(self, head: Head | None) -> None:
-        """Make it durable; `head` is where its units left the counters, if they moved them."""
+        """Commit durably; `head` are the counters, if the units changed them."""
 
     def reset(self) -> None:
-        """Give up what is open, and the connection with it: it is not trusted any more."""
+        """Roll back and drop the connection, which is not trusted after a failure."""
 
 
 class Writer(Generic[C]):
-    """Runs units one at a time on one connection; the last of those that wait commits for all."""
+    """Runs units of work one at a time on one connection; the last of those waiting commits all."""
 
     def __init__(self, space: str, session: Session[C]) -> None:
         self._space = space
@@ -82,7 +82,7 @@ class Writer(Generic[C]):
 
     @contextlib.contextmanager
     def unit(self) -> Iterator[C]:
-        """One unit; the block's effects are durable when it is left without an error."""
+        """Run one unit of work; it is durable when the block ends without an error."""
         with self._count:
             self._waiting += 1
         try:
@@ -109,18 +109,18 @@ class Writer(Generic[C]):
         finally:
             try:
                 self._commit_or_leave()
-            finally:  # an interrupt during the commit must not keep the lock for ever
+            finally:  # release the lock even if the commit is interrupted
                 self._lock.release()
         self._await(batch)
 
     def head(self) -> Head:
-        """The counters, with what units that are not yet committed made of them."""
+        """The counters, including those of units that are not committed yet."""
         batch, connection = self._batch, self._connection
         assert batch is not None and connection is not None
         return batch.head or read_head(connection, self._space)
 
     def move_head(self, head: Head) -> None:
-        """Note where a unit left the counters."""
+        """Set the counters after a unit."""
         assert self._batch is not None
         self._batch.head = head
 
@@ -132,11 +132,11 @@ class Writer(Generic[C]):
         return self._batch
 
     def _refuse_if_shut(self) -> None:
-        if self._shut:  # one who came before the closing, and has waited for it
+        if self._shut:  # it was waiting while the store was closed
             raise StorageUnavailable("The store is closed.", hint="Open it again.")
 
     def _abandon(self, connection: Rows, batch: _Batch, error: BaseException) -> None:
-        """Undo one unit; if the engine ended the whole transaction, its companions fail too."""
+        """Roll back one unit; if the engine ended the transaction, the other units fail too."""
         try:
             if connection.in_transaction:
                 connection.execute("ROLLBACK TO unit")
@@ -149,7 +149,7 @@ class Writer(Generic[C]):
         self._session.reset()
 
     def _commit_or_leave(self) -> None:
-        """Commit, unless another unit waits that will do it for this one too."""
+        """Commit, unless a waiting unit will commit this one too."""
         batch = self._batch
         if batch is None:
             return
@@ -175,9 +175,9 @@ class Writer(Generic[C]):
             batch.settle(None)
 
     def _await(self, batch: _Batch) -> None:
-        """Wait until the batch is committed; raise what its commit failed with."""
+        """Wait until the batch is committed; raise the error of a failed commit."""
         while not (batch.settled.is_set() or batch.settled.wait(BATCH_SECONDS)):
-            # The one who was to commit was interrupted: do it here.
+            # The thread that should have committed was interrupted: commit here.
             if self._lock.acquire(blocking=False):
                 try:
                     if self._batch is batch:
@@ -189,7 +189,7 @@ class Writer(Generic[C]):
 
     @contextlib.contextmanager
     def idle(self) -> Iterator[None]:
-        """While no unit runs and no transaction is open."""
+        """Block the writer while no transaction is open."""
         self._lock.acquire()
         try:
             if self._batch is not None:
@@ -200,7 +200,7 @@ class Writer(Generic[C]):
             self._lock.release()
 
     def close(self) -> None:
-        """Close the connection when no unit is running; who still waits is refused."""
+        """Close the connection after the running unit; waiting units fail."""
         self._lock.acquire()
         try:
             self._shut = True
@@ -212,14 +212,14 @@ class Writer(Generic[C]):
 
 
 def _cause(error: BaseException) -> CommonplaceError | None:
-    """The typed error that an error of an engine is."""
+    """The typed error for an error of the engine."""
     if isinstance(error, CommonplaceError):
         return error
     return typed(error) if isinstance(error, apsw.Error) else None
 
 
 class Unit:
-    """An open unit of work: its operation is recorded with the first change it makes."""
+    """An open unit of work; its operation is recorded with its first change."""
 
     def __init__(
         self,
@@ -261,7 +261,7 @@ class Unit:
         return bool(self._seq)
 
     def next_num(self) -> int:
-        """A number that no other row of the space has had."""
+        """The next row number, unique in the space for ever."""
         if not self._seq:
             self._record()
         self._num += 1
@@ -269,7 +269,7 @@ class Unit:
 
     @contextlib.contextmanager
     def part(self) -> Iterator[None]:
-        """A part that can fail alone: the unit is then as it was before it."""
+        """A savepoint: if the block fails, only its changes are rolled back."""
         if not self.connection.in_transaction:
             raise StorageUnavailable("The unit of work has failed.", hint="Start a new one.")
         before = (self.id, self._at, self._seq, self._num)
@@ -287,7 +287,7 @@ class Unit:
         self.connection.execute("RELEASE part")
 
     def _record(self) -> None:
-        """Take the next place in the order, and write the operation's row."""
+        """Take the next operation number, and insert the operation's row."""
         seq, self._num, _ = self._writer.head()
         self._seq = seq + 1
         self.id, self._at = new_id(), now()
@@ -298,18 +298,18 @@ class Unit:
         self.connection.execute(OPERATIONS.insert_sql, OPERATIONS.row(values))
 
     def close(self) -> None:
-        """Move the space's counters on."""
+        """Update the space's counters."""
         if self._seq:
             self._writer.move_head(Head(self._seq, self._num, self.id))
 
     def show_head(self) -> None:
-        """Write the counters now, for a reader inside this unit that goes by them."""
+        """Write the counters now, for a reader inside this unit."""
         own = Head(self._seq, self._num, self.id)
         write_head(self.connection, self.space, own if self._seq else self._writer.head())
 
 
 class _Scope(threading.local):
-    """The unit that this thread has open, if any."""
+    """The open unit of work of a thread."""
 
     def __init__(self) -> None:
         self.stack: contextlib.ExitStack | None = None
@@ -317,11 +317,11 @@ class _Scope(threading.local):
         self.origin: Mapping[str, Any] = {}
         self.unit: Unit | None = None
         self.on_reserve = False
-        """Whether it may use the room that is set aside for a full disk."""
+        """Whether this thread may use the disk space reserved for a full disk."""
 
 
 class Units(Generic[C]):
-    """The writing half of a store, whichever engine is behind it; see `ports.Store`."""
+    """The writing half of a store, for any engine; see `ports.Store`."""
 
     def __init__(self, space: str, session: Session[C]) -> None:
         self.space = space
@@ -336,10 +336,10 @@ class Units(Generic[C]):
 
     @contextlib.contextmanager
     def unit(self, name: str, origin: Mapping[str, Any]) -> Iterator[None]:
-        """Make all writes of this block one unit of work; a block inside another joins it."""
+        """Make all writes of the block one unit of work; nested blocks join it."""
         scope = self._scope
         if scope.stack is not None:
-            with self.write(name, origin):  # a part, which can fail alone
+            with self.write(name, origin):  # a savepoint
                 yield
             return
         with contextlib.ExitStack() as stack:
@@ -353,7 +353,7 @@ class Units(Generic[C]):
     def write(
         self, name: str, origin: Mapping[str, Any], undoes: int | None = None
     ) -> Iterator[Unit]:
-        """The unit to write with: a new one, or a part of the one that is open."""
+        """The unit of work to write with: a new one, or a savepoint in the open one."""
         scope = self._scope
         if scope.unit is None:
             if scope.stack is None:
@@ -381,7 +381,7 @@ class Units(Generic[C]):
 
     @contextlib.contextmanager
     def maintain(self) -> Iterator[C]:
-        """A durable write of what is outside history: access counters, the outbox, indexes."""
+        """A durable write that is not part of the history: access counters, the outbox, indexes."""
         if self._scope.unit is not None:
             with self._scope.unit.part():
                 yield self._own()
@@ -391,7 +391,7 @@ class Units(Generic[C]):
             yield connection
 
     def with_reserve(self, work: Callable[[], T]) -> T:
-        """See `ports.Store`; an engine without a reserve does it once."""
+        """See `ports.Store`; without reserved disk space the work is done once."""
         return work()
 
     def _check_writable(self) -> None:
@@ -432,14 +432,14 @@ def read_head(connection: Rows, space: str) -> Head:
 def newest_operation(connection: Rows, space: str) -> tuple[int, str]:
     """(number, id) of the space's newest operation; (0, "") if there is none.
 
-    Numbers are given out again where a file was replaced by an older one; ids never are.
+    A number can be used again after a file was replaced by an older one; an id cannot.
     """
     seq, _, identity = read_head(connection, space)
     return seq, identity or operation_id(connection, space, seq)
 
 
 def operation_id(connection: Rows, space: str, seq: int) -> str:
-    """The id of an operation; empty if there is none of that number."""
+    """The id of the operation with a number, or an empty text."""
     row = connection.execute(
         "SELECT id FROM operations WHERE space = ? AND num = ?", (space, seq)
     ).fetchone()

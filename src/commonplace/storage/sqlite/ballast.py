@@ -29,14 +29,14 @@ class Ballast:
         self._path = database.with_name(database.name + SUFFIX)
 
     def size(self) -> int | None:
-        """How many bytes are left of it; None if there is none."""
+        """Its size in bytes; None if there is no file."""
         try:
             return self._path.stat().st_size
         except OSError:
             return None
 
     def is_whole(self) -> bool:
-        """Whether nothing of it is given up, or could be filled up again; also if there is none."""
+        """Whether it has its full size, after filling it up if needed; also if there is no file."""
         size = self.size()
         return size is None or size >= BYTES or self.fill()
 
@@ -50,7 +50,7 @@ class Ballast:
             size = found or 0
             if size >= BYTES:
                 return True
-            # A new one must not fill the disk itself.
+            # A new file must not fill the disk itself.
             if self._free() < (2 * BYTES if found is None else min(STEP, BYTES - size)):
                 return False
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
@@ -68,33 +68,33 @@ class Ballast:
         return True
 
     def give_up_step(self) -> bool:
-        """Give the disk some of it; False if nothing was left."""
+        """Shrink it by a step; False if nothing was left."""
         size = self.size()
         if not size:
             return False
         try:
             os.truncate(self._path, max(0, size - STEP))
-        except OSError:  # some file systems need room to free room; deleting is the last resort
+        except OSError:  # some file systems need free space to truncate; delete the file instead
             with contextlib.suppress(OSError):
                 self._path.unlink()
         return True
 
     def _free(self) -> int:
-        """How many bytes the file system has left."""
+        """The free bytes of the file system."""
         if not hasattr(os, "statvfs"):
-            return 2 * BYTES  # Windows: the writing itself will say
+            return 2 * BYTES  # Windows: writing will fail if there is no space
         found = os.statvfs(self._path.parent)
         return found.f_bavail * found.f_frsize
 
 
 def _extend(descriptor: int, size: int, more: int) -> None:
-    """Add bytes that really take room; on failure the file is as it was."""
+    """Allocate bytes on disk; on failure the file keeps its size."""
     try:
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(descriptor, size, more)
             if os.fstat(descriptor).st_blocks * 512 >= size + more:
                 return
-        # Not allocated yet, as on file systems that compress: bytes that cannot be compressed.
+        # Not allocated, as on compressing file systems: write incompressible bytes.
         os.lseek(descriptor, size, os.SEEK_SET)
         written = 0
         data = os.urandom(more)

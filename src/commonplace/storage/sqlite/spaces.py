@@ -23,22 +23,22 @@ def unusable(path: Path, why: str | None) -> StorageUnavailable:
 
 
 class SqliteSpaces:
-    """`ports.Spaces` for a data directory, which is made if need be. Names are checked before."""
+    """`ports.Spaces` for a data directory, which is created if it does not exist."""
 
     def __init__(self, data: Path) -> None:
         self._folder = data / "spaces"
         try:
             new = not self._folder.exists()
-            if not data.exists():  # a directory that was there keeps the mode it has
+            if not data.exists():  # an existing directory keeps its mode
                 make_private(data)
             self._folder.mkdir(mode=0o700, exist_ok=True)
-            if new:  # a file is only as durable as the directories that lead to it
+            if new:  # new directories must be durable too
                 sync_directory(data)
                 sync_directory(data.parent)
         except OSError as error:
             raise unusable(data, error.strerror) from error
         check_runtime(data)
-        recover(data)  # what a killed restore has left
+        recover(data)  # after a restore that was killed
 
     @property
     def read_only(self) -> bool:
@@ -63,11 +63,11 @@ class SqliteSpaces:
         return self.file(name).stat().st_size
 
     def open(self, name: str) -> Store:
-        """The store of a space, which is made if need be."""
+        """The store of a space, which is created if it does not exist."""
         return Store(self.file(name), name)
 
     def watch(self, name: str) -> Watch:
-        """What tells whether anything in a space changed."""
+        """A watch for changes in a space."""
         return Watch(self.file(name))
 
     def close(self) -> None:
@@ -75,6 +75,6 @@ class SqliteSpaces:
 
     def maintenance(self, contents: Contents) -> Maintenance:
         """Backups, checks and repair."""
-        from commonplace.storage.sqlite.maintenance import SqliteMaintenance  # few need it
+        from commonplace.storage.sqlite.maintenance import SqliteMaintenance  # rarely used
 
         return SqliteMaintenance(contents)

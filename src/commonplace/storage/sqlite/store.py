@@ -1,4 +1,4 @@
-"""One space's SQLite file: readers in parallel, one writer, commits shared by those who wait.
+"""One space's SQLite file: parallel readers, one writer, group commit.
 
 `Store.read()` gives a snapshot. `Store.write(...)` gives a unit of work: everything in it is
 committed together or not at all, and leaving the block without an error means that it is on disk.
@@ -42,29 +42,29 @@ from commonplace.storage.writing import Head, Units
 
 T = TypeVar("T")
 
-COPY_SECONDS = 600.0  # how long to wait for another process that copies the file to migrate it
+COPY_SECONDS = 600.0  # waiting for another process that copies the file before a migration
 _READ_ONLY = "PRAGMA query_only = ON"
 
 
-HELD_SECONDS = 0.05  # how long one process may write without letting another in
+HELD_SECONDS = 0.05  # how long a process may hold the write lock before others get a chance
 
 
 class _Session:
-    """The connection that a file is written with, kept between transactions."""
+    """The connection for writing, kept between transactions."""
 
     def __init__(
         self, connect: Callable[[], Connection], check: Callable[[Connection], None]
     ) -> None:
         self._connect = connect
         self._check = check
-        """Raises if this release must not write to the file; called in each transaction."""
+        """Called in each transaction; raises if this release must not write to the file."""
         self._connection: Connection | None = None
         self._held_since = 0.0
         self._released_at = 0.0
 
     @property
     def connection(self) -> Connection:
-        """The connection, opened if need be."""
+        """The connection, which is opened on first use."""
         if self._connection is None:
             self._connection = self._connect()
         return self._connection
@@ -76,7 +76,7 @@ class _Session:
         if began - self._released_at > 0.001:
             self._held_since = began
         elif began - self._held_since > HELD_SECONDS:
-            time.sleep(0.002)  # processes that poll for the lock must find it free sometimes
+            time.sleep(0.002)  # other processes poll for the lock and must find it free
             self._held_since = time.monotonic()
         connection.execute("BEGIN IMMEDIATE")
         try:
@@ -92,7 +92,7 @@ class _Session:
         self._released_at = time.monotonic()
 
     def reset(self) -> None:
-        """Start over with a new connection: after a failed write the old one is not trusted."""
+        """Drop the connection: after a failed write it is not trusted."""
         connection, self._connection = self._connection, None
         if connection is not None:
             with contextlib.suppress(apsw.Error):
@@ -102,7 +102,7 @@ class _Session:
 
 
 class Store(Units[Connection]):
-    """One space's file. Threads may share it; so may processes, each with its own Store."""
+    """One space's file. Thread-safe; several processes may each open a Store of it."""
 
     def __init__(self, path: Path, space: str, steps: Sequence[schema.Step] | None = None) -> None:
         self._session = _Session(self._writable, self._refuse_newer)
@@ -116,12 +116,12 @@ class Store(Units[Connection]):
             try:
                 self._idle.append(self._first_connection())
                 return
-            except StorageFull:  # even reading needs a log and its index beside the file
+            except StorageFull:  # even reading creates a log and its index
                 if not self._ballast.give_up_step():
                     raise
 
     def _first_connection(self) -> Connection:
-        """Find or make the file, with today's tables; a connection that reads it."""
+        """Create or migrate the file if needed; a connection for reading it."""
         try:
             self._find()
             self._sealed = readonly.Sealed(self.path) if readonly.is_read_only(self.path) else None
@@ -132,7 +132,7 @@ class Store(Units[Connection]):
                     raise damaged(f"{self.path.name} has no tables.")
                 if self._sealed is not None and version < len(self._steps):
                     raise readonly.old(self.path, version)
-                # A restored copy has today's tables, but no write-ahead log yet.
+                # A restored file has all tables, but is not in WAL mode yet.
                 ready = connection.pragma("journal_mode") == "wal"
                 if version != len(self._steps) or not (ready or self._sealed):
                     self._prepare(connection, version)
@@ -162,7 +162,7 @@ class Store(Units[Connection]):
         return connect(self.path)
 
     def _find(self) -> None:
-        """See that the file is there, or make it; SQLite would take an empty one for a new one."""
+        """Create the file if it is missing; refuse an empty one, which SQLite takes for new."""
         try:
             size = self.path.stat().st_size
         except FileNotFoundError:
@@ -185,7 +185,7 @@ class Store(Units[Connection]):
         migrate(connection, self._steps)
 
     def _copy_before_migration(self, connection: Connection) -> None:
-        """Keep a copy of the file as it was. Of several processes that migrate, one makes it."""
+        """Copy the file before a migration; of several processes, one makes the copy."""
         copy = self.path.with_name(f"{self.path.stem}.before-v{len(self._steps)}.db")
         lock = copy.with_name(f"{copy.name}.lock")
         if copy.exists():
@@ -197,8 +197,8 @@ class Store(Units[Connection]):
                     copy_database(connection, copy)
                 finally:
                     connection.execute("ROLLBACK")
-            with contextlib.suppress(OSError):  # Windows deletes no open file
-                lock.unlink()  # whoever locks it anew finds the copy
+            with contextlib.suppress(OSError):  # Windows cannot delete open files
+                lock.unlink()  # a process that locks it again finds the copy
 
     def _refuse_newer(self, connection: Connection) -> None:
         refuse_newer(connection, self._steps)
@@ -234,7 +234,7 @@ class Store(Units[Connection]):
             self._give_back(connection, healthy)
 
     def _explained(self, connection: Connection, error: CommonplaceError) -> CommonplaceError:
-        """The error; or that the file is newer, if that is why it cannot be read."""
+        """The error, or UnsupportedVersion if the file cannot be read because it is newer."""
         if isinstance(error, StorageCorrupt | StorageUnavailable):
             try:
                 self._refuse_newer(connection)
@@ -245,7 +245,7 @@ class Store(Units[Connection]):
         return error
 
     def _reader(self) -> Connection:
-        """A connection on which a write is refused, and not silently rolled back."""
+        """A connection for reading, on which writes are errors instead of silently lost."""
         with contextlib.suppress(IndexError):
             return self._idle.pop()
         connection = self._connect()
@@ -266,10 +266,10 @@ class Store(Units[Connection]):
     def _check_writable(self) -> None:
         super()._check_writable()
         if not (self._scope.on_reserve or self._ballast.is_whole()):
-            raise no_room()  # all that there is was given up for those who may use the reserve
+            raise no_room()  # the free space is reserved for `with_reserve`
 
     def with_reserve(self, work: Callable[[], T]) -> T:
-        """See `ports.Store`. Inside an open unit it is the unit that is done again, if at all."""
+        """See `ports.Store`. Inside an open unit the work is done once; the unit can be retried."""
         scope = self._scope
         if scope.on_reserve or scope.unit is not None or self._sealed is not None:
             return work()
@@ -287,12 +287,12 @@ class Store(Units[Connection]):
             scope.on_reserve = False
 
     def _reuse_log(self) -> None:
-        """Move the log into the file, so that the next write begins it anew and needs no room."""
+        """Checkpoint the log, so that the next write reuses its space."""
         with contextlib.suppress(apsw.Error, CommonplaceError), self._writer.idle():
             self._session.connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
 
     def checkpoint(self) -> None:
-        """Move the write-ahead log into the file and empty it, so that nothing old stays in it."""
+        """Checkpoint and truncate the write-ahead log, so that no old data stays in it."""
         if self._scope.unit is not None:
             raise StorageUnavailable("A unit of work is open.", hint="Finish it first.")
         with self._writer.idle():
@@ -312,7 +312,7 @@ class Store(Units[Connection]):
         return sweeping.sweep(self, windows)
 
     def rewrite(self) -> None:
-        """Write the whole file anew, so that no byte of what was deleted stays between rows."""
+        """Rewrite the whole file, so that no deleted bytes stay between rows."""
         with self._writer.idle():
             try:
                 self._session.connection.execute("VACUUM")
@@ -321,7 +321,7 @@ class Store(Units[Connection]):
         self.checkpoint()
 
     def close(self) -> None:
-        """Finish what runs and close every connection."""
+        """Wait for running units of work, and close all connections."""
         self._closed = True
         self._writer.close()
         while self._idle:

@@ -1,4 +1,4 @@
-"""Looking for bytes in the files of a space, to prove that what was deleted is gone."""
+"""Searches the files of a space for bytes that must have been deleted by a purge."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from commonplace.storage.ports import Swept
 from commonplace.storage.sqlite.store import Store
 from commonplace.storage.tables import VERSIONED
 
-_HEADER = b"SQLite format 3"  # how every file begins
-# What else may hold the words of a purged text: other rows, and the file's own names and tables.
-# Of an audited call only what its client and the server say of it, never what it carried.
+_HEADER = b"SQLite format 3"  # the start of every file
+# Other data that may contain words of a purged text: remaining rows, and the schema. Of audit rows
+# only the metadata, never arguments or results.
 _REMAINING = (
     *(f"SELECT * FROM {table} WHERE space = ?1"  # noqa: S608
       for table in (*(table.name for table in VERSIONED), "versions", "events", "operations",
@@ -24,11 +24,11 @@ _REMAINING = (
 
 
 def sweep(store: Store, windows: Set[bytes]) -> Swept:
-    """Empty the log, look for these bytes, and write the file anew if some are left in it."""
+    """Truncate the log, search for these bytes, and rewrite the file if it contains any."""
     store.checkpoint()
     files, scanned, found = _scan(store, windows)
     if found - _remaining(store, found):
-        # Pages that were rearranged may keep stale bytes between their cells.
+        # Rearranged pages may contain old bytes between their cells.
         store.rewrite()
         files, scanned, found = _scan(store, windows)
     traces = len(found - _remaining(store, found))
@@ -49,7 +49,7 @@ def _scan(store: Store, windows: Set[bytes]) -> tuple[list[Path], int, set[bytes
 
 
 def _remaining(store: Store, windows: set[bytes]) -> set[bytes]:
-    """Windows that remaining rows hold as well: they prove nothing."""
+    """The windows that remaining rows contain as well: these are no traces."""
     if not windows:
         return set()
     held = {window for window in windows if window in _HEADER}

@@ -1,4 +1,4 @@
-"""Seeing that a file changed."""
+"""Watches a file for changes."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class Watch:
         self._opened = 0
 
     def version(self) -> tuple[int, int]:
-        """Another value after every commit."""
+        """A value that differs after every commit."""
         with self._lock:
             try:
                 if self._connection is None:
                     self._connection = connect(self._path)
                     self._connection.execute("PRAGMA query_only = ON")
-                    self._opened += 1  # a new connection counts from where it likes
-                # Unlike the file control of that name, the pragma looks at the file.
+                    self._opened += 1  # the counter of a new connection starts anywhere
+                # The pragma reads the file, unlike the file control of the same name.
                 row = self._connection.execute("PRAGMA data_version").fetchone()
             except apsw.Error as error:
                 self._let_go()
@@ -41,7 +41,7 @@ class Watch:
             return self._opened, int(row[0])
 
     def close(self) -> None:
-        """Close the connection; another look opens it again."""
+        """Close the connection; the next call opens it again."""
         with self._lock:
             self._let_go()
 
