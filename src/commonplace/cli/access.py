@@ -81,7 +81,7 @@ class _Access:
 
 
 @contextmanager
-def _access(data: Path | None, *, create: bool = False) -> Iterator[_Access]:
+def opened_access(data: Path | None, *, create: bool = False) -> Iterator[_Access]:
     """The access data of a directory; a command that only reads does not create it."""
     from commonplace.access.accounts import Accounts
     from commonplace.access.signed import Tokens
@@ -153,7 +153,7 @@ def create_token(
     lifetime = None if expires is None else span(expires, "expires")
     if subject:
         _check_subject(data, space, dialect, subject)
-    with _access(data, create=True) as access:
+    with opened_access(data, create=True) as access:
         forms = [access.tokens.credentials.forms.dialects[name] for name in set(dialect)]
         signed = len(forms) == 1 and forms[0].signed
         if signed and scope == "full" and lifetime is None and not subject:
@@ -211,7 +211,7 @@ def list_tokens(
     as_json: AsJson = False,
 ) -> None:
     """List tokens, the newest first. With --json, one object per line."""
-    with _access(data) as access:
+    with opened_access(data) as access:
         found = access.tokens.credentials.listing(user=user, space=space)
     for credential in found:
         if as_json:
@@ -255,7 +255,7 @@ def revoke_token(
     as_json: AsJson = False,
 ) -> None:
     """Revoke a token."""
-    with _access(data) as access:
+    with opened_access(data) as access:
         credential = access.tokens.credentials.revoke(identity)
         access.write_down("token revoke", id=credential.id)
     tell(
@@ -287,7 +287,7 @@ def rotate_key(
 ) -> None:
     """Rotate a signing key. Tokens of the old key end at once, or after --overlap."""
     seconds = 0.0 if overlap == "0" else span(overlap, "overlap")
-    with _access(data, create=True) as access:
+    with opened_access(data, create=True) as access:
         if master:
             _rotate_master_key(access)
             access.write_down("token rotate-key", master=True)
@@ -339,7 +339,7 @@ def damaged(data: Path) -> list[str]:
     with closing(open_system(data)) as store:
         if not in_use(store):  # looking must not make a key
             return []
-    with _access(data) as access, access.store.read() as connection:
+    with opened_access(data) as access, access.store.read() as connection:
         return [each for owner in access.sealed() for each in owner.damaged_in(connection)]
 
 
@@ -360,7 +360,7 @@ def end_before(
     when = None
     if at != "now":
         when = checks.when(options.moment(at, "DATE"), "DATE")
-    with _access(data, create=True) as access:
+    with opened_access(data, create=True) as access:
         held = access.tokens.credentials.end_before(space, when)
         access.write_down("token not-before", space=space, at=iso(moment(held)))
     tell(
@@ -382,7 +382,7 @@ def add_user(
 ) -> None:
     """Add a user. Without --space, the user's space is default."""
     password = _ask_password(password_stdin)
-    with _access(data, create=True) as access:
+    with opened_access(data, create=True) as access:
         account = access.accounts.add(name, password, space or ["default"])
         access.write_down("user add", **account.as_dict())
     tell(
@@ -395,7 +395,7 @@ def add_user(
 @user.command("list")
 def list_users(data: Data = None, as_json: AsJson = False) -> None:
     """List users. With --json, one object per line."""
-    with _access(data) as access:
+    with opened_access(data) as access:
         found = access.accounts.listing()
     for account in found:
         tell(
@@ -412,7 +412,7 @@ def remove_user(
     as_json: AsJson = False,
 ) -> None:
     """Remove a user and revoke their tokens. Memories stay."""
-    with _access(data) as access:
+    with opened_access(data) as access:
         ended = access.accounts.remove(name)
         access.write_down("user remove", name=name, ended=ended)
     tell(
@@ -432,7 +432,7 @@ def set_password(
 ) -> None:
     """Set a new password."""
     password = _ask_password(password_stdin)
-    with _access(data) as access:
+    with opened_access(data) as access:
         account = access.accounts.change_password(name, password, sign_out=sign_out)
         access.write_down("user password", name=account.name, sign_out=sign_out)
     tell(as_json, account.as_dict(), f"{visible(account.name)} has a new password")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -15,7 +15,6 @@ from commonplace.cli.options import (
     argument,
     has_system,
     memory,
-    open_system,
     option,
 )
 from commonplace.cli.terminal import bold, note, one_line, tell
@@ -104,22 +103,17 @@ def keep_key(
 
     It is stored encrypted, used only for their patrols, and never shown.
     """
-    from commonplace.access.vault import open_vault
+    from commonplace.cli.access import opened_access
     from commonplace.platform.llm import PROVIDERS
     from commonplace.platform.llm_keys import LlmKeys
 
-    if forget and not has_system(data):
-        none = {"configured": False, "providers": list(PROVIDERS)}
-        tell(as_json, none, "no key is stored")
-        return
-    store = open_system(data)
-    try:
-        keys = LlmKeys(store, open_vault(store))
-        if forget:
-            keys.forget(space)
-        else:
-            keys.put(space, sys.stdin.readline().strip(), provider=provider, model=model)
-        about = keys.about(space)
-    finally:
-        store.close()
+    about: dict[str, Any] = {"configured": False, "providers": list(PROVIDERS)}
+    if not forget or has_system(data):
+        with opened_access(data, create=True) as access:
+            keys = LlmKeys(access.store, access.vault)
+            if forget:
+                keys.forget(space)
+            else:
+                keys.put(space, sys.stdin.readline().strip(), provider=provider, model=model)
+            about = keys.about(space)
     tell(as_json, about, "key stored" if about["configured"] else "no key is stored")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -235,9 +237,7 @@ def purge(
                  f" check with 'commonplace show {named[0][:8]}'")  # fmt: skip
             raise typer.Exit(INTERRUPTED) from None
     if as_json:
-        emit({"memories": proof.memories, "rows": proof.rows, "files": list(proof.files),
-              "bytes_scanned": proof.bytes_scanned, "traces": proof.traces,
-              "copies": list(proof.copies)})  # fmt: skip
+        emit(asdict(proof))
     else:
         found = (
             f"{proof.bytes_scanned:,} bytes of {', '.join(proof.files)} scanned:"
@@ -354,14 +354,6 @@ def _plural(count: int, one: str, many: str) -> str:
     return f"{count:,} {one if count == 1 else many}"
 
 
-def _hit(hit: Hit) -> dict[str, Any]:
-    return {
-        "score": round(hit.score, 6),
-        "memory": hit.memory.as_dict(),
-        "why": hit.why.as_dict(),
-    }
-
-
 def _tell(memory: Memory, query: str, hit: Hit | None = None, why: bool = False) -> None:
     from commonplace.text.snippets import snippet
 
@@ -417,26 +409,23 @@ def _tell_version(version: Version) -> None:
     say("\n".join(f"  {line}" for line in visible(version.memory.text).split("\n")))
 
 
-def _version(version: Version) -> dict[str, Any]:
-    from commonplace.engine.model import iso
+def _hit(hit: Hit) -> dict[str, Any]:
+    why = hit.why.as_dict()
+    return {"score": round(hit.score, 6), "memory": hit.memory.as_dict(), "why": why}
 
-    return {
-        "since": iso(version.since),
-        "until": iso(version.until),
-        "operation": version.operation,
-        "memory": version.memory.as_dict(),
-    }
+
+def _version(version: Version) -> dict[str, Any]:
+    plain = _plain(version, "since", "until", "operation")
+    return {**plain, "memory": version.memory.as_dict()}
 
 
 def _link(link: Link) -> dict[str, Any]:
+    return _plain(link, "id", "source", "target", "kind", "weight", "reason", "created_at")
+
+
+def _plain(value: Any, *names: str) -> dict[str, Any]:
+    """Some attributes of a value for JSON."""
     from commonplace.engine.model import iso
 
-    return {
-        "id": link.id,
-        "source": link.source,
-        "target": link.target,
-        "kind": link.kind,
-        "weight": link.weight,
-        "reason": link.reason,
-        "created_at": iso(link.created_at),
-    }
+    found = {name: getattr(value, name) for name in names}
+    return {name: iso(each) if isinstance(each, datetime) else each for name, each in found.items()}
