@@ -1,7 +1,6 @@
 """Accounts: a name, a password, and the spaces that the account may use.
 
-An account that is removed leaves its name behind, so that no token of that name is accepted until
-somebody adds the account again, and none from before then.
+The name of a removed account stays stored, so that tokens issued to it are never accepted again.
 """
 
 from __future__ import annotations
@@ -89,8 +88,8 @@ class Accounts:
         self._vault = vault
         self._credentials = credentials
         self._cost = cost or Cost()
-        self._room = threading.BoundedSemaphore(AT_ONCE)
-        self._nobody = os.urandom(SALT_BYTES)
+        self._hashing = threading.BoundedSemaphore(AT_ONCE)
+        self._unknown_salt = os.urandom(SALT_BYTES)
 
     def add(self, name: str, password: str, spaces: Iterable[str]) -> Account:
         """Add an account with these spaces."""
@@ -120,10 +119,10 @@ class Accounts:
             row = self._find(rows, name)
         if row is not None and row.removed_at is not None:
             row = None
-        salt, expected, cost = self._nobody, bytes(HASH_BYTES), self._cost
+        salt, expected, cost = self._unknown_salt, bytes(HASH_BYTES), self._cost
         if row is not None:
             salt, expected, cost = row.salt, row.hash, Cost(**json.loads(row.cost))
-        with self._room:
+        with self._hashing:
             given = cost.hash(password, salt)
         if not hmac.compare_digest(given, expected) or row is None:
             return None
@@ -141,7 +140,7 @@ class Accounts:
     def get(self, name: str) -> Account:
         """The account of that name."""
         with self._store.read() as rows:
-            return _account(self._there(rows, name))
+            return _account(self._existing(rows, name))
 
     def listing(self) -> list[Account]:
         """All accounts by name, without removed ones."""
@@ -153,7 +152,7 @@ class Accounts:
         """Set a password, which ends browser sessions; with `sign_out`, every token too."""
         salt, hashed, cost = self._hashed(_password(password))
         with self._store.maintain() as rows:
-            row = self._there(rows, name)._replace(
+            row = self._existing(rows, name)._replace(
                 salt=salt, hash=hashed, cost=cost, changed_at=now()
             )
             self._write(rows, row)
@@ -165,7 +164,7 @@ class Accounts:
     def remove(self, name: str) -> int:
         """Remove an account and revoke its tokens; how many. Its memories stay."""
         with self._store.maintain() as rows:
-            row = self._there(rows, name)
+            row = self._existing(rows, name)
             gone = row._replace(salt=b"", hash=b"", spaces="[]", removed_at=now())
             self._write(rows, gone)
             return self._end_tokens(rows, row.name)
@@ -190,10 +189,10 @@ class Accounts:
     def _hashed(self, password: str) -> tuple[bytes, bytes, str]:
         salt = os.urandom(SALT_BYTES)
         cost = json.dumps({"n": self._cost.n, "r": self._cost.r, "p": self._cost.p})
-        with self._room:
+        with self._hashing:
             return salt, self._cost.hash(password, salt), cost
 
-    def _there(self, rows: Rows, name: str) -> AccountRow:
+    def _existing(self, rows: Rows, name: str) -> AccountRow:
         row = self._find(rows, _name(name))
         if row is None or row.removed_at is not None:
             raise NotFound(
@@ -208,7 +207,7 @@ class Accounts:
     def _checked(self, row: AccountRow) -> AccountRow:
         if not self._vault.check_mac(row.mac, "user", *row.covered):
             raise StorageCorrupt(
-                f"The account {row.name} is not as it was stored.",
+                f"The account {row.name} is damaged.",
                 hint="Restore system.db from a backup.",
             )
         return row

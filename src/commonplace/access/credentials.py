@@ -406,14 +406,6 @@ class Credentials:
         self._admit(known)
         return known.credential
 
-    def stands(self, identity: str) -> bool:
-        """Whether a credential is still valid."""
-        try:
-            self.alive(identity)
-        except Unauthenticated:
-            return False
-        return True
-
     def family_alive(self, family: str) -> bool:
         """Whether a credential of the family has neither been revoked nor expired."""
         with self._store.read() as rows:

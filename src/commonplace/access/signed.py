@@ -433,7 +433,6 @@ class Tokens:
         max_age: float = MAX_AGE_SECONDS,
         environ: Mapping[str, str] | None = None,
     ) -> None:
-        self._store = store
         self.credentials = Credentials(store, vault, forms)
         self.keys = SigningKeys(store, vault, self.credentials)
         self.orchestrator = OrchestratorTokens(store, self.keys, self.credentials)
@@ -453,19 +452,6 @@ class Tokens:
         if token.count(".") == 2:
             return self.penfield.recognise(token)
         return self.orchestrator.recognise(token)
-
-    def stands(self, identity: str) -> bool:
-        """Whether a caller's credential is still valid."""
-        sort, _, rest = identity.partition(":")
-        if sort in ("", "environment"):
-            return True
-        if sort != "key":
-            return self.credentials.stands(identity)
-        key, _, user = rest.partition(":")
-        if all(each.id != key for each in self.keys.live(ORCHESTRATOR)):
-            return False
-        with self._store.read() as rows:
-            return not removed(rows, user)
 
     def _as_configured(self, token: str) -> Caller | None:
         given = _sha256(token)

@@ -1,9 +1,8 @@
-"""Secrets at rest: sealed with AES-256-GCM under a master key that is not in the database.
+"""Secrets at rest, sealed with AES-256-GCM under a master key that is not in the database.
 
-The master key comes from COMMONPLACE_MASTER_KEY, or from DATA/master.key, which is made on first
-use. Either may hold several keys, the newest first: what an older one sealed can still be opened,
-and is sealed by the newest when it is written again. What is sealed is bound to what it is for (its
-purpose, its space, its name), so that one secret cannot be put in another's place.
+The master key comes from COMMONPLACE_MASTER_KEY, or from DATA/master.key, which is created on first
+use. Either may hold several keys, the newest first; older ones can still open secrets. A sealed
+secret is bound to its purpose, space and name, so that it cannot be swapped with another.
 """
 
 from __future__ import annotations
@@ -81,7 +80,7 @@ class Vault:
             )
         self.file = file
         """Where the keys are kept; None when they came from the environment."""
-        self._turn = threading.Lock()
+        self._lock = threading.Lock()
         self._keys = [_Key(secret) for secret in secrets]
 
     def __repr__(self) -> str:
@@ -125,7 +124,7 @@ class Vault:
             if key.id == identity:
                 return key
         if self.file is not None:
-            with self._turn:
+            with self._lock:
                 self._keys = [_Key(secret) for secret in _read(self.file)]
         return next((key for key in self._keys if key.id == identity), None)
 
@@ -144,7 +143,7 @@ class Vault:
             if self.file is not None:
                 secrets = [os.urandom(KEY_BYTES), *_read(self.file)]
                 _write(self.file, secrets)  # durable before anything is sealed by it
-                with self._turn:
+                with self._lock:
                     self._keys = [_Key(secret) for secret in secrets]
             _keep_check(rows, self)
             for each in reseal:

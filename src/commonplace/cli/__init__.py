@@ -1,4 +1,4 @@
-"""The command line, a thin skin over the library."""
+"""The command line."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import sys
 from collections.abc import Sequence
 
 INTERRUPTED = 130
-# A stream that whoever started us closed: nothing to read, nobody who listens to complaints, and an
-# output that cannot be written, since a result that goes nowhere is a failure.
+# How /dev/null replaces a standard stream that is closed. Writing to standard output then fails,
+# since a result that nobody gets is an error.
 CLOSED = {"stdin": os.O_RDONLY, "stdout": os.O_RDONLY, "stderr": os.O_WRONLY}
 
 
 def main(args: Sequence[str] | None = None) -> None:
-    """Run one command and exit with a code that means something."""
+    """Run one command and exit with its code."""
     _open_closed_streams()
     try:
         from commonplace.cli.app import run

@@ -1,4 +1,4 @@
-"""The program: its commands, and how each failure ends it."""
+"""The program: its commands, error messages and exit codes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from commonplace.errors import (
 )
 from commonplace.text.hidden import visible
 
-HOOKS = ["hook", "recall"]  # what an agent runs on the way: it ends well, whatever happens
+HOOKS = ["hook", "recall"]  # run by agents: the exit code is always 0
 BROKEN_PIPE = 141  # what a shell shows for a program that SIGPIPE ended
 EXIT_CODES: dict[type[CommonplaceError], int] = {
     InvalidInput: 2,
@@ -69,7 +69,7 @@ HELP = """One memory for every AI agent: durable, searched by word and by meanin
 IDs may be shortened to their first characters, at least 4. Data lives in ~/.commonplace
 (--data, COMMONPLACE_DATA), in spaces that never see each other (--space).
 
-With --json a command writes for scripts: one JSON object, or one per line where there may be
+With --json a command writes JSON for scripts: one object, or one object per line if there can be
 several; times in UTC; errors as {"error": {…}} on stderr.
 
 \b
@@ -80,14 +80,14 @@ Exit codes: 0 success · 1 nothing found · 2 invalid input · 3 not found · 4 
 
 
 class Commands(TyperGroup):
-    """Runs a command and turns what it raises into a message and an exit code."""
+    """Runs a command, and turns an error into a message and an exit code."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run the chosen command."""
         try:
             return super().invoke(ctx)
         except CommonplaceError as error:
-            _complain(error.as_dict())
+            _show_error(error.as_dict())
             known = (code for kind, code in EXIT_CODES.items() if isinstance(error, kind))
             code = next(known, EXIT_CODES[InvalidInput])
         except KeyboardInterrupt:
@@ -97,7 +97,7 @@ class Commands(TyperGroup):
         raise typer.Exit(code)
 
     def make_context(self, *args: Any, **kwargs: Any) -> Any:
-        """Read the command line; typer would be interrupted at it without a word."""
+        """Parse the command line; typer alone would print nothing when interrupted."""
         try:
             return super().make_context(*args, **kwargs)
         except KeyboardInterrupt:
@@ -110,7 +110,7 @@ def _interrupted() -> int:
 
 
 def _refused(error: OSError) -> StorageUnavailable:
-    """What the system would not do, as one of our errors."""
+    """A system error as one of our errors."""
     where = f"{error.filename}: " if error.filename else ""
     return StorageUnavailable(
         f"System error: {where}{error.strerror or error}.",
@@ -161,9 +161,9 @@ def _with_database(command: Any) -> Any:
 
 @functools.cache
 def _program(name: str) -> Any:
-    """The program with the command of that name alone, or with all where none is called so.
+    """The program with only the command of that name; with all commands for an unknown name.
 
-    To make all of them takes typer longer than most commands run.
+    Building all of them takes longer than running most commands.
     """
     only = copy.copy(app)
     only.registered_commands = [one for one in app.registered_commands if one.name == name]
@@ -179,16 +179,16 @@ def _program(name: str) -> Any:
     return typer.main.get_command(only if known else app)
 
 
-_as_json = False  # how errors are told, also those of the command line itself
+_as_json = False  # whether errors are JSON, also usage errors
 
 
 def run(args: Sequence[str]) -> int:
-    """One command line; its exit code."""
+    """Run a command line; its exit code."""
     global _as_json
     args = [os.fsencode(arg).decode("utf-8", "surrogateescape") for arg in args]
     _as_json = "--json" in args[: args.index("--") if "--" in args else None]
     for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):  # not when a test took its place
+        if hasattr(stream, "reconfigure"):  # not if a test replaced it
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     try:
         program = _program(args[0] if args else "")
@@ -198,9 +198,9 @@ def run(args: Sequence[str]) -> int:
     except BrokenPipeError:
         code = BROKEN_PIPE
     except OSError as error:
-        if error.filename is None:  # an output that is full or gone: what is left goes nowhere
-            _let_go_of_output()
-        _complain(_refused(error).as_dict())
+        if error.filename is None:  # standard output is full or closed
+            _discard_output()
+        _show_error(_refused(error).as_dict())
         code = EXIT_CODES[StorageUnavailable]
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else 1
@@ -210,23 +210,23 @@ def run(args: Sequence[str]) -> int:
     except Exception as error:
         code = _usage(error)
     if code == BROKEN_PIPE:
-        _let_go_of_output()
+        _discard_output()
     return 0 if args[:2] == HOOKS else code
 
 
-def _let_go_of_output() -> None:
-    """Nobody reads: do not complain about it at the exit."""
+def _discard_output() -> None:
+    """Discard further output, so that Python does not report an error at exit."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _usage(error: Exception) -> int:
-    """What typer found wrong with the command line; anything else is a fault of ours."""
+    """Report a usage error that typer found; other exceptions are raised again."""
     if not hasattr(error, "format_message"):
         raise error
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "commonplace"
-    _complain(
+    _show_error(
         {
             "code": "USAGE",
             "message": error.format_message().removesuffix(".") + ".",
@@ -236,7 +236,7 @@ def _usage(error: Exception) -> int:
     return int(getattr(error, "exit_code", 2))
 
 
-def _complain(parts: dict[str, str]) -> None:
+def _show_error(parts: dict[str, str]) -> None:
     if _as_json:
         text = as_json_text({"error": parts})
     else:

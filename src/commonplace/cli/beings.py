@@ -1,4 +1,4 @@
-"""Commands about beings: who there is, and the key to the model that they think with."""
+"""Commands for beings, and for the LLM key that they use."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""The agents that `connect` knows: where each keeps its configuration, and how a server is written.
+"""The agents that `connect` supports: their configuration files, and how they declare a server.
 
-A new agent is a new row of `CLIENTS`. What differs between them is data; nothing here touches a
-file's contents.
+A new agent is a new row of `CLIENTS`.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from commonplace.errors import InvalidInput
 
 
 class Format(Enum):
-    """What a configuration file is written in."""
+    """The format of a configuration file."""
 
     JSON = "JSON"
     JSONC = "JSON with comments"
@@ -29,9 +28,9 @@ class Format(Enum):
 
 @dataclass(frozen=True)
 class Place:
-    """Where a file may be. `~`, `{config}`, `{settings}` and `{local}` stand for directories.
+    """A possible path. `~`, `{config}`, `{settings}` and `{local}` stand for directories.
 
-    A place that is `decisive` is the right one as soon as its directory is there.
+    A `decisive` place is used as soon as its directory exists.
     """
 
     template: str
@@ -40,7 +39,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Client:
-    """One agent: its files, and the words it uses for a server."""
+    """An agent: its configuration files, and the keys it uses for a server."""
 
     name: str
     title: str
@@ -49,10 +48,10 @@ class Client:
     moved_by: tuple[tuple[str, str], ...] = ()  # a variable, and the file in the directory it names
     format: Format = Format.JSONC
     container: tuple[str, ...] = ("mcpServers",)
-    stdio: Mapping[str, Any] = field(default_factory=dict)  # what is said beside the command
-    http: Mapping[str, Any] | None = field(default_factory=dict)  # beside the URL; none: no HTTP
+    stdio: Mapping[str, Any] = field(default_factory=dict)  # keys in addition to the command
+    http: Mapping[str, Any] | None = field(default_factory=dict)  # and to the URL; None: no HTTP
     only_stdio: tuple[str, ...] = ()  # keys that a person may have added, and that the client
-    only_http: tuple[str, ...] = ()  # refuses beside the other transport
+    only_http: tuple[str, ...] = ()  # refuses with the other transport
     command_with_args: bool = False
     env: str = "env"
     url: str = "url"
@@ -74,7 +73,7 @@ class Stdio:
 
 @dataclass(frozen=True)
 class Http:
-    """A server that runs already."""
+    """A server that is running."""
 
     url: str
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -92,7 +91,7 @@ CLIENTS: dict[str, Client] = {
             format=Format.JSON,
             stdio={"type": "stdio"},
             http={"type": "http"},
-            then="New sessions use it; see /mcp there.",
+            then="New sessions use it; see /mcp.",
         ),
         Client(
             name="claude-desktop",
@@ -139,7 +138,7 @@ CLIENTS: dict[str, Client] = {
             only_stdio=("env_vars",),
             only_http=("bearer_token", "env_http_headers", "oauth", "oauth_resource"),
             token_variable="bearer_token_env_var",  # noqa: S106 - the name of a key
-            then="New sessions use it; see /mcp there.",
+            then="New sessions use it; see /mcp.",
         ),
         Client(
             name="windsurf",
@@ -158,7 +157,7 @@ CLIENTS: dict[str, Client] = {
             places=(Place("~/.gemini/settings.json"),),
             project=(".gemini/settings.json",),
             url="httpUrl",
-            then="New sessions use it; see /mcp there. Gemini CLI shows it as “Disabled” until you"
+            then="New sessions use it; see /mcp. Gemini CLI shows it as “Disabled” until you"
             " trust the folder that you start it in (/permissions).",
         ),
         Client(
@@ -192,7 +191,7 @@ CLIENTS: dict[str, Client] = {
 
 
 def client(name: str) -> Client:
-    """The row of the table."""
+    """The client of that name."""
     if name not in CLIENTS:
         raise InvalidInput(
             f"There is no client {name}.",
@@ -210,7 +209,7 @@ def files(
     home: Path | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> list[Path]:
-    """Where the client's configuration may be, the likeliest first."""
+    """Possible paths of the client's configuration, the most likely first."""
     if project is not None:
         if not client.project:
             raise InvalidInput(
@@ -248,7 +247,7 @@ def _filled(template: str, system: str, home: Path, environ: Mapping[str, str]) 
 
 
 def _matching(path: Path) -> list[Path]:
-    """The path, or with a star in it, those whose directory is there."""
+    """The path; with a star in it, every path whose directory exists."""
     if "*" not in str(path):
         return [path]
     star = next(index for index, part in enumerate(path.parts) if "*" in part)
@@ -267,10 +266,10 @@ def _present_first(found: list[tuple[Path, bool]]) -> list[Path]:
 
 
 def as_written(client: Client, path: Path, contents: Mapping[str, Any]) -> Client:
-    """The client with the words of this very file, where releases of it differ.
+    """The client with the keys of this file, if its releases differ.
 
-    Windsurf became Devin Desktop, which says `url` in a file of its own. OpenCode 2 reads what
-    OpenCode 1 does, and keeps the servers of its own files in `mcp.servers`, without `enabled`.
+    Windsurf became Devin Desktop, which uses `url` in its own file. OpenCode 2 also reads files of
+    OpenCode 1; its own have the servers in `mcp.servers`, without `enabled`.
     """
     if client.name == "windsurf" and path.parent.name.lstrip(".") == "devin":
         return replace(client, url="url")
@@ -295,7 +294,7 @@ def entry(
     token_env: str | None = None,
     former: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The server in the client's words; of a former entry, what is not ours to say is kept."""
+    """The entry for a server; keys of a former entry that we do not write are kept."""
     written: dict[str, Any]
     if isinstance(server, Stdio):
         command = [server.command, *server.args]
@@ -318,13 +317,13 @@ def entry(
             written[client.headers] = headers
         foreign = {"command", "args", "cwd", client.env, client.headers, client.token_variable}
         foreign |= client.stdio.keys() | {"url", "serverUrl", "httpUrl", *client.only_stdio}
-    kept = {key: value for key, value in (former or {}).items() if key not in foreign}
-    return kept | written
+    others = {key: value for key, value in (former or {}).items() if key not in foreign}
+    return others | written
 
 
-def _typed(beside: Mapping[str, Any], what: dict[str, Any]) -> dict[str, Any]:
-    """The type first, as people write it, and the rest at the end."""
-    return {key: value for key, value in beside.items() if key == "type"} | what | dict(beside)
+def _typed(more: Mapping[str, Any], what: dict[str, Any]) -> dict[str, Any]:
+    """The keys with the type first, as people write it."""
+    return {key: value for key, value in more.items() if key == "type"} | what | dict(more)
 
 
 def _other_headers(former: Mapping[str, Any] | None, key: str) -> dict[str, str]:
@@ -335,7 +334,7 @@ def _other_headers(former: Mapping[str, Any] | None, key: str) -> dict[str, str]
 
 
 def server(client: Client, written: Mapping[str, Any], environ: Mapping[str, str]) -> Stdio | Http:
-    """What an entry tells the client to do, with variables filled in as the client would."""
+    """The server that an entry declares, with environment variables filled in."""
     command, url = written.get("command"), written.get(client.url) or written.get("url")
     if isinstance(command, str) or (isinstance(command, list) and command):
         line = [command] if isinstance(command, str) else command
@@ -357,12 +356,12 @@ def server(client: Client, written: Mapping[str, Any], environ: Mapping[str, str
         return Http(_expanded(client, url, environ), headers)
     raise InvalidInput(
         "The entry has neither a command nor a URL.",
-        hint=f"Write it anew: commonplace connect {client.name}.",
+        hint=f"Write it again: commonplace connect {client.name}.",
     )
 
 
 def _expanded(client: Client, text: str, environ: Mapping[str, str]) -> str:
-    if client.token_variable:  # such a client takes names, and expands nothing
+    if client.token_variable:  # such a client expands no variables
         return text
     before, after = client.variable.format("\0").split("\0")
     pattern = f"{re.escape(before)}([A-Za-z_][A-Za-z0-9_]*){re.escape(after)}"

@@ -1,4 +1,4 @@
-"""The command that puts this memory into an agent's configuration, and takes it out again."""
+"""The command that adds this server to an agent's configuration, and removes it."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ COMMANDS = (connect,)
 
 
 def _command_again(client: str, name: str, project: bool, config: Path | None) -> str:
-    """The command that is about the same entry of the same file."""
+    """The command for the same entry of the same file."""
     words = ["commonplace", "connect", client]
     words += ["--name", name] if name != NAME else []
     words += ["--project"] if project else []
@@ -159,10 +159,10 @@ def _valid_name(name: str) -> str:
 def _opened(
     client: Client, config: Path | None, project: Path | None, name: str, *, leaving: bool = False
 ) -> tuple[Client, Settings]:
-    """The client's file, and the client with the words of that file.
+    """The client's file, and the client with the keys of that file.
 
-    Where it reads several files, the one that has us goes first; when leaving, also one that it
-    read in former releases.
+    If it reads several files, the one with our entry is chosen; when `leaving`, also among files
+    of its former releases.
     """
     if client.name == "opencode" and name == "servers":
         raise InvalidInput("OpenCode uses that name itself.", hint="Choose another.", field="name")
@@ -263,7 +263,7 @@ def _check_token(transport: str, token: str | None, token_env: str | None) -> No
 
 
 def _command(dialect: str, data: Path | None, space: str | None) -> tuple[str, tuple[str, ...]]:
-    """The command that starts this very installation, wherever it is started from."""
+    """The command that starts this installation from any directory."""
     program, *rest = _program()
     rest += ["mcp", "--dialect", dialect]
     if data is not None:
@@ -277,8 +277,8 @@ def _command(dialect: str, data: Path | None, space: str | None) -> tuple[str, t
 
 def _program() -> list[str]:
     suffix = ".exe" if os.name == "nt" else ""
-    beside = Path(sys.executable).with_name(f"commonplace{suffix}")
-    for program in (Path(sys.argv[0]).absolute(), beside):
+    installed = Path(sys.executable).with_name(f"commonplace{suffix}")
+    for program in (Path(sys.argv[0]).absolute(), installed):
         if program.stem == "commonplace" and program.is_file() and os.access(program, os.X_OK):
             return [str(program)]
     return [sys.executable, "-m", "commonplace.cli"]
@@ -289,7 +289,7 @@ def _program() -> list[str]:
 
 @dataclass(frozen=True)
 class _Change:
-    """What is to be done to which file."""
+    """A change of a configuration file."""
 
     client: Client
     settings: Settings
@@ -301,11 +301,11 @@ class _Change:
 
     @property
     def diff(self) -> str:
-        """What changes, or nothing."""
+        """The change as a diff; empty if there is none."""
         return "" if self.action == "none" else settings_files.difference(self.settings, self.new)
 
     def report(self, written: bool, backup: Path | None) -> dict[str, Any]:
-        """As a script reads it."""
+        """The change for JSON output."""
         return {
             "client": self.client.name,
             "path": str(self.settings.path),
@@ -344,8 +344,8 @@ def _apply(
 
 def _show(change: _Change, shown: str) -> None:
     if change.action != "none":
-        whole = f"{change.diff}\n"  # a file's last line may end with a carriage return too
-        say(visible(whole)[:-1])
+        diff = f"{change.diff}\n"  # a file's last line may end with a carriage return too
+        say(visible(diff)[:-1])
         if change.new is None:
             note(f"{shown} holds nothing else and is deleted")
     elif change.entry is None:
@@ -357,7 +357,7 @@ def _show(change: _Change, shown: str) -> None:
 
 
 def _agreed(as_json: bool) -> bool:
-    """Whether the person says yes; nobody is asked where nobody can answer."""
+    """Whether the person agrees; False without a terminal to ask."""
     if as_json or not sys.stdin.isatty():
         return False
     if not typer.confirm("Write this change?", err=True):

@@ -1,4 +1,4 @@
-"""Telling how the last turn went: the memories that it used gain or lose credit."""
+"""Commands that rate the last turn: the memories that it used gain or lose credit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands that an agent's hooks run: they say something useful, or nothing, and never fail."""
+"""Commands for hooks of agents; they never fail."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ hook = typer.Typer(
 
 @hook.callback()
 def _hooks() -> None:
-    """Keep the group a group while it has one command."""
+    """Make typer treat a group of one command as a group."""
 
 
 @hook.command("recall")
@@ -57,7 +57,7 @@ def recall(
 
 
 def _event(given: bytes) -> tuple[str, bool]:
-    """(the prompt, whether a session starts) of what a hook was given."""
+    """The prompt of an event, and whether a session starts."""
     text = given.decode("utf-8", "replace").replace("\0", "")
     try:
         event: Any = json.loads(text)

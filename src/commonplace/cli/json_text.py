@@ -1,7 +1,6 @@
-"""Reads JSON as people write it, and inserts, replaces or removes one key of its text.
+"""Reads JSON, JSON with comments, and JSON5; inserts, replaces or removes one key of a text.
 
-Understands JSON, JSON with comments and trailing commas, and JSON5. An edit changes only the bytes
-of its key, so comments, order and layout of everything else stay.
+An edit changes only its own key, so comments, order and layout of everything else stay.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class NotReadable(ValueError):
 
 
 def read(text: str, format: Format) -> Any:
-    """Return the value of the text, an empty object where there is none; raise `NotReadable`."""
+    """The value of the text; an empty object for an empty text; otherwise `NotReadable`."""
     plain = text if format is Format.JSON else _plain(text, five=format is Format.JSON5)
     if not plain.strip(" \t\r\n"):
         return {}
@@ -60,7 +59,7 @@ def read(text: str, format: Format) -> Any:
 
 
 def _plain(text: str, *, five: bool) -> str:
-    """Return the text as JSON of the same lines: no comments, no trailing commas, no JSON5."""
+    """The text as plain JSON with the same lines: no comments, no trailing commas, no JSON5."""
     tokens = list(_TOKEN.finditer(text))
     significant = [token for token in tokens if not token["comment"]]
     before = {b.start(): a[0] for a, b in pairwise(significant)}
@@ -79,7 +78,7 @@ def _plain(text: str, *, five: bool) -> str:
         elif five and token["word"]:
             name = after.get(start) == ":" and _NAME5.fullmatch(written)
             number = _NUMBER5.fullmatch(written) and not _NUMBER.fullmatch(written)
-            # Nobody calculates with such numbers: their text is enough to compare them.
+            # Such numbers are only compared, for which their text is enough.
             written = json.dumps(written) if name or number else written
         parts += (text[at:start], written)
         at = token.end()
@@ -116,7 +115,7 @@ class _Text:
         self.unit = first[1] if first else "  "
 
     def members(self, at: int, path: Sequence[str]) -> list[_Member]:
-        """Return the members of the object that begins with this token."""
+        """The members of the object that begins with this token."""
         if self.tokens[at][0] != "{":
             where = ".".join(path) or "the whole file"
             raise NotReadable(f"{where} is not an object with names and values")
@@ -143,23 +142,23 @@ class _Text:
         return found
 
     def member(self, at: int, path: Sequence[str]) -> _Member | None:
-        """Return the member of that object with the last name of the path."""
+        """The member of that object with the last name of the path."""
         found = [each for each in self.members(at, path[:-1]) if each.key == path[-1]]
         if len(found) > 1:
-            raise NotReadable(f"{'.'.join(path)} is there more than once")
+            raise NotReadable(f"{'.'.join(path)} is given more than once")
         return found[0] if found else None
 
     def indent(self, at: int) -> str:
-        """Return the indentation of the line of this position."""
+        """The indentation of the line at this position."""
         line = self.text[self.text.rfind("\n", 0, at) + 1 : at]
         return line[: len(line) - len(line.lstrip(" \t"))]
 
     def rendered(self, value: Any, indent: str = "") -> str:
-        """Return the value as JSON, its further lines indented."""
+        """The value as JSON, its further lines indented."""
         return json.dumps(value, ensure_ascii=False, indent=self.unit).replace("\n", "\n" + indent)
 
     def inserted(self, at: int, path: Sequence[str], value: Any) -> str:
-        """Return the text with a new first member in the object that begins with this token."""
+        """The text with a new first member in the object that begins with this token."""
         opening, members = self.tokens[at].start(), self.members(at, path[:-1])
         label = f"{json.dumps(path[-1], ensure_ascii=False)}: "
         rest_of_line = _REST_OF_LINE.match(self.text, opening + 1)
@@ -178,7 +177,7 @@ class _Text:
 
 
 def write(text: str, format: Format, path: Sequence[str], value: Any) -> str:
-    """Return the text with the value at this path of names; missing objects are made."""
+    """The text with the value at this path of names; missing objects are created."""
     source = _Text(text, format)
     if not source.tokens:
         comments = f"{text.rstrip()}\n" if text.strip() else ""
@@ -204,7 +203,7 @@ def write(text: str, format: Format, path: Sequence[str], value: Any) -> str:
 
 
 def remove(text: str, format: Format, path: Sequence[str]) -> str:
-    """Return the text without the member at this path, which must be there."""
+    """The text without the member at this path."""
     source = _Text(text, format)
     at = 0
     for depth in range(1, len(path)):
@@ -217,7 +216,7 @@ def remove(text: str, format: Format, path: Sequence[str]) -> str:
         return text
     start, end = member.start, member.end if member.comma is None else member.comma + 1
     before, after = text[:start].rstrip(" \t\r\n"), text[end:]
-    if "\n" not in text[len(before) : start]:  # it shares its line with what stands before it
+    if "\n" not in text[len(before) : start]:  # it shares its line with what precedes it
         before, after = text[:start], after.lstrip(" \t")
     previous = members[members.index(member) - 1].comma if member is not members[0] else None
     if previous is not None and member.comma is None:

@@ -1,4 +1,4 @@
-"""Commands about single memories."""
+"""Commands for single memories."""
 
 from __future__ import annotations
 
@@ -78,14 +78,14 @@ def search(
         if text:
             found, total = memory.find_text(query, limit=limit, as_of=moment, **conditions)
             for each in found:
-                emit({"memory": each.as_dict()}) if as_json else _tell(each, query)
+                emit({"memory": each.as_dict()}) if as_json else _show_result(each, query)
             if total > len(found) and not as_json:
                 note(f"{total - len(found)} more; see them with --limit.")
             none = not found
         else:
             hits = memory.recall(query, limit=limit, as_of=moment, **conditions)
             for hit in hits:
-                emit(_hit(hit)) if as_json else _tell(hit.memory, query, hit, why)
+                emit(_hit(hit)) if as_json else _show_result(hit.memory, query, hit, why)
             _explain_missing_meaning(memory, hits.degraded, as_json)
             none = not hits
     if none:
@@ -128,7 +128,7 @@ def show(
         former = memory.history.versions(found.id) if versions else []
     if versions:
         for version in former:
-            emit(_version(version)) if as_json else _tell_version(version)
+            emit(_version(version)) if as_json else _show_version(version)
     elif as_json:
         emit({**found.as_dict(), "links": [_link(link) for link in links]})
     else:
@@ -174,16 +174,16 @@ def revise(
 def forget(ids: Ids, data: Data = None, space: Space = "default", as_json: AsJson = False) -> None:
     """Hide memories. `recover` shows them again."""
     with options.memory(data, space) as memory:
-        _done("forgotten", memory.forget(*_all_named(memory, ids)), as_json)
+        _show_changed("forgotten", memory.forget(*_all_named(memory, ids)), as_json)
 
 
 def recover(ids: Ids, data: Data = None, space: Space = "default", as_json: AsJson = False) -> None:
     """Show hidden memories again."""
     with options.memory(data, space) as memory:
-        _done("recovered", memory.restore(*_all_named(memory, ids)), as_json)
+        _show_changed("recovered", memory.restore(*_all_named(memory, ids)), as_json)
 
 
-def _done(what: str, changed: list[Memory], as_json: bool) -> None:
+def _show_changed(what: str, changed: list[Memory], as_json: bool) -> None:
     for memory in changed:
         tell(as_json, memory.as_dict(), f"{what} {memory.id}")
 
@@ -206,7 +206,7 @@ def promote(
         named = _all_named(memory, ids)
         with memory.unit("promote"):
             promoted = [memory.promote(identity, trust) for identity in named]
-    _done("promoted", promoted, as_json)
+    _show_changed("promoted", promoted, as_json)
 
 
 def purge(
@@ -326,12 +326,12 @@ def _given(**details: Any) -> dict[str, Any]:
 
 
 def _text(argument: str) -> str:
-    """The argument, or what stdin holds for a dash."""
+    """The argument; for a dash, the text on standard input."""
     if argument != "-":
         return argument
     data = sys.stdin.buffer.read()
     try:
-        return data.decode("utf-8-sig").removesuffix("\n")  # the one that ends the last line
+        return data.decode("utf-8-sig").removesuffix("\n")  # of the last line
     except UnicodeDecodeError as error:
         raise InvalidInput(
             f"stdin is not UTF-8 at byte {error.start}.", hint="Convert it first.", field="text"
@@ -354,7 +354,7 @@ def _plural(count: int, one: str, many: str) -> str:
     return f"{count:,} {one if count == 1 else many}"
 
 
-def _tell(memory: Memory, query: str, hit: Hit | None = None, why: bool = False) -> None:
+def _show_result(memory: Memory, query: str, hit: Hit | None = None, why: bool = False) -> None:
     from commonplace.text.snippets import snippet
 
     room = terminal.columns() - 10
@@ -401,7 +401,7 @@ def _show(memory: Memory, links: list[Link]) -> None:
         say(dim(f"  {'link':<11}") + visible(f"{arrow}  {link.reason}".rstrip()))
 
 
-def _tell_version(version: Version) -> None:
+def _show_version(version: Version) -> None:
     until = local(version.until, seconds=True) if version.until else "now"
     span = f"{local(version.since, seconds=True)} to {until}"
     state = "" if version.memory.state == "active" else f"  {version.memory.state}"

@@ -1,4 +1,4 @@
-"""The options that many commands share, and opening the memory they mean."""
+"""Options that many commands share, and the memory that they open."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from commonplace.storage.ports import Store
 
 
-def _place(name: str) -> Path:
-    """A directory as it was named; no name is not the one that we are in."""
+def _directory(name: str) -> Path:
+    """A directory by its name; an empty name is refused."""
     if not name.strip():
         raise InvalidInput(
             "--data is empty.",
@@ -55,7 +55,7 @@ def _split(form: str) -> tuple[list[str], str | None]:
 
 Data = Annotated[
     Path | None,
-    option("--data DIR", "The data directory.", envvar="COMMONPLACE_DATA", parser=_place),
+    option("--data DIR", "The data directory.", envvar="COMMONPLACE_DATA", parser=_directory),
 ]
 Database = Annotated[
     str | None,
@@ -90,9 +90,9 @@ _TYPES: dict[str, Any] = {"share": float, "flag": bool}
 
 
 def with_fields(command: Callable[..., None], *, to_find: bool = False) -> Callable[..., None]:
-    """Give a command an option for each field of a memory that has one.
+    """Give a command an option for each field of a memory, or with `to_find` each filter.
 
-    It gets what was given as `details`; with `to_find`, the fields that can be filtered by.
+    The command gets the given values as `details`.
     """
     chosen = {
         name: known
@@ -122,9 +122,9 @@ def with_fields(command: Callable[..., None], *, to_find: bool = False) -> Calla
         )
         for name, known in chosen.items()
     ]
-    kept = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters.values()]
-    at = [each.name for each in kept].index("details")
-    signature = inspect.Signature([*kept[:at], *added, *kept[at + 1 :]])
+    own = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters.values()]
+    at = [each.name for each in own].index("details")
+    signature = inspect.Signature([*own[:at], *added, *own[at + 1 :]])
     wrapped.__signature__ = signature  # type: ignore[attr-defined]
     wrapped.__annotations__ = {name: each.annotation for name, each in signature.parameters.items()}
     return wrapped
@@ -185,7 +185,7 @@ def open_system(data: Path | None) -> Store:
 
 
 def existing(data: Path | None) -> Path:
-    """The data directory, if it is there: looking at nothing must not create it."""
+    """The data directory; NotFound if it does not exist, so that reading does not create it."""
     from commonplace.engine.library import directory
 
     where = directory(data)
@@ -200,7 +200,7 @@ def existing(data: Path | None) -> Path:
 
 @contextmanager
 def library(data: Path | None, embedding: str = "none") -> Iterator[Library]:
-    """The data directory, closed at the end."""
+    """The open data directory."""
     from commonplace.embedding.provider import open_embedder
     from commonplace.engine.library import Library
 
@@ -223,9 +223,9 @@ def library(data: Path | None, embedding: str = "none") -> Iterator[Library]:
 def memory(
     data: Path | None, space: str, embedding: str = "none", *, create: bool = False, first: str = ""
 ) -> Iterator[Commonplace]:
-    """A space, closed at the end; without `create`, one that is not there is an error.
+    """An open space; NotFound if it does not exist, unless `create`.
 
-    `first` says how one is made, if not by storing something.
+    `first` is the hint how to create one.
     """
     from commonplace.engine import checks
     from commonplace.engine.commonplace import Commonplace
@@ -235,7 +235,7 @@ def memory(
     where = directory(data)
     missing = NotFound(
         f"There is no space {space} in {where} yet.",
-        hint=first or _how_to_make(space),
+        hint=first or _how_to_create(space),
         field="space",
     )
     in_files = database_of(data) is None
@@ -247,15 +247,15 @@ def memory(
         yield Commonplace(space=space, origin=Origin(client="cli"), library=shared)
 
 
-def _how_to_make(space: str) -> str:
+def _how_to_create(space: str) -> str:
     named = "" if space == "default" else f" --space {space}"
     return f'Store something first: commonplace remember "…"{named}.'
 
 
 def moment(value: str | None, name: str) -> datetime | str | None:
-    """A moment as people type it: without a zone it is local; `until` a day is to its end.
+    """A time as people type it, local without a time zone.
 
-    Something that happened `at` a day is put at its noon.
+    A date means its end for `until`, and noon for `at`.
     """
     if value is None:
         return value

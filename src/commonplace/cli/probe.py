@@ -1,4 +1,4 @@
-"""Trying a configured server as a client would: start or reach it, shake hands, call a tool."""
+"""Test a configured server as an MCP client: start or reach it, initialise, call a tool."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from mcp_types import CallToolResult, Tool
 
 TOOL = "context"
-_TOLD_LINES = 5
+_ERROR_LINES = 5
 _REASONS = {401: ": it requires a token", 403: ": the token lacks rights", 404: ": not found"}
-_TOLD_CHARS = 400
+_ANSWER_CHARS = 400
 
 
 @dataclass
 class Probe:
-    """What was found."""
+    """The result of a test."""
 
     ok: bool = False
     server: str = ""
@@ -40,7 +40,7 @@ class Probe:
 
 
 def probe(server: Stdio | Http, seconds: float) -> Probe:
-    """Talk to the server for at most so long; whatever goes wrong is in the report."""
+    """Test the server for at most so many seconds; errors are in the result."""
     found = Probe()
     begun = time.monotonic()
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors:
@@ -49,14 +49,14 @@ def probe(server: Stdio | Http, seconds: float) -> Probe:
                 asyncio.run(_within(seconds, server, found, errors))
             except TimeoutError:
                 found.error = f"no complete answer within {seconds:g} seconds"
-            except Exception as error:  # whatever it is, it is what the person must see
-                found.error = _told(error)
+            except Exception as error:  # any error is shown to the person
+                found.error = _reason(error)
         errors.seek(0)
         lines = [line.rstrip() for line in errors.read().splitlines() if line.strip()]
     found.seconds = round(time.monotonic() - begun, 2)
     found.ok = not found.error
     if not found.ok:
-        found.stderr = lines[-_TOLD_LINES:]
+        found.stderr = lines[-_ERROR_LINES:]
         if found.status is not None and found.status >= 400:
             found.error += f" (HTTP {found.status}{_REASONS.get(found.status, '')})"
         if garbage:
@@ -110,7 +110,7 @@ async def _connected(server: Stdio | Http, found: Probe, errors: IO[str]) -> Asy
 
 
 def _harmless(tools: list[Tool]) -> str:
-    """A tool that may be called to see whether it answers: ours, or one that only reads."""
+    """A tool that can be called safely: ours, or one that only reads."""
     for tool in tools:
         if tool.name == TOOL and not tool.input_schema.get("required"):
             return tool.name
@@ -124,11 +124,11 @@ def _harmless(tools: list[Tool]) -> str:
 def _text(result: CallToolResult) -> str:
     texts = [str(getattr(part, "text", "")) for part in result.content]
     joined = " ".join(" ".join(texts).split())
-    return joined if len(joined) <= _TOLD_CHARS else joined[: _TOLD_CHARS - 1] + "…"
+    return joined if len(joined) <= _ANSWER_CHARS else joined[: _ANSWER_CHARS - 1] + "…"
 
 
-def _told(error: BaseException) -> str:
-    """The reason inside of groups of reasons, in one line."""
+def _reason(error: BaseException) -> str:
+    """The first error of nested exception groups, on one line."""
     while isinstance(error, BaseExceptionGroup) and error.exceptions:
         error = error.exceptions[0]
     if isinstance(error, FileNotFoundError):
@@ -141,7 +141,7 @@ def _told(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def _unparsed_lines() -> Iterator[list[str]]:
-    """What the MCP library complains of goes into a list, not onto the terminal."""
+    """Collect parse errors that the MCP library logs, instead of printing them."""
     complaints: list[str] = []
 
     class Collect(logging.Handler):

@@ -1,4 +1,4 @@
-"""Commands that serve: over HTTP, and over standard input and output; and those about the audit."""
+"""Commands that serve over HTTP or stdio, and commands for the audit log."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _tell(settings: Any) -> None:
     usual = base == f"http://127.0.0.1:{PORT}"
     how = "--transport http" if usual else f"--url {base}/mcp/commonplace"
     program = _command()
-    told = settings.command('remember "…"', program)
+    remember = settings.command('remember "…"', program)
     lines = [
         f"Commonplace is listening on {base}   (Ctrl-C stops it)",
         "",
@@ -92,13 +92,13 @@ def _tell(settings: Any) -> None:
     if settings.database:
         lines.append(f"  rows     {place(settings.database)}")
     if settings.everywhere:
-        there = ", ".join((*names, *settings.allow_hosts))
-        lines.append(f"  names    {there}; add others to the setting allow_hosts")
+        accepted = ", ".join((*names, *settings.allow_hosts))
+        lines.append(f"  names    {accepted}; add others to the setting allow_hosts")
     lines += [
         "",
         "Next:",
         f"  {program} connect claude-code {how}     or: connect --list",
-        f"  {told}   and ask your agent; 'audit list' shows its calls",
+        f"  {remember}   and ask your agent; 'audit list' shows its calls",
     ]
     if not settings.local or settings.require_token:
         made = settings.command("token create --dialect commonplace", program)
@@ -108,7 +108,7 @@ def _tell(settings: Any) -> None:
 
 
 def _command() -> str:
-    """How this program is called here: by its name where the shell finds it."""
+    """How to call this program: by its name, if the shell finds it."""
     import shutil
 
     called = sys.argv[0]
@@ -185,8 +185,8 @@ def list_calls(
         else:
             outcome = "ok" if call.success else call.error
             who = f"{call.caller or '-'} {call.address}".strip()
-            told = f"{call.dialect}.{call.tool}  {who}  {call.milliseconds} ms  {outcome}"
-            say(f"{call.num:>6}  {iso(call.at)}  {one_line(told, 400)}")
+            text = f"{call.dialect}.{call.tool}  {who}  {call.milliseconds} ms  {outcome}"
+            say(f"{call.num:>6}  {iso(call.at)}  {one_line(text, 400)}")
     if not calls:
         raise typer.Exit(1)
 
@@ -201,19 +201,18 @@ def verify_chain(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check the whole chain: finds any edit, deletion or swap. Exit code 6 when it does."""
+    """Verify the hash chain: detects any edit, deletion or swap. Exit code 6 if it is broken."""
     from commonplace.engine.history import audit as engine
 
     with _store(data, space, system) as store:
         verdict = engine.verify(store, head=head)
     if as_json:
         faults = [{"row": fault.num, "what": fault.what} for fault in verdict.faults]
-        told = {"rows": verdict.rows, "head": verdict.head, "faults": faults}
-        emit(told)
+        emit({"rows": verdict.rows, "head": verdict.head, "faults": faults})
     else:
         for fault in verdict.faults:
             say(f"row {fault.num}: {fault.what}")
-        state = "broken" if verdict.faults else "whole"
+        state = "broken" if verdict.faults else "intact"
         say(f"{verdict.rows} rows, chain {state}, head {verdict.head or '-'}")
     if verdict.faults:
         raise typer.Exit(6)
@@ -221,7 +220,7 @@ def verify_chain(
 
 @contextmanager
 def _store(data: Path | None, space: str, system: bool) -> Iterator[Store]:
-    """The file that holds the rows: a space's, or the one above spaces."""
+    """The file that holds the audit: that of a space, or system.db."""
     from commonplace.engine import checks
     from commonplace.engine.library import directory
     from commonplace.errors import NotFound

@@ -1,14 +1,14 @@
-"""A client's configuration file: reading it, changing one entry of it, and undoing that.
+"""A client's configuration file: read it, change one entry, and undo the change.
 
-What a file was before a change is kept in the data directory, under a name made of the file's path
-and of the contents that we wrote. So the original is found for exactly those contents, and a file
-that somebody else has changed since has none.
+A backup is named after the file's path and the contents that we wrote, so it is found only while
+the file still has these contents.
 """
 
 from __future__ import annotations
 
 import contextlib
 import difflib
+import glob
 import hashlib
 import os
 import stat
@@ -30,7 +30,7 @@ PRIVATE, SHARED = 0o600, 0o666  # a new file's mode, before the umask
 
 @dataclass(frozen=True)
 class Settings:
-    """A file as it was read; `data` is None where there is none, `target` what a link leads to."""
+    """A file as it was read; `data` is None if it does not exist, `target` resolves links."""
 
     path: Path
     target: Path
@@ -39,14 +39,14 @@ class Settings:
 
     @property
     def text(self) -> str:
-        """What it says, without a byte order mark."""
+        """Its text, without a byte order mark."""
         try:
             return (self.data or b"").decode("utf-8").removeprefix(BOM)
         except UnicodeDecodeError:
             raise self.unreadable("it is not UTF-8 text") from None
 
     def unreadable(self, why: str, snippet: str = "") -> InvalidInput:
-        """The refusal to touch the file."""
+        """The error for a file that cannot be changed."""
         paste = f" Or add this by hand:\n{snippet}" if snippet else ""
         return InvalidInput(
             f"{self.path} cannot be changed safely: {why}.",
@@ -55,7 +55,7 @@ class Settings:
         )
 
     def contents(self) -> dict[str, Any]:
-        """Return what the file holds; nothing where there is no file."""
+        """Its contents; empty if there is no file."""
         try:
             value = _parsed(self.format, self.text)
         except ValueError as error:
@@ -67,19 +67,19 @@ class Settings:
 
 
 def open_settings(path: Path, format: Format) -> Settings:
-    """The file as it is now; that there is none is fine."""
+    """Read a file, which need not exist."""
     try:
         target = path.resolve()
         if target.exists() and not target.is_file():
             raise InvalidInput(f"{path} is not a file.", hint="Name one.", field="config")
         data = target.read_bytes() if target.exists() else None
-    except (OSError, RuntimeError) as error:  # RuntimeError: links that go round in a circle
+    except (OSError, RuntimeError) as error:  # RuntimeError: circular links
         raise _refused(path, "read", error) from error
     return Settings(path, target, format, data)
 
 
 def find(contents: Mapping[str, Any], path: Sequence[str]) -> Any:
-    """What is at this path of names, or None."""
+    """The value at this path of names, or None."""
     value: Any = contents
     for name in path:
         if not isinstance(value, Mapping) or name not in value:
@@ -89,22 +89,21 @@ def find(contents: Mapping[str, Any], path: Sequence[str]) -> Any:
 
 
 def snippet(format: Format, path: Sequence[str], entry: Mapping[str, Any]) -> str:
-    """Return the entry as a person would paste it."""
+    """The entry as text to paste."""
     return _edited(format, "", path, entry)
 
 
 def with_entry(settings: Settings, path: Sequence[str], entry: Mapping[str, Any]) -> bytes:
-    """Return the file with this entry, and all else as it was."""
+    """The file with this entry, otherwise unchanged."""
     if settings.data is not None and find(settings.contents(), path) == entry:
         return settings.data
     return _changed(settings, path, entry)
 
 
 def without_entry(settings: Settings, path: Sequence[str], backups: Path) -> bytes | None:
-    """Return the file without this entry; None if it was made for the entry alone.
+    """The file without this entry; None if it was created for the entry.
 
-    If the file is as we wrote it, that is the original, byte for byte; otherwise only the entry is
-    taken out.
+    If nobody else changed the file, this is the original byte for byte.
     """
     earlier: Settings | None = settings
     for _ in range(UNDO_STEPS):
@@ -117,33 +116,32 @@ def without_entry(settings: Settings, path: Sequence[str], backups: Path) -> byt
 
 
 def undone(settings: Settings, path: Sequence[str], backups: Path) -> bytes | None:
-    """Return the file as it was before our last change of it; None if there was none.
+    """The file from before our last change; None if it did not exist.
 
-    NotFound if we have no backup of it; Conflict, with a diff, if it was changed since.
+    NotFound without a backup; Conflict, with a diff, if somebody else changed the file since.
     """
     before = _before(settings, path, backups)
     if before is not None:
         return before.data
     prefix = f"{_backup_name(settings.target)}-"
-    kept = [*backups.iterdir()] if backups.is_dir() else []
-    ours = [backup for backup in kept if backup.name.startswith(prefix)]
+    ours = backups.glob(f"{glob.escape(prefix)}*") if backups.is_dir() else []
     newest = max(ours, key=lambda backup: backup.stat().st_mtime_ns, default=None)
     if newest is None:
         raise NotFound(
             f"There is no backup of {settings.path} in {backups}.",
-            hint="Take our entry out with --remove.",
+            hint="Remove our entry with --remove.",
             field="config",
         )
     raise Conflict(
         f"{settings.path} was changed by somebody else after our last change.",
-        hint="Nothing was written. Take only our entry out with --remove. To undo would be:\n"
+        hint="Nothing was written. Remove only our entry with --remove. Undoing would change:\n"
         + difference(settings, newest.read_bytes()),
         field="config",
     )
 
 
 def _before(settings: Settings, path: Sequence[str], backups: Path) -> Settings | None:
-    """Return the file as it was before we wrote what it holds; None if we did not write that."""
+    """The file from before we wrote its present contents; None if we did not write them."""
     backup = backups / _backup_name(settings.target, settings.data or b"")
     if backup.is_file():
         return replace(settings, data=backup.read_bytes())
@@ -160,7 +158,7 @@ def _backup_name(target: Path, written: bytes | None = None) -> str:
 
 
 def difference(settings: Settings, new: bytes | None) -> str:
-    """Return what changes, as a unified diff."""
+    """The change as a unified diff."""
     old, now = (
         str(settings.path) if data is not None else os.devnull for data in (settings.data, new)
     )
@@ -180,10 +178,9 @@ def _lines(data: bytes | None) -> list[str]:
 def write(
     settings: Settings, new: bytes | None, backups: Path, *, mode: int = PRIVATE
 ) -> Path | None:
-    """Put the new contents in place, or delete the file; return where the old ones are kept.
+    """Replace the file in one step, or delete it; the path of the backup.
 
-    The file is replaced in one step. If somebody else changed it since it was read, Conflict is
-    raised and nothing is written.
+    Conflict if somebody else changed the file since it was read; then nothing is written.
     """
     from commonplace.storage.database import sync_directory
 
@@ -247,11 +244,11 @@ def _refused(path: Path, what: str, error: Exception) -> StorageUnavailable:
     )
 
 
-# What a format's text says, and how it is changed
+# Reading and editing the formats
 
 
 def _changed(settings: Settings, path: Sequence[str], entry: Mapping[str, Any] | None) -> bytes:
-    """Return the file with this entry, or without one, if the new text says exactly that."""
+    """The file with this entry, or without it; the new text is parsed to verify the change."""
     text, contents = settings.text, settings.contents()
     mark = BOM if (settings.data or b"").startswith(BOM.encode()) else ""
     windows = "\r\n" in text and text.count("\r\n") == text.count("\n")
@@ -269,7 +266,7 @@ def _changed(settings: Settings, path: Sequence[str], entry: Mapping[str, Any] |
 
 
 def _others(contents: Mapping[str, Any], path: Sequence[str]) -> dict[str, Any]:
-    """Return the contents without what is at this path, and without objects that only hold it."""
+    """The contents without the value at this path, and without objects that only hold it."""
     name, *rest = path
     others = {key: value for key, value in contents.items() if key != name}
     held = contents.get(name)

@@ -1,4 +1,4 @@
-"""Commands about whole spaces: moving, saving, checking them."""
+"""Commands for whole spaces: export, import, backup, restore, check."""
 
 from __future__ import annotations
 
@@ -245,8 +245,8 @@ def restore(
             source, spaces=spaces, into=into, overwrite=overwrite, system=system, progress=show
         )
         again = sorted(revoked & by_state(library.path)[1])
-    told = report.as_dict() | {"valid_again": again}
-    tell(as_json, told, f"restored from {visible(str(source))}")
+    parts = report.as_dict() | {"valid_again": again}
+    tell(as_json, parts, f"restored from {visible(str(source))}")
     if again and not as_json:
         names = ", ".join(each[:8] for each in again)
         note(f"Tokens that were revoked after the backup are valid again: {names}."
@@ -306,23 +306,23 @@ def doctor(
                     f" {len(saved.lost)}; use it with --data {salvage}")  # fmt: skip
                 for row in saved.lost:
                     say(visible(f"  lost: {row}"))
-            _tell_findings(diagnosis)
+            _show_findings(diagnosis)
         for other in library.maintenance.check_shared_files() if not spaces else ():
             if other.space == SYSTEM and other.healthy:
                 _examine_access(library.path, other)
             healthy = healthy and other.healthy
             if as_json:
-                told = other.as_dict()
-                emit({"file": told.pop("space"), **told})
+                parts = other.as_dict()
+                emit({"file": parts.pop("space"), **parts})
                 continue
             say(f"{bold(other.space)}: {'healthy' if other.healthy else 'not healthy'}")
-            _tell_findings(other)
+            _show_findings(other)
     if not healthy:
         raise typer.Exit(UNHEALTHY)
 
 
 def _examine_readers(library: Library, space: str, diagnosis: Diagnosis) -> None:
-    """Which memories their dialect skips, since they lack what it reads them by."""
+    """Report memories whose attrs their dialect cannot read."""
     from commonplace.dialects.reserved import unreadable
     from commonplace.engine.commonplace import Commonplace
 
@@ -335,7 +335,7 @@ def _examine_readers(library: Library, space: str, diagnosis: Diagnosis) -> None
 
 
 def _examine_access(data: Path, diagnosis: Diagnosis) -> None:
-    """Whether tokens, accounts and keys are as they were stored, by the master key."""
+    """Report tokens, accounts and keys whose MAC does not match."""
     from commonplace.cli.access import damaged
     from commonplace.storage.reports import RESTORE_SYSTEM
 
@@ -348,7 +348,7 @@ def _examine_access(data: Path, diagnosis: Diagnosis) -> None:
     diagnosis.finish()
 
 
-def _tell_findings(diagnosis: Diagnosis) -> None:
+def _show_findings(diagnosis: Diagnosis) -> None:
     for finding in diagnosis.findings:
         say(visible(f"  {finding.severity}: {finding} {finding.hint}".rstrip()))
 

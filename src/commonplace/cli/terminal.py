@@ -1,4 +1,4 @@
-"""What a person sees: safe text, local times, progress; and what a script reads: JSON."""
+"""Output of commands: text for people, JSON for scripts, times, progress."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from commonplace.text.hidden import escape_json, visible
 
 
 def width(text: str) -> int:
-    """How many columns a text takes."""
+    """The width of a text in columns."""
     return sum(
         0 if category(sign) in ("Mn", "Me") else 2 if east_asian_width(sign) in "WF" else 1
         for sign in text
@@ -24,39 +24,39 @@ def width(text: str) -> int:
 
 
 def one_line(text: str, columns: int) -> str:
-    """The text's words in at most so many columns, cut with an ellipsis."""
+    """The text on one line of at most so many columns, cut with an ellipsis."""
     line = " ".join(visible(text).split())
     if width(line) <= columns:
         return line
-    kept, used = "", 0
+    fitting, used = "", 0
     for sign in line:
         used += width(sign)
         if used > columns - 1:
             break
-        kept += sign
-    return kept.rstrip() + "…"
+        fitting += sign
+    return fitting.rstrip() + "…"
 
 
 def local(at: datetime | None, *, seconds: bool = False) -> str:
-    """A moment on the wall clock here; midnight in UTC is a day, and shown as one."""
+    """A time in the local time zone; midnight in UTC is shown as a date."""
     if at is None:
         return ""
     if not seconds and (at.hour, at.minute, at.second, at.microsecond) == (0, 0, 0, 0):
         return f"{at:%Y-%m-%d}"
     try:
         shown = at.astimezone()
-    except (OverflowError, OSError, ValueError):  # at the ends of time, or in no zone of the earth
+    except (OverflowError, OSError, ValueError):  # near the years 1 and 9999
         shown = at
     return f"{shown:%Y-%m-%d %H:%M:%S}" if seconds else f"{shown:%Y-%m-%d %H:%M}"
 
 
 def bold(text: str) -> str:
-    """Stressed, where that can be shown."""
+    """Bold text, if the terminal can show it."""
     return f"\x1b[1m{text}\x1b[0m" if _coloured() else text
 
 
 def dim(text: str) -> str:
-    """In the background, where that can be shown."""
+    """Dim text, if the terminal can show it."""
     return f"\x1b[2m{text}\x1b[0m" if _coloured() else text
 
 
@@ -65,12 +65,12 @@ def _coloured() -> bool:
 
 
 def say(text: str = "") -> None:
-    """A line for whoever asked."""
+    """Write a line to standard output."""
     sys.stdout.write(text + "\n")
 
 
 def note(text: str) -> None:
-    """A line beside the answer, so that a pipe does not carry it."""
+    """Write a line to standard error, which a pipe does not carry."""
     sys.stdout.flush()
     sys.stderr.write(text + "\n")
 
@@ -91,7 +91,7 @@ def tell(as_json: bool, value: Any, text: str) -> None:
 
 
 def columns() -> int:
-    """How wide a line may be."""
+    """The maximum width of a line."""
     if not sys.stdout.isatty():
         return 100
     return max(40, min(os.get_terminal_size(sys.stdout.fileno()).columns, 120))

@@ -1,4 +1,4 @@
-"""Commands about the orchestrator's workspaces: who is in one, and what was said there."""
+"""Commands for the orchestrator's workspaces: users, agents, conversations, workflows."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _opened(data: Path | None, identity: str) -> AbstractContextManager[Commonpl
 
 
 def _conversation(memory: Commonplace, workspace: str, identity: str) -> str:
-    """The id of a conversation that there is."""
+    """The id of an existing conversation."""
     from commonplace.dialects.orchestrator import workspaces
 
     try:

@@ -201,7 +201,7 @@ async def test_who_says_no_is_taken_at_their_word(world: World) -> None:
         started = await start(client, client_id)
         browser = await to_consent(world, client, started["user_code"])
         await browser.press("deny")
-        assert "was told no" in browser.page.text
+        assert "was not allowed to connect" in browser.page.text
         for _ in range(2):
             assert_refused(await poll(client, client_id, started), 400, "access_denied")
         left = await start(client, client_id)

@@ -118,7 +118,7 @@ async def test_only_so_many_documents_are_kept() -> None:
     for number in range(DOCUMENTS + 50):
         with pytest.raises(OAuthError):
             await documents.find(f"{URL}?{number}")
-    assert len(documents._kept) == DOCUMENTS
+    assert len(documents._cache) == DOCUMENTS
 
 
 async def test_lookups_are_limited(world: World) -> None:

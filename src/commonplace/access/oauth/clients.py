@@ -1,8 +1,7 @@
 """OAuth clients: registered ones (RFC 7591), and those whose id is the URL of a document.
 
-Anybody may register, so registrations are capped, and one that no person ever allowed is forgotten
-after a day. A client whose id is an https URL is what the document there says, fetched under the
-rules of `fetching` and kept for as long as its headers allow, within bounds.
+Anybody may register, so registrations are limited, and one that no person allows is deleted after a
+day. A client with an https URL as its id is described by the document there, which is cached.
 """
 
 from __future__ import annotations
@@ -294,20 +293,20 @@ class Documents:
     def __init__(self, fetcher: Fetcher, clock: Callable[[], float] = time.monotonic) -> None:
         self._fetcher = fetcher
         self._clock = clock
-        self._kept: OrderedDict[str, tuple[float, Client | OAuthError]] = OrderedDict()
+        self._cache: OrderedDict[str, tuple[float, Client | OAuthError]] = OrderedDict()
         self._under_way: dict[str, asyncio.Task[Client | OAuthError]] = {}
 
     def knows(self, url: str) -> bool:
         """Whether the document is cached, so that nothing would be fetched."""
-        kept = self._kept.get(url)
-        return (kept is not None and kept[0] > self._clock()) or url in self._under_way
+        cached = self._cache.get(url)
+        return (cached is not None and cached[0] > self._clock()) or url in self._under_way
 
     async def find(self, url: str) -> Client:
         """The client whose document is at a URL."""
         check_document_url(url)
-        kept = self._kept.get(url)
-        if kept is not None and kept[0] > self._clock():
-            found = kept[1]
+        cached = self._cache.get(url)
+        if cached is not None and cached[0] > self._clock():
+            found = cached[1]
         else:
             if url not in self._under_way:
                 if len(self._under_way) >= FETCHES:
@@ -340,10 +339,10 @@ class Documents:
             seconds = FAILURE_SECONDS
         except OAuthError as error:
             found, seconds = error, FAILURE_SECONDS
-        self._kept[url] = (self._clock() + seconds, found)
-        self._kept.move_to_end(url)
-        if len(self._kept) > DOCUMENTS:
-            self._kept.popitem(last=False)
+        self._cache[url] = (self._clock() + seconds, found)
+        self._cache.move_to_end(url)
+        if len(self._cache) > DOCUMENTS:
+            self._cache.popitem(last=False)
         return found
 
 

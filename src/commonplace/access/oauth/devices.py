@@ -33,7 +33,7 @@ DEVICE_SECONDS = 900
 POLL_SECONDS = 5
 SLOWER_SECONDS = 5
 POLL_LEEWAY = 0.5
-"""A device that keeps to its interval may still be early by what the network takes."""
+"""How much earlier than its interval a device may poll, since network delays vary."""
 MOST_WAITING = 1_000
 LETTERS = "BCDFGHJKLMNPQRSTVWXZ"
 """No vowels, so that no code is a word; nothing that looks like a digit."""
@@ -54,7 +54,7 @@ class DeviceCodes:
     user_code: str
 
     def body(self, page: str) -> dict[str, Any]:
-        """As RFC 8628 answers it; `page` is where the code is typed in."""
+        """The response of RFC 8628; `page` is where the code is entered."""
         return {
             "device_code": self.device_code,
             "user_code": self.user_code,

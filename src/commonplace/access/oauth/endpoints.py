@@ -64,8 +64,8 @@ def peer(request: HttpRequest) -> str:
 def routes(oauth: OAuth, address: Address = peer) -> list[Route]:
     """The routes of the authorization server; none of them needs a token.
 
-    Guesses and registrations are counted by `address`: behind a proxy, it must tell the address
-    that the proxy saw, since otherwise all the world counts as one.
+    Rate limits count by `address`: behind a proxy it must return the address that the proxy saw,
+    since otherwise all clients count as one.
     """
     machine = _Machine(oauth, address)
     people = _People(oauth, address)

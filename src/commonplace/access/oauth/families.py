@@ -43,7 +43,7 @@ from commonplace.storage.ports import Rows, Store
 CODE_SECONDS = 60
 REFRESH_SECONDS = 30 * 86_400
 ENDED_SECONDS = 86_400
-"""How long an ended family is kept, so that a late second use of its code is still noticed."""
+"""How long an ended family is stored, so that a late second use of its code is detected."""
 
 _CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")
 _VERIFIER = re.compile(r"[A-Za-z0-9._~-]{43,128}")
@@ -89,7 +89,7 @@ class Tokens:
     """How long the access token lives."""
 
     def body(self) -> dict[str, Any]:
-        """As RFC 6749 answers it."""
+        """The response of RFC 6749."""
         body: dict[str, Any] = {
             "access_token": self.access,
             "token_type": "Bearer",

@@ -1,7 +1,7 @@
 """The HTML pages of OAuth: login, consent, device code and errors.
 
-Nothing runs in them and nothing is loaded from elsewhere. Whatever a client says of itself is text
-in quotation marks, followed by where the name comes from.
+They run no scripts and load nothing from elsewhere. A name that a client gave itself is shown in
+quotation marks, followed by where it comes from.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ def code(token: str, *, typed: str = "", message: str = "") -> str:
 <button class="main" name="action" value="find">Continue</button>
 </div>
 </form>
-<p class="note">Go on only if you have just started this yourself. Whoever sent you a code wants to
-use your memory.</p>
+<p class="note">Go on only if you have just started this yourself. Somebody who sends you a code
+wants to use your memory.</p>
 """,
     )
 
@@ -97,7 +97,7 @@ def decided(*, allowed: bool) -> str:
     if allowed:
         words = "The device is connected. You can close this page and go back to it."
     else:
-        words = "The device was told no. Nothing was allowed, and you can close this page."
+        words = "The device was not allowed to connect. You can close this page."
     return _page("Done", f"<p>{words}</p>")
 
 

@@ -1,8 +1,7 @@
 """Redirect URIs: which may be registered, and which match a registered one.
 
-An address must equal a registered one, character by character. The one exception is RFC 8252's: a
-program on the person's own machine may choose its port anew each time. So that browsers, proxies
-and we never read an address differently, whatever has more than one reading is refused outright.
+An address must equal a registered one exactly, except that a program on the person's own machine
+may use another port each time (RFC 8252). Addresses that parsers read differently are refused.
 """
 
 from __future__ import annotations
@@ -161,7 +160,7 @@ def _private_host(scheme: str, authority: str | None, path: str) -> str:
     if authority is not None and not re.fullmatch(r"[a-z0-9._-]*", authority):
         raise BadRedirect("its host is not valid")
     if not authority and not path:
-        raise BadRedirect("it names nothing beside a scheme")
+        raise BadRedirect("it has only a scheme")
     return authority or ""
 
 

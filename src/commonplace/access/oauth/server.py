@@ -104,11 +104,11 @@ class Request:
 
 
 class OAuth:
-    """One authorization server for all dialects: the resource asked for decides the rest.
+    """One authorization server for all dialects.
 
-    `issuer` is the address that clients know this server by, without a path: https, or http on
-    this machine. `resources` are the paths that a token can be for; `has_subject` says
-    whether a space has a subject of that id, for the dialect of the resource.
+    `issuer` is the public address of this server without a path: https, or http on this machine.
+    `resources` are the paths that a token can be for; `has_subject` says whether a space has a
+    subject of that id in a dialect.
     """
 
     def __init__(
