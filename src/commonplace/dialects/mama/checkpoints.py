@@ -1,4 +1,4 @@
-"""A checkpoint: where a session stands, as a memory with a number."""
+"""A checkpoint: the state of a session, as a memory with a number."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ class Checkpoint:
 
     @property
     def text(self) -> str:
-        """As it is stored, searched and embedded."""
+        """The text as it is stored, searched and embedded."""
         return self.summary + (_NEXT + self.next_steps if self.next_steps else "")
 
     @property
     def attrs(self) -> dict[str, Any]:
-        """What is needed to read the fields back."""
+        """The attrs by which the fields are read back."""
         return {"summary_chars": len(self.summary), "open_files": list(self.open_files)}
 
 
 def read(memory: Memory) -> Checkpoint:
-    """A memory as a checkpoint; one that another contract stored is a summary alone."""
+    """A memory as a checkpoint; one of another contract has a summary only."""
     chars, files = memory.attrs.get("summary_chars"), memory.attrs.get("open_files")
     known = [str(file) for file in files] if isinstance(files, list) else []
     if isinstance(chars, int) and memory.text.startswith(_NEXT, chars):
         return Checkpoint(memory.text[:chars], memory.text[chars + len(_NEXT) :], known)
-    return Checkpoint(_told(memory), "", known)
+    return Checkpoint(_summary(memory), "", known)
 
 
-def _told(memory: Memory) -> str:
-    """What it says; where another contract wrote an object of fields, its title and description."""
+def _summary(memory: Memory) -> str:
+    """The text; if another contract wrote JSON there, its title and description."""
     if memory.text.startswith("{"):
         with contextlib.suppress(ValueError, RecursionError):
             described = json.loads(memory.text).get("description")
@@ -56,7 +56,7 @@ def _told(memory: Memory) -> str:
 
 
 def number(memory: Memory) -> int:
-    """Its number; for one that another contract stored, the number of its row."""
+    """Its number; for a checkpoint of another contract, the number of its row."""
     numbered = _NUMBERED.fullmatch(memory.ref or "")
     return int(numbered[1]) if numbered else memory.num
 
@@ -72,7 +72,7 @@ def identity(memory: Memory) -> str:
 
 
 def shown(memory: Memory, *, per_second: int) -> dict[str, Any]:
-    """A checkpoint as it is loaded; times in so many parts of a second."""
+    """A checkpoint as load_checkpoint shows it; its time in such parts of a second."""
     checkpoint = read(memory)
     return {
         "id": number(memory),

@@ -43,12 +43,12 @@ class Decision:
 
     @property
     def text(self) -> str:
-        """As it is stored, searched and embedded."""
+        """The text as it is stored, searched and embedded."""
         return f"{_head(self.topic)}{self.decision}{_REASONING}{self.reasoning}"
 
     @property
     def lengths(self) -> dict[str, Any]:
-        """What is needed to read the fields back."""
+        """The attrs by which the fields are read back."""
         return {"topic": self.topic, "decision_chars": len(self.decision)}
 
 
@@ -65,7 +65,7 @@ def is_visible(memory: Memory) -> bool:
 
 
 def topic_of(memory: Memory) -> str | None:
-    """The topic of a decision that was saved under one."""
+    """The topic of a decision; None for one that another contract stored."""
     topic, chars = memory.attrs.get("topic"), memory.attrs.get("decision_chars")
     complete = memory.kind == KIND and isinstance(topic, str) and isinstance(chars, int)
     return str(topic) if complete else None

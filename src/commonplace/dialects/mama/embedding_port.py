@@ -1,4 +1,4 @@
-"""The embedding server of the contract: on loopback, for hooks that embed by themselves."""
+"""The embedding server of the contract: on loopback, for hooks that compare texts themselves."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SECONDS = 30
 log = logging.getLogger(__name__)
 
 
-class _Refused(Exception):
+class _HttpError(Exception):
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
         self.status = status
@@ -35,7 +35,7 @@ class _Refused(Exception):
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
-    allow_reuse_address = os.name == "posix"  # elsewhere it lets another take the port over
+    allow_reuse_address = os.name == "posix"  # on Windows another process could take the port
 
     def __init__(self, port: int, embedder: Embedder | None) -> None:
         self.embedder = embedder
@@ -44,7 +44,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__((HOST, port), _Handler)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """One who hung up is nothing to tell of."""
+        """Log a broken connection for debugging only."""
         del request, client_address
         log.debug("an embedding request failed", exc_info=True)
 
@@ -61,7 +61,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer({"/embed": self._embed, "/embed/batch": self._batch})
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Texts that are embedded have no place in a log."""
+        """Log no request, since it has texts of memories."""
 
     def version_string(self) -> str:
         return "commonplace"
@@ -72,9 +72,9 @@ class _Handler(BaseHTTPRequestHandler):
                 self._check_address()
                 path = self.path.partition("?")[0]
                 if path not in paths:
-                    raise _Refused(404, "Not found")
+                    raise _HttpError(404, "Not found")
                 status, body = 200, paths[path]()
-            except _Refused as error:
+            except _HttpError as error:
                 status, body = error.status, {"error": str(error)}
             except CommonplaceError as error:
                 status, body = 500, {"error": error.message}
@@ -95,9 +95,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _check_address(self) -> None:
         port = self.server.server_address[1]
         if self.headers.get_all("host", []) not in [[f"{name}:{port}"] for name in NAMES]:
-            raise _Refused(421, "This server does not go by that Host.")
+            raise _HttpError(421, "Host name not allowed: use 127.0.0.1 or localhost.")
         if "origin" in self.headers or self.headers.get("sec-fetch-site") == "cross-site":
-            raise _Refused(403, "Requests from pages are not accepted.")
+            raise _HttpError(403, "Requests from pages are not accepted.")
 
     def _health(self) -> dict[str, Any]:
         embedder = self.server.embedder
@@ -112,23 +112,23 @@ class _Handler(BaseHTTPRequestHandler):
     def _embed(self) -> dict[str, Any]:
         text = self._body().get("text")
         if not isinstance(text, str) or not text:
-            raise _Refused(400, 'Missing or invalid "text" field')
+            raise _HttpError(400, 'Missing or invalid "text" field')
         (vector,), latency = self._vectors([text])
         return {"embedding": vector, "dim": len(vector), "latency": latency}
 
     def _batch(self) -> dict[str, Any]:
         texts = self._body().get("texts")
         if not isinstance(texts, list) or not all(isinstance(text, str) and text for text in texts):
-            raise _Refused(400, 'Missing or invalid "texts" array')
+            raise _HttpError(400, 'Missing or invalid "texts" array')
         if len(texts) > TEXTS:
-            raise _Refused(400, f"At most {TEXTS} texts are embedded at once")
+            raise _HttpError(400, f"At most {TEXTS} texts are embedded at once")
         vectors, latency = self._vectors(texts)
         return {"embeddings": vectors, "count": len(vectors), "latency": latency}
 
     def _vectors(self, texts: list[str]) -> tuple[list[list[float]], int]:
         embedder = self.server.embedder
         if embedder is None:
-            raise _Refused(503, "There is no embedding provider")
+            raise _HttpError(503, "There is no embedding provider")
         begun = time.perf_counter()
         vectors = embedder.embed(texts).tolist() if texts else []
         self.server.loaded = True
@@ -136,24 +136,24 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _body(self) -> dict[str, Any]:
         if self.headers.get("content-type", "").split(";")[0].strip().lower() != "application/json":
-            raise _Refused(415, "The body must be application/json")
+            raise _HttpError(415, "The body must be application/json")
         length = self.headers.get("content-length", "")
         if not length.isdigit():
-            raise _Refused(411, "Content-Length is missing")
+            raise _HttpError(411, "Content-Length is missing")
         if int(length) > BODY_BYTES:
-            raise _Refused(413, f"The body is larger than {BODY_BYTES:,} bytes")
+            raise _HttpError(413, f"The body is larger than {BODY_BYTES:,} bytes")
         try:
             body = json.loads(self.rfile.read(int(length)))
         except (ValueError, RecursionError):
-            raise _Refused(400, "Invalid JSON") from None
+            raise _HttpError(400, "Invalid JSON") from None
         if not isinstance(body, dict):
-            raise _Refused(400, "Invalid JSON")
+            raise _HttpError(400, "Invalid JSON")
         return body
 
 
 @contextlib.contextmanager
 def serving(port: str, embedder: Embedder | None) -> Iterator[int | None]:
-    """Answer on that port while the block runs; None when it cannot be had."""
+    """Answer on that port while the block runs; yields the port, or None if it is taken."""
     server = _opened(port, embedder)
     if server is None:
         yield None
@@ -174,6 +174,6 @@ def _opened(port: str, embedder: Embedder | None) -> _Server | None:
         return None
     try:
         return _Server(int(port), embedder)
-    except OSError as error:  # most likely another process of ours answers there
+    except OSError as error:  # most likely another of our processes has it
         log.warning("the embedding port cannot be used", extra={"port": port, "why": str(error)})
         return None

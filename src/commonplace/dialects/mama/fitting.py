@@ -1,6 +1,6 @@
-"""Keeping lists within a response: long texts are cut only as far as they must be, and it is told.
+"""Cuts the long texts of lists, so that a list fits into a response.
 
-Room is shared out evenly: what is shorter than its share stays whole and leaves the rest to others.
+The room is divided evenly: a text that is shorter than its share leaves the rest to the others.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from commonplace.engine.checks import ATTRS_CHARS, TEXT_CHARS
 from commonplace.text.snippets import opening
 
 BYTES = 1_000_000
-"""What the items of a list may have in all, below the megabyte of a response."""
+"""The most bytes of all items of a list; less than a response may have."""
 READ_BYTES = 8 * (TEXT_CHARS + ATTRS_CHARS)
-"""The most of an answer that holds one thing whole, escaped twice."""
+"""The most bytes of a response with one whole text, escaped twice."""
 TEXTS = (
     "topic", "decision", "reasoning", "failure_reason", "edge_reason", "summary", "next_steps",
 )  # fmt: skip
 FILES = "open_files"
 CUT = "truncated"
-"""The field of an item that names its texts that are not whole."""
+"""The field of an item that names the texts that were cut."""
 
 
 def fitted(items: Sequence[dict[str, Any]], most: int = BYTES) -> list[dict[str, Any]]:
-    """The items with their texts cut so that all of them have `most` bytes at most."""
+    """The items, with their texts cut so that all have at most `most` bytes together."""
     sizes = [_size(each) for each in items]
     if sum(sizes) <= most:
         return list(items)
@@ -40,12 +40,12 @@ def fitted(items: Sequence[dict[str, Any]], most: int = BYTES) -> list[dict[str,
 
 
 def _size(value: Any) -> int:
-    """Of a value on the wire, where a tool's result is JSON within JSON."""
+    """The bytes of a value in a tool's result, which is JSON within JSON."""
     return len(as_json(as_json(value)).encode())
 
 
 def _share(sizes: Sequence[int], room: int) -> int:
-    """The most that each may have so that all of them fit."""
+    """The most bytes that each text may have so that all fit."""
     left = len(sizes)
     for size in sorted(sizes):
         if size * left > room:
@@ -56,7 +56,7 @@ def _share(sizes: Sequence[int], room: int) -> int:
 
 
 def _cut_files(item: dict[str, Any], share: int) -> dict[str, Any]:
-    """With as many files as a share holds."""
+    """The item with as many files as fit into its share."""
     kept: list[str] = []
     room = share
     for file in item.get(FILES, ()):
@@ -75,7 +75,7 @@ def _cut(item: dict[str, Any], share: int) -> dict[str, Any]:
 
 
 def _within(text: str, share: int) -> str:
-    """As much of a text as a share holds."""
+    """As much of a text as fits into its share."""
     if _size(text) <= share:
         return text
     least, most = 0, min(len(text), share)

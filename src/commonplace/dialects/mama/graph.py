@@ -1,4 +1,4 @@
-"""Decisions and what surrounds them, as nodes and edges."""
+"""The graph of decisions and other memories, as nodes and edges."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the HTTP routes do, each through the gate like a tool."""
+"""The operations of the HTTP routes, which run through the gate as tools do."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def list_checkpoints(call: Call) -> Any:
 
 def _all_checkpoints(call: Call) -> Iterator[Memory]:
     states = ["active", "dying", "archived"]
-    # What is archived is shown only if it is this contract's own: elsewhere it was deleted.
+    # Archived checkpoints of other contracts are not shown: there it means deleted.
     for each in lookup.every(call.memory, page=PAGE, kinds=[checkpoints.KIND], states=states):
         if each.state in LIVE_STATES or checkpoints.is_numbered(each):
             yield each
@@ -87,7 +87,7 @@ def _checkpoint(memory: Memory) -> dict[str, Any]:
 
 
 def search_decisions(call: Call, *, query: str, limit: int) -> Any:
-    """Decisions, and other memories in their shape, that fit a query."""
+    """Decisions that fit a query, and other memories in the shape of decisions."""
     found = searching.suggest(
         call.memory, query, limit=min(limit, SEARCH_MOST), threshold=SEARCH_LEAST,
         without_kinds=[checkpoints.KIND],

@@ -1,4 +1,4 @@
-"""Auto-recall: what an agent should know before it reads a prompt, as one block of text."""
+"""Auto-recall: the memories that are relevant to a prompt, as one block of text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SHORTEST_PROMPT = 5
 RELEVANT = 3
 RECENT = 3
 THRESHOLD = 0.5
-WORDS = 0.5  # of the prompt, where there is no vector
+WORDS = 0.5  # the share of the prompt's words that a memory must have if there is no vector
 ASKED_CHARS = 600
 TOKENS = 1_000
 _WHOSE = {"stated": "stated by the user", "inferred": "inferred by an agent"}
@@ -25,16 +25,16 @@ _WHOSE = {"stated": "stated by the user", "inferred": "inferred by an agent"}
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """The block, and how many memories stand in it; empty when there is nothing to say."""
+    """The block of text and the number of memories in it; empty if nothing is relevant."""
 
     block: str
     count: int
 
 
 def recall(memory: Commonplace, prompt: str, *, start: bool, tokens: int) -> Recalled:
-    """What is relevant to a prompt; at the start of a session also where the last one stood.
+    """Recall what is relevant to a prompt; at the start of a session also the latest checkpoint.
 
-    Without anything relevant, the start shows the newest decisions instead.
+    If nothing is relevant, the start of a session shows the newest decisions.
     """
     found = _relevant(memory, prompt.strip())
     items = [_item(each.memory, f"{each.similarity:.0%} similar") for each in found]
@@ -53,7 +53,7 @@ def recall(memory: Commonplace, prompt: str, *, start: bool, tokens: int) -> Rec
 
 
 def _relevant(memory: Commonplace, prompt: str) -> list[searching.Found]:
-    """What fits the prompt; of a long one, what fits its beginning or its end, where people ask."""
+    """Memories that fit the prompt; of a long prompt, its beginning or its end."""
     if len(prompt) < SHORTEST_PROMPT:
         return []
     asked = (
@@ -75,7 +75,7 @@ def _relevant(memory: Commonplace, prompt: str) -> list[searching.Found]:
 
 def _item(memory: Memory, why: str) -> prose.Item:
     outcome = decisions.outcome_of(memory.attrs)
-    told = [
+    about = [
         memory.kind,
         why,
         *(["superseded by a newer one"] if memory.state == "superseded" else []),
@@ -86,4 +86,4 @@ def _item(memory: Memory, why: str) -> prose.Item:
     text = memory.text
     if outcome and (reason := memory.attrs.get("failure_reason")):
         text = f"{text}\nOutcome: {outcome}, {reason}"
-    return prose.Item(identity(memory), ", ".join(told), text)
+    return prose.Item(identity(memory), ", ".join(about), text)

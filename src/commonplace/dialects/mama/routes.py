@@ -15,7 +15,7 @@ from commonplace.dialects.rest import Exchange, Rejected, Reply, Rest, Route, st
 from commonplace.engine.model import iso
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound, StorageFull
 
-# The code of a failure that is not the caller's, by operation.
+# The code of an internal failure, by operation.
 _FAILED = {
     "http_save": "SAVE_FAILED", "http_save_checkpoint": "SAVE_FAILED",
     "http_load_checkpoint": "LOAD_FAILED", "http_checkpoints": "LOAD_FAILED",
@@ -109,7 +109,7 @@ async def _pieces(
     first: dict[str, Any],
     following: Callable[[int, int], Awaitable[Any]],
 ) -> AsyncIterator[str]:
-    """The file; the comma behind the last decision is held back until there is another."""
+    """The parts of the file; a comma is sent only when another decision follows."""
     yield exporting.head(format, at)
     comma = ""
     piece = first
@@ -155,7 +155,7 @@ def _limit(value: str | None) -> int:
 
 
 def _fail(exchange: Exchange, error: CommonplaceError) -> Reply:
-    """What went wrong, with the contract's code and status."""
+    """An error with the contract's code and status."""
     if exchange.route in platform.ROUTES:
         return failures.fail(exchange, error)
     operation = exchange.route.operation

@@ -36,7 +36,7 @@ class Saved:
 def save_decision(
     call: Call, topic: str | None, decision: str | None, reasoning: str | None, confidence: float
 ) -> Saved:
-    """Store a decision behind the last one of its topic, with the links that it states."""
+    """Store a decision that supersedes the last one of its topic, with the links that it states."""
     values = {"topic": topic, "decision": decision, "reasoning": reasoning}
     missing = [name for name, value in values.items() if not (value or "").strip()]
     if missing:

@@ -32,8 +32,8 @@ ITS_TOPIC = 0.9
 SUPERSEDES = "supersedes"
 CHAIN_RANK, CHAIN_SHARE = 0.8, 0.9
 DAY_SECONDS = 86_400
-CHECKPOINTS = 50  # read at once while the latest is looked for
-READ_CHARS = 20_000  # of a memory, when its words are compared with the query's
+CHECKPOINTS = 50  # on a page of the search for the latest
+READ_CHARS = 20_000  # of a memory that are compared with the query
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ def suggest(
 ) -> list[Found]:
     """The best matches, each followed by its relatives, at most `limit` in all.
 
-    `words` is the share of the query's words that a match without a vector must hold.
+    `words` is the share of the query's words that a match without a vector must have.
     """
     least = max(LEAST, adaptive(query) if threshold is None else threshold)
     candidates = _candidates(memory, query, limit, kinds, without_kinds, words)
@@ -318,7 +318,7 @@ def recent(
 
 def latest_checkpoint(memory: Commonplace) -> Memory | None:
     """The checkpoint to resume from: the newest that is not marked as done."""
-    offset, limit = 0, 1  # mostly the first is the one
+    offset, limit = 0, 1  # usually the first one is it
     while True:
         page, _ = memory.browse(kinds=[checkpoints.KIND], offset=offset, limit=limit)
         for each in page:

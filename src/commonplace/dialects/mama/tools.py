@@ -21,7 +21,7 @@ from commonplace.errors import CommonplaceError
 
 CONFIDENCE = 0.5
 LIMIT, MOST = 10, 100
-# What a hook is told before an editor's tool changes code: contracts are decisions of such topics.
+# A hook asks before an editor's tool changes code. Contracts are decisions on such topics.
 EDITING = ("Edit", "Write", "apply_patch")
 CODE = (".js", ".ts", ".jsx", ".tsx", ".py", ".go", ".rs", ".java")
 CONTRACT_TOPICS = "contract_"
@@ -34,13 +34,13 @@ TYPES: dict[str, tuple[str, ...] | None] = {
 
 
 def succeed(tool: Tool, value: Any) -> Wire:
-    """The bare shape that the contract shows."""
+    """A tool's result, in the contract's shape."""
     del tool
     return {"content": [{"type": "text", "text": as_json(value)}]}
 
 
 def fail(tool: Tool, error: CommonplaceError) -> Wire:
-    """The contract's shape of a failure."""
+    """A failure as a tool's result, in the contract's shape."""
     del tool
     return {"content": [{"type": "text", "text": f"Error: {error}"}], "isError": True}
 

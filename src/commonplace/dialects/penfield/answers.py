@@ -1,4 +1,4 @@
-"""How REST requests are read and answered, where the table of routes does not say it."""
+"""Requests and answers that are not plain JSON objects, and the shape of answers and errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from starlette.requests import Request
 
 from commonplace.access.caller import Session
 from commonplace.dialects.contract import Schema, TooManyCalls
-from commonplace.dialects.penfield.failures import Failure, Invalid, error_body, meta, named
+from commonplace.dialects.penfield.failures import Failure, Invalid, codes_of, error_body, meta
 from commonplace.dialects.rest import Exchange, Rejected, Reply
 from commonplace.errors import CommonplaceError, InvalidInput
 
@@ -22,12 +22,12 @@ FORM_PART_BYTES = 1024 * 1024
 _TOP_LEVEL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-class _Required(Invalid):
-    rest_code = "VAL_FIELD_REQUIRED"
+class _Required(Invalid, rest="VAL_FIELD_REQUIRED"):
+    """A field that is missing."""
 
 
 async def relationship_list(exchange: Exchange) -> dict[str, Any]:
-    """The arguments of a body that is the list itself."""
+    """The arguments of a request whose body is the list of relationships."""
     return {"relationships": await exchange.json(list)}
 
 
@@ -111,7 +111,7 @@ def succeed(exchange: Exchange, data: Any) -> dict[str, Any]:
 
 def fail(exchange: Exchange, error: CommonplaceError) -> Reply:
     """A failure as a REST error."""
-    _, code, status = named(error)
+    _, code, status = codes_of(error)
     details: dict[str, Any] = dict(error.details) if isinstance(error, Failure) else {}
     if isinstance(error, TooManyCalls):
         details = {"limit": error.limit, "retry_after": error.wait}

@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from commonplace.dialects.contract import Call
-from commonplace.dialects.penfield.failures import BadPath, Exists, Nothing, TooBig, stamp
+from commonplace.dialects.penfield.failures import AlreadyExists, BadPath, Missing, TooBig, stamp
 from commonplace.engine.model import Artifact
 from commonplace.errors import Conflict, NotFound
 from commonplace.platform.exclusive import exclusively
@@ -55,8 +55,8 @@ def content_type(path: str) -> str:
     return _TYPES.get(extension.lower(), OTHER) if dot else OTHER
 
 
-def _missing(path: str) -> Nothing:
-    return Nothing(f"No artifact at {path}", hint="See list_artifacts.", field="path")
+def _missing(path: str) -> Missing:
+    return Missing(f"No artifact at {path}", hint="See list_artifacts.", field="path")
 
 
 @exclusively
@@ -84,7 +84,7 @@ def save_artifact(call: Call, *, content: str, path: str) -> dict[str, Any]:
             attrs={"size": size},
         )  # fmt: skip
     except Conflict:
-        raise Exists(
+        raise AlreadyExists(
             f"An artifact already exists at {path}",
             hint="Delete it first, or choose another path.",
             field="path",

@@ -9,7 +9,7 @@ from typing import Any
 from commonplace.dialects.contract import Call, as_json
 from commonplace.dialects.penfield import personality
 from commonplace.dialects.penfield.detection import checkpoint_of
-from commonplace.dialects.penfield.failures import Nothing, require_text, stamp
+from commonplace.dialects.penfield.failures import Missing, require_text, stamp
 from commonplace.dialects.penfield.kinds import PROTECTED, is_context, type_of
 from commonplace.dialects.penfield.memories import (
     AWAKENING,
@@ -143,7 +143,7 @@ def restore_context(call: Call, *, name: str, limit: int) -> dict[str, Any]:
         with contextlib.suppress(NotFound):
             context = readable(call, name)
     if context is None or not is_context(context):
-        raise Nothing(f"Context '{name[:200]}' not found", hint="See list_contexts.", field="name")
+        raise Missing(f"Context '{name[:200]}' not found", hint="See list_contexts.", field="name")
     call.memory.get(context.id)  # counts as read
     found: dict[str, Memory] = {}
     for identity in attached_to(context):

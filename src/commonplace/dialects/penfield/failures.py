@@ -20,6 +20,11 @@ class Failure(CommonplaceError):
     rest_code: ClassVar[str] = "VAL_VALIDATION_FAILED"
     status: ClassVar[int] = 422
 
+    def __init_subclass__(cls, *, tool: str = "", rest: str = "", status: int = 0) -> None:
+        cls.tool_code = tool or cls.tool_code
+        cls.rest_code = rest or cls.rest_code
+        cls.status = status or cls.status
+
     def __init__(
         self,
         message: str,
@@ -34,27 +39,79 @@ class Failure(CommonplaceError):
         self.details = dict(details or {})
 
 
-class Invalid(Failure, InvalidInput):
+class Invalid(Failure, InvalidInput, rest="VAL_FIELD_INVALID"):
     """A value that the contract does not accept."""
 
-    rest_code = "VAL_FIELD_INVALID"
+
+class UnknownValue(Invalid, rest="VAL_ENUM_INVALID"):
+    """A value that is not one of the known ones."""
 
 
-class Unknown(Invalid):
-    """A value that is none of those there are."""
+class BadPath(Invalid, tool="INVALID_PATH", status=400):
+    """A path that an artifact cannot have."""
 
-    rest_code = "VAL_ENUM_INVALID"
+
+class TooBig(Invalid, rest="VAL_FIELD_TOO_LONG", status=413):
+    """A file that is larger than its limit."""
+
+
+class Missing(Failure, NotFound, tool="NOT_FOUND", rest="RES_NOT_FOUND", status=404):
+    """A relationship, trait, checkpoint or artifact that is not in this space."""
+
+
+class NoMemory(Missing, rest="RES_MEMORY_NOT_FOUND"):
+    """A memory that is not in this space."""
+
+
+class NoDocument(Missing, rest="RES_DOCUMENT_NOT_FOUND"):
+    """A document that is not in this space."""
+
+
+class AlreadyExists(
+    Failure, Conflict, tool="ALREADY_EXISTS", rest="RES_ALREADY_EXISTS", status=409
+):
+    """A thing that exists already, or a step that was taken already."""
+
+
+class NameTaken(AlreadyExists, tool="DUPLICATE_NAME"):
+    """A checkpoint with a name that another checkpoint has."""
+
+
+class AlreadyRelated(AlreadyExists, rest="RES_RELATIONSHIP_EXISTS"):
+    """A relationship that exists already."""
+
+
+class Protected(Failure, InvalidInput, tool="FORBIDDEN", rest="AUTH_FORBIDDEN", status=403):
+    """A memory that other endpoints or contracts manage."""
+
+
+class Forbidden(
+    Failure, NotPermitted, tool="FORBIDDEN", rest="AUTH_INSUFFICIENT_PERMISSIONS", status=403
+):
+    """A credential without the permission."""
+
+
+class Deprecated(Failure, tool="DEPRECATED", rest="NOT_IMPLEMENTED", status=501):
+    """A tool for old clients only."""
+
+    code = "DEPRECATED"
+
+
+class NotImplementedYet(Failure, tool="NOT_IMPLEMENTED", rest="NOT_IMPLEMENTED", status=501):
+    """An endpoint that the contract itself does not offer yet."""
+
+    code = "NOT_IMPLEMENTED"
 
 
 def require_text(value: str, field: str) -> str:
-    """The text, if it is not blank."""
+    """Return a text that is not blank; otherwise raise Invalid."""
     if not value.strip():
         raise Invalid(f"{field} must say something.", field=field)
     return value
 
 
 def check_weights(field: str, *weights: float) -> None:
-    """Refuse weights that do not add up to 1, give or take a hundredth."""
+    """Raise Invalid for weights that do not add up to 1, give or take a hundredth."""
     if abs(sum(weights) - 1.0) > 0.01 + 1e-9:
         raise Invalid(
             f"The weights must add up to 1.0, not {sum(weights):g}.",
@@ -63,84 +120,7 @@ def check_weights(field: str, *weights: float) -> None:
         )
 
 
-class BadPath(Failure, InvalidInput):
-    """A path that an artifact cannot have."""
-
-    tool_code = "INVALID_PATH"
-    rest_code = "VAL_FIELD_INVALID"
-    status = 400
-
-
-class TooBig(Failure, InvalidInput):
-    """A file beyond its limit."""
-
-    rest_code = "VAL_FIELD_TOO_LONG"
-    status = 413
-
-
-class NoMemory(Failure, NotFound):
-    """No such memory in this space."""
-
-    tool_code, rest_code, status = "NOT_FOUND", "RES_MEMORY_NOT_FOUND", 404
-
-
-class NoDocument(Failure, NotFound):
-    """No such document in this space."""
-
-    tool_code, rest_code, status = "NOT_FOUND", "RES_DOCUMENT_NOT_FOUND", 404
-
-
-class Nothing(Failure, NotFound):
-    """No such thing in this space."""
-
-    tool_code, rest_code, status = "NOT_FOUND", "RES_NOT_FOUND", 404
-
-
-class Exists(Failure, Conflict):
-    """It is there already."""
-
-    tool_code, rest_code, status = "ALREADY_EXISTS", "RES_ALREADY_EXISTS", 409
-
-
-class NameTaken(Exists):
-    """A checkpoint of that name is there already."""
-
-    tool_code = "DUPLICATE_NAME"
-
-
-class Related(Exists):
-    """The two are related so already."""
-
-    rest_code = "RES_RELATIONSHIP_EXISTS"
-
-
-class Protected(Failure, InvalidInput):
-    """A memory that is managed elsewhere."""
-
-    tool_code, rest_code, status = "FORBIDDEN", "AUTH_FORBIDDEN", 403
-
-
-class Forbidden(Failure, NotPermitted):
-    """The credential lacks the permission."""
-
-    tool_code, rest_code, status = "FORBIDDEN", "AUTH_INSUFFICIENT_PERMISSIONS", 403
-
-
-class Deprecated(Failure):
-    """A tool that is kept for old clients only."""
-
-    code = "DEPRECATED"
-    tool_code, rest_code, status = "DEPRECATED", "NOT_IMPLEMENTED", 501
-
-
-class NotImplementedYet(Failure):
-    """What the contract itself does not offer yet."""
-
-    code = "NOT_IMPLEMENTED"
-    tool_code, rest_code, status = "NOT_IMPLEMENTED", "NOT_IMPLEMENTED", 501
-
-
-# What failures that are not of this contract are called here: over MCP, over REST, its status.
+# Codes of other failures: over MCP, over REST, and the status.
 _OTHERS: dict[str, tuple[str, str, int]] = {
     "INVALID_INPUT": ("VALIDATION_ERROR", "VAL_VALIDATION_FAILED", 422),
     "NOT_FOUND": ("NOT_FOUND", "RES_NOT_FOUND", 404),
@@ -157,9 +137,9 @@ _OTHERS: dict[str, tuple[str, str, int]] = {
     "STORAGE_READ_ONLY": ("UNAVAILABLE", "SYS_SERVICE_UNAVAILABLE", 503),
     "EMBEDDING_UNAVAILABLE": ("UNAVAILABLE", "SYS_BAD_GATEWAY", 502),
 }
-_FAULT = ("INTERNAL_ERROR", "SYS_INTERNAL_ERROR", 500)
-# What the door itself refuses, by status.
-_AT_THE_DOOR = {
+_INTERNAL = ("INTERNAL_ERROR", "SYS_INTERNAL_ERROR", 500)
+# REST codes of requests that are refused before the gate, by status.
+_BEFORE_THE_GATE = {
     400: "VAL_VALIDATION_FAILED", 401: "AUTH_TOKEN_INVALID", 403: "AUTH_FORBIDDEN",
     404: "RES_NOT_FOUND", 405: "VAL_VALIDATION_FAILED", 408: "VAL_VALIDATION_FAILED",
     413: "VAL_FIELD_TOO_LONG", 415: "VAL_VALIDATION_FAILED", 421: "AUTH_FORBIDDEN",
@@ -167,13 +147,13 @@ _AT_THE_DOOR = {
 }  # fmt: skip
 
 
-def named(error: CommonplaceError) -> tuple[str, str, int]:
+def codes_of(error: CommonplaceError) -> tuple[str, str, int]:
     """(code over MCP, code over REST, status) of any failure."""
     if _is_bad_path(error):
         return BadPath.tool_code, BadPath.rest_code, BadPath.status
     if isinstance(error, Failure):
         return error.tool_code, error.rest_code, error.status
-    return _OTHERS.get(error.code, _FAULT)
+    return _OTHERS.get(error.code, _INTERNAL)
 
 
 def _is_bad_path(error: CommonplaceError) -> bool:
@@ -191,7 +171,7 @@ def fail(tool: Tool, error: CommonplaceError) -> Wire:
         body = {
             "success": False,
             "error": str(error),
-            "error_code": named(error)[0],
+            "error_code": codes_of(error)[0],
             "operation": tool.name,
         }
     return {
@@ -202,14 +182,14 @@ def fail(tool: Tool, error: CommonplaceError) -> Wire:
 
 
 def stamp(at: datetime | None) -> str | None:
-    """A moment with milliseconds, in UTC; None stays None."""
+    """A time in ISO 8601 with milliseconds, in UTC; None stays None."""
     if at is None:
         return None
     return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def meta(request: str) -> dict[str, Any]:
-    """What stands beside every answer."""
+    """The metadata of every answer."""
     return {"timestamp": stamp(datetime.now(UTC)), "version": VERSION, "request_id": request}
 
 
@@ -220,7 +200,7 @@ def error_body(
     details: Mapping[str, Any] | None = None,
     field_errors: Mapping[str, list[str]] | None = None,
 ) -> dict[str, Any]:
-    """The one shape of a REST error."""
+    """The body of a REST error."""
     return {
         "status": "error",
         "error": {
@@ -233,7 +213,7 @@ def error_body(
     }
 
 
-_SAYS = {
+_MESSAGES = {
     404: "There is no such endpoint; see GET /api/v2/openapi.json.",
     405: "This endpoint has another method; see GET /api/v2/openapi.json.",
 }
@@ -241,6 +221,7 @@ _SAYS = {
 
 def refuse(status: int, code: str, message: str, request: str) -> dict[str, Any]:
     """The error body of a request that is refused before the gate."""
-    usual = _AT_THE_DOOR.get(status, "SYS_INTERNAL_ERROR")
-    told = _OTHERS[code][1] if code == "TOKEN_EXPIRED" else usual
-    return error_body(told, _SAYS.get(status, message), request)
+    rest_code = _BEFORE_THE_GATE.get(status, "SYS_INTERNAL_ERROR")
+    if code == "TOKEN_EXPIRED":
+        rest_code = _OTHERS[code][1]
+    return error_body(rest_code, _MESSAGES.get(status, message), request)

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 RRF_K = 60
-RELATED = 0.25  # a likeness below this is that of texts with nothing in common
+RELATED = 0.25  # texts with nothing in common have less similarity
 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """How much each ranking counts; together 1."""
+    """The weights of the three rankings, which add up to 1."""
 
     bm25: float = 0.4
     vector: float = 0.4
@@ -24,7 +24,7 @@ SEMANTIC = Weights(bm25=0.3, vector=0.6, graph=0.1)
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """Where a memory stands in the first two rankings; None for not at all."""
+    """A memory's ranks by words and by meaning; None if it is not ranked."""
 
     bm25: int | None
     vector: int | None
@@ -32,14 +32,14 @@ class Ranks:
 
 
 def reciprocal(rank: int | None, k: int = RRF_K) -> float:
-    """1 for the first place, less for each further one, 0 for none."""
+    """1 for the first rank, less for each further one, 0 for no rank."""
     from commonplace.engine.finding.ranking import reciprocal_rank
 
     return 0.0 if rank is None else reciprocal_rank(float(rank), k)
 
 
 def worth(ranks: Ranks, weights: Weights, k: int = RRF_K, *, meaning: bool = True) -> float:
-    """The score by words and meaning; without meaning, words have its weight, too."""
+    """The score by words and meaning; without meaning, words have both weights."""
     if not meaning:
         return (weights.bm25 + weights.vector) * reciprocal(ranks.bm25, k)
     near = ranks.vector if ranks.similarity >= RELATED else None
@@ -47,12 +47,12 @@ def worth(ranks: Ranks, weights: Weights, k: int = RRF_K, *, meaning: bool = Tru
 
 
 def ranked(values: Mapping[str, float]) -> dict[str, int]:
-    """Places by value, the highest first; equal values by name, so that the order is fixed."""
+    """Ranks by value, the highest first; equal values are ordered by key."""
     order = sorted(values, key=lambda one: (-values[one], one))
     return {identity: place for place, identity in enumerate(order, start=1)}
 
 
 def final(base: float, graph: int | None, weight: float, importance: float, k: int) -> float:
-    """The score with the links' part, a little higher for what is important; within 0..1."""
+    """The score with the part of the links, a little higher for important memories; 0 to 1."""
     joined = base + weight * reciprocal(graph, k)
     return max(0.0, min(1.0, joined * (0.9 + 0.2 * importance)))

@@ -56,7 +56,7 @@ def readable(call: Call, identity: str, *, count: bool = False) -> Memory:
     hidden = (
         memory is None
         or (memory.state not in (*LIVE_STATES, "superseded") and "lifecycle" not in memory.attrs)
-        or memory.id != identity.lower()  # a ref, which is no id here
+        or memory.id != identity.lower()  # found by its ref, which is no id of this contract
     )
     if memory is None or hidden:
         raise NoMemory("Memory not found", field="id")
@@ -125,7 +125,7 @@ def shown_all(call: Call, memories: Sequence[Memory]) -> list[dict[str, Any]]:
 
 
 def _embedding_status(waiting: str | None) -> str:
-    """None if a memory has its vector; otherwise why the last try failed, or an empty text."""
+    """The status for the outbox's entry: None without one, the last error or an empty text."""
     if waiting is None:
         return "completed"
     return "failed" if waiting else "pending"
@@ -219,7 +219,7 @@ def check_not_reserved(name: str, field: str) -> None:
 
 
 def name_taken(name: str) -> NameTaken:
-    """Names of checkpoints are unique."""
+    """The error for the name of another checkpoint."""
     return NameTaken(
         f"Context name '{name}' already exists. Use a unique name.",
         field="name",
@@ -314,7 +314,7 @@ def delete_memory(call: Call, *, id: str) -> None:
     for link in call.memory.links.of(memory.id):
         call.memory.links.remove(link.id)
     attrs = {name: value for name, value in memory.attrs.items() if name != "lifecycle"}
-    # The name of a checkpoint is free again; a chunk keeps its ref, by which its document has it.
+    # The name of a checkpoint can be used again; a chunk is found by its ref.
     ref = memory.ref if memory.kind == CHUNK else None
     call.memory.revise(memory.id, state="archived", ref=ref, attrs=attrs)
 
@@ -355,7 +355,7 @@ class Window:
         }
 
     def of(self, found: Sequence[Any], show: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
-        """The page of a list that is there as a whole."""
+        """The page of a complete list."""
         items = [show(one) for one in found[self.first : self.first + self.size]]
         return self.answer(items, len(found))
 
@@ -409,7 +409,7 @@ def list_memories(
 def _ascending(
     call: Call, field: str, window: Window, conditions: dict[str, Any]
 ) -> tuple[list[Memory], int]:
-    """A page of an order that the engine has only with the highest first."""
+    """A page in ascending order, which the engine does not have for this field."""
     order = {"updated_at": "updated"}.get(field, field)
     _, total = call.memory.browse(order=order, limit=1, **conditions)
     stop = total - window.first
@@ -433,7 +433,7 @@ def _with_inactive(call: Call, conditions: dict[str, Any], field: str, down: boo
 def moments(
     since: str | None, until: str | None, first: str = "start_date", last: str = "end_date"
 ) -> tuple[str | None, str | None]:
-    """Two dates, if they can be read and are in order."""
+    """Return two dates; raise Invalid if the first lies after the second."""
     start, end = checks.when(since or None, first), checks.when(until or None, last)
     if start is not None and end is not None and start > end:
         raise Invalid(f"{first} lies after {last}.", field=first)

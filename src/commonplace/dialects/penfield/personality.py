@@ -6,7 +6,13 @@ from typing import Any
 
 from commonplace.dialects.contract import Call
 from commonplace.dialects.penfield import personas
-from commonplace.dialects.penfield.failures import Exists, Invalid, Nothing, require_text, stamp
+from commonplace.dialects.penfield.failures import (
+    AlreadyExists,
+    Invalid,
+    Missing,
+    require_text,
+    stamp,
+)
 from commonplace.dialects.penfield.personas import Persona
 from commonplace.engine.model import Memory
 from commonplace.platform import lookup
@@ -153,7 +159,7 @@ def create_trait(call: Call, *, content: str, category: str) -> dict[str, Any]:
     if len(known) >= TRAITS:
         raise Invalid(f"There are {TRAITS} traits already.", hint="Remove one first.")
     if any(one.text == content for one in known):
-        raise Exists("This trait is there already.", field="content")
+        raise AlreadyExists("This trait is there already.", field="content")
     memory = call.memory.remember(
         content, kind="personality_trait", attrs={"trait": {"category": category}},
         trust="stated", importance=0.8,
@@ -164,7 +170,7 @@ def create_trait(call: Call, *, content: str, category: str) -> dict[str, Any]:
 def _trait(call: Call, identity: str) -> Memory:
     found = next((one for one in traits(call) if one.id == identity.lower()), None)
     if found is None:
-        raise Nothing("Trait not found", field="id")
+        raise Missing("Trait not found", field="id")
     return found
 
 

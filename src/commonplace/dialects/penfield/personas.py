@@ -1,4 +1,4 @@
-"""The personas that can be chosen, and who may choose them."""
+"""The personas that can be chosen, and the tiers that include them."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 TIERS = ("free", "standard", "premium", "enterprise", "unlimited")
-HERE = "unlimited"  # nobody sells anything here
+HERE = "unlimited"  # this server has no paid tiers
 DEFAULT = "professional"
 
 
 @dataclass(frozen=True, slots=True)
 class Persona:
-    """A way to speak."""
+    """A persona: who the assistant is, and how it speaks."""
 
     id: str
     name: str
@@ -136,7 +136,7 @@ def shown(persona: Persona, tier: str = HERE) -> dict[str, Any]:
 
 
 def listing(tier: str = HERE) -> dict[str, Any]:
-    """All of them, those that can be chosen first."""
+    """All personas, those of the tier first."""
     found = [shown(persona, tier) for persona in PERSONAS]
     premium = TIERS.index(tier) >= TIERS.index("premium")
     return {

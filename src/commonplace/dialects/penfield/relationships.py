@@ -1,4 +1,4 @@
-"""Relationships between memories, walking along them, and contradictions."""
+"""Relationships between memories, paths along them, and contradictions."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 from commonplace.dialects.contract import Call, as_json
 from commonplace.dialects.penfield.failures import (
-    Exists,
+    AlreadyExists,
+    AlreadyRelated,
     Forbidden,
     Invalid,
-    Nothing,
-    Related,
+    Missing,
     stamp,
 )
 from commonplace.dialects.penfield.kinds import type_of
@@ -96,7 +96,7 @@ def relate(
         try:
             made.append(call.memory.links.add(source, target, kind, weight=strength, attrs=attrs))
         except Conflict:
-            raise Related(
+            raise AlreadyRelated(
                 f"The relationship '{kind}' between these memories already exists",
                 hint="Change it, or remove it first.",
                 details={"from_id": source, "to_id": target, "relationship_type": kind},
@@ -239,7 +239,7 @@ def _remove_between(call: Call, from_id: str, to_id: str) -> int:
     leaving = call.memory.links.of(one.id, direction="out")
     between = [link for link in leaving if link.target == other.id]
     if not between:
-        raise Nothing("Relationship not found", hint="Its direction may be the other one.")
+        raise Missing("Relationship not found", hint="Its direction may be the other one.")
     for link in between:
         call.memory.links.remove(link.id)
     return len(between)
@@ -262,7 +262,7 @@ def _link(call: Call, identity: str) -> Link:
     try:
         return call.memory.links.get(identity.lower())
     except NotFound:
-        raise Nothing("Relationship not found", field="id") from None
+        raise Missing("Relationship not found", field="id") from None
 
 
 def list_relationships(
@@ -406,10 +406,10 @@ def resolve_contradiction(
     """POST /memories/contradictions/{id}/resolve."""
     link = _link(call, id)
     if link.kind != "contradicts":
-        raise Nothing("Contradiction not found", field="id")
+        raise Missing("Contradiction not found", field="id")
     about = dict(link.attrs.get("contradiction") or {"type": "direct"})
     if about.get("status", "unresolved") != "unresolved":
-        raise Exists(f"The contradiction is {about['status']} already.", field="id")
+        raise AlreadyExists(f"The contradiction is {about['status']} already.", field="id")
     about |= {"resolution": resolution, "reason": reason, "status": "resolved"}
     if resolution == "keep_both":
         about["status"] = "accepted"

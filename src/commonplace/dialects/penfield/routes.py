@@ -1,4 +1,4 @@
-"""The REST endpoints under /api/v2: what each does, takes and gives."""
+"""The REST endpoints under /api/v2, with their operations, arguments and results."""
 
 from __future__ import annotations
 
@@ -114,12 +114,12 @@ _RELATE_MANY = {**listed(_RELATE, relationships.BULK), "minItems": 1}
 
 
 def open_session(call: Call) -> dict[str, Any]:
-    """POST /auth/token, in the audit; the server makes the tokens."""
+    """POST /auth/token: only for the audit; the server makes the tokens."""
     return {"tenant": call.caller.space}
 
 
 def renew_session(call: Call) -> dict[str, Any]:
-    """POST /auth/refresh, in the audit; the server makes the tokens."""
+    """POST /auth/refresh: only for the audit; the server makes the tokens."""
     return {"tenant": call.caller.space}
 
 
@@ -164,8 +164,8 @@ def _endpoint(
 ) -> tuple[Tool, Route]:
     """An operation and its route.
 
-    `{id}` in a path is a required UUID, of which there may be none: 404. Unless it is said, GET
-    needs the scope `read` and the others `write`, and a DELETE without data answers 204.
+    `{id}` in a path adds a required UUID and the status 404. By default GET needs the scope `read`,
+    other methods `write`, and a DELETE without data answers 204.
     """
     if "{id}" in path:
         required, properties = input.get("required", ()), input["properties"]

@@ -1,4 +1,4 @@
-"""Searching: hybrid with the contract's weights, by meaning alone, and citations for ChatGPT."""
+"""Searching: hybrid with the contract's weights, by meaning only, and citations for ChatGPT."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from commonplace.dialects.contract import Call
 from commonplace.dialects.penfield import fusion
 from commonplace.dialects.penfield.failures import (
-    Unknown,
+    UnknownValue,
     check_weights,
     require_text,
     stamp,
@@ -402,7 +402,7 @@ def _sources(call: Call, asked: Sequence[str]) -> tuple[str | None, Sequence[str
         tally = engine_call(call.memory, memories.tally, ["source_type"], TYPES)
         stored = {name for (name,) in tally}
         if unknown := sorted(others - stored):
-            raise Unknown(
+            raise UnknownValue(
                 f"There is no source type '{unknown[0]}'.",
                 hint="Use memory, document, or a source type that memories are stored with.",
                 field="source_types",

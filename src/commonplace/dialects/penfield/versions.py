@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from commonplace.dialects.contract import Call
 from commonplace.dialects.penfield import memories
-from commonplace.dialects.penfield.failures import Exists, Invalid, NoMemory, stamp
+from commonplace.dialects.penfield.failures import AlreadyExists, Invalid, NoMemory, stamp
 from commonplace.dialects.penfield.kinds import CHUNK
 from commonplace.dialects.penfield.memories import changeable, lifecycle_of, readable
 from commonplace.engine.model import LIVE_STATES, Link, Memory
@@ -100,7 +100,7 @@ def evolve_memory(
     """POST /memories/{id}/evolve: a new memory takes the place of the old one."""
     old = changeable(call, id)
     if old.state not in LIVE_STATES:
-        raise Exists(
+        raise AlreadyExists(
             f"The memory is {lifecycle_of(old)} already.",
             hint="Evolve the newest of its history.",
             field="id",
