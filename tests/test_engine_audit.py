@@ -11,6 +11,7 @@ from typing import Any
 
 import apsw
 import pytest
+import time_machine
 
 from commonplace import Commonplace
 from commonplace.engine.binding import lease
@@ -295,3 +296,91 @@ def test_a_purge_leaves_the_chain_whole_and_no_trace(tmp_path: Path, text: str) 
     for needle in ("4711zq", "zqcanary", "zqline007", '"quoted', "quoted", "日本語の長い"):
         if needle in text:
             assert grep(tmp_path, needle.encode()) == []
+
+
+# Retention
+
+
+def written_at(store: Store, *moments: str) -> None:
+    """An entry at each moment."""
+    for at in moments:
+        with time_machine.travel(at, tick=False):
+            audit.append(store, entry())
+
+
+def test_a_cut_removes_the_oldest_rows_and_leaves_an_anchor(store: Store) -> None:
+    written_at(store, "2026-01-01", "2026-01-02", "2026-01-03", "2026-01-04")
+    before = audit.verify(store)
+    third = audit.listing(store, before=4, limit=1)[0]
+    assert audit.cut(store, "2026-01-03") == 2
+    kept = audit.listing(store)
+    assert [call.num for call in kept] == [5, 4, 3]
+    assert (kept[0].dialect, kept[0].tool) == ("", "anchor")
+    verdict = audit.verify(store)
+    assert (verdict.rows, verdict.removed, verdict.faults) == (5, 2, ())
+    assert kept[0].arguments == {"last": 2, "hash": verdict.anchor}
+    assert kept[2] == third
+    assert audit.verify(store, head=before.head).faults == ()
+    assert audit.verify(store, head=verdict.anchor).faults == ()
+    assert audit.cut(store, "2026-01-03") == 0, "nothing is left to remove"
+    audit.append(store, entry())
+    assert audit.verify(store).faults == ()
+
+
+def test_a_head_whose_row_was_removed_is_missed_and_says_why(store: Store) -> None:
+    written_at(store, "2026-01-01")
+    head = audit.verify(store).head
+    written_at(store, "2026-01-02", "2026-01-03")
+    audit.cut(store, "2026-01-03")
+    (fault,) = audit.verify(store, head=head).faults
+    assert "among the 2 oldest" in fault.what
+
+
+@pytest.mark.parametrize("before", ["2026-01-01", "2025-01-01"])
+def test_a_cut_before_all_rows_removes_none(store: Store, before: str) -> None:
+    written_at(store, "2026-01-01", "2026-01-02")
+    assert audit.cut(store, before) == 0
+    assert audit.verify(store).rows == 2
+
+
+def test_all_rows_can_be_cut_and_the_chain_goes_on(store: Store) -> None:
+    written_at(store, "2026-01-01", "2026-01-02")
+    with time_machine.travel("2026-01-03", tick=False):
+        assert audit.cut(store, "2026-01-03") == 2
+    assert audit.cut(store, "2026-02-01") == 0, "an anchor alone stays"
+    written_at(store, "2026-01-05")
+    assert audit.cut(store, "2026-02-01") == 2
+    verdict = audit.verify(store)
+    assert (verdict.rows, verdict.removed, verdict.faults) == (5, 4, ())
+
+
+def test_a_clock_that_went_back_removes_nothing_after_a_newer_row(store: Store) -> None:
+    written_at(store, "2026-01-01", "2026-03-01", "2026-01-02")
+    assert audit.cut(store, "2026-02-01") == 1
+
+
+def test_many_rows_are_cut_in_batches(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit, "_REMOVED_AT_ONCE", 3)
+    written_at(store, *["2026-01-01"] * 8)
+    assert audit.cut(store, "2026-01-02") == 8
+    verdict = audit.verify(store)
+    assert (verdict.removed, verdict.faults) == (8, ())
+
+
+def test_rows_that_are_deleted_without_an_anchor_are_missed(store: Store) -> None:
+    written_at(store, "2026-01-01", "2026-01-02", "2026-01-03", "2026-01-04")
+    audit.cut(store, "2026-01-02")
+    with store.maintain() as connection:
+        connection.execute("DELETE FROM audit WHERE num = 2")
+    (fault,) = audit.verify(store).faults
+    assert "missing before row 3" in fault.what
+
+
+def test_a_changed_anchor_is_noticed(store: Store) -> None:
+    written_at(store, "2026-01-01", "2026-01-02", "2026-01-03")
+    audit.cut(store, "2026-01-02")
+    with store.maintain() as connection:
+        connection.execute(
+            "UPDATE audit SET arguments = replace(arguments, '1', '2') WHERE num = 4"
+        )
+    assert audit.verify(store).faults

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import socket
@@ -11,14 +12,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import time_machine
 
+from commonplace import Commonplace
 from commonplace.access.caller import Caller
 from commonplace.dialects.contract import RequestInfo
+from commonplace.engine.binding import lease
 from commonplace.engine.history import audit
 from commonplace.engine.maintenance.purge import purge
 from commonplace.engine.model import Origin
-from commonplace.errors import StorageFull
+from commonplace.errors import InvalidInput, StorageFull
 from commonplace.server import gate as gates
+from commonplace.server.settings import Settings
+from commonplace.storage.system import open_system
 from server.harness import (
     BOOKKEEPING,
     MCP,
@@ -352,3 +358,66 @@ def test_a_gate_is_audited_without_any_server(server: Running, space: str) -> No
     )
     assert outcome.error is None
     assert only(server, space).caller == "local"
+
+
+def old_entries(data: Path) -> None:
+    """Calls of long ago, in a space and in system.db."""
+    entry = audit.Entry(
+        request="1", dialect="commonplace", tool="recall", success=True, milliseconds=0,
+        arguments="{}", result="{}",
+    )  # fmt: skip
+    with (
+        Commonplace(data, embedding="none") as memory,
+        lease(memory) as space,
+        contextlib.closing(open_system(data)) as system,
+        time_machine.travel("2020-01-01", tick=False),
+    ):
+        for store in (space.store, system):
+            audit.append(store, entry)
+            audit.append(store, entry)
+
+
+@pytest.mark.parametrize(("days", "removed"), [(0, 0), (30, 2)])
+def test_a_server_removes_entries_that_are_too_old(data: Path, days: int, removed: int) -> None:
+    old_entries(data)
+    with running(data, audit_days=days) as server:
+        server.client().call("recall", {"query": "kettle"})
+        wait_until(lambda: server.verdict().removed == removed)
+        wait_until(lambda: audit.verify(server.parts.system).removed == removed)
+        assert server.verdict().faults == audit.verify(server.parts.system).faults == ()
+        assert len(server.calls(tool="recall")) == 3 - removed
+    assert cli("audit", "verify", "--data", str(data)).returncode == 0
+    assert cli("doctor", "--data", str(data)).returncode == 0
+
+
+def test_the_command_line_cuts_and_verify_says_where_it_starts(data: Path) -> None:
+    old_entries(data)
+    where = ("--data", str(data))
+    for more in ((), ("--system",)):
+        head = json.loads(cli("audit", "verify", *where, *more, "--json").stdout)["head"]
+        assert cli("audit", "cut", "--before", "2019-12-31", *where, *more).stdout == (
+            "No row is that old.\n"
+        )
+        assert cli("audit", "cut", "--before", "2020-01-02", *where, *more).stdout == (
+            "2 rows removed\n"
+        )
+        told = cli("audit", "verify", *where, *more)
+        assert told.returncode == 0
+        assert "rows 1 to 2 were removed" in told.stdout
+        assert f"verified from anchor {head}" in told.stdout
+        found = json.loads(cli("audit", "verify", *where, *more, "--json").stdout)
+        assert (found["removed"], found["anchor"], found["faults"]) == (2, head, [])
+    assert cli("audit", "cut", "--before", "yesterday", *where).returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("days", "fine"), [(-1, False), (0, True), (36_500, True), (36_501, False)]
+)
+def test_the_days_of_the_audit_are_a_setting(data: Path, days: int, fine: bool) -> None:
+    (data / "config.toml").write_text(f"audit_days = {days}\n", encoding="utf-8")
+    (data / "config.toml").chmod(0o600)
+    if fine:
+        assert Settings.load({}, data=data).audit_days == days
+    else:
+        with pytest.raises(InvalidInput, match="audit_days"):
+            Settings.load({}, data=data)

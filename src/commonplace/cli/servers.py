@@ -208,14 +208,39 @@ def verify_chain(
         verdict = engine.verify(store, head=head)
     if as_json:
         faults = [{"row": fault.num, "what": fault.what} for fault in verdict.faults]
-        emit({"rows": verdict.rows, "head": verdict.head, "faults": faults})
+        told = {"rows": verdict.rows, "head": verdict.head, "faults": faults}
+        emit({**told, "removed": verdict.removed, "anchor": verdict.anchor})
     else:
         for fault in verdict.faults:
             say(f"row {fault.num}: {fault.what}")
+        if verdict.removed:
+            say(
+                f"rows 1 to {verdict.removed} were removed by 'audit cut' or audit_days;"
+                f" verified from anchor {verdict.anchor}"
+            )
         state = "broken" if verdict.faults else "intact"
         say(f"{verdict.rows} rows, chain {state}, head {verdict.head or '-'}")
     if verdict.faults:
         raise typer.Exit(6)
+
+
+@audit.command("cut")
+def cut_chain(
+    before: Annotated[str, option("--before", "Remove rows written before this date or time.")],
+    data: Data = None,
+    space: Space = "default",
+    system: Annotated[bool, option("--system", "Calls that reached no space.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Remove the oldest rows for ever; an anchor row keeps the rest verifiable."""
+    from commonplace.engine.history import audit as engine
+
+    with _store(data, space, system) as store:
+        removed = engine.cut(store, before)
+    if as_json:
+        emit({"removed": removed})
+    else:
+        say(f"{removed:,} rows removed" if removed else "No row is that old.")
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Collection, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode
 
@@ -39,6 +40,7 @@ from commonplace.dialects import registry
 from commonplace.dialects.contract import Call, Dialect, Setting, Tool
 from commonplace.dialects.rest import Exchange, Rejected, Reply, Rest, Route, status_of
 from commonplace.engine.commonplace import Commonplace
+from commonplace.engine.history import audit
 from commonplace.engine.library import Library
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound
 from commonplace.server.connections import Streams, until
@@ -55,6 +57,7 @@ from commonplace.server.settings import Settings
 from commonplace.storage.ports import Store
 
 USE_SECONDS = 60.0
+CUT_SECONDS = 6 * 3600.0  # how often old audit entries are looked for
 VERSION_HEADER = b"mcp-protocol-version"
 
 log = logging.getLogger(__name__)
@@ -279,7 +282,10 @@ def _lifespan(
             for endpoint in endpoints:
                 for manager in endpoint.managers.values():
                     await stack.enter_async_context(manager.run())
-            for task in (_store_use(parts.tokens.credentials, workers), refusals.run()):
+            tasks = [_store_use(parts.tokens.credentials, workers), refusals.run()]
+            if parts.settings.audit_days:
+                tasks.append(_cut_audit(parts, workers))
+            for task in tasks:
                 stack.callback(asyncio.create_task(task).cancel)
             yield
             await refusals.flush()
@@ -296,6 +302,28 @@ async def _in_thread(context: contextlib.AbstractContextManager[None]) -> AsyncI
         yield
     finally:
         await asyncio.to_thread(context.__exit__, None, None, None)
+
+
+async def _cut_audit(parts: Parts, workers: Workers) -> None:
+    """Remove audit entries that are older than the settings say, now and then."""
+
+    def cut(space: str | None) -> int:
+        before = datetime.now(UTC) - timedelta(days=parts.settings.audit_days)
+        if space is None:
+            return audit.cut(parts.system, before)
+        with parts.library.lease(space) as opened:
+            return audit.cut(opened.store, before)
+
+    while True:
+        for space in (None, *await workers.run(parts.library.spaces)):
+            try:
+                if removed := await workers.run(cut, space):
+                    told = {"space": space or "system", "removed": removed}
+                    log.info("old audit entries were removed", extra=told)
+            except CommonplaceError as error:
+                told = {"space": space or "system", "why": error.message}
+                log.warning("old audit entries could not be removed", extra=told)
+        await asyncio.sleep(CUT_SECONDS)
 
 
 async def _health(_: Request) -> Response:

@@ -45,6 +45,8 @@ class Settings:
     burst: int = 2_000
     body_bytes: int = 1_048_576
     call_seconds: float = 30.0
+    audit_days: int = 0
+    """How long audit entries are kept; 0 for ever."""
     log: str = "text"
     """text or json."""
 
@@ -80,6 +82,8 @@ class Settings:
             raise InvalidInput(
                 "database must be an address that begins with postgresql://.", field="database"
             )
+        if not 0 <= self.audit_days <= 36_500:
+            raise InvalidInput("audit_days must be 0 (for ever) to 36500.", field="audit_days")
         if self.log not in ("text", "json"):
             raise InvalidInput("log must be text or json.", field="log")
         if self.public_url and not _is_address(self.public_url):

@@ -2,7 +2,8 @@
 
 The chain runs over the hashes of arguments and results, so that payloads can be cleared and the
 chain stays whole. `audit_head` holds the number of rows and the last one's hash, so that rows cut
-off at the end are noticed.
+off at the end are noticed. When the oldest rows are removed, an anchor row in the chain says up to
+which number, and what hash that row had: the chain is verified from there.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ START = bytes(32)
 """The `previous` hash of the first row."""
 REDACTION = "redact"
 """The tool of a row that lists rows whose payloads were cleared."""
+ANCHOR = "anchor"
+"""The tool of a row that says which of the oldest rows were removed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,41 @@ def clear_payloads(rows: Rows, space: str, nums: Sequence[int]) -> None:
     )
 
 
+def old_end(rows: Rows, space: str, before: int, most: int) -> tuple[int, int, bytes] | None:
+    """(first number, last number, hash of the last) of the oldest rows, written before a moment.
+
+    At most so many; None if there are none. Rows after one that is newer stay, whatever their
+    clock said. An anchor alone is not worth another one.
+    """
+    first, tool = rows.execute(
+        "SELECT num, tool FROM audit WHERE space = ? ORDER BY num LIMIT 1", (space,)
+    ).fetchone() or (0, "")
+    kept = rows.execute(
+        "SELECT min(num) FROM audit WHERE space = ? AND at >= ?", (space, before)
+    ).fetchone()[0]
+    end = read_head(rows, space)[0] if kept is None else kept - 1
+    last = min(end, first + most - 1)
+    if not first or last < first or (last == first and tool == ANCHOR):
+        return None
+    found = rows.execute(
+        "SELECT hash FROM audit WHERE space = ? AND num = ?", (space, last)
+    ).fetchone()
+    return None if found is None else (first, last, found[0])
+
+
+def remove_through(rows: Rows, space: str, last: int) -> None:
+    """Remove rows up to a number."""
+    rows.execute("DELETE FROM audit WHERE space = ? AND num <= ?", (space, last))
+
+
+def removed(rows: Rows, space: str) -> tuple[int, str]:
+    """(number, hash) of the last row that was removed; (0, "") if none was."""
+    found = rows.execute(
+        "SELECT num, previous FROM audit WHERE space = ? ORDER BY num LIMIT 1", (space,)
+    ).fetchone()
+    return (0, "") if found is None or found[0] == 1 else (found[0] - 1, as_hex(found[1]))
+
+
 def as_hex(value: Any) -> str:
     """A hash as hexadecimal text; an empty text if the value is not a hash."""
     return value.hex() if isinstance(value, bytes) else ""
@@ -94,9 +132,11 @@ def as_hex(value: Any) -> str:
 
 def faults(rows: Rows, space: str, expected_head: str | None = None) -> Iterator[Fault]:
     """The faults in the chain; `expected_head` is the hash of a row that must be in it."""
-    expected, previous = 1, START
+    start, start_hash = removed(rows, space)
+    expected, previous = start + 1, bytes.fromhex(start_hash) if start else START
     emptied, redacted = set[int](), set[int]()
-    seen = expected_head is None
+    anchors = {(0, "")}
+    seen = expected_head is None or expected_head == start_hash
     for values in rows.execute("SELECT * FROM audit WHERE space != ? LIMIT 1", (space,)):
         yield Fault(values[0], "a row belongs to another space")
     select = AUDIT.select_from(rows)  # the table in a backup may lack newer columns
@@ -114,13 +154,22 @@ def faults(rows: Rows, space: str, expected_head: str | None = None) -> Iterator
                 emptied.add(num)
             elif digest(row[name]) != row[f"{name}_hash"]:
                 yield Fault(num, f"its {name} were changed")
-            elif name == "arguments" and row["dialect"] == "" and row["tool"] == REDACTION:
-                redacted.update(json.loads(row[name])["rows"])  # its hash was checked above
+            elif name == "arguments" and row["dialect"] == "":  # its hash was checked above
+                if row["tool"] == REDACTION:
+                    redacted.update(json.loads(row[name])["rows"])
+                elif row["tool"] == ANCHOR:
+                    anchor = json.loads(row[name])
+                    anchors.add((anchor["last"], anchor["hash"]))
         expected, previous = num + 1, row["hash"]
         seen = seen or expected_head == as_hex(previous)
+    if (start, start_hash) not in anchors:
+        yield Fault(1, f"rows are missing before row {start + 1}, and no anchor row says so")
     for num in sorted(emptied - redacted):
         yield Fault(num, "its payload was deleted, but no purge is recorded")
     if read_head(rows, space) != (expected - 1, previous):
         yield Fault(expected, "rows are missing at the end, or the head was changed")
     if not seen:
-        yield Fault(expected, "the given head is not in the chain: rows were deleted or rewritten")
+        why = "rows were deleted or rewritten"
+        if start:
+            why += f", or it was among the {start:,} oldest, which were removed"
+        yield Fault(expected, f"the given head is not in the chain: {why}")

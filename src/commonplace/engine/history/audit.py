@@ -19,11 +19,12 @@ from commonplace.engine.model import moment
 from commonplace.storage import audit as stored
 from commonplace.storage.audit import REDACTION, Fault
 from commonplace.storage.database import now
-from commonplace.storage.ports import Store
+from commonplace.storage.ports import Rows, Store
 from commonplace.storage.tables import digest
 
 PAYLOAD_BYTES = 4096
 _REDACTIONS_A_ROW = 400
+_REMOVED_AT_ONCE = 10_000  # rows, so that others can write meanwhile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,8 +77,13 @@ class Verdict:
     """What a check of the chain found."""
 
     rows: int
+    """How many were written, removed ones included."""
     head: str
     faults: tuple[Fault, ...]
+    removed: int = 0
+    """The number of the last row that retention removed; 0 if none was."""
+    anchor: str = ""
+    """The hash of that row, at which the chain begins."""
 
 
 def capped(payload: str) -> str:
@@ -118,21 +124,24 @@ def append(store: Store, entry: Entry) -> int:
     Outside a unit it may use the room that is set aside for a full disk.
     """
     operation = store.open_unit.seq if store.open_unit and store.open_unit.changed else 0
-    arguments, result = capped(entry.arguments), capped(entry.result)
 
     def write() -> int:
         with store.maintain() as connection:
-            rows, previous = stored.read_head(connection, store.space)
-            chained = (
-                rows + 1, store.space, now(), entry.request, entry.dialect, entry.tool,
-                entry.caller, entry.credential, entry.client, entry.session, entry.address,
-                int(entry.success), entry.error, entry.milliseconds, operation, digest(arguments),
-                digest(result), previous,
-            )  # fmt: skip
-            stored.insert(connection, chained, arguments, result)
-        return rows + 1
+            return _insert(connection, store.space, entry, operation)
 
     return store.with_reserve(write)
+
+
+def _insert(rows: Rows, space: str, entry: Entry, operation: int = 0) -> int:
+    arguments, result = capped(entry.arguments), capped(entry.result)
+    count, previous = stored.read_head(rows, space)
+    chained = (
+        count + 1, space, now(), entry.request, entry.dialect, entry.tool, entry.caller,
+        entry.credential, entry.client, entry.session, entry.address, int(entry.success),
+        entry.error, entry.milliseconds, operation, digest(arguments), digest(result), previous,
+    )  # fmt: skip
+    stored.insert(rows, chained, arguments, result)
+    return count + 1
 
 
 def listing(
@@ -210,7 +219,29 @@ def verify(store: Store, *, head: str | None = None) -> Verdict:
     with store.read() as connection:
         found = list(stored.faults(connection, store.space, head))
         count, hashed = stored.read_head(connection, store.space)
-    return Verdict(count, stored.as_hex(hashed) if count else "", tuple(found))
+        removed, anchor = stored.removed(connection, store.space)
+    head = stored.as_hex(hashed) if count else ""
+    return Verdict(count, head, tuple(found), removed, anchor)
+
+
+def cut(store: Store, before: datetime | str) -> int:
+    """Remove the oldest rows, written before a moment; how many.
+
+    Each removal leaves an anchor row with the number and the hash of the last row removed, in the
+    same transaction. Rows that were purged of their payloads are removed like others.
+    """
+    until, count = checks.when(before, "before"), 0
+    assert until is not None
+    while True:
+        with store.maintain() as connection:
+            found = stored.old_end(connection, store.space, until, _REMOVED_AT_ONCE)
+            if found is None:
+                return count
+            first, last, hashed = found
+            anchor = json.dumps({"last": last, "hash": stored.as_hex(hashed)})
+            _insert(connection, store.space, _own_entry(stored.ANCHOR, anchor))
+            stored.remove_through(connection, store.space, last)
+        count += last - first + 1
 
 
 def redact(store: Store, nums: Sequence[int]) -> None:
@@ -219,10 +250,12 @@ def redact(store: Store, nums: Sequence[int]) -> None:
         some = list(nums[start : start + _REDACTIONS_A_ROW])
         with store.maintain() as connection:
             stored.clear_payloads(connection, store.space, some)
-        append(
-            store,
-            Entry(
-                request="", dialect="", tool=REDACTION, success=True, milliseconds=0,
-                arguments=json.dumps({"rows": some}), result="{}",
-            ),
-        )  # fmt: skip
+        append(store, _own_entry(REDACTION, json.dumps({"rows": some})))
+
+
+def _own_entry(tool: str, arguments: str) -> Entry:
+    """An entry about the audit itself, which belongs to no dialect."""
+    return Entry(
+        request="", dialect="", tool=tool, success=True, milliseconds=0, arguments=arguments,
+        result="{}",
+    )  # fmt: skip
