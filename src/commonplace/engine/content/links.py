@@ -31,8 +31,7 @@ SUPERSEDES = "supersedes"
 MAX_DEPTH = 10
 MAX_PATHS = 1_000
 MAX_STEPS = 20_000
-_WAYS = {"out": (True,), "in": (False,), "any": (True, False)}
-_END = {True: "source", False: "target"}
+_ENDS = {"out": ("source",), "in": ("target",), "any": ("source", "target")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,20 +230,12 @@ class _Edges:
 
     def around(self, node: str, direction: Direction) -> list[tuple[Link, bool]]:
         """Return (link, whether it leads away from the node), strongest first."""
-        found = []
-        for outward in _WAYS[direction]:
-            end = _END[outward]
-            if self._then is not None:
-                met = [each for each in self._then if getattr(each, end) == node]
-            else:
-                wanted: dict[str, Any] = {end: node}
-                met = self._links(LINKS.where(self._connection, self._space, **wanted))
-            found += [(each, outward) for each in met]
-        return sorted(found, key=lambda pair: -pair[0].weight)
+        found = [(each, each.source == node) for each in self.around_any([node], direction)]
+        return sorted(found, key=lambda pair: (-pair[0].weight, not pair[1]))
 
     def around_any(self, nodes: Sequence[str], direction: Direction) -> list[Link]:
         """Return the links of any of the nodes, each once, oldest first."""
-        ends = [_END[outward] for outward in _WAYS[direction]]
+        ends = _ENDS[direction]
         wanted = list(dict.fromkeys(nodes))
         if self._then is not None:
             known = set(wanted)
