@@ -20,7 +20,7 @@ import typer
 
 from commonplace.cli.app import app
 from commonplace.dialects import registry
-from commonplace.engine.finding.scoring import Weighting
+from commonplace.engine.finding.ranking import Weighting
 from commonplace.platform.llm import PROVIDERS
 from commonplace.server.settings import Settings
 

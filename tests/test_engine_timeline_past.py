@@ -14,7 +14,7 @@ import pytest
 from commonplace import Commonplace, Line
 from commonplace.engine import parts
 from commonplace.engine.binding import engine_call
-from commonplace.engine.finding.scoring import MEANING_ONLY, WORDS_ONLY
+from commonplace.engine.finding.ranking import MEANING_ONLY, WORDS_ONLY
 from commonplace.engine.maintenance import upkeep
 from commonplace.errors import CommonplaceError, Conflict, InvalidInput, NotFound
 from conftest import WordVectors, texts

@@ -143,7 +143,7 @@ def _candidates(
     without_kinds: Sequence[str],
     words: float,
 ) -> list[Found]:
-    from commonplace.engine.finding.scoring import Weighting
+    from commonplace.engine.finding.ranking import Weighting
 
     plain = Weighting(graph=0.0)
     most = min(limit * 2, 1_000)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, TypedDict, Unpack
 
 from commonplace.engine import checks
@@ -179,7 +180,7 @@ def links(
             one = str(need_memory(connection, space.name, identity, seq)["id"])
         edges = _Edges(connection, space.name, kinds, seq)
         if one is None:
-            return edges.everything()
+            return edges.everything
         return [each for each, _ in edges.around(one, direction)]
 
 
@@ -212,9 +213,7 @@ class _Edges:
         self._space = space
         self._kinds = checks.names(kinds, "kinds")
         self._weight = weight
-        self._then: list[Link] | None = None
-        if seq is not None:
-            self._then = self._links(rows_at(connection, space, LINKS, seq))
+        self._seq = seq
 
     def _links(self, rows: Iterable[Row]) -> list[Link]:
         return [Link.of(row) for row in rows if self._fits(row)]
@@ -223,10 +222,10 @@ class _Edges:
         right_kind = self._kinds is None or row["kind"] in self._kinds
         return right_kind and row["weight"] >= self._weight
 
+    @cached_property
     def everything(self) -> list[Link]:
-        if self._then is not None:
-            return self._then
-        return self._links(LINKS.where(self._connection, self._space, in_order=True))
+        """All links, oldest first."""
+        return self._links(rows_at(self._connection, self._space, LINKS, self._seq))
 
     def around(self, node: str, direction: Direction) -> list[tuple[Link, bool]]:
         """Return (link, whether it leads away from the node), strongest first."""
@@ -237,9 +236,10 @@ class _Edges:
         """Return the links of any of the nodes, each once, oldest first."""
         ends = _ENDS[direction]
         wanted = list(dict.fromkeys(nodes))
-        if self._then is not None:
+        if self._seq is not None:
             known = set(wanted)
-            return [each for each in self._then if any(getattr(each, end) in known for end in ends)]
+            every = self.everything
+            return [each for each in every if any(getattr(each, end) in known for end in ends)]
         found: dict[int, Row] = {}
         for end in ends:
             rows = LINKS.among(self._connection, self._space, end, wanted)
@@ -351,7 +351,7 @@ def components(
         return node
 
     with reading(space, as_of) as (connection, seq):
-        for each in _Edges(connection, space.name, kinds, seq).everything():
+        for each in _Edges(connection, space.name, kinds, seq).everything:
             parent[root(each.source)] = root(each.target)
         live = _live(connection, space.name, parent, seq)
     groups: dict[str, list[str]] = defaultdict(list)

@@ -1,1 +1,1 @@
-"""Finding memories: searching, scoring, filters, substrings."""
+"""Finding memories: recall, ranking, filters, listings, similarity, substrings."""

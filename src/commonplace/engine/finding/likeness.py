@@ -11,7 +11,7 @@ from commonplace.embedding.provider import calibrated, knows_script
 from commonplace.engine import checks
 from commonplace.engine.content.memories import need_row
 from commonplace.engine.finding.filters import Filters
-from commonplace.engine.finding.scoring import highest
+from commonplace.engine.finding.ranking import highest
 from commonplace.engine.library import OpenSpace
 from commonplace.storage.index import Snapshot
 from commonplace.storage.ports import Rows

@@ -1,16 +1,386 @@
-"""Ranking formulas: pure functions, for the engine and for the contracts of the dialects."""
+"""Ranking: the score of every memory of a space for one query, and the formulas it is made of.
+
+Each score is an array over all positions of the index. The score by words is scaled by how much of
+the query a memory contains, so that where words say little, meaning decides. Messages of a
+conversation are also scored by their neighbours and their session. Formulas that a dialect's
+contract fixes are at the end.
+"""
 
 from __future__ import annotations
 
 import math
-from typing import TypeVar
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from commonplace.embedding.provider import knows_script
+from commonplace.engine import checks
+from commonplace.engine.finding.filters import Filters, visible
+from commonplace.engine.history import timeline
+from commonplace.engine.library import OpenSpace
+from commonplace.engine.model import When
+from commonplace.errors import EmbeddingUnavailable, InvalidInput, StorageCorrupt
+from commonplace.storage import derived, links
+from commonplace.storage.database import now
+from commonplace.storage.derived import quantise, unpack_many
+from commonplace.storage.index import NEVER, Snapshot
+from commonplace.storage.ports import Rows
+from commonplace.storage.tables import LINKS, MEMORIES, Row
+from commonplace.text.analysis import analyse_query
+from commonplace.text.scripts import dominant_script
+
 Floats = NDArray[np.float32]
 Flags = NDArray[np.bool_]
 Number = TypeVar("Number", float, NDArray[np.float64])
+
+DAY = 86_400_000_000
+_WEIGHTS = (
+    "lexical", "dense", "coverage", "k1", "b", "neighbours", "session", "speaker", "graph",
+    "recency", "recency_days", "importance", "credit",
+)  # fmt: skip
+FAIR_LIKENESS = 0.4  # the best cosine of a search counts as at least this much
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weighting:
+    """How much each part of the score counts. The benchmarks use the defaults."""
+
+    lexical: float = 0.35
+    dense: float = 0.65
+    coverage: float = 2.0
+    """The exponent of the share of the query that matches, which scales the score by words."""
+    k1: float = 0.6
+    b: float = 0.4
+    neighbours: float = 0.15
+    """Weight of the messages before and after a message."""
+    session: float = 0.75
+    """Weight of the best message of the same session."""
+    speaker: float = 0.1
+    """Weight of a speaker whom the query names."""
+    graph: float = 0.2
+    """Weight of a link from one of the best results."""
+    graph_seeds: int = 10
+    recency: float = 0.0
+    recency_days: float = 30.0
+    importance: float = 0.0
+    credit: float = 0.0
+    fusion: Literal["scores", "ranks"] = "scores"
+    """Combine words and meaning by scaled scores, or by reciprocal ranks."""
+    rank_k: int = 60
+
+    def __post_init__(self) -> None:
+        for name in _WEIGHTS:
+            checks.number(getattr(self, name), name)
+        checks.limit(self.graph_seeds, "graph_seeds", checks.MOST)
+        checks.limit(self.rank_k, "rank_k", checks.MOST)
+        checks.one_of(self.fusion, "fusion", ("scores", "ranks"))
+        if not self.recency_days:
+            raise InvalidInput("recency_days must be more than 0.", field="recency_days")
+
+
+DEFAULT = Weighting()
+WORDS_ONLY = Weighting(dense=0.0, neighbours=0.0, session=0.0, speaker=0.0, coverage=0.0, graph=0.0)
+MEANING_ONLY = Weighting(lexical=0.0, neighbours=0.0, session=0.0, speaker=0.0, graph=0.0)
+
+
+@dataclass
+class Search:
+    """One query over one snapshot: every score as an array over all positions."""
+
+    snapshot: Snapshot
+    mask: Flags
+    terms: list[str]
+    bm25: Floats
+    covered: Floats
+    holding: list[NDArray[np.int32]]
+    cosine: Floats
+    embedded: Flags
+    named: set[int]
+    named_terms: list[int]
+    script: str
+    meaning: bool
+    degraded: str
+    former: dict[int, Row] = field(default_factory=dict)
+    """With `as_of`: the rows of positions whose memories have changed since."""
+    seq: int | None = None
+    """With `as_of`: the operation after which the past is read."""
+
+
+class Question:
+    """A query's terms, and its vectors if there is an embedder and it answers."""
+
+    def __init__(self, space: OpenSpace, query: str) -> None:
+        self.query = query
+        self.terms = list(dict.fromkeys(analyse_query(query)))
+        self.script = dominant_script(query)
+        self.degraded = ""
+        self._embedder = space.embedder
+        if self._embedder is None:
+            self.degraded = "There is no embedding provider; only words were searched."
+        self.usable = self._embedder is not None and knows_script(self._embedder.id, self.script)
+
+    def vector(self, text: str) -> tuple[NDArray[np.int8], float] | None:
+        """Return (vector, scale) of a text, or None if it cannot be embedded."""
+        if self._embedder is None or not self.usable:
+            return None
+        try:
+            packed = quantise(self._embedder.embed([text], query=True))[0]
+        except EmbeddingUnavailable as error:
+            self.degraded, self.usable = error.message, False
+            return None
+        matrix, scales = unpack_many(packed, self._embedder.dimensions)
+        return matrix[0], float(scales[0])
+
+
+def search_legs(
+    space: OpenSpace,
+    connection: Rows,
+    snapshot: Snapshot,
+    asked: Question,
+    filters: Filters,
+    weighting: Weighting,
+    as_of: When | None,
+) -> Search:
+    """Score every position by words and by meaning."""
+    seen = visible(space, connection, snapshot, filters, as_of)
+    snapshot = seen.snapshot
+    named, spoken = _named_speakers(snapshot, asked.query)
+    bm25, covered, holding = _lexical(snapshot, asked.terms, weighting)
+    search = Search(
+        snapshot, seen.mask, asked.terms, bm25, covered, holding,
+        np.zeros(snapshot.size, np.float32), snapshot.embedded, named,
+        [derived.term_number(term) for name in sorted(_names(snapshot, named))
+         for term in analyse_query(name)],
+        asked.script, False, "", seen.former, seen.seq,
+    )  # fmt: skip
+    vector = asked.vector(asked.query) if weighting.dense > 0 else None
+    if vector is not None:
+        search.meaning = True
+        lines = snapshot.session >= 0 if named else None
+        if lines is None or not bool((lines | ~seen.mask).all()):
+            search.cosine = snapshot.cosine(*vector)
+        if lines is not None:
+            first_person = asked.vector(spoken) or vector
+            search.cosine = np.where(lines, snapshot.cosine(*first_person), search.cosine)
+    search.degraded = asked.degraded
+    return search
+
+
+def _lexical(
+    snapshot: Snapshot, terms: Sequence[str], weighting: Weighting
+) -> tuple[Floats, Floats, list[NDArray[np.int32]]]:
+    """Compute BM25 and the covered share of the query for every position."""
+    scores = np.zeros(snapshot.size, np.float32)
+    covered = np.zeros(snapshot.size, np.float32)
+    live = snapshot.live
+    documents = int(np.count_nonzero(live))
+    mean = float(snapshot.length[live].mean()) if documents else 1.0
+    holding: list[NDArray[np.int32]] = []
+    rarities: list[float] = []
+    for term in terms:
+        positions, times = snapshot.postings(derived.term_number(term))
+        rare = rarity(documents, int(np.count_nonzero(live[positions])))
+        worth = bm25_term(
+            times.astype(np.float32), snapshot.length[positions], mean,
+            k1=weighting.k1, b=weighting.b,
+        )  # fmt: skip
+        scores[positions] += np.float32(rare) * worth
+        covered[positions] += np.float32(rare)
+        holding.append(positions)
+        rarities.append(rare)
+    mass = sum(rarities)
+    if mass > 0:
+        covered /= np.float32(mass)
+    return scores, covered, holding
+
+
+def fuse(search: Search, weighting: Weighting) -> Floats:
+    """Combine words and meaning into one score in 0..1."""
+    mask = search.mask
+    weights = {"words": weighting.lexical, "meaning": weighting.dense if search.meaning else 0.0}
+    total = sum(weights.values()) or 1.0
+    if weighting.fusion == "ranks":
+        score = np.zeros_like(search.bm25)
+        legs = {"words": search.bm25, "meaning": np.where(search.embedded, search.cosine, 0)}
+        for name, leg in legs.items():
+            found = np.flatnonzero(mask & (leg > 0))
+            order = found[np.argsort(-leg[found], kind="stable")]
+            worth = reciprocal_rank(np.arange(1.0, len(order) + 1), weighting.rank_k)
+            score[order] += (weights[name] / total * worth).astype(np.float32)
+        return score
+    score = np.zeros_like(search.bm25)
+    if weights["words"]:
+        words = to_best(search.bm25, mask)
+        if weighting.coverage:
+            words *= search.covered ** np.float32(weighting.coverage)
+        score += np.float32(weights["words"] / total) * words
+    if weights["meaning"]:
+        likeness = to_best(search.cosine, mask & search.embedded, FAIR_LIKENESS)
+        score += np.float32(weights["meaning"] / total) * likeness
+    return score
+
+
+def score_all(
+    space: OpenSpace, connection: Rows, search: Search, weighting: Weighting
+) -> tuple[Floats, Floats, Floats]:
+    """Return (final score, part from the conversation, part from links) for every position."""
+    fused = fuse(search, weighting)
+    score = _in_conversation(search, weighting, fused)
+    context = score - fused
+    score = _with_properties(search, weighting, score)
+    linked = _along_links(space, connection, search, weighting, score)
+    if linked.any():
+        score = (score + linked) / np.float32(1 + weighting.graph)
+    return score, context, linked
+
+
+def _in_conversation(search: Search, weighting: Weighting, fused: Floats) -> Floats:
+    """Add to messages the scores of their neighbours and session, and of a named speaker."""
+    snapshot, mask = search.snapshot, search.mask
+    score = fused.copy()
+    if snapshot.sessions and (weighting.neighbours or weighting.session):
+        score = with_neighbours(snapshot, mask, fused, weighting.neighbours)
+        lines = mask & (snapshot.session >= 0)
+        if weighting.session and lines.any():
+            sessions, own = snapshot.session[lines], score[lines]
+            best = np.zeros(snapshot.sessions, np.float32)
+            np.maximum.at(best, sessions, own)
+            w = np.float32(weighting.session)
+            score[lines] = (own + w * best[sessions]) / (1 + w)
+    if search.named and weighting.speaker:
+        share = np.float32(weighting.speaker / (1 + weighting.session))
+        named = np.isin(snapshot.speaker, list(search.named)).astype(np.float32)
+        for term in search.named_terms:  # memories that are not messages may be about the speaker
+            positions = snapshot.postings(term)[0]
+            named[positions[snapshot.session[positions] < 0]] = 1.0
+        score = np.asarray((score + share * named) / (1 + share), np.float32)
+    return score
+
+
+def with_neighbours(snapshot: Snapshot, mask: Flags, own: Floats, weight: float) -> Floats:
+    """Add to each message the scores of the messages before and after it."""
+    before, after = snapshot.beside
+    here = np.arange(snapshot.size)
+    before = np.where(mask[before], before, here)
+    after = np.where(mask[after], after, here)
+    w = np.float32(weight)
+    return np.asarray((own + w * own[before] + w * own[after]) / (1 + 2 * w), np.float32)
+
+
+def _with_properties(search: Search, weighting: Weighting, score: Floats) -> Floats:
+    """Add recency, importance and credit, if the weighting has them."""
+    total = weighting.recency + weighting.importance + weighting.credit
+    if not total:
+        return score
+    snapshot = search.snapshot
+    added = weighting.importance * snapshot.importance + weighting.credit * snapshot.credit
+    if weighting.recency:
+        happened = np.where(snapshot.occurred == NEVER, snapshot.created, snapshot.occurred)
+        days = np.maximum(0, (now() - happened) / DAY)
+        added = added + weighting.recency * np.exp2(-days / weighting.recency_days)
+    mixed: Floats = ((score + added) / np.float32(1 + total)).astype(np.float32)
+    return mixed
+
+
+def _along_links(
+    space: OpenSpace,
+    connection: Rows,
+    search: Search,
+    weighting: Weighting,
+    score: Floats,
+) -> Floats:
+    """Return what the best results add to the memories they are linked with."""
+    linked = np.zeros_like(score)
+    if not weighting.graph:
+        return linked
+    if search.seq is None and not links.any_there(connection, space.name):
+        return linked
+    nums = search.snapshot.num
+    leaders = highest(score, search.mask, weighting.graph_seeds)
+    seeds = {int(nums[at]): float(score[at]) for at in leaders.tolist()}
+    order: NDArray[np.int64] | None = None
+    for seed, end, weight in _edges(space, connection, search, list(seeds)):
+        order = np.argsort(nums, kind="stable") if order is None else order
+        at = _newest_position(nums, order, end)
+        if not 0 <= weight <= 1:  # links are read without their hashes here
+            raise StorageCorrupt(
+                f"A link of memory {seed} has the weight {weight}, which is not in 0..1.",
+                hint="Run 'commonplace doctor' and restore from a backup.",
+            )
+        if at is not None and search.mask[at]:
+            added = weighting.graph * edge_score(seeds[seed], weight, 1)
+            linked[at] = max(float(linked[at]), added)
+    return linked
+
+
+def _newest_position(nums: NDArray[np.int64], order: NDArray[np.int64], num: int) -> int | None:
+    """Return the newest position of a memory; `order` sorts the numbers."""
+    found = int(np.searchsorted(nums, num, side="right", sorter=order)) - 1
+    at = int(order[found]) if found >= 0 else -1
+    return at if at >= 0 and nums[at] == num else None
+
+
+def _edges(
+    space: OpenSpace, connection: Rows, search: Search, nums: Sequence[int]
+) -> list[tuple[int, int, float]]:
+    """Return (seed, other end, weight) of the links of the seeds, now or as of the past."""
+    if search.seq is None:
+        return [each for num in nums for each in links.beside(connection, space.name, num)]
+    then = timeline.rows_at(connection, space.name, MEMORIES, search.seq)
+    number = {row["id"]: row["num"] for row in then}
+    wanted = set(nums)
+    found = []
+    for link in timeline.rows_at(connection, space.name, LINKS, search.seq):
+        source, target = number.get(link["source"]), number.get(link["target"])
+        if source is None or target is None:
+            continue
+        if source in wanted:
+            found.append((source, target, float(link["weight"])))
+        if target in wanted:
+            found.append((target, source, float(link["weight"])))
+    return found
+
+
+def highest(score: Floats, mask: Flags, count: int) -> NDArray[np.int64]:
+    """Return the positions of the highest scores within the mask, best first."""
+    allowed = np.flatnonzero(mask)
+    if len(allowed) > count:
+        chosen = np.argpartition(-score[allowed], count - 1)[:count]
+        cut = score[allowed[chosen]].min()
+        allowed = allowed[score[allowed] >= cut]  # of equal scores the oldest come first
+    order = np.lexsort((allowed, -score[allowed]))
+    return allowed[order][:count]
+
+
+def _names(snapshot: Snapshot, codes: set[int]) -> list[str]:
+    return [name for name, code in snapshot.speakers.items() if code in codes] if codes else []
+
+
+def _named_speakers(snapshot: Snapshot, query: str) -> tuple[set[int], str]:
+    """Return (codes of the speakers a query names, the query in the first person).
+
+    Speakers write about themselves in the first person, and an embedding model takes a name for
+    the topic; so messages are compared with "When did I move?" for "When did Ann move?".
+    """
+    if not snapshot.sessions:
+        return set(), query
+    folded = query.casefold()
+    named: dict[str, int] = {}
+    for word in set(re.findall(r"\w+", folded)):
+        for full, code in snapshot.called.get(word, ()):
+            if " " in full and re.search(rf"\b{re.escape(full)}\b", folded):
+                named[full] = code
+            elif len(word) > 2:
+                named[word] = code
+    spoken = query
+    for name in sorted(named, key=len, reverse=True):
+        pattern = rf"\b{re.escape(name)}\b('s|’s)?"
+        spoken = re.sub(pattern, lambda m: "my" if m.group(1) else "I", spoken, flags=re.IGNORECASE)
+    return set(named.values()), spoken
 
 
 def bm25_term(

@@ -11,18 +11,19 @@ from numpy.typing import NDArray
 
 from commonplace.embedding.provider import calibrated
 from commonplace.engine import checks
-from commonplace.engine.finding import ranking
 from commonplace.engine.finding.filters import Filters
-from commonplace.engine.finding.ranking import Flags, Floats
-from commonplace.engine.finding.scoring import (
+from commonplace.engine.finding.ranking import (
     DEFAULT,
     MEANING_ONLY,
     WORDS_ONLY,
+    Flags,
+    Floats,
     Question,
     Search,
     Weighting,
     fuse,
     highest,
+    rarity,
     score_all,
     search_legs,
     with_neighbours,
@@ -290,7 +291,7 @@ def _session_coverage(search: Search, sessions: NDArray[np.int32]) -> Floats:
     for positions in search.holding:
         lines = positions[search.mask[positions] & (session[positions] >= 0)]
         holders = np.unique(session[lines])
-        rare = ranking.rarity(len(sessions), len(holders))
+        rare = rarity(len(sessions), len(holders))
         mass += rare
         covered[holders] += np.float32(rare)
     share: Floats = covered[sessions] / np.float32(mass or 1.0)
