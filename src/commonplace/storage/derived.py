@@ -18,6 +18,7 @@ from commonplace.storage.tables import Writing
 from commonplace.text.analysis import (
     ANALYSIS_VERSION,
     DETECTION_WORDS,
+    Memo,
     Reader,
     analyse,
     ascii_chunks,
@@ -30,51 +31,35 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-_KNOWN_TERMS = 200_000
-_KNOWN_CHUNKS = 65_536
+_KNOWN_TERMS = 100_000
+_KNOWN_CHUNKS = 32_768
 _CODE = 8  # bytes
 
 _TIMES = [bytes((times,)) for times in range(256)]
 
 
-class _Codes(dict[str, bytes]):
-    """Term → 64 bits of its BLAKE2b hash, the same on every machine."""
-
-    def __missing__(self, term: str) -> bytes:
-        if len(self) >= _KNOWN_TERMS:
-            self.clear()
-        code = self[term] = blake2b(term.encode(), digest_size=8).digest()
-        return code
+def _term_code(term: str) -> bytes:
+    """64 bits of a term's BLAKE2b hash, the same on every machine."""
+    return blake2b(term.encode(), digest_size=_CODE).digest()
 
 
-class _ChunkCodes(dict[str, bytes]):
+_codes = Memo(_term_code, _KNOWN_TERMS)
+
+
+@cache
+def _chunk_codes(read: Reader) -> Memo[bytes]:
     """Chunk → the codes of its terms, concatenated."""
-
-    def __init__(self, read: Reader) -> None:
-        self._read = read
-
-    def __missing__(self, chunk: str) -> bytes:
-        if len(self) >= _KNOWN_CHUNKS:
-            self.clear()
-        codes = self[chunk] = b"".join([_codes[term] for term in self._read(chunk)])
-        return codes
+    return Memo(lambda chunk: b"".join([_codes[term] for term in read(chunk)]), _KNOWN_CHUNKS)
 
 
-class _EnglishCodes(dict[str, Any]):
-    """As `_ChunkCodes` for an English text; `b""` marks a function word that shows the language."""
-
-    def __missing__(self, chunk: str) -> bytes | tuple[()]:
-        if len(self) >= _KNOWN_CHUNKS:
-            self.clear()
-        terms, shows_it = read_english(chunk)
-        codes = _codes[terms[0]] if len(terms) == 1 else b"".join([_codes[t] for t in terms])
-        found = self[chunk] = codes if codes or shows_it else ()
-        return found
+def _english_code(chunk: str) -> bytes | tuple[()]:
+    """The codes of a chunk of an English text; `b""` for a word that shows the language."""
+    terms, shows_it = read_english(chunk)
+    codes = _codes[terms[0]] if len(terms) == 1 else b"".join([_codes[t] for t in terms])
+    return codes if codes or shows_it else ()
 
 
-_codes = _Codes()
-_chunk_codes = cache(_ChunkCodes)
-_english_codes = _EnglishCodes()
+_english_codes = Memo[Any](_english_code, _KNOWN_CHUNKS)
 
 
 def term_number(term: str) -> int:

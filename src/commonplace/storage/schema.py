@@ -218,27 +218,17 @@ CREATE UNIQUE INDEX models_identity ON models (space, id, weights);
 AUDIT_FORMAT = "ALTER TABLE audit ADD COLUMN format BIGINT NOT NULL DEFAULT 1;\n"
 _FORMATS = (
     AUDIT_FORMAT
+    + "".join(
+        f"ALTER TABLE {table} ADD COLUMN format BIGINT NOT NULL DEFAULT 1;\n"
+        for table in ("head", "operations", "memories", "messages", "links", "facts", "clusters",
+                      "members", "artifacts", "contents", "reviews", "events", "versions",
+                      "counters", "answers", "files")
+    )
     + """
-ALTER TABLE head ADD COLUMN format BIGINT NOT NULL DEFAULT 1;
 ALTER TABLE head ADD COLUMN operation TEXT NOT NULL DEFAULT '';
-ALTER TABLE operations ADD COLUMN format BIGINT NOT NULL DEFAULT 1;
-ALTER TABLE memories ADD COLUMN format BIGINT NOT NULL DEFAULT 1;
 ALTER TABLE memories ADD COLUMN source TEXT NOT NULL DEFAULT '';
-ALTER TABLE messages ADD COLUMN format BIGINT NOT NULL DEFAULT 1;
-ALTER TABLE links ADD COLUMN format BIGINT NOT NULL DEFAULT 1;
-ALTER TABLE facts ADD COLUMN format BIGINT NOT NULL DEFAULT 1;
-ALTER TABLE clusters ADD COLUMN format BIGINT NOT NULL DEFAULT 1;
-ALTER TABLE members ADD COLUMN format BIGINT NOT NULL DEFAULT 1;
-ALTER TABLE artifacts ADD COLUMN format BIGINT NOT NULL DEFAULT 1;
-ALTER TABLE contents ADD COLUMN format BIGINT NOT NULL DEFAULT 1;
-ALTER TABLE reviews ADD COLUMN format BIGINT NOT NULL DEFAULT 1;
-ALTER TABLE events ADD COLUMN format BIGINT NOT NULL DEFAULT 1;
-ALTER TABLE versions ADD COLUMN format BIGINT NOT NULL DEFAULT 1;
-ALTER TABLE counters ADD COLUMN format BIGINT NOT NULL DEFAULT 1;
-ALTER TABLE answers ADD COLUMN format BIGINT NOT NULL DEFAULT 1;
-ALTER TABLE files ADD COLUMN format BIGINT NOT NULL DEFAULT 1;
 """
-)
+)  # fmt: skip
 
 # A step is SQL, or a function that is given the connection inside the step's transaction.
 Step = str | Callable[[apsw.Connection], None]

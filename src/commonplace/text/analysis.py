@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache
+from functools import cache, partial
 from itertools import chain, pairwise
-from typing import Literal
+from typing import Literal, TypeVar
 from unicodedata import category, combining, decimal, is_normalized, normalize
 
 import Stemmer
@@ -253,6 +253,7 @@ _KOREAN_NOUN_AND_PARTICLE = 3
 _JAPANESE = ("han", "kana")
 
 Reader = Callable[[str], tuple[str, ...]]
+Value = TypeVar("Value")
 # The words that are left out: stop words; stop words and question words; none.
 _Leaving = Literal["stop words", "question words", "nothing"]
 _LEAVING_LESS_AND_LESS: tuple[_Leaving, ...] = ("question words", "stop words", "nothing")
@@ -269,32 +270,32 @@ def _dropped(language: str, leaving: _Leaving) -> frozenset[str]:
     return frozenset(_bare(word) for words in lists for word in words)
 
 
-class _Memo(dict[str, tuple[str, ...]]):
-    """A cache from chunk to tokens.
+class Memo(dict[str, Value]):
+    """A cache of a function that never returns None. Threads may share it.
 
     When it is full, it becomes the second generation, from which used entries are taken over.
     """
 
-    def __init__(self, size: int, stems: str, dropped: frozenset[str]) -> None:
-        self._size, self._stems, self._dropped = size, stems, dropped
-        self._former: dict[str, tuple[str, ...]] = {}
+    def __init__(self, compute: Callable[[str], Value], size: int) -> None:
+        self._compute, self._size = compute, size
+        self._former: dict[str, Value] = {}
 
-    def __missing__(self, chunk: str) -> tuple[str, ...]:
-        tokens = self._former.get(chunk)
-        if tokens is None:
-            tokens = _read(self._stems, self._dropped, chunk)
+    def __missing__(self, key: str) -> Value:
+        value = self._former.get(key)
+        if value is None:
+            value = self._compute(key)
         if len(self) >= self._size:
             self._former = dict(self)
             self.clear()
-        self[chunk] = tokens
-        return tokens
+        self[key] = value
+        return value
 
 
 @cache
 def _reader(language: str, stems: str, leaving: _Leaving) -> Reader:
     often = stems == "english" and leaving == "stop words"
-    size = _MEMO_SIZE if often else _MEMO_SIZE // 8
-    return _Memo(size, stems, _dropped(language, leaving)).__getitem__
+    read = partial(_read, stems, _dropped(language, leaving))
+    return Memo(read, _MEMO_SIZE if often else _MEMO_SIZE // 8).__getitem__
 
 
 def _languages(text: str, chunks: list[str]) -> tuple[str, str]:

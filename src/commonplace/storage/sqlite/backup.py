@@ -11,7 +11,6 @@ import contextlib
 import errno
 import hashlib
 import json
-import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,7 +38,7 @@ from commonplace.storage.database import (
     typed,
     version_of,
 )
-from commonplace.storage.directories import make_private
+from commonplace.storage.directories import make_private, replacing
 from commonplace.storage.ports import Contents
 from commonplace.storage.reports import BackupReport, Progress
 from commonplace.storage.sqlite import shared_files
@@ -202,10 +201,8 @@ def _write_manifest(
         "due": due,
     }
     manifest["sum"] = _manifest_sum(manifest)
-    with os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
-        json.dump(manifest, file, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
+    with replacing(path) as stream:
+        stream.write(json.dumps(manifest, indent=1).encode())
 
 
 def read_manifest(source: Path) -> dict[str, Any]:

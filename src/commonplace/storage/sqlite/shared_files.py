@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,8 @@ from typing import Any
 import apsw
 
 from commonplace.storage import audit
-from commonplace.storage.database import Connection, connect, copy_database, sync_directory, typed
-from commonplace.storage.directories import make_private
+from commonplace.storage.database import Connection, connect, copy_database, typed
+from commonplace.storage.directories import make_private, replacing
 from commonplace.storage.reports import MOST_LISTED
 from commonplace.storage.system import NAME, open_system
 
@@ -137,11 +136,6 @@ def write_due_requests(data: Path, due: list[dict[str, Any]]) -> None:
     make_private(folder)
     for each in due:
         name = f"{each['id']}.{each.get('turn', 0)}.json"
-        if Path(name).name != name:
-            continue
-        descriptor = os.open(folder / name, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "w") as stream:
-            json.dump(each, stream)
-            stream.flush()
-            os.fsync(stream.fileno())
-    sync_directory(folder)
+        if Path(name).name == name:
+            with replacing(folder / name) as stream:
+                stream.write(json.dumps(each).encode())
