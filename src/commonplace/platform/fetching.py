@@ -192,37 +192,29 @@ class Fetcher:
         redirects: int = MOST_REDIRECTS,
     ) -> Fetched:
         """The response of a URL. Every failure that a URL can cause is a FetchRefused."""
+        sent = dict(headers or {})
         try:
             async with asyncio.timeout(seconds):
-                return await self._follow(
-                    url, method, dict(headers or {}), content, most_bytes, redirects
-                )
+                while True:
+                    fetched = await self._once(parse_target(url), method, sent, content, most_bytes)
+                    if fetched.status not in _REDIRECTS:
+                        return fetched
+                    if redirects <= 0 or content is not None:
+                        raise FetchRefused("The address redirects, which is not followed here.")
+                    redirects -= 1
+                    # Headers for one host are not sent to the next.
+                    sent = {k: v for k, v in sent.items() if k.lower() in ("accept", "user-agent")}
+                    url = urljoin(url, fetched.headers.get("location", ""))
         except TimeoutError:
             raise FetchRefused(f"No answer within {seconds:.0f} seconds.") from None
-        except (httpcore.TimeoutException, httpcore.NetworkError, httpcore.ProtocolError) as error:
+        except (
+            httpcore.TimeoutException,
+            httpcore.NetworkError,
+            httpcore.ProtocolError,
+            OSError,  # a certificate, or a name that does not resolve
+            UnicodeError,
+        ) as error:
             raise FetchRefused(f"The fetch failed ({type(error).__name__}).") from None
-        except (OSError, UnicodeError) as error:  # names that do not resolve, certificates
-            raise FetchRefused(f"The fetch failed ({type(error).__name__}).") from None
-
-    async def _follow(
-        self,
-        url: str,
-        method: str,
-        headers: dict[str, str],
-        content: bytes | None,
-        most_bytes: int,
-        redirects: int,
-    ) -> Fetched:
-        while True:
-            fetched = await self._once(parse_target(url), method, headers, content, most_bytes)
-            if fetched.status not in _REDIRECTS:
-                return fetched
-            if redirects <= 0 or content is not None:
-                raise FetchRefused("The address redirects, which is not followed here.")
-            redirects -= 1
-            # Headers for one host are not sent to the next.
-            headers = {k: v for k, v in headers.items() if k.lower() in ("accept", "user-agent")}
-            url = urljoin(url, fetched.headers.get("location", ""))
 
     async def _addresses(self, target: Target) -> list[str]:
         if target.address is not None:

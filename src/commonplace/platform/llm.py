@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from commonplace import DISTRIBUTION
 from commonplace.embedding.breaker import CircuitBreaker
@@ -133,14 +133,6 @@ class Spent:
 Shape = TypeVar("Shape", bound="BaseModel")
 
 
-@dataclass(frozen=True, slots=True)
-class Answer(Generic[Shape]):
-    """A model's answer."""
-
-    value: Shape
-    spent: Spent
-
-
 @cache
 def _breaker(provider: str, url: str) -> CircuitBreaker:
     del provider, url
@@ -171,8 +163,8 @@ def ask(
     shape: type[Shape],
     *,
     seconds: float = CALL_SECONDS,
-) -> Answer[Shape]:
-    """The answer to a question, within some seconds, or ModelUnavailable. Hold no lock meanwhile.
+) -> tuple[Shape, Spent]:
+    """The answer to a question and its cost, or ModelUnavailable. Hold no lock meanwhile.
 
     Temporary failures (429, 5xx, no connection) are retried; so is, once, an invalid answer.
     """
@@ -183,7 +175,7 @@ def ask(
 
 async def _ask(
     access: Access, instructions: str, prompt: str, shape: type[Shape], seconds: float
-) -> Answer[Shape]:
+) -> tuple[Shape, Spent]:
     model = reach(access, seconds)
     try:
         return await _answer(model, instructions, prompt, shape, seconds)
@@ -194,7 +186,7 @@ async def _ask(
 
 async def _answer(
     model: Reached, instructions: str, prompt: str, shape: type[Shape], seconds: float
-) -> Answer[Shape]:
+) -> tuple[Shape, Spent]:
     for _ in range(MISFITS):
         model.each = TRIES - model.tries
         try:
@@ -204,7 +196,7 @@ async def _answer(
             raise ModelUnavailable(f"The model did not answer within {seconds:g} s.") from None
         value = _validated(response.text or "", shape)
         if value is not None:
-            return Answer(value, model.spent())
+            return value, model.spent()
         if model.tries >= TRIES:
             break
     raise ModelRefused("The model's answer did not have the form that was asked for.")

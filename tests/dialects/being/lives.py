@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from commonplace.dialects.being import sight
-from commonplace.dialects.being.recalling import mine
+from commonplace.dialects.being.beings import mine
 from commonplace.engine.model import Memory
 
 from .conftest import Desk, scene

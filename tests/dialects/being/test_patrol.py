@@ -10,7 +10,7 @@ import apsw
 import pytest
 
 from commonplace.dialects.being import patrol, records, running, sight
-from commonplace.dialects.being.recalling import mine
+from commonplace.dialects.being.beings import mine
 from commonplace.dialects.being.scenes import FAILED, scene_of
 from commonplace.engine.finding.ranking import faded_importance
 from commonplace.storage.locking import file_lock

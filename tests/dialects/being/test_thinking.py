@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from commonplace.dialects.being import beings, patrol, records, running, sight
-from commonplace.dialects.being.recalling import mine
+from commonplace.dialects.being.beings import mine
 from commonplace.dialects.being.scenes import scene_of
 from commonplace.engine.finding.filters import Filters
 from commonplace.platform import llm
@@ -517,7 +517,8 @@ def test_a_service_that_is_busy_once_is_asked_again(model: ModelServer) -> None:
     access = llm.configured(llm.Access("sk-ant-12345678"), model.environ())
     model.manners = ["429", "500", "well"]
     model.script = lambda what, shown: {"roots": []}
-    assert llm.ask(access, "x", "y", Roots, seconds=10).spent.tries == 3
+    _, spent = llm.ask(access, "x", "y", Roots, seconds=10)
+    assert spent.tries == 3
 
 
 def test_nothing_that_speaks_to_models_is_imported_before_a_question() -> None:

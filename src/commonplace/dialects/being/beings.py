@@ -9,7 +9,7 @@ from commonplace.dialects.being import sight
 from commonplace.dialects.being.sight import BEING, SOUL
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.finding.filters import Filters
-from commonplace.engine.model import TRUSTS, Memory, iso
+from commonplace.engine.model import TRUSTS, Cluster, Memory, iso
 from commonplace.errors import InvalidInput
 from commonplace.platform import lookup
 
@@ -43,19 +43,16 @@ def delete(memory: Commonplace, identity: str) -> None:
     """Hide a being and all its own rows; shared rows stay."""
     being = sight.find(memory, identity)
     with memory.unit("delete being"):
-        mine = Filters(tags_all=[sight.tag(being.id)], states=sight.ALL_STATES)
-        rows = [row.id for row in sight.every(memory, mine)]
-        for cluster in clusters_of(memory, being.id, leaves_first=True):
-            memory.clusters.delete(cluster)
+        own = Filters(tags_all=[sight.tag(being.id)], states=sight.ALL_STATES)
+        rows = [row.id for row in sight.every(memory, own)]
+        for cluster in sorted(mine(memory, being.id), key=lambda each: each.parent is None):
+            memory.clusters.delete(cluster.id)
         memory.forget(*rows, being.id)
 
 
-def clusters_of(memory: Commonplace, being: str, *, leaves_first: bool = False) -> list[str]:
-    """The ids of a being's clusters."""
-    mine = [each for each in memory.clusters.all() if each.attrs.get("being") == being]
-    if leaves_first:
-        mine.sort(key=lambda each: each.parent is None)
-    return [each.id for each in mine]
+def mine(memory: Commonplace, being: str) -> list[Cluster]:
+    """The being's clusters, oldest first."""
+    return [each for each in memory.clusters.all() if each.attrs.get("being") == being]
 
 
 def shown(being: Memory) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from commonplace.dialects.being import beings, grouping, history, notes, records, scenes, sight
-from commonplace.dialects.being.recalling import mine
+from commonplace.dialects.being.beings import mine
 from commonplace.dialects.being.scenes import Scene, scene_of
 from commonplace.dialects.being.sight import NODE
 from commonplace.dialects.being.thinking import SHOWN_NODES, Consolidation, Thinking

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from commonplace.dialects.being import scenes, sight
-from commonplace.dialects.being.beings import lowest
+from commonplace.dialects.being.beings import lowest, mine
 from commonplace.dialects.being.scenes import Scene, scene_of
 from commonplace.dialects.being.sight import ALL_STATES, NODE, being_of
 from commonplace.dialects.contract import Call
@@ -93,11 +93,6 @@ def recall_memory(
         count = max(1, min(int(limit), MOST_NODES))
         return _cluster(call.memory, being, cluster_id, count, query or "", no_nodes)
     return _clusters(call.memory, being)
-
-
-def mine(memory: Commonplace, being: str) -> list[Cluster]:
-    """The being's clusters, oldest first."""
-    return [each for each in memory.clusters.all() if each.attrs.get("being") == being]
 
 
 def held(memory: Commonplace, being: str) -> list[Cluster]:

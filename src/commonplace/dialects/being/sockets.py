@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import uuid
+from dataclasses import dataclass, field
 from typing import Any
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
@@ -32,26 +33,27 @@ async def connect(exchange: Exchange) -> None:
     await _Conversation(exchange, socket, let_in["space"], let_in["being"]).run()
 
 
+@dataclass
 class _Conversation:
     """The messages of one bridge."""
 
-    def __init__(self, exchange: Exchange, socket: WebSocket, space: str, being: str) -> None:
-        self._exchange = exchange
-        self._socket = socket
-        self._space = space
-        self._being = being
-        self._bridge: bridges.Bridge | None = None
-        self._loop = asyncio.get_running_loop()
-        self._unanswered = 0
+    exchange: Exchange
+    socket: WebSocket
+    space: str
+    being: str
+    bridge: bridges.Bridge | None = None
+    unanswered: int = 0
+    """Pings without an answer."""
+    loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
 
     async def run(self) -> None:
         """Answer messages until either side closes the socket."""
-        await self._reply({"type": "connected", "being_id": self._being})
+        await self._reply({"type": "connected", "being_id": self.being})
         pinging = asyncio.create_task(self._ping())
         try:
             while True:
                 try:
-                    message = json.loads(await self._socket.receive_text())
+                    message = json.loads(await self.socket.receive_text())
                 except (ValueError, KeyError, RecursionError):
                     await self._error("A message must be a JSON object as text.")
                     continue
@@ -59,7 +61,7 @@ class _Conversation:
                     await self._error("A message must be a JSON object.")
                     continue
                 if message.get("type") == "disconnect":
-                    await self._socket.close(1000)
+                    await self.socket.close(1000)
                     return
                 await self._handle(message)
         except WebSocketDisconnect:
@@ -69,7 +71,7 @@ class _Conversation:
             self._disconnect()
 
     async def _handle(self, message: dict[str, Any]) -> None:
-        self._unanswered = 0
+        self.unanswered = 0
         kind = message.get("type")
         if kind == "register":
             await self._register(message)
@@ -77,7 +79,7 @@ class _Conversation:
             pass
         elif kind not in ("sense", "act_result"):
             await self._error("Unknown message type.")
-        elif self._bridge is None:
+        elif self.bridge is None:
             await self._error("Register first.")
         elif kind == "sense":
             await self._sense(message)
@@ -85,7 +87,7 @@ class _Conversation:
             status = message.get("status")
             if status not in ("completed", "failed"):
                 await self._error("status must be completed or failed.")
-            elif not self._bridge.answer(str(message.get("act_id")), status, message.get("result")):
+            elif not self.bridge.answer(str(message.get("act_id")), status, message.get("result")):
                 await self._error("No act of that id waits.")
 
     async def _register(self, message: dict[str, Any]) -> None:
@@ -101,27 +103,27 @@ class _Conversation:
                 tuple(bridges.capability(each) for each in given),
                 self._send,
             )
-            known = {"being_id": self._being, "bridge_id": bridge.id, "bridge_name": bridge.name,
+            known = {"being_id": self.being, "bridge_id": bridge.id, "bridge_name": bridge.name,
                      "capabilities": [each.as_dict() for each in bridge.capabilities]}  # fmt: skip
-            await self._exchange.perform(known, "register_capabilities")
+            await self.exchange.perform(known, "register_capabilities")
             self._disconnect()
-            bridges.connect(self._space, self._being, bridge)
+            bridges.connect(self.space, self.being, bridge)
         except CommonplaceError as error:
             await self._error(str(error))
             return
-        self._bridge = bridge
+        self.bridge = bridge
         await self._reply(
             {"type": "registered", "bridge_id": bridge.id, "capabilities_count": len(given)}
         )
 
     async def _sense(self, message: dict[str, Any]) -> None:
         arguments = {
-            "being_id": self._being,
+            "being_id": self.being,
             "capability_id": str(message.get("capability_id")),
             "data": message.get("data"),
         }
         try:
-            taken = await self._exchange.perform(arguments, "bridge_sense")
+            taken = await self.exchange.perform(arguments, "bridge_sense")
         except CommonplaceError as error:
             await self._error(str(error))
             return
@@ -129,14 +131,14 @@ class _Conversation:
 
     def _send(self, message: dict[str, Any]) -> None:
         """Send a message from any thread: acts are requested by worker threads."""
-        self._loop.call_soon_threadsafe(lambda: asyncio.ensure_future(self._reply(message)))
+        self.loop.call_soon_threadsafe(lambda: asyncio.ensure_future(self._reply(message)))
 
     async def _ping(self) -> None:
         while True:
             await asyncio.sleep(PING_SECONDS)
-            self._unanswered += 1
-            if self._unanswered > UNANSWERED_PINGS:
-                await self._socket.close(1001)
+            self.unanswered += 1
+            if self.unanswered > UNANSWERED_PINGS:
+                await self.socket.close(1001)
                 return
             await self._reply({"type": "ping"})
 
@@ -145,9 +147,9 @@ class _Conversation:
 
     async def _reply(self, message: dict[str, Any]) -> None:
         with contextlib.suppress(WebSocketDisconnect, RuntimeError):  # it has closed
-            await self._socket.send_json(message)
+            await self.socket.send_json(message)
 
     def _disconnect(self) -> None:
-        if self._bridge is not None:
-            bridges.disconnect(self._space, self._being, self._bridge)
-            self._bridge = None
+        if self.bridge is not None:
+            bridges.disconnect(self.space, self.being, self.bridge)
+            self.bridge = None

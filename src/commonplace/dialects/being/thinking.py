@@ -103,16 +103,16 @@ class Thinking:
             return None
         prompt = json.dumps(shown, ensure_ascii=False)
         try:
-            answer = llm.ask(
+            answer, cost = llm.ask(
                 self.access, instructions + _DATA, prompt, shape,
                 seconds=min(left, llm.CALL_SECONDS),
             )  # fmt: skip
         except CommonplaceError as error:
-            cost = getattr(error, "spent", None)  # useless answers cost money too
-            self.spent(what, {**(cost.as_dict() if cost else {}), "error": error.message})
+            paid = getattr(error, "spent", None)  # useless answers cost money too
+            self.spent(what, {**(paid.as_dict() if paid else {}), "error": error.message})
             return None
-        self.spent(what, answer.spent.as_dict())
-        return answer.value
+        self.spent(what, cost.as_dict())
+        return answer
 
     def extract(self, messages: Sequence[Mapping[str, Any]], today: str) -> list[Scene]:
         """The scenes in a conversation."""
