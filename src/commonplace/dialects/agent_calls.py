@@ -28,6 +28,7 @@ class AgentCalls:
     key: str = ""
     session: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
+    address: str = ""
     _made: Counter[str] = field(default_factory=Counter)
     _counting: threading.Lock = field(default_factory=threading.Lock)
     """A model may call several tools at once."""
@@ -48,6 +49,7 @@ class AgentCalls:
             given = dict(sorted(arguments.items()))
             request_info = RequestInfo(
                 client=self.caller.credential, session=self.session, headers=self.headers,
+                address=self.address,
                 idempotency_key=self._idempotency_key(name, given) if self.key else "",
             )  # fmt: skip
             try:
@@ -56,6 +58,10 @@ class AgentCalls:
                 )
             except CommonplaceError as error:
                 return f"error: {error}"
+            if outcome.error is not None and "content" not in outcome.wire:
+                return f"error: {outcome.error}"
+            if "value" in outcome.wire:  # an operation of REST
+                return as_json(outcome.wire["value"])
             text: str = outcome.wire["content"][0]["text"]
             return f"error: {text}" if outcome.wire.get("isError") else text
 

@@ -278,6 +278,8 @@ class Dialect:
     succeed: Callable[[Tool, Any], Wire] = succeed
     fail: Callable[[Tool, CommonplaceError], Wire] = fail
     refuse: Refuse | None = None
+    refuse_socket: Callable[[CommonplaceError], tuple[dict[str, Any], int]] | None = None
+    """The message and the close code of a WebSocket that the door refuses."""
     rate: RateLimit | None = None
     """How many calls a space may make, in a server for many."""
     kinds: Mapping[str, str] = field(default_factory=dict)

@@ -46,12 +46,13 @@ def run(
     model: str = "",
     seconds: float,
     requests: int = MOST_REQUESTS,
+    images: Sequence[tuple[bytes, str]] = (),
     spent: Callable[[llm.Spent], None] = lambda _: None,
 ) -> str:
     """The agent's answer, within some seconds, or AgentFailed. Hold no lock meanwhile.
 
-    `requests` is how often the model may be asked. `spent` is called with what the run cost,
-    whether it gave an answer or not.
+    `requests` is how often the model may be asked; `images` come with the prompt, each with its
+    type. `spent` is called with what the run cost, whether it gave an answer or not.
     """
     access = replace(access, model=model or access.model)
     try:
@@ -59,7 +60,7 @@ def run(
             reached = llm.reach(access, seconds)
             try:
                 return asyncio.run(
-                    _run(reached, instructions, prompt, abilities, seconds, requests)
+                    _run(reached, instructions, prompt, images, abilities, seconds, requests)
                 )
             finally:
                 spent(reached.spent())  # after the event loop has ended: it may write to a database
@@ -77,11 +78,12 @@ async def _run(
     reached: llm.Reached,
     instructions: str,
     prompt: str,
+    images: Sequence[tuple[bytes, str]],
     abilities: Sequence[Ability],
     seconds: float,
     requests: int,
 ) -> str:
-    from pydantic_ai import Agent, UsageLimits
+    from pydantic_ai import Agent, BinaryContent, UsageLimits
     from pydantic_ai.exceptions import AgentRunError, UserError
 
     agent = Agent(
@@ -93,7 +95,8 @@ async def _run(
     limits = UsageLimits(request_limit=requests)
     try:
         async with asyncio.timeout(seconds):
-            result = await agent.run(prompt, usage_limits=limits)
+            parts = [BinaryContent(data, media_type=kind) for data, kind in images]
+            result = await agent.run([prompt, *parts] if parts else prompt, usage_limits=limits)
     except TimeoutError:
         why = f"the agent did not answer within {seconds:g} s"
         # A slow tool is not the model's fault.

@@ -326,7 +326,7 @@ class Door:
                 await self._app(scope, accepted, send)
                 if ended.is_set():
                     with contextlib.suppress(RuntimeError, OSError):  # it is closed already
-                        await _end_socket(send, Unauthenticated("ended"))
+                        await _end_socket(request, send, Unauthenticated("ended"))
         except CommonplaceError as error:
             await self._close(request, error, receive, send)
 
@@ -344,7 +344,7 @@ class Door:
             return
         self._metrics.refused.labels("websocket").inc()
         await send({"type": "websocket.accept"})
-        await _end_socket(send, error)
+        await _end_socket(request, send, error)
 
     def _accepted_frames(self, request: HttpRequest, receive: Receive, send: Send) -> Receive:
         """The messages of a WebSocket that are within the rate and not nested too deep.
@@ -586,9 +586,13 @@ def _socket_error(error: CommonplaceError) -> Message:
     return {"type": "websocket.send", "text": json.dumps({"type": "error", "message": message})}
 
 
-async def _end_socket(send: Send, error: CommonplaceError) -> None:
-    await send(_socket_error(error))
-    await send({"type": "websocket.close", "code": 1008})
+async def _end_socket(request: HttpRequest, send: Send, error: CommonplaceError) -> None:
+    dialect, message, code = request.entrance.dialect, _socket_error(error), 1008
+    if dialect is not None and dialect.refuse_socket is not None:
+        told, code = dialect.refuse_socket(error)
+        message = {"type": "websocket.send", "text": json.dumps(told)}
+    await send(message)
+    await send({"type": "websocket.close", "code": code})
 
 
 def _error_of(status: int) -> Rejected:

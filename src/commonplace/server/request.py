@@ -360,7 +360,8 @@ class HttpRequest:
         if not found and self.scope["type"] == "websocket":
             token = next((value for key, value in self._query() if key == "token"), "")
             forms = self.entrance.dialect.tokens if self.entrance.dialect is not None else OURS
-            if forms.in_websocket_query and token.startswith(forms.personal.prefix):
+            known = forms.environment is not None or token.startswith(forms.personal.prefix)
+            if token and forms.in_websocket_query and known:
                 found = [b"Bearer " + token.encode("latin-1", "replace")]
         return found
 

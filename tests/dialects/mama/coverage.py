@@ -237,5 +237,6 @@ ROWS: list[tuple[str, str, str]] = [
     ("Workspace Skills API", "GET /api/workspace/skills, …/:name/content",
      _WORKSPACE + "test_skills_of_the_workspace_are_listed_and_read"),
     ("Viewer Routes", "/viewer, /setup, and / redirects to /viewer", _WEB),
-    ("HTTP API", "mobile chat", _WEB),
+    ("HTTP API", "mobile chat",
+     "tests/dialects/mama/test_chat.py::test_a_message_is_answered"),
 ]  # fmt: skip

@@ -12,6 +12,8 @@ import pytest
 from commonplace.dialects.mama.platform import team
 from commonplace.dialects.mama.platform.configuration import MASK
 from commonplace.dialects.mama.platform.files import records
+from conftest import wait_until
+from dialects.orchestrator.fake_model import FakeModel
 
 from .conftest import Web, serving
 
@@ -154,3 +156,82 @@ def test_delegations_are_listed_newest_first(web: Web) -> None:
     assert status["recentDelegations"][0]["fromAgentId"] == "conductor"
     for wrong in (0, 101):
         assert web.get("/api/multi-agent/delegations", limit=wrong).status_code == 400
+
+
+# Running
+
+
+@pytest.fixture
+def model() -> Iterator[FakeModel]:
+    with FakeModel() as made:
+        yield made
+
+
+@pytest.fixture
+def staffed(tmp_path: Path, model: FakeModel, monkeypatch: pytest.MonkeyPatch) -> Iterator[Web]:
+    monkeypatch.setenv("COMMONPLACE_LLM_PROVIDER", "openai")
+    monkeypatch.setenv("COMMONPLACE_LLM_OPENAI_URL", model.url)
+    with serving(tmp_path / "data", None) as made:
+        made.client.put(made.url + "/api/config", json={"multi_agent": {"enabled": True}})
+        yield made
+
+
+def beat(web: Web, prompt: str) -> None:
+    """Run a prompt, and wait until it is over."""
+    web.post("/api/heartbeat", {"prompt": prompt})
+    wait_until(
+        lambda: web.get("/api/heartbeat").json()["last_execution"]["status"] != "running", 60
+    )
+
+
+def offered(model: FakeModel, number: int = 0) -> set[str]:
+    return {tool["function"]["name"] for tool in model.requests[number].get("tools", [])}
+
+
+def test_a_prefix_chooses_the_agent(staffed: Web, model: FakeModel) -> None:
+    beat(staffed, "!reviewer look at this")
+    assert "mama_search" in offered(model) and "mama_save" not in offered(model), "tier 3"
+    beat(staffed, "!conductor lead")
+    assert {"mama_save", "discord_send", "delegate"} <= offered(model, 1)
+    spent = staffed.get("/api/tokens/by-agent").json()["agents"]
+    assert {each["agent_id"] for each in spent} == {"reviewer", "conductor"}
+
+
+def test_permissions_narrow_what_an_agent_may_call(staffed: Web, model: FakeModel) -> None:
+    put(staffed, "conductor", {"tool_permissions": {"allowed": ["mama_search", "Read"],
+                                                    "blocked": ["Read"]}})  # fmt: skip
+    beat(staffed, "!conductor lead")
+    assert offered(model) == {"mama_search", "delegate"}
+
+
+def test_a_task_is_delegated_and_written_down(staffed: Web, model: FakeModel) -> None:
+    def reply(messages: list[dict[str, Any]]) -> Any:
+        if messages[-1]["role"] == "tool":
+            return f"They said: {messages[-1]['content']}"
+        if "write the code" in str(messages):
+            return "Written."
+        return [("delegate", {"agent_id": "developer", "task": "write the code"})]
+
+    model.reply = reply
+    beat(staffed, "!conductor ship it")
+
+    (told,) = staffed.get("/api/multi-agent/delegations").json()["delegations"]
+    assert (told["description"], told["claimedBy"]) == ("write the code", "developer")
+    assert (told["status"], told["result"], told["wave"]) == ("completed", "Written.", 1)
+    assert told["claimedAt"] <= told["completedAt"]
+    (recent,) = staffed.get("/api/multi-agent/status").json()["recentDelegations"]
+    assert (recent["fromAgentId"], recent["toAgentId"]) == ("conductor", "developer")
+    assert recent["id"].startswith("del_") and recent["duration"] >= 0
+
+
+def test_a_circle_of_delegations_is_refused(staffed: Web, model: FakeModel) -> None:
+    def reply(messages: list[dict[str, Any]]) -> Any:
+        if messages[-1]["role"] == "tool":
+            return messages[-1]["content"]
+        target = "developer" if "start" in str(messages) else "conductor"
+        return [("delegate", {"agent_id": target, "task": "go round"})]
+
+    model.reply = reply
+    beat(staffed, "!conductor start")
+    found = staffed.get("/api/multi-agent/delegations").json()["delegations"]
+    assert len(found) == 1 and "back along the chain" in found[0]["result"]

@@ -6,6 +6,7 @@ from commonplace.access.declarations import EnvironmentToken, TokenForms
 from commonplace.dialects.contract import Dialect
 from commonplace.dialects.mama import platform
 from commonplace.dialects.mama.operations import OPERATIONS
+from commonplace.dialects.mama.platform import chat
 from commonplace.dialects.mama.presenting import KINDS
 from commonplace.dialects.mama.refusing import refusal
 from commonplace.dialects.mama.routes import REST
@@ -28,11 +29,13 @@ DIALECT = Dialect(
     operations=(*OPERATIONS, *platform.OPERATIONS),
     rest=REST,
     tokens=TokenForms(
-        environment=EnvironmentToken(variables=("MAMA_AUTH_TOKEN", "MAMA_SERVER_TOKEN"))
+        in_websocket_query=True,
+        environment=EnvironmentToken(variables=("MAMA_AUTH_TOKEN", "MAMA_SERVER_TOKEN")),
     ),
     succeed=succeed,
     fail=fail,
     refuse=refusal,
+    refuse_socket=chat.refusal,
     kinds=KINDS,
     running=running,
 )

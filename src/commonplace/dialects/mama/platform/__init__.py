@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from commonplace.dialects.mama.platform import (
     channels,
+    chat,
     code_act,
     configuration,
     cron,
@@ -20,8 +21,8 @@ from commonplace.dialects.mama.platform import (
 )
 
 _PARTS = (
-    channels, code_act, configuration, cron, dashboard, heartbeat, logs, mcp_servers, media,
-    playgrounds, sessions, skills, team, tokens,
+    channels, chat, code_act, configuration, cron, dashboard, heartbeat, logs, mcp_servers,
+    media, playgrounds, sessions, skills, team, tokens,
 )  # fmt: skip
 OPERATIONS = tuple(operation for part in _PARTS for operation in part.OPERATIONS)
 ROUTES = tuple(route for part in _PARTS for route in part.ROUTES)

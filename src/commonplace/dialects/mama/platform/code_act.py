@@ -16,6 +16,7 @@ from commonplace.dialects.mama.platform.service import Service, operation, read
 from commonplace.dialects.rest import Exchange, Route
 from commonplace.engine.commonplace import Commonplace
 from commonplace.platform import sandbox
+from commonplace.platform.agents import Ability
 from commonplace.storage.directories import make_private
 
 CODE_CHARS = 100_000
@@ -30,6 +31,23 @@ PARAMETERS: Mapping[str, tuple[str, ...]] = {
     "os_get_config": ("section",),
 }
 """The functions that scripts have, and their parameters in order."""
+
+
+DESCRIPTIONS = {
+    "Read": "Read a text file of the workspace.",
+    "os_list_bots": "List the channels, and which of them are set up.",
+    "os_get_config": "Get the configuration, or a section of it; secrets are masked.",
+}
+
+
+def _for_model(function: sandbox.Function) -> Callable[[Mapping[str, Any]], str]:
+    def call(given: Mapping[str, Any]) -> str:
+        try:
+            return json.dumps(function([dict(given)]), ensure_ascii=False)
+        except sandbox.Unsuitable as error:
+            return f"error: {error}"
+
+    return call
 
 
 def named(name: str, given: Sequence[Any]) -> dict[str, Any]:
@@ -64,6 +82,16 @@ class Functions:
             "os_get_config": self._config,
         }
         return {name: self._callable(name, function) for name, function in made.items()}
+
+    def abilities(self) -> list[Ability]:
+        """Those that are no tools of the dialect, for a model."""
+        made = []
+        for name, function in self.every().items():
+            if not name.startswith("mama_"):
+                properties = {each: {"type": "string"} for each in PARAMETERS[name]}
+                schema = {"type": "object", "properties": properties}
+                made.append(Ability(name, DESCRIPTIONS[name], schema, _for_model(function)))
+        return made
 
     def _callable(self, name: str, function: Callable[..., Any]) -> sandbox.Function:
         def call(given: Sequence[Any]) -> Any:

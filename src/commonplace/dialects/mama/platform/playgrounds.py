@@ -86,6 +86,12 @@ def create(
     return slug
 
 
+def create_playground(call: Call, *, name: str, html: str, description: str) -> Any:
+    """Create a page that the person can open, or replace the one of that name."""
+    slug = create(call.memory, service.of(call), name, html, description)
+    return {"success": True, "slug": slug, "url": f"/playgrounds/{slug}.html"}
+
+
 def list_playgrounds(call: Call) -> Any:
     """List playgrounds."""
     return listed(call.memory, service.of(call))
@@ -153,6 +159,14 @@ def read_workspace_skill(call: Call, *, name: str) -> Any:
 
 
 OPERATIONS = (
+    operation(
+        "playground_create", "Create a playground", "operator", create_playground,
+        ("name", "html"),
+        {
+            "name": {"type": "string", "minLength": 1, "maxLength": 200}, "html": TEXT,
+            "description": {"type": "string", "maxLength": 2_000, "default": ""},
+        },
+    ),
     operation("list_playgrounds", "List playgrounds", "read", list_playgrounds),
     operation(
         "delete_playground", "Delete a playground", "operator", delete_playground, ("slug",),

@@ -1,0 +1,383 @@
+"""Chat over a WebSocket: sessions, their history, and answers that outlive the browser."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from commonplace.access.caller import NotPermitted
+from commonplace.dialects.contract import Call
+from commonplace.dialects.mama.platform import agents, media, service, sessions
+from commonplace.dialects.mama.platform.failures import PlatformError
+from commonplace.dialects.mama.platform.service import operation
+from commonplace.dialects.rest import Exchange, Route
+from commonplace.dialects.tool_schemas import OBJECT, TEXT, listed, whole
+from commonplace.engine.commonplace import Commonplace
+from commonplace.engine.content.conversations import Line
+from commonplace.errors import CommonplaceError
+
+UNAUTHORIZED, TOO_MANY, TOO_LARGE = 4001, 4029, 1009
+SOCKETS = 20
+FRAME_BYTES = 256 * 1024
+CONTENT_CHARS = 20_000
+ATTACHMENTS = 10
+WAITING = 5
+HISTORY = 200
+REMEMBERED = 20
+"""Lines of a session that the model is shown."""
+PING_SECONDS, TYPING_SECONDS = 30.0, 10.0
+ANSWER_SECONDS = 600.0
+CHANNEL = "web"
+IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
+Message = dict[str, Any]
+
+
+def refusal(error: CommonplaceError) -> tuple[Message, int]:
+    """The message and close code of a socket that is not let in."""
+    if error.code == "RATE_LIMITED":
+        return {"type": "error", "error": "too many connections"}, TOO_MANY
+    return {"type": "error", "error": "unauthorized"}, UNAUTHORIZED
+
+
+# --- sessions ------------------------------------------------------------------------------------
+
+
+def _find(memory: Commonplace, id: str) -> str:
+    """The conversation of a session by its id; empty if there is none."""
+    for source in ("viewer", "mobile"):
+        name = sessions.name_of(source, CHANNEL, id)
+        if memory.conversations.history(name, limit=1):
+            return name
+    return ""
+
+
+def open_chat(call: Call) -> Any:
+    """Let somebody into the chat."""
+    del call
+    return {"clientId": uuid.uuid4().hex, "userId": "local"}
+
+
+def attach(call: Call, *, session: str, source: str) -> Any:
+    """A session with its history; a new one where the id is not known."""
+    name = _find(call.memory, session) if session else ""
+    id = session if name else uuid.uuid4().hex
+    name = name or sessions.name_of(source, CHANNEL, id)
+    lines = call.memory.conversations.history(name, limit=HISTORY)
+    return {
+        "session": id,
+        "name": name,
+        "messages": [
+            {
+                "role": line.speaker if line.speaker in ("user", "assistant") else "user",
+                "content": line.memory.text,
+                "timestamp": int(line.memory.created_at.timestamp() * 1000),
+            }
+            for line in lines
+        ],
+    }
+
+
+def say(call: Call, *, name: str, content: str) -> Any:
+    """Store what the person said, before the model is asked."""
+    call.memory.conversations.add(name, Line(speaker="user", text=content))
+    return {}
+
+
+def reply(
+    call: Call,
+    *,
+    name: str,
+    session: str,
+    content: str,
+    tier: int,
+    files: Sequence[Mapping[str, Any]],
+) -> Any:
+    """Ask the agent, and store what it said."""
+    running = service.of(call)
+    prompt, images = content, []
+    for file in files:
+        data = media.find(call.memory, running, str(file["filename"]))
+        kind = media.TYPES.get(media.extension_of(str(file["filename"])), "")
+        if kind in IMAGES:
+            images.append((data, kind))
+        else:
+            prompt += f"\n\n(Attached file: media/inbound/{file['filename']}; Read shows it.)"
+    lines = call.memory.conversations.history(name, limit=REMEMBERED + 1)[:-1]
+    history = "\n".join(f"{line.speaker}: {line.memory.text}" for line in lines)
+    before = f"The conversation so far:\n{history}" if history else ""
+    channel = _channels.get(session)
+    asked = agents.Asked(
+        prompt, "chat", ANSWER_SECONDS, tier=tier, history=before, images=tuple(images),
+        watch=None if channel is None else channel.watch,
+    )  # fmt: skip
+    answer = agents.respond(running, asked)
+    call.memory.conversations.add(name, Line(speaker="assistant", text=answer or "…"))
+    return {"answer": answer}
+
+
+# --- the socket ----------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class Channel:
+    """A session in which somebody waits: its sockets, and what is asked one after the other."""
+
+    loop: asyncio.AbstractEventLoop
+    sockets: set[_Client] = field(default_factory=set)
+    waiting: int = 0
+    busy: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def watch(self, kind: str, about: Mapping[str, Any]) -> None:
+        """Tell everybody of a tool, from the thread that the agent runs in."""
+        self.loop.call_soon_threadsafe(self.tell, {"type": kind, **about})
+
+    def tell(self, message: Message) -> None:
+        """Send a message to everybody who is there."""
+        for client in list(self.sockets):
+            client.send(message)
+
+
+async def connect(exchange: Exchange) -> None:
+    """Serve one socket until either side closes it."""
+    socket = exchange.request
+    assert isinstance(socket, WebSocket)
+    await socket.accept()
+    try:
+        let_in = await exchange.perform({})
+    except CommonplaceError as error:
+        known = isinstance(error, (NotPermitted, PlatformError))
+        await socket.send_json(
+            {"type": "error", "error": "unauthorized" if known else "unavailable"}
+        )
+        await socket.close(UNAUTHORIZED if known else 1011)
+        return
+    if len(_clients) >= SOCKETS:
+        await socket.send_json({"type": "error", "error": "too many connections"})
+        await socket.close(TOO_MANY)
+        return
+    client = _Client(exchange, socket)
+    _clients.add(client)
+    try:
+        await client.run(let_in)
+    finally:
+        _clients.discard(client)
+
+
+_clients: set[_Client] = set()
+
+
+class _Client:
+    """One browser."""
+
+    def __init__(self, exchange: Exchange, socket: WebSocket) -> None:
+        self._exchange = exchange
+        self._socket = socket
+        self._out: asyncio.Queue[Message] = asyncio.Queue()
+        self._session = ""
+        self._name = ""
+        self._tier = 3
+
+    def send(self, message: Message) -> None:
+        """Have a message sent, in order."""
+        self._out.put_nowait(message)
+
+    async def run(self, let_in: Message) -> None:
+        """Answer messages until either side closes the socket."""
+        self.send({"type": "connected", **let_in})
+        asked = self._socket.query_params.get("sessionId")
+        tasks = [asyncio.create_task(self._write()), asyncio.create_task(self._ping())]
+        try:
+            if asked:
+                await self._attach({"sessionId": asked, "osAgentMode": True})
+            while True:
+                text = await self._socket.receive_text()
+                if len(text.encode(errors="replace")) > FRAME_BYTES:
+                    await self._socket.close(TOO_LARGE)
+                    return
+                await self._received(text)
+        except (WebSocketDisconnect, KeyError):
+            pass
+        finally:
+            for task in tasks:
+                task.cancel()
+            self._leave()
+
+    async def _write(self) -> None:
+        while True:
+            message = await self._out.get()
+            with contextlib.suppress(RuntimeError, WebSocketDisconnect):
+                await self._socket.send_json(message)
+
+    async def _ping(self) -> None:
+        while True:
+            await asyncio.sleep(PING_SECONDS)
+            self.send({"type": "ping", "timestamp": _now()})
+
+    async def _received(self, text: str) -> None:
+        try:
+            message = json.loads(text)
+        except (ValueError, RecursionError):
+            message = None
+        if not isinstance(message, dict):
+            self._error("A message must be a JSON object.")
+            return
+        kind = message.get("type")
+        try:
+            if kind == "attach":
+                await self._attach(message)
+            elif kind == "send":
+                await self._send(message)
+            elif kind == "ping":
+                self.send({"type": "pong", "timestamp": _now()})
+            elif kind != "pong":
+                self._error("Unknown message type.")
+        except CommonplaceError as error:
+            self._error(str(error))
+
+    def _error(self, told: str) -> None:
+        self.send({"type": "error", "error": told, "message": told})
+
+    async def _attach(self, message: Message) -> None:
+        given = message.get("sessionId")
+        if given is not None and (not isinstance(given, str) or len(given) > 200):
+            self._error("sessionId must be a text.")
+            return
+        viewer = message.get("osAgentMode") is True
+        found = await self._exchange.perform(
+            {"session": given or "", "source": "viewer" if viewer else "mobile"}, "chat_attach"
+        )
+        self._leave()
+        self._session, self._name = found["session"], found["name"]
+        self._tier = 1 if viewer else 3
+        self._channel().sockets.add(self)
+        self.send({"type": "attached", "sessionId": self._session, "osAgentMode": viewer})
+        if found["messages"]:
+            self.send({"type": "history", "messages": found["messages"]})
+
+    def _channel(self) -> Channel:
+        return _channels.setdefault(self._session, Channel(asyncio.get_running_loop()))
+
+    def _leave(self) -> None:
+        channel = _channels.get(self._session)
+        if channel is not None:
+            channel.sockets.discard(self)
+            if not channel.sockets and not channel.waiting:
+                _channels.pop(self._session, None)
+
+    async def _send(self, message: Message) -> None:
+        content, files = message.get("content", ""), message.get("attachments") or []
+        if not isinstance(content, str) or not isinstance(files, list):
+            self._error("content must be a text, and attachments a list.")
+            return
+        if not content.strip() and not files:
+            self._error("A message needs content or attachments.")
+            return
+        if len(content) > CONTENT_CHARS or len(files) > ATTACHMENTS:
+            self._error(
+                f"A message may have {CONTENT_CHARS:,} characters and {ATTACHMENTS} attachments."
+            )
+            return
+        if not self._session:
+            await self._attach({"osAgentMode": True})
+        channel = self._channel()
+        if channel.waiting > WAITING:
+            self._error(f"{WAITING} messages wait already.")
+            return
+        if channel.waiting:
+            self.send({"type": "queued", "message": "Another message is being answered."})
+        channel.waiting += 1
+        known = await self._attached(files)
+        # Not a part of this socket: whoever closes the browser finds the answer in the history.
+        task = asyncio.create_task(
+            _answer(self._exchange, channel, self._session, self._name, content, self._tier, known)
+        )
+        _answers.add(task)
+        task.add_done_callback(_answers.discard)
+
+    async def _attached(self, files: list[Any]) -> list[Message]:
+        """The attachments that are there; of each other it is told that it failed."""
+        known = []
+        for each in files:
+            name = each.get("filename") if isinstance(each, dict) else None
+            try:
+                if not isinstance(name, str):
+                    raise PlatformError(400, "BAD_REQUEST", "filename is missing")
+                await self._exchange.perform({"filename": name}, "read_media")
+                known.append({"filename": name})
+            except CommonplaceError as error:
+                self.send({"type": "attachment_failed", "filename": name, "error": error.message})
+        return known
+
+
+_channels: dict[str, Channel] = {}
+_answers: set[asyncio.Task[None]] = set()
+
+
+async def _answer(
+    exchange: Exchange,
+    channel: Channel,
+    session: str,
+    name: str,
+    content: str,
+    tier: int,
+    files: list[Message],
+) -> None:
+    """Answer one message, after those that came before it."""
+    try:
+        async with channel.busy:
+            begun = time.monotonic()
+            typing = asyncio.create_task(_typing(channel, begun))
+            try:
+                await exchange.perform({"name": name, "content": content or "(attachment)"},
+                                       "chat_say")  # fmt: skip
+                given = {
+                    "name": name, "session": session, "content": content, "tier": tier,
+                    "files": files,
+                }  # fmt: skip
+                told = await exchange.perform(given, "chat_reply")
+            except CommonplaceError as error:
+                channel.tell({"type": "error", "error": str(error), "message": str(error)})
+            else:
+                channel.tell({"type": "stream", "content": told["answer"], "sessionId": session})
+                took = int((time.monotonic() - begun) * 1000)
+                channel.tell({"type": "stream_end", "sessionId": session, "duration": took})
+            finally:
+                typing.cancel()
+    finally:
+        channel.waiting -= 1
+        if not channel.sockets and not channel.waiting:
+            _channels.pop(session, None)
+
+
+async def _typing(channel: Channel, begun: float) -> None:
+    channel.tell({"type": "typing", "status": "processing"})
+    while True:
+        await asyncio.sleep(TYPING_SECONDS)
+        elapsed = int((time.monotonic() - begun) * 1000)
+        channel.tell({"type": "typing", "status": "processing", "elapsed": elapsed})
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000
+
+
+OPERATIONS = (
+    operation("open_chat", "Open the chat", "operator", open_chat),
+    operation("chat_attach", "Attach to a session", "operator", attach, ("session", "source"),
+              {"session": TEXT, "source": TEXT}),
+    operation("chat_say", "Say something in a session", "operator", say, ("name", "content"),
+              {"name": TEXT, "content": TEXT}),
+    operation("chat_reply", "Answer in a session", "operator", reply,
+              ("name", "session", "content", "tier", "files"),
+              {"name": TEXT, "session": TEXT, "content": TEXT, "tier": whole(1, 3),
+               "files": listed(OBJECT)}, stepwise=True, open_world=True),
+)  # fmt: skip
+ROUTES = (Route("WEBSOCKET", "/ws", "open_chat", answer=connect),)
