@@ -31,6 +31,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
             text=True, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr[-4000:]
+        assert "Logging error" not in done.stderr, done.stderr[:4000]
         found: dict[str, Any] = json.loads(done.stdout)
         return found
     pytest.skip(f"no mount namespace here: neither {NAMESPACES[0]} nor {NAMESPACES[1]}")
@@ -52,7 +53,7 @@ def test_writes_are_refused_in_the_shape_of_their_dialect_and_change_nothing(
     writes = seen["writes"]
     assert not seen["changed"]
     statuses = {one["status"] for one in writes.values()}
-    assert {status for status in statuses if status >= 500} == {507}
+    assert {status for status in statuses if status >= 500} <= {503, 507}
     for name in (
         "commonplace remember", "clawbrain memory_store", "mama save", "penfield store",
         "orchestrator memory_add_drawer", "being update_notes",
@@ -79,7 +80,9 @@ def test_when_the_ballast_is_used_up_no_read_is_answered_without_an_audit_entry(
     assert last["answered"] == last["audited"] > 200
     assert last["answer"]["no_room"]
     assert seen["left"] == 0
-    assert {one["status"] for one in seen["refused"].values()} == {507}
+    # A small entry may still fit where a larger one did not.
+    answered = [name for name, one in seen["refused"].items() if one["status"] != 507]
+    assert len(answered) <= seen["refused_rows"] < len(seen["refused"])
 
 
 def test_with_room_again_writing_works_and_the_ballast_is_whole(seen: dict[str, Any]) -> None:

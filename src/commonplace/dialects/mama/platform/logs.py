@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import sys
 from collections.abc import Iterator
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
@@ -16,6 +17,7 @@ from commonplace.dialects.mama.platform.failures import absent
 from commonplace.dialects.mama.platform.service import Service, operation, read
 from commonplace.dialects.rest import Exchange, Reply, Route
 from commonplace.dialects.tool_schemas import whole
+from commonplace.errors import NO_ROOM
 from commonplace.storage.directories import make_private
 
 FILE_BYTES, FILES = 5 * 1024 * 1024, 3
@@ -38,6 +40,12 @@ class _PrivateFile(RotatingFileHandler):
             return os.open(path, flags, 0o600)
 
         return open(self.baseFilename, self.mode, encoding="utf-8", opener=private)
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Drop a record that a full disk has no room for; anything else is reported as usual."""
+        error = sys.exc_info()[1]
+        if not (isinstance(error, OSError) and error.errno in NO_ROOM):
+            super().handleError(record)
 
 
 @contextlib.contextmanager
