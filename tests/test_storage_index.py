@@ -26,7 +26,7 @@ def content(snapshot: Snapshot) -> dict[int, object]:
     voices = {code: name for name, code in snapshot.speakers.items()}
     query = np.ones(snapshot.vectors.shape[1], np.int8)
     cosine = snapshot.cosine(query, 1.0)
-    before, after = snapshot.beside
+    before, after = snapshot.neighbours
     found: dict[int, object] = {}
     for at in np.flatnonzero(snapshot.alive).tolist():
         held = {}

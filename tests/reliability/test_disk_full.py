@@ -226,10 +226,10 @@ def test_an_acknowledgement_of_what_was_refused_is_detected(
 ) -> None:
     """A mutant that swallows the failed commit: the caller hears that all is well."""
 
-    def settle(self: Any, error: Exception | None) -> None:
-        self.settled.set()
+    def finish(self: Any, error: Exception | None) -> None:
+        self.finished.set()
 
-    monkeypatch.setattr(writing._Batch, "settle", settle)
+    monkeypatch.setattr(writing._Batch, "finish", finish)
     chance = random.Random(1)
     run, _ = fill_at([chance.randrange(100_000, 300_000) for _ in range(3)], quick_disk)
     publish(figures(asdict(run)))

@@ -120,10 +120,10 @@ def test_an_acknowledgement_of_a_failed_commit_is_detected(
 ) -> None:
     """A mutant that swallows the failed commit: the caller hears that all is well."""
 
-    def settle(self: Any, error: Exception | None) -> None:
-        self.settled.set()
+    def finish(self: Any, error: Exception | None) -> None:
+        self.finished.set()
 
-    monkeypatch.setattr(writing._Batch, "settle", settle)
+    monkeypatch.setattr(writing._Batch, "finish", finish)
     monkeypatch.setattr(Hand, "write", Hand._remember)
     disk, said = FailingSync(), list[dict[str, Any]]()
     with mounted(disk), open_memory(quick_disk) as place:

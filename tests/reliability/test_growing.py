@@ -37,7 +37,7 @@ RECIPE = {
         '("space", "memory", "accesses", "last_access"))',
         '("space", "memory", "accesses", "last_access"), added={"mark": 0})',
     ),
-    "storage/tables.py ": ('beside=("payload",)', 'beside=("payload",), added={"place": ""}'),
+    "storage/tables.py ": ('unhashed=("payload",)', 'unhashed=("payload",), added={"place": ""}'),
     "storage/schema.py": (
         "MIGRATIONS: tuple[Step, ...] = (_V1, AUDIT + _ANSWERS, _FILES, MODELS, _FORMATS)",
         """

@@ -1,1 +1,1 @@
-"""Where a memory lives: SQLite files, and the in-memory index beside them."""
+"""Storage: SQLite files or PostgreSQL, and the index in memory."""

@@ -116,7 +116,7 @@ def typed(error: apsw.Error | UnicodeDecodeError) -> CommonplaceError:
     )
 
 
-def _waiting_turn() -> Callable[[int], bool]:
+def _busy_handler() -> Callable[[int], bool]:
     """A busy handler that polls with jitter until a deadline."""
 
     def handler(tries: int) -> bool:
@@ -168,7 +168,7 @@ def connect(path: Path, *, create: bool = False) -> Connection:
         with contextlib.suppress(FileExistsError):
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
     connection = Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
-    connection.set_busy_handler(_waiting_turn())
+    connection.set_busy_handler(_busy_handler())
     connection.execute(
         "PRAGMA synchronous = FULL; PRAGMA secure_delete = ON; PRAGMA temp_store = MEMORY;"
         f"PRAGMA journal_size_limit = {WAL_BYTES}; PRAGMA wal_autocheckpoint = {WAL_PAGES}"

@@ -103,7 +103,7 @@ class Snapshot:
         return flags
 
     @cached_property
-    def beside(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def neighbours(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(previous, next) line of each line in its session; the line itself if there is none."""
         before = np.arange(self.size)
         after = np.arange(self.size)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from commonplace.storage.ports import Rows
 
-_BESIDE = (
+_OF_MEMORY = (
     "SELECT a.num, b.num, l.weight FROM memories a"
     " JOIN links l ON l.space = a.space AND l.source = a.id"
     " JOIN memories b ON b.space = l.space AND b.id = l.target"
@@ -31,7 +31,7 @@ def any_there(rows: Rows, space: str) -> bool:
     return found is not None
 
 
-def beside(rows: Rows, space: str, num: int) -> list[tuple[int, int, float]]:
+def of_memory(rows: Rows, space: str, num: int) -> list[tuple[int, int, float]]:
     """(memory, linked memory, weight) of every link of a memory, in either direction."""
-    found: list[tuple[int, int, float]] = rows.execute(_BESIDE, (space, num)).fetchall()
+    found: list[tuple[int, int, float]] = rows.execute(_OF_MEMORY, (space, num)).fetchall()
     return found

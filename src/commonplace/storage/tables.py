@@ -105,7 +105,7 @@ class Hashed:
 
     `columns` are those of format 1, in the order in which it hashes them, `space` included. `tag`
     is what format 1 hashes before them. `added` are later columns with the constant default that
-    their migration gave them, oldest first; a new one goes to the end. `beside` are columns that
+    their migration gave them, oldest first; a new one goes to the end. `unhashed` are columns that
     the hash does not cover.
     """
 
@@ -115,16 +115,16 @@ class Hashed:
         columns: Sequence[str],
         *,
         added: Mapping[str, Any] | None = None,
-        beside: Sequence[str] = (),
+        unhashed: Sequence[str] = (),
         tag: tuple[str, ...] = (),
         hash_column: str = "hash",
     ) -> None:
         self.name = name
         self.added: Mapping[str, Any] = dict(added or {})
         self.covered = (*columns, *self.added)
-        self.beside = tuple(beside)
+        self.unhashed = tuple(unhashed)
         self.hash_column = hash_column
-        self.stored = (*columns, *self.beside, *self.added, "format", hash_column)
+        self.stored = (*columns, *self.unhashed, *self.added, "format", hash_column)
         names, marks = ", ".join(self.stored), ", ".join("?" * len(self.stored))
         before, after = names.split("space, ", 1)
         self.select_sql = f"SELECT {names} FROM {name} WHERE space = ?"
@@ -167,19 +167,19 @@ class Hashed:
         pairs = zip(self.added.items(), values, strict=True)
         return {name: value for (name, default), value in pairs if value != default}
 
-    def row(self, values: tuple[Any, ...], *beside: Any) -> tuple[Any, ...]:
+    def row(self, values: tuple[Any, ...], *unhashed: Any) -> tuple[Any, ...]:
         """A new row as `insert_sql` takes it, for values in the order of `covered`.
 
         Added columns that are not given have their default.
         """
         at = len(self._first)
         values = plain((*values, *self._defaults[len(values) - at :]))
-        return (*values[:at], *beside, *values[at:], FORMAT, self.hash(values))
+        return (*values[:at], *unhashed, *values[at:], FORMAT, self.hash(values))
 
     def sound(self, stored: Sequence[Any]) -> bool:
         """Whether a row that `select_sql` returned matches its hash."""
         at = len(self._first)
-        covered = (*stored[:at], *stored[at + len(self.beside) : -2])
+        covered = (*stored[:at], *stored[at + len(self.unhashed) : -2])
         return bool(self.hash(covered, stored[-2]) == stored[-1])
 
     def select_from(self, connection: Rows) -> str:
@@ -499,7 +499,9 @@ HEAD = Hashed("head", ("space", "seq", "next_num"), added={"operation": ""})
 OPERATIONS = Hashed("operations", ("num", "space", "id", "at", "name", "origin", "undoes"))
 VERSIONS = Hashed("versions", ("space", "entity", "num", "since", "until", "row", "vectors"))
 EVENTS = Hashed(
-    "events", ("num", "space", "kind", "subject", "at", "payload_hash", "seq"), beside=("payload",)
+    "events",
+    ("num", "space", "kind", "subject", "at", "payload_hash", "seq"),
+    unhashed=("payload",),
 )
 COUNTERS = Hashed("counters", ("space", "memory", "accesses", "last_access"))
 ANSWERS = Hashed("answers", ("space", "key", "at", "result"), hash_column="sum")
@@ -513,7 +515,7 @@ AUDIT = Hashed(
     ("num", "space", "at", "request", "dialect", "tool", "caller", "credential", "client",
      "session", "address", "success", "error", "milliseconds", "operation", "arguments_hash",
      "result_hash", "previous"),
-    beside=("arguments", "result"),
+    unhashed=("arguments", "result"),
 )  # fmt: skip
 HASHED: tuple[Hashed, ...] = (
     *VERSIONED, HEAD, OPERATIONS, VERSIONS, EVENTS, COUNTERS, ANSWERS, FILES, AUDIT,

@@ -40,12 +40,12 @@ class _Batch:
     units: int = 0
     head: Head | None = None
     """The space's counters after the units so far; written once, with the commit."""
-    settled: threading.Event = field(default_factory=threading.Event)
+    finished: threading.Event = field(default_factory=threading.Event)
     error: CommonplaceError | None = None
 
-    def settle(self, error: CommonplaceError | None) -> None:
+    def finish(self, error: CommonplaceError | None) -> None:
         self.error = error
-        self.settled.set()
+        self.finished.set()
 
 
 C = TypeVar("C", bound=Rows)
@@ -144,7 +144,7 @@ class Writer(Generic[C]):
                 return
         except (apsw.Error, CommonplaceError) as worse:
             error = worse
-        batch.settle(_cause(error) or StorageUnavailable("The shared commit was abandoned."))
+        batch.finish(_cause(error) or StorageUnavailable("The shared commit was abandoned."))
         self._batch = None
         self._session.reset()
 
@@ -166,17 +166,17 @@ class Writer(Generic[C]):
             self._session.commit(batch.head)
         except (apsw.Error, CommonplaceError) as error:
             self._session.reset()
-            batch.settle(_cause(error))
+            batch.finish(_cause(error))
         except BaseException:
             self._session.reset()
-            batch.settle(StorageUnavailable("The commit was interrupted."))
+            batch.finish(StorageUnavailable("The commit was interrupted."))
             raise
         else:
-            batch.settle(None)
+            batch.finish(None)
 
     def _await(self, batch: _Batch) -> None:
         """Wait until the batch is committed; raise the error of a failed commit."""
-        while not (batch.settled.is_set() or batch.settled.wait(BATCH_SECONDS)):
+        while not (batch.finished.is_set() or batch.finished.wait(BATCH_SECONDS)):
             # The thread that should have committed was interrupted: commit here.
             if self._lock.acquire(blocking=False):
                 try:

@@ -263,7 +263,7 @@ def _in_conversation(search: Search, weighting: Weighting, fused: Floats) -> Flo
 
 def with_neighbours(snapshot: Snapshot, mask: Flags, own: Floats, weight: float) -> Floats:
     """Add to each message the scores of the messages before and after it."""
-    before, after = snapshot.beside
+    before, after = snapshot.neighbours
     here = np.arange(snapshot.size)
     before = np.where(mask[before], before, here)
     after = np.where(mask[after], after, here)
@@ -329,7 +329,7 @@ def _edges(
 ) -> list[tuple[int, int, float]]:
     """Return (seed, other end, weight) of the links of the seeds, now or as of the past."""
     if search.seq is None:
-        return [each for num in nums for each in links.beside(connection, space.name, num)]
+        return [each for num in nums for each in links.of_memory(connection, space.name, num)]
     then = timeline.rows_at(connection, space.name, MEMORIES, search.seq)
     number = {row["id"]: row["num"] for row in then}
     wanted = set(nums)

@@ -31,7 +31,7 @@ def is_read_only(path: Path) -> bool:
     return not writable(path.parent) or (path.exists() and not writable(path))
 
 
-def refused(path: Path) -> StorageReadOnly:
+def write_refused(path: Path) -> StorageReadOnly:
     """The error for a write."""
     return StorageReadOnly(
         f"{path.parent} can only be read; nothing was stored.",
@@ -40,7 +40,7 @@ def refused(path: Path) -> StorageReadOnly:
     )
 
 
-def old(path: Path, version: int) -> UnsupportedVersion:
+def migration_refused(path: Path, version: int) -> UnsupportedVersion:
     """The error for a file that would have to be migrated first."""
     return UnsupportedVersion(
         f"{path.name} has schema version {version} and can only be read.",

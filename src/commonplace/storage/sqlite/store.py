@@ -131,7 +131,7 @@ class Store(Units[Connection]):
                 if version == 0:
                     raise damaged(f"{self.path.name} has no tables.")
                 if self._sealed is not None and version < len(self._steps):
-                    raise readonly.old(self.path, version)
+                    raise readonly.migration_refused(self.path, version)
                 # A restored file has all tables, but is not in WAL mode yet.
                 ready = connection.pragma("journal_mode") == "wal"
                 if version != len(self._steps) or not (ready or self._sealed):
@@ -158,7 +158,7 @@ class Store(Units[Connection]):
 
     def _writable(self) -> Connection:
         if self._sealed is not None:
-            raise readonly.refused(self.path)
+            raise readonly.write_refused(self.path)
         return connect(self.path)
 
     def _find(self) -> None:
@@ -167,7 +167,7 @@ class Store(Units[Connection]):
             size = self.path.stat().st_size
         except FileNotFoundError:
             if readonly.is_read_only(self.path):
-                raise readonly.refused(self.path) from None
+                raise readonly.write_refused(self.path) from None
             create(self.path, self._steps)
         else:
             if size == 0:
