@@ -10,24 +10,23 @@ from commonplace.dialects.contract import Call, as_json
 from commonplace.dialects.penfield import personality
 from commonplace.dialects.penfield.detection import checkpoint_of
 from commonplace.dialects.penfield.failures import Missing, require_text, stamp
-from commonplace.dialects.penfield.kinds import PROTECTED, is_context, type_of
+from commonplace.dialects.penfield.kinds import PROTECTED, is_context
 from commonplace.dialects.penfield.memories import (
     AWAKENING,
     CHECKPOINT_IMPORTANCE,
     CONTEXT_REF,
+    brief,
     check_not_reserved,
     create,
     is_reserved,
     name_taken,
     readable,
 )
-from commonplace.dialects.penfield.schemas import CONTENT_CHARS
 from commonplace.dialects.penfield.searching import Search, hybrid
 from commonplace.engine.finding.filters import Filters
 from commonplace.engine.model import LIVE_STATES, Memory
 from commonplace.errors import CommonplaceError, NotFound
 from commonplace.platform import lookup
-from commonplace.text.snippets import opening
 
 SEARCHED_CHARS = 200  # of the description, by which related memories are searched
 RELATED, LEAST = 30, 0.25
@@ -152,15 +151,8 @@ def restore_context(call: Call, *, name: str, limit: int) -> dict[str, Any]:
         memory = _current(call, identity)
         if memory is not None:
             found.setdefault(memory.id, memory)
-    memories = [
-        {
-            "id": memory.id,
-            "content": opening(memory.text, CONTENT_CHARS),
-            "memory_type": type_of(memory.kind),
-            "created_at": stamp(memory.created_at),
-        }
-        for memory in found.values()
-    ]
+    names = ("id", "content", "memory_type", "created_at")
+    memories = [{name: brief(memory)[name] for name in names} for memory in found.values()]
     return {
         "success": True,
         "context_id": context.id,

@@ -101,10 +101,7 @@ def shown_all(call: Call, memories: Sequence[Memory]) -> list[dict[str, Any]]:
         usage = call.memory.usage(memory.id)
         found.append(
             {
-                "id": memory.id,
-                "content": opening(memory.text, CONTENT_CHARS),
-                "memory_type": type_of(memory.kind),
-                "importance": memory.importance,
+                **brief(memory),
                 "confidence": memory.confidence,
                 "surprise_score": SURPRISE,
                 "source_type": source_of(memory),
@@ -112,7 +109,6 @@ def shown_all(call: Call, memories: Sequence[Memory]) -> list[dict[str, Any]]:
                 "tags": list(memory.tags),
                 "access_count": usage.accesses,
                 "last_accessed": stamp(usage.last_access),
-                "created_at": stamp(memory.created_at),
                 "updated_at": stamp(memory.updated_at),
                 "metadata": metadata_of(memory),
                 "lifecycle_state": lifecycle_of(memory),
@@ -122,6 +118,17 @@ def shown_all(call: Call, memories: Sequence[Memory]) -> list[dict[str, Any]]:
             }
         )
     return found
+
+
+def brief(memory: Memory, most: int = CONTENT_CHARS) -> dict[str, Any]:
+    """The main fields of a memory, with at most so many characters of its text."""
+    return {
+        "id": memory.id,
+        "content": opening(memory.text, most),
+        "memory_type": type_of(memory.kind),
+        "importance": memory.importance,
+        "created_at": stamp(memory.created_at),
+    }
 
 
 def _embedding_status(waiting: str | None) -> str:

@@ -74,7 +74,7 @@ def briefing(call: Call) -> str:
         f"Voice: {persona.voice}",
         "Quirks: " + "; ".join(persona.quirks),
         "Boundaries: " + "; ".join(persona.boundaries),
-        "Example phrases: " + " / ".join(persona.phrases),
+        "Example phrases: " + " / ".join(persona.example_phrases),
     ]
     own = traits(call)[:TRAITS]
     if own:

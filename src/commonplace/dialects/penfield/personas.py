@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 TIERS = ("free", "standard", "premium", "enterprise", "unlimited")
@@ -17,13 +17,13 @@ class Persona:
     id: str
     name: str
     category: str
-    tier: str
+    tier_required: str
     icon: str
     identity: str
     voice: str
     quirks: tuple[str, ...]
     boundaries: tuple[str, ...]
-    phrases: tuple[str, ...]
+    example_phrases: tuple[str, ...]
 
 
 PERSONAS: tuple[Persona, ...] = (
@@ -111,37 +111,25 @@ PERSONAS: tuple[Persona, ...] = (
 BY_ID = {persona.id: persona for persona in PERSONAS}
 
 
-def accessible(persona: Persona, tier: str) -> bool:
-    """Whether a tier includes a persona."""
-    return TIERS.index(tier) >= TIERS.index(persona.tier)
+def _includes(tier: str, other: str) -> bool:
+    """Whether a tier has everything that another one has."""
+    return TIERS.index(tier) >= TIERS.index(other)
 
 
 def shown(persona: Persona, tier: str = HERE) -> dict[str, Any]:
     """A persona as the contract shows it."""
-    may = accessible(persona, tier)
-    return {
-        "id": persona.id,
-        "name": persona.name,
-        "category": persona.category,
-        "tier_required": persona.tier,
-        "icon": persona.icon,
-        "identity": persona.identity,
-        "voice": persona.voice,
-        "quirks": list(persona.quirks),
-        "boundaries": list(persona.boundaries),
-        "example_phrases": list(persona.phrases),
-        "accessible": may,
-        "locked_message": None if may else f"Upgrade to {persona.tier} to unlock this persona.",
-    }
+    needed = persona.tier_required
+    accessible = _includes(tier, needed)
+    locked = None if accessible else f"Upgrade to {needed} to unlock this persona."
+    return {**asdict(persona), "accessible": accessible, "locked_message": locked}
 
 
 def listing(tier: str = HERE) -> dict[str, Any]:
     """All personas, those of the tier first."""
     found = [shown(persona, tier) for persona in PERSONAS]
-    premium = TIERS.index(tier) >= TIERS.index("premium")
     return {
         "current_tier": tier,
-        "can_add_traits": premium,
-        "can_set_org_default": TIERS.index(tier) >= TIERS.index("enterprise"),
+        "can_add_traits": _includes(tier, "premium"),
+        "can_set_org_default": _includes(tier, "enterprise"),
         "personas": sorted(found, key=lambda one: not one["accessible"]),
     }

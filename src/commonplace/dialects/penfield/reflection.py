@@ -11,7 +11,7 @@ from typing import Any
 
 from commonplace.dialects.contract import Call
 from commonplace.dialects.penfield.detection import checkpoint_of
-from commonplace.dialects.penfield.failures import check_weights, stamp
+from commonplace.dialects.penfield.failures import check_weights
 from commonplace.dialects.penfield.kinds import (
     CHUNK,
     PROTECTED,
@@ -20,12 +20,10 @@ from commonplace.dialects.penfield.kinds import (
     of_types,
     type_of,
 )
-from commonplace.dialects.penfield.memories import moments, readable
-from commonplace.dialects.penfield.schemas import CONTENT_CHARS
+from commonplace.dialects.penfield.memories import brief, moments, readable
 from commonplace.engine.binding import engine_call
 from commonplace.engine.finding.filters import Filters
 from commonplace.engine.model import Memory
-from commonplace.text.snippets import opening
 from commonplace.text.stopwords import STOP_WORDS
 
 RECENT = 50
@@ -157,12 +155,8 @@ def analyse(
         "time_window": time_window,
         "memories": [
             {
-                "id": one.memory.id,
-                "content": opening(one.memory.text, CONTENT_CHARS),
-                "memory_type": type_of(one.memory.kind),
-                "importance": one.memory.importance,
+                **brief(one.memory),
                 "access_count": one.accesses,
-                "created_at": stamp(one.memory.created_at),
                 "age_hours": round(one.hours, 2),
                 "score": round(value, 6),
             }

@@ -14,9 +14,9 @@ from commonplace.dialects.penfield.failures import (
     Missing,
     stamp,
 )
-from commonplace.dialects.penfield.kinds import type_of
 from commonplace.dialects.penfield.memories import (
     Window,
+    brief,
     changeable,
     lifecycle_of,
     readable,
@@ -26,7 +26,6 @@ from commonplace.dialects.penfield.versions import succeed
 from commonplace.engine.model import LIVE_STATES, Link, Memory
 from commonplace.errors import Conflict, NotFound
 from commonplace.platform.exclusive import exclusively
-from commonplace.text.snippets import opening
 
 STRENGTH, CONFIDENCE = 0.5, 0.8
 PAIRED = "INVERSE_PAIRED"
@@ -189,7 +188,7 @@ def explore(
     known = {each: call.memory.get(each, count=False) for each in walked["visited_chunks"]}
     chars = BRIEF
     while True:
-        memories = [_brief(known[each], chars) for each in walked["visited_chunks"]]
+        memories = [brief(known[each], chars - 1) for each in walked["visited_chunks"]]
         answer = {"success": True, **walked, "memories": memories}
         written = as_json(answer)  # a tool's result has it as a value and as a text
         if len(written.encode()) + len(as_json(written).encode()) <= SHOWN_BYTES:
@@ -210,17 +209,6 @@ def _without_farthest(walked: dict[str, Any]) -> dict[str, Any]:
         "max_depth_reached": max((path["path_metadata"]["depth"] for path in paths), default=0),
         "total_paths_found": len(paths),
         "complete": False,
-    }
-
-
-def _brief(memory: Memory, most: int) -> dict[str, Any]:
-    text = memory.text
-    return {
-        "id": memory.id,
-        "content": text if len(text) <= most else opening(text, most - 1),
-        "memory_type": type_of(memory.kind),
-        "importance": memory.importance,
-        "created_at": stamp(memory.created_at),
     }
 
 
