@@ -1,1 +1,1 @@
-"""What a memory is, and what can be done to it."""
+"""The engine: what a memory is, and what can be done with it."""

@@ -32,7 +32,7 @@ class Part:
 
 
 def lease(memory: Commonplace) -> AbstractContextManager[OpenSpace]:
-    """Open the memory's space, unless it is; it is not closed while the block runs."""
+    """Open the memory's space unless it is open already; it stays open while the block runs."""
     return memory.library.lease(memory.name)
 
 

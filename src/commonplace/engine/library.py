@@ -327,7 +327,7 @@ class Library:
 
     @contextlib.contextmanager
     def lease(self, space: str) -> Iterator[OpenSpace]:
-        """Open a space, unless it is; it is not closed while the block runs."""
+        """Open a space unless it is open already; it stays open while the block runs."""
         opened = self._pin(space)
         try:
             yield opened
@@ -378,7 +378,7 @@ class Library:
             too_many = len(self._closing) > self._open_spaces
             oldest = self._closing[0][1]
         if too_many:
-            oldest.result()
+            oldest.exception()  # waits until it is closed
 
     def _surplus(self) -> list[OpenSpace]:
         """Remove and return the least recently used open spaces that are not in use."""

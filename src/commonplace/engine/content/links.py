@@ -256,7 +256,7 @@ def neighbours(
     weight: float = 0.0,
     as_of: When | None = None,
 ) -> list[Neighbour]:
-    """Return live memories one link away, strongest first; weaker than `weight` is left out."""
+    """Return live memories one link away, strongest first; `weight` is the least of a link."""
     checks.share(weight, "weight")
     checks.one_of(direction, "direction", DIRECTIONS)
     with reading(space, as_of) as (connection, seq):

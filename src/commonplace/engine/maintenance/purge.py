@@ -204,7 +204,7 @@ def _windows(texts: Sequence[str]) -> set[bytes]:
 
 
 def _written(text: str) -> set[bytes]:
-    """Return a text plainly and as JSON nests it: in a payload, in a text of one, and once more."""
+    """Return the forms in which a text is stored: plainly, or escaped as JSON up to three times."""
     forms = [text]
     for _ in range(3):
         forms.append(json.dumps(forms[-1], ensure_ascii=False)[1:-1])
