@@ -31,7 +31,7 @@ def piece(call: Call, *, format: str, until: str, offset: int, skip: int) -> dic
             limit=PAGE,
         )  # fmt: skip
         for each in page:
-            written = (csv_row if format == "csv" else json_row)(each)[skip:]
+            written = _row(each, format, first=offset == 0)[skip:]
             if text and len(text) + len(written) > PIECE_CHARS:
                 return {"text": text, "offset": offset, "skip": 0}
             if len(written) > PIECE_CHARS:  # only a row longer than a piece is cut
@@ -42,14 +42,11 @@ def piece(call: Call, *, format: str, until: str, offset: int, skip: int) -> dic
             return {"text": text, "offset": None, "skip": 0}
 
 
-def json_row(memory: Memory) -> str:
-    """A decision as JSON, with the comma that separates it from the next."""
-    return as_json(presenting.fields(memory, MILLISECONDS)) + ","
-
-
-def csv_row(memory: Memory) -> str:
-    """A decision as a line of CSV, in which no cell is a formula."""
+def _row(memory: Memory, format: str, *, first: bool) -> str:
+    """A decision as a line of CSV without formulas, or as JSON with the comma before it."""
     fields = presenting.fields(memory, MILLISECONDS)
+    if format == "json":
+        return ("" if first else ",") + as_json(fields)
     fields["created_at"] = iso(memory.created_at)
     return csv_line([cell(fields[name]) for name in COLUMNS])
 

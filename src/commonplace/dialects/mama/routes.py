@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -94,34 +94,20 @@ async def _export(exchange: Exchange) -> Reply:
             {"format": format, "until": iso(at), "offset": offset, "skip": skip}
         )
 
-    first = await piece(0, 0)
+    async def parts(current: dict[str, Any]) -> AsyncIterator[str]:
+        yield exporting.head(format, at)
+        yield current["text"]
+        while current["offset"] is not None:
+            current = await piece(current["offset"], current["skip"])
+            yield current["text"]
+        yield exporting.tail(format)
+
     name = f"mama-decisions-{at.date().isoformat()}.{format}"
     return Reply(
-        _pieces(format, at, first, piece),
+        parts(await piece(0, 0)),  # so that an error of the first piece has its status
         headers={"content-disposition": f'attachment; filename="{name}"'},
         media_type="text/csv; charset=utf-8" if format == "csv" else "application/json",
     )
-
-
-async def _pieces(
-    format: str,
-    at: datetime,
-    first: dict[str, Any],
-    following: Callable[[int, int], Awaitable[Any]],
-) -> AsyncIterator[str]:
-    """The parts of the file; a comma is sent only when another decision follows."""
-    yield exporting.head(format, at)
-    comma = ""
-    piece = first
-    while True:
-        text = comma + piece["text"]
-        comma = "," if format == "json" and text.endswith(",") else ""
-        if text:
-            yield text.removesuffix(comma)
-        if piece["offset"] is None:
-            break
-        piece = await following(piece["offset"], piece["skip"])
-    yield exporting.tail(format)
 
 
 async def _object(exchange: Exchange) -> dict[str, Any]:
