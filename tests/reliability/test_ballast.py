@@ -7,7 +7,9 @@ from pathlib import Path
 from commonplace import Commonplace
 from commonplace.engine.binding import lease
 from commonplace.engine.history import audit
-from commonplace.storage.sqlite.ballast import BYTES, STEP, Ballast
+from commonplace.storage.sqlite.store import BALLAST_BYTES as BYTES
+from commonplace.storage.sqlite.store import BALLAST_STEP as STEP
+from commonplace.storage.sqlite.store import Ballast
 
 CALL = audit.Entry(
     request="1", dialect="commonplace", tool="recall", success=True, milliseconds=0,

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from commonplace.storage.sqlite.ballast import BYTES
+from commonplace.storage.sqlite.store import BALLAST_BYTES as BYTES
 from reliability.test_disk_full import NAMESPACES
 
 TESTS = Path(__file__).parent.parent

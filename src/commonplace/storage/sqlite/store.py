@@ -7,6 +7,7 @@ committed together or not at all, and leaving the block without an error means t
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence, Set
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import TypeVar
 import apsw
 
 from commonplace.errors import (
+    NO_ROOM,
     CommonplaceError,
     StorageCorrupt,
     StorageFull,
@@ -36,7 +38,6 @@ from commonplace.storage.database import (
 )
 from commonplace.storage.ports import Swept
 from commonplace.storage.sqlite import readonly
-from commonplace.storage.sqlite.ballast import Ballast
 from commonplace.storage.sqlite.watching import Watch
 from commonplace.storage.writing import Head, Units
 
@@ -44,6 +45,9 @@ T = TypeVar("T")
 
 COPY_SECONDS = 600.0  # waiting for another process that copies the file before a migration
 _READ_ONLY = "PRAGMA query_only = ON"
+BALLAST_BYTES = 4 * 1024 * 1024
+BALLAST_STEP = 512 * 1024  # an audit entry and the pages of the log that it takes fit several times
+_BALLAST = "-ballast"
 
 
 HELD_SECONDS = 0.05  # how long a process may hold the write lock before others get a chance
@@ -328,3 +332,96 @@ class Store(Units[Connection]):
             self._idle.pop().close(True)
         if self._sealed is not None:
             self._sealed.close()
+
+
+class Ballast:
+    """A file of 4 MB next to a database, which is shrunk step by step when the disk is full.
+
+    The server writes an audit entry for every call, so a full disk would end reading too. Work that
+    must go on (`Store.with_reserve`, which creates the file) shrinks the ballast and tries again.
+    All other writes need the whole ballast: it is filled up first, and without disk space for that
+    they are refused. The size of the file is the whole state, so that processes agree on it. A
+    directory that only the library or the command line uses has none. A backup does not copy it.
+    """
+
+    def __init__(self, database: Path) -> None:
+        self._path = database.with_name(database.name + _BALLAST)
+
+    def size(self) -> int | None:
+        """Its size in bytes; None if there is no file."""
+        try:
+            return self._path.stat().st_size
+        except OSError:
+            return None
+
+    def is_whole(self) -> bool:
+        """Whether it has its full size, after filling it up if needed; also if there is no file."""
+        size = self.size()
+        return size is None or size >= BALLAST_BYTES or self.fill()
+
+    def fill(self) -> bool:
+        """Make it, or fill it up as far as there is room; False if the disk is too full for that.
+
+        Where there can be none for another reason, the file is removed.
+        """
+        try:
+            found = self.size()
+            size = found or 0
+            if size >= BALLAST_BYTES:
+                return True
+            # A new file must not fill the disk itself.
+            if self._free() < (
+                2 * BALLAST_BYTES if found is None else min(BALLAST_STEP, BALLAST_BYTES - size)
+            ):
+                return False
+            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+            try:
+                while size < BALLAST_BYTES:
+                    _extend(descriptor, size, min(BALLAST_STEP, BALLAST_BYTES - size))
+                    size = min(size + BALLAST_STEP, BALLAST_BYTES)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            if error.errno in NO_ROOM:
+                return False
+            with contextlib.suppress(OSError):
+                self._path.unlink()
+        return True
+
+    def give_up_step(self) -> bool:
+        """Shrink it by a step; False if nothing was left."""
+        size = self.size()
+        if not size:
+            return False
+        try:
+            os.truncate(self._path, max(0, size - BALLAST_STEP))
+        except OSError:  # some file systems need free space to truncate; delete the file instead
+            with contextlib.suppress(OSError):
+                self._path.unlink()
+        return True
+
+    def _free(self) -> int:
+        """The free bytes of the file system."""
+        if not hasattr(os, "statvfs"):
+            return 2 * BALLAST_BYTES  # Windows: writing will fail if there is no space
+        found = os.statvfs(self._path.parent)
+        return found.f_bavail * found.f_frsize
+
+
+def _extend(descriptor: int, size: int, more: int) -> None:
+    """Allocate bytes on disk; on failure the file keeps its size."""
+    try:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(descriptor, size, more)
+            if os.fstat(descriptor).st_blocks * 512 >= size + more:
+                return
+        # Not allocated, as on compressing file systems: write incompressible bytes.
+        os.lseek(descriptor, size, os.SEEK_SET)
+        written = 0
+        data = os.urandom(more)
+        while written < more:
+            written += os.write(descriptor, data[written:])
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.ftruncate(descriptor, size)
+        raise

@@ -1,7 +1,7 @@
 import pytest
 
+from commonplace.engine.checks import check_text
 from commonplace.errors import InvalidInput
-from commonplace.text.checks import check_text
 
 
 @pytest.mark.parametrize("text", ["a", "ab", "Grüße", "会議", "a\r\n\tb", "👩‍💻", "\u202e"])
