@@ -102,7 +102,7 @@ def test_commands_use_the_database_that_is_named(
     assert "an otter" in capsys.readouterr().out
     assert run(["token", "create", "--dialect", "commonplace", "--space", "team", *where]) == 0
     assert run(["audit", "verify", "--system", *where]) == 0
-    assert "chain whole" in capsys.readouterr().out
+    assert "chain intact" in capsys.readouterr().out
     assert not (machine / "spaces").exists() and not (machine / "system.db").exists()
     with Commonplace(address, space="team", embedding="none") as memory:
         assert texts(memory.browse()) == ["an otter"]

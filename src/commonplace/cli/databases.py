@@ -7,33 +7,24 @@ from typing import Annotated
 
 import typer
 
-from commonplace.cli.options import AsJson
+from commonplace.cli.options import AsJson, argument, option
 from commonplace.cli.terminal import emit, note, say
 from commonplace.errors import InvalidInput
 from commonplace.storage import opening
 
 database = typer.Typer(help="A PostgreSQL database that holds the rows.", rich_markup_mode=None)
 
-Admin = Annotated[
-    str, typer.Argument(metavar="ADMIN_URL", help="A database's address, as its administrator.")
-]
+Admin = Annotated[str, argument("ADMIN_URL", "The database's address for its administrator.")]
 
 
 @database.command("init")
 def init(
     address: Admin,
-    role: Annotated[
-        str, typer.Option("--role", metavar="NAME", help="The role that servers use.")
-    ] = "commonplace",
+    role: Annotated[str, option("--role NAME", "The role that servers use.")] = "commonplace",
     password_env: Annotated[
-        str,
-        typer.Option(
-            "--password-env", metavar="NAME", help="The variable that holds the role's password."
-        ),
+        str, option("--password-env NAME", "The variable that holds the role's password.")
     ] = "",
-    print_sql: Annotated[
-        bool, typer.Option("--print-sql", help="Show what would be run, and change nothing.")
-    ] = False,
+    print_sql: Annotated[bool, option("--print-sql", "Print the SQL, and change nothing.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Make or migrate the tables, their policies and the role that servers use.
@@ -71,10 +62,7 @@ def init(
 
 @database.command("check")
 def check(
-    address: Annotated[
-        str | None,
-        typer.Argument(metavar="[URL]", help="The address that servers use."),
-    ] = None,
+    address: Annotated[str | None, argument("[URL]", "The address that servers use.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Say what is wrong with a database for the role that servers use.

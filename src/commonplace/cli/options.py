@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from commonplace.cli.terminal import note
+from commonplace.cli.terminal import note, progress
 from commonplace.dialects import registry
 from commonplace.errors import InvalidInput, NotFound
 from commonplace.storage.fields import FIELDS, FILTERABLE
@@ -59,11 +59,10 @@ Data = Annotated[
 ]
 Database = Annotated[
     str | None,
-    typer.Option(
-        "--database",
+    option(
+        "--database URL",
+        "A PostgreSQL database that holds the rows instead.",
         envvar="COMMONPLACE_DATABASE",
-        metavar="URL",
-        help="A PostgreSQL database that holds the rows instead.",
     ),
 ]
 Space = Annotated[str, option("--space NAME", "The space.")]
@@ -245,6 +244,16 @@ def memory(
         if not create and not in_files and not shared.exists(space):
             raise missing
         yield Commonplace(space=space, origin=Origin(client="cli"), library=shared)
+
+
+def compute_embeddings(memory: Commonplace) -> None:
+    """Compute the embeddings that are missing, if the model runs on this machine."""
+    from commonplace.engine.binding import engine_call
+    from commonplace.engine.maintenance import upkeep
+
+    if memory.library.embedder is not None and memory.library.embedder.local:
+        with progress("Computing embeddings") as show:
+            engine_call(memory, upkeep.settle, show)
 
 
 def _how_to_create(space: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
@@ -26,6 +26,7 @@ from commonplace.text.hidden import visible
 
 if TYPE_CHECKING:
     from commonplace.engine.library import Library
+    from commonplace.engine.transfer.reading import ImportReport
     from commonplace.storage.reports import Diagnosis
 
 CONFLICT = 4
@@ -135,8 +136,7 @@ def import_(
       commonplace import ~/notes
       gunzip -c team.jsonl.gz | commonplace import -
     """
-    from commonplace.engine.binding import engine_call, lease
-    from commonplace.engine.maintenance import upkeep
+    from commonplace.engine.binding import lease
     from commonplace.engine.transfer import reading, transfer
 
     if str(file) != "-" and not file.exists():  # before a space is made for it
@@ -151,24 +151,27 @@ def import_(
             report = transfer.import_file(
                 opened, file, trust_file=trust_file, partial=partial, progress=show
             )
-        if wait and memory.library.embedder is not None and memory.library.embedder.local:
-            with progress("Computing embeddings") as show:
-                engine_call(memory, upkeep.settle, show)
+        if wait:
+            options.compute_embeddings(memory)
     if as_json:
         emit(report.as_dict())
     else:
-        former = report.added - sum(report.counts.values())
-        say(f"imported {_things(report.counts)}"
-            + (f", {former:,} lines of history" if former else "")
-            + (f"; {report.unchanged:,} lines were already stored" if report.unchanged else "")
-            + ("" if report.complete else "; the file was incomplete"))  # fmt: skip
-        for problem in report.problems:
-            note(f"skipped: {visible(problem.where)}: {visible(problem.what)}")
-        more = report.conflicts + report.skipped - len(report.problems)
-        if more > 0:
-            note(f"skipped: {more:,} more")
+        _show_import(report)
     if report.conflicts:
         raise typer.Exit(CONFLICT)
+
+
+def _show_import(report: ImportReport) -> None:
+    former = report.added - sum(report.counts.values())
+    say(f"imported {_things(report.counts)}"
+        + (f", {former:,} lines of history" if former else "")
+        + (f"; {report.unchanged:,} lines were already stored" if report.unchanged else "")
+        + ("" if report.complete else "; the file was incomplete"))  # fmt: skip
+    for problem in report.problems:
+        note(f"skipped: {visible(problem.where)}: {visible(problem.what)}")
+    more = report.conflicts + report.skipped - len(report.problems)
+    if more > 0:
+        note(f"skipped: {more:,} more")
 
 
 def backup(
@@ -277,36 +280,7 @@ def doctor(
     healthy = True
     with options.library(options.existing(data), embedding) as library:
         for name in spaces or library.spaces():
-            if not library.exists(name):
-                raise NotFound(f"There is no space {name}.", hint="See 'commonplace spaces'.")
-            rebuilt: dict[str, Any] | None = None
-            if repair:
-                with progress(f"Repairing {name}") as show:
-                    rebuilt = library.maintenance.repair(name, progress=show).as_dict()
-            saved = None
-            if salvage is not None:
-                with progress(f"Salvaging {name}") as show:
-                    saved = library.maintenance.salvage(name, salvage / "spaces", progress=show)
-            with progress(f"Examining {name}") as show:
-                diagnosis = library.maintenance.check(name, progress=show)
-            if diagnosis.healthy:
-                _examine_readers(library, name, diagnosis)
-            healthy = healthy and diagnosis.healthy
-            if as_json:
-                emit({"space": name, **diagnosis.as_dict()}
-                     | ({"repair": rebuilt} if rebuilt is not None else {})
-                     | ({"salvaged": saved.saved, "lost": list(saved.lost)} if saved else {})
-                     )  # fmt: skip
-                continue
-            say(f"{bold(name)}: {'healthy' if diagnosis.healthy else 'not healthy'}")
-            if rebuilt is not None:
-                say(f"  rebuilt: {', '.join(rebuilt.get('rebuilt', ())) or 'nothing'}")
-            if saved is not None:
-                say(f"  saved {sum(saved.saved.values()):,} rows into {salvage}, lost"
-                    f" {len(saved.lost)}; use it with --data {salvage}")  # fmt: skip
-                for row in saved.lost:
-                    say(visible(f"  lost: {row}"))
-            _show_findings(diagnosis)
+            healthy = _examine_space(library, name, repair, salvage, as_json) and healthy
         for other in library.maintenance.check_shared_files() if not spaces else ():
             if other.space == SYSTEM and other.healthy:
                 _examine_access(library.path, other)
@@ -314,11 +288,40 @@ def doctor(
             if as_json:
                 parts = other.as_dict()
                 emit({"file": parts.pop("space"), **parts})
-                continue
-            say(f"{bold(other.space)}: {'healthy' if other.healthy else 'not healthy'}")
-            _show_findings(other)
+            else:
+                _show_diagnosis(other)
     if not healthy:
         raise typer.Exit(UNHEALTHY)
+
+
+def _examine_space(
+    library: Library, name: str, repair: bool, salvage: Path | None, as_json: bool
+) -> bool:
+    """Check a space, after repairing or salvaging it if asked to; whether it is healthy."""
+    if not library.exists(name):
+        raise NotFound(f"There is no space {name}.", hint="See 'commonplace spaces'.")
+    more: dict[str, Any] = {}
+    lines: list[str] = []
+    if repair:
+        with progress(f"Repairing {name}") as show:
+            more["repair"] = library.maintenance.repair(name, progress=show).as_dict()
+        lines.append(f"rebuilt: {', '.join(more['repair'].get('rebuilt', ())) or 'nothing'}")
+    if salvage is not None:
+        with progress(f"Salvaging {name}") as show:
+            saved = library.maintenance.salvage(name, salvage / "spaces", progress=show)
+        more |= {"salvaged": saved.saved, "lost": list(saved.lost)}
+        lines.append(f"saved {sum(saved.saved.values()):,} rows into {salvage}, lost"
+                     f" {len(saved.lost)}; use it with --data {salvage}")  # fmt: skip
+        lines += [f"lost: {row}" for row in saved.lost]
+    with progress(f"Examining {name}") as show:
+        diagnosis = library.maintenance.check(name, progress=show)
+    if diagnosis.healthy:
+        _examine_readers(library, name, diagnosis)
+    if as_json:
+        emit({"space": name, **diagnosis.as_dict(), **more})
+    else:
+        _show_diagnosis(diagnosis, lines)
+    return diagnosis.healthy
 
 
 def _examine_readers(library: Library, space: str, diagnosis: Diagnosis) -> None:
@@ -348,7 +351,10 @@ def _examine_access(data: Path, diagnosis: Diagnosis) -> None:
     diagnosis.finish()
 
 
-def _show_findings(diagnosis: Diagnosis) -> None:
+def _show_diagnosis(diagnosis: Diagnosis, more: Sequence[str] = ()) -> None:
+    say(f"{bold(diagnosis.space)}: {'healthy' if diagnosis.healthy else 'not healthy'}")
+    for line in more:
+        say(visible(f"  {line}"))
     for finding in diagnosis.findings:
         say(visible(f"  {finding.severity}: {finding} {finding.hint}".rstrip()))
 

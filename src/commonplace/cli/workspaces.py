@@ -257,15 +257,11 @@ def import_palace(
       commonplace workspace import acme ~/.mempalace/palace
     """
     from commonplace.dialects.orchestrator import importing
-    from commonplace.engine.binding import engine_call
-    from commonplace.engine.maintenance import upkeep
 
     with options.memory(data, identity, embedding, create=True) as memory:
         with progress("importing") as tell:
             report = importing.import_palace(memory, source.expanduser(), tell)
-        if memory.library.embedder is not None and memory.library.embedder.local:
-            with progress("computing embeddings") as tell:
-                engine_call(memory, upkeep.settle, tell)
+        options.compute_embeddings(memory)
     if as_json:
         emit(asdict(report))
         return
