@@ -191,6 +191,8 @@ class Setting:
     """What the tools' names begin with."""
     vault: Callable[[], Sealing] | None = None
     """What seals secrets at rest, opened when it is first asked for."""
+    restart: Callable[[], None] | None = None
+    """Stops the server in order and starts it anew; None where it cannot."""
 
 
 class Sealing(Protocol):

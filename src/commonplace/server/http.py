@@ -7,7 +7,7 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -73,6 +73,8 @@ class Parts:
     tokens: Tokens
     accounts: Accounts
     vault: Vault
+    restart: Callable[[], None] | None = None
+    """Stops the server and starts it anew; None where it cannot."""
 
 
 class Endpoint:
@@ -271,6 +273,7 @@ def _lifespan(
         environ=os.environ,
         perform=gate.perform,
         vault=lambda: parts.vault,
+        restart=parts.restart,
     )
 
     @contextlib.asynccontextmanager

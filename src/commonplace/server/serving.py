@@ -46,7 +46,23 @@ HEADER_BYTES = 65_536
 WEBSOCKET_BYTES = 262_144
 BACKLOG = 256  # connections accepted at once, before any is counted
 
+INHERITED = "COMMONPLACE_LISTENING_SOCKET"  # set for the process that takes this one's place
+
 log = logging.getLogger(__name__)
+
+
+class Restart:
+    """Lets the server be stopped from inside, to start anew on the same socket."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self.server: Stopping | None = None
+
+    def __call__(self) -> None:
+        """Stop the server in order; the process then replaces itself."""
+        self.asked = True
+        if self.server is not None:
+            self.server.should_exit = True
 
 
 class Stopping(uvicorn.Server):
@@ -91,7 +107,7 @@ class Assembled:
 
 
 @contextlib.contextmanager
-def assembled(settings: Settings) -> Iterator[Assembled]:
+def assembled(settings: Settings, restart: Restart | None = None) -> Iterator[Assembled]:
     """The parts of a server; closed in order at the end."""
     with contextlib.ExitStack() as stack:
         library = Library(
@@ -108,7 +124,7 @@ def assembled(settings: Settings) -> Iterator[Assembled]:
         check_exposure(settings, tokens, accounts)
         listening = stack.enter_context(contextlib.closing(bind(settings.host, settings.port)))
         settings = replace(settings, port=listening.getsockname()[1])
-        parts = http.Parts(settings, library, system, tokens, accounts, vault)
+        parts = http.Parts(settings, library, system, tokens, accounts, vault, restart)
         with uncollected():
             app = http.application(parts)
         yield Assembled(settings, parts, app, listening)
@@ -118,12 +134,22 @@ def serve(settings: Settings, ready: Callable[[Settings], None] | None = None) -
     """Run until asked to stop. `ready` is called with the settings once the port is open."""
     set_up_logging(settings.log)
     raise_file_limit()
-    with tracing(os.environ), assembled(settings) as made:
+    restart, inherited = None if sys.platform == "win32" else Restart(), -1
+    with tracing(os.environ), assembled(settings, restart) as made:
         server = Stopping(made.app)
+        if restart is not None:
+            restart.server = server
+            inherited = os.dup(made.listening.fileno())
         if ready is not None:
             ready(made.settings)
         threading.Thread(target=_warm, args=(made.parts.library,), daemon=True).start()
         asyncio.run(server.serve(sockets=[made.listening]))
+    if restart is not None and restart.asked:
+        os.set_inheritable(inherited, True)
+        os.environ[INHERITED] = str(inherited)
+        os.execv(sys.executable, sys.orig_argv)  # noqa: S606 - this very command again
+    if inherited >= 0:
+        os.close(inherited)
 
 
 def config(app: ASGIApp, proxies: Collection[str] = ()) -> uvicorn.Config:
@@ -170,7 +196,15 @@ def check_exposure(settings: Settings, tokens: Tokens, accounts: Accounts) -> No
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A listening socket; StorageUnavailable if the address cannot be used."""
+    """A listening socket; StorageUnavailable if the address cannot be used.
+
+    After a restart it is the one that the former process listened on.
+    """
+    if given := os.environ.pop(INHERITED, ""):
+        listening = socket.socket(fileno=int(given))
+        if port in (0, listening.getsockname()[1]):
+            return listening
+        listening.close()
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # With the protocol named, asyncio sees that it is TCP and sets TCP_NODELAY.
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)

@@ -15,7 +15,6 @@ _WIRE = "tests/dialects/mama/test_wire.py::"
 _JOBS = "tests/dialects/mama/test_jobs.py::"
 _CONFIG = "tests/dialects/mama/test_configuration.py::"
 _WORKSPACE = "tests/dialects/mama/test_workspace.py::"
-_PLATFORM = "later: what agents do beside remembering (schedules, skills, agents, messages out)"
 _WEB = "later: the pages for people (viewer, setup, dashboard)"
 
 ROWS: list[tuple[str, str, str]] = [
@@ -227,7 +226,8 @@ ROWS: list[tuple[str, str, str]] = [
      _CONFIG + "test_a_change_is_merged_and_holds_at_once"),
     ("Config API", "GET /api/dashboard/status",
      _CONFIG + "test_secrets_are_masked_sealed_and_kept"),
-    ("Config API", "POST /api/restart", _PLATFORM),
+    ("Config API", "POST /api/restart",
+     "tests/dialects/mama/test_restart.py::test_a_server_restarts_itself_on_the_same_port"),
     ("MCP Servers API", "GET /api/mcp-servers, DELETE /api/mcp-servers/:name",
      _WORKSPACE + "test_mcp_servers_are_listed_without_what_they_run"),
     ("Daemon Logs API", "GET /api/logs/daemon",

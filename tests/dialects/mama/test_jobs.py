@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from commonplace.dialects.contract import Setting
-from commonplace.dialects.mama.platform import agents, cron, runs, schedule
+from commonplace.dialects.mama.platform import agents, cron, heartbeat, runs, schedule
 from commonplace.dialects.mama.platform.failures import PlatformError
 from commonplace.dialects.mama.platform.files import records
 from commonplace.dialects.mama.platform.service import Service
@@ -388,3 +388,25 @@ def test_a_run_is_accounted(web: Web) -> None:
     (told,) = web.get("/api/tokens/by-agent").json()["agents"]
     assert told["agent_id"] == "cron" and told["request_count"] == 1
     assert told["input_tokens"] > 0
+
+
+def test_the_answer_to_a_heartbeat_is_followed(web: Web, model: FakeModel) -> None:
+    def beat(answer: str) -> dict[str, Any]:
+        model.reply = lambda _: answer
+        started = web.post("/api/heartbeat", {}).json()["execution_id"]
+
+        def over() -> bool:
+            last = web.get("/api/heartbeat").json()["last_execution"]
+            return bool(last["id"] == started and last["status"] != "running")
+
+        wait_until(over, 60)
+        last: dict[str, Any] = web.get("/api/heartbeat").json()["last_execution"]
+        return last
+
+    assert beat("HEARTBEAT_OK")["status"] == "success"
+    assert beat("DONE: watered the plants")["status"] == "success"
+    (event,) = web.memory.events.all(kind=heartbeat.DONE)
+    assert event.payload == {"text": "watered the plants"}
+    settings = {"heartbeat": {"notify_channel_id": "1"}}
+    web.client.put(web.url + "/api/config", json=settings)
+    assert beat("NOTIFY: the oven is on")["status"] == "failed", "Discord is not set up"

@@ -143,6 +143,14 @@ def _discord(call: Call, channel: str) -> tuple[Service, dict[str, Any], str]:
     return running, tree, _discord_token(tree)
 
 
+def notify(running: Service, tree: dict[str, Any], channel: str, text: str) -> None:
+    """Send a notice of the server itself to a Discord channel."""
+    if not _DISCORD_CHANNEL.fullmatch(channel):
+        raise malformed("The channel for notices must be 1 to 25 digits.")
+    with Discord(running, _discord_token(tree)) as discord:
+        discord.send(channel, text)
+
+
 def discord_send(call: Call, *, channelId: str, message: str) -> Any:
     """Send a text message to a Discord channel."""
     running, _, token = _discord(call, channelId)

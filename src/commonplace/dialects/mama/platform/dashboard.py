@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import Counter
 from datetime import UTC, datetime, timedelta
@@ -11,6 +12,7 @@ from commonplace import __version__
 from commonplace.dialects.contract import Call
 from commonplace.dialects.mama import checkpoints, decisions
 from commonplace.dialects.mama.platform import configuration, service, sessions
+from commonplace.dialects.mama.platform.failures import PlatformError
 from commonplace.dialects.mama.platform.service import operation
 from commonplace.dialects.rest import Route
 from commonplace.engine.binding import engine_call
@@ -19,6 +21,7 @@ from commonplace.engine.content.memories import tally
 from commonplace.engine.model import iso
 
 TOPICS, CHANNELS = 5, 10
+ANSWER_SECONDS = 0.2  # for the answer to go out
 STARTED_MS = time.time_ns() // 1_000_000
 
 
@@ -92,5 +95,22 @@ def _sessions(memory: Commonplace) -> dict[str, Any]:
     }
 
 
-OPERATIONS = (operation("dashboard_status", "Dashboard status", "read", status),)
-ROUTES = (Route("GET", "/api/dashboard/status", "dashboard_status"),)
+def restart(call: Call) -> Any:
+    """Restart the server, after it has answered what it is being asked."""
+    again = service.of(call).setting.restart
+    if again is None:
+        raise PlatformError(501, "NOT_CONFIGURED", "This server cannot restart itself.")
+    timer = threading.Timer(ANSWER_SECONDS, again)
+    timer.daemon = True
+    call.afterwards.append(timer.start)
+    return {"success": True, "message": "The server restarts"}
+
+
+OPERATIONS = (
+    operation("dashboard_status", "Dashboard status", "read", status),
+    operation("restart_server", "Restart the server", "operator", restart),
+)
+ROUTES = (
+    Route("GET", "/api/dashboard/status", "dashboard_status"),
+    Route("POST", "/api/restart", "restart_server"),
+)

@@ -21,10 +21,17 @@ if TYPE_CHECKING:
     from commonplace.engine.commonplace import Commonplace
 
 JOB, AGENT = "heartbeat", "heartbeat"
+DONE = "mama.heartbeat.done"
 FIRST_SECONDS = 5.0
 PROMPT = (
     "This is the heartbeat. Load the latest checkpoint, look for recent decisions, and report in a"
     " few sentences what was done and what is pending. Save a checkpoint with that summary."
+)
+
+
+ANSWERS = (
+    "Answer HEARTBEAT_OK if nothing is to be done, NOTIFY: and a text to tell the person, or DONE:"
+    " and what you did."
 )
 
 
@@ -74,6 +81,20 @@ def is_quiet(start: int, end: int, hour: int) -> bool:
     return start <= hour < end if start <= end else hour >= start or hour < end
 
 
+def follow(running: Service, memory: Commonplace, answer: str) -> None:
+    """Do what the answer to a heartbeat asks for: send a notice, or note that something is done."""
+    word, _, rest = answer.strip().partition(":")
+    if word == "DONE" and rest.strip():
+        memory.events.record(DONE, JOB, {"text": rest.strip()[:20_000]})
+    elif word == "NOTIFY" and rest.strip():
+        from commonplace.dialects.mama.platform import channels
+
+        tree = configuration.effective(memory, running)
+        channel = tree["heartbeat"]["notify_channel_id"] or tree["discord"]["default_channel_id"]
+        if channel:
+            channels.notify(running, tree, channel, rest.strip()[:20_000])
+
+
 class Beat:
     """Begins a heartbeat at every interval, in the process that holds the lock."""
 
@@ -100,7 +121,7 @@ class Beat:
         text = FILE.load(memory, self._running).strip()
         if text and not runs.is_running(memory, JOB):
             at = time.strftime("%Y-%m-%d %H:%M", now.astimezone(local_zone()).timetuple())
-            begin(memory, f"It is {at}.\n\n{text}")
+            begin(memory, f"It is {at}.\n\n{text}\n\n{ANSWERS}")
 
 
 OPERATIONS = (

@@ -10,6 +10,7 @@ from commonplace.dialects.contract import Setting
 from commonplace.dialects.mama.platform import agents, cron, heartbeat, logs, runs, service
 from commonplace.dialects.mama.platform.files import records
 from commonplace.engine.commonplace import Commonplace
+from commonplace.engine.model import Memory
 from commonplace.errors import CommonplaceError
 from commonplace.platform import durable
 from commonplace.storage.directories import make_private
@@ -31,7 +32,11 @@ def running(setting: Setting) -> Iterator[None]:
                 clock.tick(memory)
                 beat.tick(memory)
 
-            work = runs.Runs(here, tick)
+            def followed(memory: Commonplace, run: Memory, answer: str) -> None:
+                if run.attrs["job"] == heartbeat.JOB:
+                    heartbeat.follow(here, memory, answer)
+
+            work = runs.Runs(here, tick, followed)
             stack.enter_context(durable.carrying_out(setting.library.path, runs.KIND, work))
         yield
 

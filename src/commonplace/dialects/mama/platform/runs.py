@@ -74,9 +74,15 @@ def finish(memory: Commonplace, identity: str, output: str | None, error: str | 
 class Runs:
     """The runs of the operator's space, as durable work of one step each."""
 
-    def __init__(self, running: Service, clock: Callable[[Commonplace], None]) -> None:
+    def __init__(
+        self,
+        running: Service,
+        clock: Callable[[Commonplace], None],
+        followed: Callable[[Commonplace, Memory, str], None],
+    ) -> None:
         self._running = running
         self._clock = clock
+        self._followed = followed
         self._slots = threading.BoundedSemaphore(AT_ONCE)
 
     def _memory(self) -> Commonplace:
@@ -105,6 +111,7 @@ class Runs:
                     self._running, run.attrs["prompt"], agent=run.attrs.get("agent") or "cron",
                     seconds=LONGEST_SECONDS, key=run.ref,
                 )  # fmt: skip
+                self._followed(memory, run, answer)
             except CommonplaceError as error:
                 finish(memory, run.ref, None, str(error))
             else:
