@@ -83,7 +83,7 @@ class Access:
 
 
 def configured(access: Access, environ: Mapping[str, str] | None = None) -> Access:
-    """With the operator's addresses and models; only the operator can set an address."""
+    """The access with the operator's address and model; only the operator can set an address."""
     environ = os.environ if environ is None else environ
     provider = access.provider
     if environ.get("COMMONPLACE_LLM_PROVIDER") in PROVIDERS and not access.model:
@@ -256,7 +256,7 @@ class Reached:
 
 
 def reach(access: Access, seconds: float) -> Reached:
-    """The model of an access, to be used under `guarded` within some seconds.
+    """The model of an access, with a deadline; use it under `guarded`.
 
     Its `patient` is a pydantic-ai model that retries requests and raises ModelUnavailable.
     """

@@ -399,7 +399,7 @@ def test_no_device_too_many_is_registered_by_sixteen_at_once(
             # Two ask for each device: the second finds the first's.
             pushed.do("register_subscription", **service.subscription(f"device-{n // 2}"))
         except InvalidInput as error:
-            assert error.message == "a user may register 20 devices"
+            assert error.message == "a user may register at most 20 devices"
             return False
         return True
 

@@ -295,7 +295,7 @@ def test_a_step_has_its_own_time(working: Workspace, agents: Scripted) -> None:
         ([step("one", timeout_secs=2**62)], "step 0: timeout_secs must be 1 to 1800"),
         ([step("one", timeout_secs=True)], "step 0: timeout_secs must be a int"),
         ([step("one", max_retries=11)], "step 0: max_retries must be 0 to 10"),
-        ([step("one")] * 101, "a workflow may have 100 steps"),
+        ([step("one")] * 101, "a workflow may have at most 100 steps"),
         ("x" * (128 * 1024 + 1), "steps exceeds maximum allowed size"),
         ([step("x" * 131_072)], "steps exceeds maximum allowed size"),
     ],

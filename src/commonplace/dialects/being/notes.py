@@ -29,7 +29,7 @@ def find(memory: Commonplace, being: str, identity: str, *kinds: str) -> Memory 
 
 
 def content_of(note: Memory) -> str:
-    """What a note says; a scene as JSON."""
+    """The text of a note, or the JSON of a scene."""
     if note.kind == SCENE and "scene" in note.attrs:
         return json_text(note.attrs["scene"])
     return note.text
@@ -113,7 +113,7 @@ def write(
         return "error: at least one of scenes, notes or note_type_updates is required."
     read = [scenes.from_dict(each) for each in scene_dicts]
     if any(scene is None for scene in read):
-        return "error: every scene needs an action that says something; nothing was stored."
+        return "error: every scene needs an action that is not empty; nothing was stored."
     texts = [_note(each) for each in notes]
     if not all(text for text, _ in texts):
         return "error: a note is empty; nothing was stored."

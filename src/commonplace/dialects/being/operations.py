@@ -301,7 +301,7 @@ def memory_auto_recall(call: Call, being: str, *, user_message: str) -> Any:
     chosen = thinking.choose(user_message, list(clusters)) if clusters else []
     if chosen is None:
         raise CommonplaceError(
-            "The model did not answer usefully.", hint="Ask again, or use memory/search-nodes."
+            "The model's answer was not usable.", hint="Ask again, or use memory/search-nodes."
         )
     found = {
         node.id: node
@@ -351,7 +351,7 @@ _operation("read", limit=whole(1), capability_id=TEXT)(bridges.sense_history)
 def _keys(call: Call) -> Any:
     keys = running.of(call.memory.library).keys()
     if keys is None:
-        raise InvalidInput("There is nothing here to seal a key with.")
+        raise InvalidInput("Keys cannot be stored: this server has no vault.")
     return keys
 
 

@@ -489,7 +489,7 @@ def _relate(
     memory: Commonplace, being: str, name: str, sort: str, action: str, content: str, trust: str
 ) -> str:
     if not name or not sort:
-        raise InvalidInput("entity_name and relation_type must say something.")
+        raise InvalidInput("entity_name and relation_type must not be empty.")
     if len(name) > 400 or len(sort) > 100:
         raise InvalidInput("entity_name has at most 400 characters, relation_type 100.")
     if action != "delete" and not content.strip():

@@ -55,7 +55,7 @@ def tag(being: str) -> str:
 
 
 def own(being: str, *kinds: str, **conditions: Any) -> Filters:
-    """The being's own rows of some kinds; of kinds that are shared, the owner's."""
+    """The being's rows of some kinds; rows of shared kinds belong to all beings of the owner."""
     tags = () if set(kinds) <= set(SHARED) else (tag(being),)
     return Filters(kinds=kinds, tags_all=tags, **conditions)
 
@@ -77,7 +77,7 @@ def readable(memory: Memory) -> bool:
 
 
 def number_in(row: Memory, name: str, otherwise: int = 0) -> int:
-    """A number among the attrs of a row."""
+    """An integer attribute of a row."""
     held = row.attrs.get(name)
     return held if isinstance(held, int) else otherwise
 

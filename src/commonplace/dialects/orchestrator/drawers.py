@@ -80,12 +80,12 @@ def is_noise(content: str) -> bool:
 
 
 def drawer_id(wing: str, room: str, content: str) -> str:
-    """The id that an address and a text give."""
+    """The id of a drawer, from its address and text."""
     return f"drawer_{wing}_{room}_{hashlib.sha256(content.encode()).hexdigest()[:16]}"
 
 
 def address_tags(wing: str, room: str) -> list[str]:
-    """What finds the drawers of a wing or a room."""
+    """The tags of drawers in a room of a wing."""
     return [_tag("wing", wing), _tag("room", room)]
 
 
@@ -97,7 +97,7 @@ def _tag(sort: str, name: str) -> str:
 
 
 def wing_of_agent(name: str) -> str:
-    """The wing in which an agent's diary lies."""
+    """The wing of an agent's diary."""
     return "wing_" + name.strip().lower().replace(" ", "_").replace("'", "")
 
 
@@ -141,7 +141,7 @@ def search(
 
 
 def _elsewhere(memory: Commonplace, query: str, limit: int, room: str) -> Sequence[Hit]:
-    """What other dialects stored, or what of it is of the kind that a room shows."""
+    """Memories of other dialects; of one kind, if a room is given."""
     if not room:
         return by_meaning(memory, query, limit=limit, without_kinds=OWN)
     try:
@@ -196,7 +196,7 @@ def write_diary(memory: Commonplace, agent: str, entry: str, topic: str) -> str:
     """Store an entry of an agent's diary; its id. The same text twice is a Conflict."""
     _check_length("entry", entry, CONTENT_CHARS)
     if len(agent) > NAME_CHARS or len(topic) > NAME_CHARS:
-        raise InvalidInput(f"agent_name and topic may have {NAME_CHARS} characters")
+        raise InvalidInput(f"agent_name and topic may have at most {NAME_CHARS} characters")
     wing = wing_of_agent(agent)
     identity = drawer_id(wing, DIARY, entry)
     about = {"hall": topic, "added_by": agent}
@@ -436,7 +436,7 @@ def memory_add_drawer(
     source_file: Annotated[str, "Where it comes from."] = "",
     added_by: Annotated[str, "Who adds it."] = "",
 ) -> Answer:
-    """Store a text verbatim in a room of a wing; its type and importance are found by itself."""
+    """Store a text verbatim in a room of a wing; its type and importance are set automatically."""
     identity, memory_type = put(
         call.memory, wing, room, content, source_file=source_file, added_by=added_by
     )

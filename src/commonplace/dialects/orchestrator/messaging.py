@@ -149,7 +149,7 @@ def _ended(memory: Commonplace, record: Memory, begun: float, **attrs: Any) -> N
 
 
 def capped(response: str) -> str:
-    """As much of a response as is stored."""
+    """The part of a response that is stored."""
     data = response.encode()
     if len(data) <= RESPONSE_BYTES:
         return response

@@ -169,7 +169,7 @@ def register_subscription(
             if record.attrs["endpoint"] == endpoint:
                 return {"id": records.change(memory, record, keys=stored).id}
         if len(mine) >= MOST_SUBSCRIPTIONS:
-            raise InvalidInput(f"a user may register {MOST_SUBSCRIPTIONS} devices")
+            raise InvalidInput(f"a user may register at most {MOST_SUBSCRIPTIONS} devices")
         attrs = {"user": user, "endpoint": endpoint, "keys": stored, "gone": False}
         return {"id": records.add(memory, KIND, None, f"a browser of {user}", attrs).id}
 

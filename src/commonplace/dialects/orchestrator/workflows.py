@@ -82,7 +82,7 @@ def parsed(steps: object) -> list[dict[str, Any]]:
     if not steps:
         raise InvalidInput("steps array must not be empty")
     if len(steps) > MOST_STEPS:
-        raise InvalidInput(f"a workflow may have {MOST_STEPS} steps")
+        raise InvalidInput(f"a workflow may have at most {MOST_STEPS} steps")
     return [_step(index, step) for index, step in enumerate(steps)]
 
 
