@@ -233,7 +233,7 @@ def unaudited(server: Running, space: str, monkeypatch: pytest.MonkeyPatch) -> l
 def test_a_row_outside_the_transaction_is_found_by_that_test(
     server: Running, space: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_down = gates.Gate._write_down
+    write_down = gates.Gate._audit
 
     def later(self: Any, opened: Any, store: Any, *rest: Any) -> None:
         if store.open_unit is None:
@@ -243,11 +243,11 @@ def test_a_row_outside_the_transaction_is_found_by_that_test(
 
     def run_then_write(self: Any, opened: Any, *rest: Any) -> Any:
         outcome = run(self, opened, *rest)
-        with self._whole.library.lease(opened.caller.space) as leased:
+        with self._memory.library.lease(opened.caller.space) as leased:
             write_down(self, opened, leased.store, "{}", None)
         return outcome
 
-    monkeypatch.setattr(gates.Gate, "_write_down", later)
+    monkeypatch.setattr(gates.Gate, "_audit", later)
     monkeypatch.setattr(gates.Gate, "_run", run_then_write)
     assert unaudited(server, space, monkeypatch) == ["unaudited"]
 

@@ -320,7 +320,7 @@ def test_many_long_texts_do_not_close_the_way_to_what_has_no_limit_to_lower(
 ) -> None:
     """`context`, `explore` and `read` cannot be asked for less, so they give what fits."""
     space = f"agent-{next(_numbers)}"
-    memory = server.gate._whole.at(space)
+    memory = server.gate._memory.at(space)
     agent = Agent(server.client(server.token(space)))
     tags = [f"{number} " + "水" * 90 for number in range(100)]
     hub = memory.remember("the hub of all").id

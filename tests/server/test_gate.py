@@ -22,7 +22,7 @@ from commonplace.dialects.registry import token_forms
 from commonplace.engine.history import audit
 from commonplace.engine.library import Library
 from commonplace.errors import NotFound
-from commonplace.server.gate import Gate, Turn, not_permitted
+from commonplace.server.gate import CallState, Gate, not_permitted
 from commonplace.storage.system import open_system
 from server.harness import cli, lab
 
@@ -37,7 +37,7 @@ def gate(data: Path) -> Iterator[Gate]:
 
 
 def calls(gate: Gate, space: str = "default") -> list[audit.Call]:
-    with gate._whole.library.lease(space) as opened:
+    with gate._memory.library.lease(space) as opened:
         return audit.listing(opened.store)
 
 
@@ -59,7 +59,7 @@ def test_a_call_writes_into_its_callers_space_and_no_other(gate: Gate) -> None:
     for space in ("ann", "bob"):
         gate.perform(Caller(space=space), HERE, "commonplace", "remember", {"text": space})
     for space in ("ann", "bob"):
-        memory = gate._whole.at(space)
+        memory = gate._memory.at(space)
         assert [one.text for one in memory.browse()[0]] == [space]
         (call,) = calls(gate, space)
         assert (call.request, call.client, call.session) == ("r1", "tests", "s1")
@@ -68,7 +68,7 @@ def test_a_call_writes_into_its_callers_space_and_no_other(gate: Gate) -> None:
 
 def test_a_stored_memory_says_who_stored_it(gate: Gate) -> None:
     gate.perform(Caller(user="ann"), HERE, "commonplace", "remember", {"text": "x"})
-    (memory,) = gate._whole.browse()[0]
+    (memory,) = gate._memory.browse()[0]
     origin = memory.origin
     assert (origin.user, origin.client, origin.tool, origin.session) == (
         "ann", "tests", "remember", "s1",
@@ -78,10 +78,10 @@ def test_a_stored_memory_says_who_stored_it(gate: Gate) -> None:
 def test_a_call_is_one_operation_whatever_it_does(gate: Gate) -> None:
     for text in ("one", "two"):
         gate.perform(Caller(), HERE, "commonplace", "remember", {"text": text})
-    ids = [memory.id for memory in gate._whole.browse()[0]]
-    before = len(gate._whole.history.operations())
+    ids = [memory.id for memory in gate._memory.browse()[0]]
+    before = len(gate._memory.history.operations())
     gate.perform(Caller(), HERE, "commonplace", "feedback", {"ids": ids, "useful": True})
-    assert len(gate._whole.history.operations()) == before + 1
+    assert len(gate._memory.history.operations()) == before + 1
 
 
 def test_a_tool_that_fails_half_way_leaves_nothing(gate: Gate) -> None:
@@ -89,7 +89,7 @@ def test_a_tool_that_fails_half_way_leaves_nothing(gate: Gate) -> None:
     assert outcome.error is not None and outcome.error.code == "INTERNAL_ERROR"
     assert "half" not in str(outcome.wire)
     assert "r1" in str(outcome.wire)
-    assert gate._whole.browse()[1] == 0
+    assert gate._memory.browse()[1] == 0
     (call,) = calls(gate)
     assert (call.success, call.operation) == (False, 0)
 
@@ -98,7 +98,7 @@ def test_a_tool_that_fails_half_way_leaves_nothing(gate: Gate) -> None:
 def test_a_refusal_names_what_is_needed(gate: Gate, scopes: Any) -> None:
     with pytest.raises(NotPermitted, match="needs the scope 'write'"):
         gate.perform(Caller(scopes=scopes), HERE, "commonplace", "remember", {"text": "x"})
-    assert gate._whole.browse()[1] == 0
+    assert gate._memory.browse()[1] == 0
 
 
 @pytest.mark.parametrize("scopes", [frozenset(), frozenset({"read", "write"})])
@@ -144,11 +144,11 @@ def test_who_may_see_a_tool_may_use_it(gate: Gate) -> None:
 
 
 def test_a_call_ends_or_is_given_up_but_never_both() -> None:
-    def race(turn: Turn) -> list[bool]:
+    def race(state: CallState) -> list[bool]:
         won: list[bool] = []
         racing = [
             threading.Thread(target=lambda move=move: won.append(move()))
-            for move in (turn.finish, turn.give_up)
+            for move in (state.commit, state.cancel)
         ]
         for thread in racing:
             thread.start()
@@ -157,15 +157,15 @@ def test_a_call_ends_or_is_given_up_but_never_both() -> None:
         return won
 
     for _ in range(300):
-        assert sorted(race(Turn())) == [False, True]
+        assert sorted(race(CallState())) == [False, True]
 
 
 def test_a_call_that_was_given_up_has_no_effect(gate: Gate) -> None:
-    turn = Turn()
-    assert turn.give_up()
-    outcome = gate.perform(Caller(), HERE, "commonplace", "remember", {"text": "late"}, turn)
+    state = CallState()
+    assert state.cancel()
+    outcome = gate.perform(Caller(), HERE, "commonplace", "remember", {"text": "late"}, state)
     assert outcome.error is not None and outcome.error.code == "TIMEOUT"
-    assert gate._whole.browse()[1] == 0
+    assert gate._memory.browse()[1] == 0
     (call,) = calls(gate)
     assert not call.success
 
@@ -175,7 +175,7 @@ def test_a_key_is_nothing_without_its_caller_and_arguments(gate: Gate) -> None:
     for caller in (Caller(credential="a"), Caller(credential="b"), Caller(credential="a")):
         for text in ("one", "two"):
             gate.perform(caller, keyed, "commonplace", "remember", {"text": text})
-    assert gate._whole.browse()[1] == 4
+    assert gate._memory.browse()[1] == 4
 
 
 def test_a_retry_is_the_same_call_in_whatever_order_its_arguments_come(gate: Gate) -> None:
@@ -184,6 +184,6 @@ def test_a_retry_is_the_same_call_in_whatever_order_its_arguments_come(gate: Gat
     first = gate.perform(Caller(), keyed, "commonplace", "remember", given)
     again = gate.perform(Caller(), keyed, "commonplace", "remember", dict(reversed(given.items())))
     assert again.wire == first.wire
-    assert gate._whole.browse()[1] == 1
+    assert gate._memory.browse()[1] == 1
     other = {**given, "tags": ["b", "a"]}  # the order of a list says something
     assert gate.perform(Caller(), keyed, "commonplace", "remember", other).wire != first.wire

@@ -1,4 +1,4 @@
-"""JSON values: which may be stored, and how a message names one and its place."""
+"""JSON values: which of them can be stored, and how error messages show a value and its path."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Wrong(Exception):
-    """What is wrong, as the rest of a sentence, and where: the path is filled in on the way out."""
+    """What is wrong, as the rest of a sentence, and the path to it; callers prepend to the path."""
 
     def __init__(self, says: str, *path: str | int) -> None:
         super().__init__(says)
@@ -77,7 +77,7 @@ def refuse_too_large(value: int) -> None:
 
 
 def path(steps: Sequence[str | int]) -> str:
-    """Return a place as a person writes it: scenes[0].when."""
+    """Return a path as people write it: scenes[0].when."""
     written = ""
     for step in steps:
         if isinstance(step, int):
@@ -92,7 +92,7 @@ def path(steps: Sequence[str | int]) -> str:
 
 
 def shown(value: Any) -> str:
-    """Return a value as a message may repeat it: short, and without invisible characters."""
+    """Return a value for an error message: short, and without hidden characters."""
     if isinstance(value, str):
         seen = visible(value[: SHOWN + 1]).replace("\n", "\\n").replace("\t", "\\t")
         return f"'{seen}'" if len(seen) <= SHOWN else f"'{seen[: SHOWN - 1]}…'"
@@ -115,7 +115,7 @@ def either(phrases: Sequence[str]) -> str:
 
 
 def capped(words: str) -> str:
-    """Cut a list of words to what a message may hold."""
+    """Limit a list of words to 300 characters."""
     return words if len(words) <= 300 else f"{words[:299]}…"
 
 
@@ -127,10 +127,10 @@ def meant(name: str, known: Iterable[str]) -> str:
 
 
 def unknown(name: str, known: Iterable[str]) -> str:
-    """Return what is wrong with a name that is not among the known ones."""
+    """Return the message for an unknown name."""
     if close := meant(name, known):
-        return f"is not known here{close}"
+        return f"is unknown{close}"
     names = [*known]
     if not names:
-        return "is not known here; no names are allowed"
-    return f"is not known here; known are {capped(', '.join(names))}"
+        return "is unknown; no names are allowed"
+    return f"is unknown; allowed are {capped(', '.join(names))}"

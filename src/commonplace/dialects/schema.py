@@ -2,7 +2,7 @@
 
 A schema is compiled once to nested functions, so that a check costs microseconds. Only the keywords
 that the dialects use are supported: compiling a schema with any other raises UnsupportedSchema, so
-nothing that a schema says goes unchecked. Patterns follow ECMA 262 where Python differs: `$` is the
+no keyword is silently ignored. Patterns follow ECMA 262 where Python differs: `$` is the
 very end of the text, `\\d` and `\\w` are ASCII.
 """
 
@@ -59,7 +59,7 @@ _ignored: ContextVar[list[str] | None] = ContextVar("ignored", default=None)
 
 
 class UnsupportedSchema(ValueError):
-    """A tool declares a schema that cannot be checked in full."""
+    """The schema of a tool uses something that this module does not support."""
 
     def __init__(self, where: str, problem: str) -> None:
         super().__init__(f"{where}: {problem}.")
@@ -101,7 +101,7 @@ class Checker:
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """A compiled subschema: its check, the types that can pass, and what is allowed, in words."""
+    """A compiled subschema: its check, the accepted Python types, and its words for errors."""
 
     check: Check
     types: frozenset[type]
@@ -192,7 +192,7 @@ def _typed(schema: Schema, said: set[str], where: str) -> _Node:
     kinds = _kinds(schema, where)
     if misplaced := said - {"type"}.union(*(OF_TYPE.get(kind, ()) for kind in kinds)):
         names = ", ".join(sorted(map(repr, misplaced)))
-        raise UnsupportedSchema(where, f"{names} says nothing of type {', '.join(kinds)}")
+        raise UnsupportedSchema(where, f"{names} does not apply to type {', '.join(kinds)}")
     allowed = either([_allowed(kind, schema) for kind in kinds])
     by_type: dict[type, Check | None] = {}
     for kind in TYPES:  # in this order: where both are allowed, an integer passes as a number

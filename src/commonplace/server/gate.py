@@ -1,8 +1,8 @@
 """The gate: the one way from any request to the memory.
 
-Every operation of every dialect is in one table with the scope it needs; what is not in the table
-does not run. The space comes from the caller's credential alone. A call is one unit of work: what
-it stored and the audit row that tells of it are committed together, or not at all.
+One table holds every operation of every dialect with the scope it needs; nothing else can be run.
+The space comes from the caller's credential alone. A call is one unit of work: what it stores and
+its audit entry are committed together, or not at all.
 """
 
 from __future__ import annotations
@@ -38,44 +38,44 @@ log = logging.getLogger(__name__)
 
 
 class Counter(Protocol):
-    """What counts calls by dialect, tool and outcome."""
+    """A metric that counts calls by dialect, tool and outcome."""
 
     def labels(self, *values: str) -> Any:
-        """The count for these."""
+        """The counter for these labels."""
 
 
 class TooLarge(CommonplaceError):
-    """The answer is larger than a response may be; nothing was changed."""
+    """The response would exceed the size limit; nothing was changed."""
 
     code = "RESPONSE_TOO_LARGE"
 
 
 class TookTooLong(CommonplaceError):
-    """The call did not end in the time a call may take; nothing was changed."""
+    """The call exceeded its time limit; nothing was changed."""
 
     code = "TIMEOUT"
 
 
 class Internal(CommonplaceError):
-    """A fault of ours; the log has it under the request's id."""
+    """An unexpected error; the log has the details under the request's id."""
 
     code = "INTERNAL_ERROR"
 
 
-class Turn:
-    """Whether a call may still take effect: it ends, or is given up, but never both."""
+class CallState:
+    """Whether a call may still take effect: it is committed or cancelled, never both."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._state = "running"
 
-    def finish(self) -> bool:
-        """Called by the worker before it commits; False when it was given up."""
-        return self._move("finishing")
+    def commit(self) -> bool:
+        """Called by the worker before it commits; False if the call was cancelled."""
+        return self._move("committing")
 
-    def give_up(self) -> bool:
-        """Called by who waits; False when the worker is already committing."""
-        return self._move("given up")
+    def cancel(self) -> bool:
+        """Called when the time limit is over; False if the worker is already committing."""
+        return self._move("cancelled")
 
     def _move(self, state: str) -> bool:
         with self._lock:
@@ -86,7 +86,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a call: the wire result, or the error that explains why there is none."""
+    """The result of a call as it is sent, and the error if it failed."""
 
     wire: Wire
     error: CommonplaceError | None = None
@@ -94,18 +94,18 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One operation of a dialect, with the check of its arguments."""
+    """One operation of a dialect, with the compiled schema of its arguments."""
 
     dialect: Dialect
     tool: Tool
     checker: schema.Checker
     omissible: frozenset[str]
-    """Arguments that may be left out; many clients send null for those."""
+    """Optional arguments; many clients send null for them."""
     rest_only: bool = False
-    """It is carried out for a REST route; it is not an MCP tool."""
+    """It belongs to a REST route and is not an MCP tool."""
 
     def without_nulls(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The arguments without those that are null where that can only mean: left out."""
+        """The arguments without optional ones that are null and whose schema has no null."""
         if None not in arguments.values():
             return arguments
         return {
@@ -117,7 +117,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Whether a caller may use an operation: they may if there is no refusal."""
+    """Whether a caller may use an operation: yes, if there is no refusal."""
 
     dialect: str
     name: str
@@ -127,48 +127,48 @@ class Decision:
 
 
 @dataclass
-class _Open:
-    """A call while it runs."""
+class _RunningCall:
+    """A call that is being carried out."""
 
     operation: Operation
     caller: Caller
     request_info: RequestInfo
     arguments: str
-    """As JSON, whole; a retry is recognised by them."""
+    """The whole arguments as JSON; the retry key is made of them."""
     begun: float = field(default_factory=time.monotonic)
     ignored: tuple[str, ...] = ()
-    """Arguments that the tool does not have; the clients of other systems may send more."""
+    """Unknown arguments that were left out."""
     stored: bool = False
-    """Whether it took effect, and its row with it: what fails after that has no other row."""
+    """Whether its effects and its audit entry are committed; a later error gets no second entry."""
 
     def with_ignored(self, wire: Wire) -> Wire:
-        """The result of a tool with the names of ignored arguments, where MCP has room for them."""
+        """The result with the names of ignored arguments in `_meta`; only MCP has that field."""
         if not self.ignored or self.operation.rest_only:
             return wire
         return {**wire, "_meta": {IGNORED_META: list(self.ignored)}}
 
 
 @dataclass(frozen=True, slots=True)
-class _Written:
-    """What the audit is told of a call: its arguments and its result as JSON, and its failure."""
+class _Payload:
+    """The arguments and the result of a call as JSON, and its error, for the audit."""
 
     arguments: str
     result: str
     error: CommonplaceError | None
 
-    def withheld(self, tool: Tool) -> _Written:
-        """The same of a tool whose arguments may be secrets: which came, and no value.
+    def withheld(self, tool: Tool) -> _Payload:
+        """The payload of a tool whose arguments may be secrets: names of arguments, no values.
 
-        What is wrong with an argument is told with its words, and a name that is not the tool's
-        may be the secret itself.
+        An error message may quote a value, and an unknown name may itself be the secret, so
+        neither is stored.
         """
         given = json.loads(self.arguments)
         known = sorted(given.keys() & tool.input.get("properties", {}).keys())
         arguments = {"_withheld": True, "_named": known, "_others": len(given) - len(known)}
         if not isinstance(self.error, InvalidInput):
             return replace(self, arguments=as_json(arguments))
-        error = InvalidInput("What was wrong with the arguments is withheld, as they are.")
-        return _Written(as_json(arguments), as_json(error.as_dict()), error)
+        error = InvalidInput("The arguments may hold secrets, so their error is not stored.")
+        return _Payload(as_json(arguments), as_json(error.as_dict()), error)
 
 
 class Gate:
@@ -181,7 +181,7 @@ class Gate:
         dialects: Iterable[Dialect],
         counter: Counter | None = None,
     ) -> None:
-        self._whole = Commonplace(library=library)
+        self._memory = Commonplace(library=library)
         self._system = system
         system.with_reserve(lambda: None)  # so that a server can start again on a full disk
         self._counter = counter
@@ -204,7 +204,7 @@ class Gate:
         self._table[dialect.name, tool.name] = _operation(dialect, tool, rest_only)
 
     def operations(self) -> list[tuple[str, Tool]]:
-        """Every operation there is."""
+        """(dialect, operation) for every operation."""
         return [(dialect, operation.tool) for (dialect, _), operation in self._table.items()]
 
     def decide(
@@ -212,9 +212,8 @@ class Gate:
     ) -> Decision:
         """Decide whether the caller may use the operation of that name.
 
-        This is the only place that decides it. With `tools_only`, REST operations do not count.
-        A name that is not declared may be a dynamic tool; to find that out the memory is read
-        (see `declared`).
+        No other code decides this. With `tools_only`, REST operations are not found. A name that
+        is not declared may be a dynamic tool, which is looked up in the memory (see `declared`).
         """
         operation = self._find(caller, dialect, name, tools_only)
         if operation is None:
@@ -225,7 +224,7 @@ class Gate:
         return Decision(dialect, name, operation)
 
     def declared(self, dialect: str, name: str) -> bool:
-        """Whether `decide` finds this name, or its absence, without reading the memory."""
+        """Whether `decide` needs no look-up in the memory for this name."""
         return (dialect, name) in self._table or dialect not in self._dynamic
 
     def _find(self, caller: Caller, dialect: str, name: str, tools_only: bool) -> Operation | None:
@@ -243,7 +242,7 @@ class Gate:
         """The caller with the subject that the address or the token names."""
         if dialect.subject is None:
             return caller
-        return dialect.subject.identify(self._whole.at(caller.space), caller, named)
+        return dialect.subject.identify(self._memory.at(caller.space), caller, named)
 
     def visible(self, caller: Caller, dialect: Dialect) -> list[Tool]:
         """The tools that the caller may use, in their fixed order. Dynamic ones need a read."""
@@ -254,7 +253,7 @@ class Gate:
         """The dynamic tools of a dialect, as they are for this caller now."""
         if dialect.dynamic_tools is None:
             return ()
-        return dialect.dynamic_tools(self._whole.at(caller.space), caller)
+        return dialect.dynamic_tools(self._memory.at(caller.space), caller)
 
     def refuse(
         self,
@@ -265,16 +264,16 @@ class Gate:
         arguments: Mapping[str, Any] | None,
         error: CommonplaceError,
     ) -> None:
-        """Write down a call that was not let through: in its space, or above all spaces."""
+        """Audit a refused call: in the caller's space, or in system.db without a caller."""
         known = self._table.get((dialect, name))
-        written = _Written(as_json(arguments or {}), as_json(error.as_dict()), error)
+        payload = _Payload(as_json(arguments or {}), as_json(error.as_dict()), error)
         if known is not None and known.tool.withheld:
-            written = written.withheld(known.tool)
-        entry = _entry(caller, request_info, dialect, name, written)
+            payload = payload.withheld(known.tool)
+        entry = _entry(caller, request_info, dialect, name, payload)
         if caller is None:
             audit.append(self._system, entry)
             return
-        with self._whole.library.lease(caller.space) as space:
+        with self._memory.library.lease(caller.space) as space:
             audit.append(space.store, entry)
 
     def perform(
@@ -284,94 +283,96 @@ class Gate:
         dialect: str,
         name: str,
         arguments: Mapping[str, Any],
-        turn: Turn | None = None,
+        state: CallState | None = None,
         decision: Decision | None = None,
     ) -> Outcome:
-        """Run one operation as the caller. Raises NotFound and NotPermitted, and nothing else.
+        """Run one operation as the caller. Raises only NotFound and NotPermitted.
 
-        `decision` is what `decide` has said of this call, if it was asked already.
+        `decision` is the result of `decide` for this call, if it was asked before.
         """
         decision = decision or self.decide(caller, dialect, name)
         if decision.operation is None or decision.refusal is not None:
             refusal = decision.refusal or _no_such_tool(name)
             self.refuse(caller, request_info, dialect, name, arguments, refusal)
             raise refusal
-        opened = _Open(decision.operation, caller, request_info, as_json(arguments))
+        running = _RunningCall(decision.operation, caller, request_info, as_json(arguments))
         try:
-            outcome = self._run(opened, arguments, turn or Turn())
+            outcome = self._run(running, arguments, state or CallState())
         except CommonplaceError as error:
-            outcome = self._failed(opened, error)
+            outcome = self._failed(running, error)
         except Exception:
             log.exception("a tool failed", extra={"tool": name, "request": request_info.request})
             fault = Internal(
                 "Something went wrong on our side.",
-                hint=f"The log has it as request {request_info.request or 'without id'}.",
+                hint=f"See the log for request {request_info.request or 'without id'}.",
             )
-            outcome = self._failed(opened, fault)
+            outcome = self._failed(running, fault)
         if self._counter is not None:
             result = outcome.error.code if outcome.error else "ok"
             label = name if self.declared(dialect, name) else "dynamic"
             self._counter.labels(dialect, label, result).inc()
         return outcome
 
-    def _run(self, opened: _Open, arguments: Mapping[str, Any], turn: Turn) -> Outcome:
-        operation, caller, request_info = opened.operation, opened.caller, opened.request_info
+    def _run(
+        self, running: _RunningCall, arguments: Mapping[str, Any], state: CallState
+    ) -> Outcome:
+        operation, caller, request_info = running.operation, running.caller, running.request_info
         ignored: list[str] | None = [] if operation.dialect.contract else None
         checked = operation.checker.check(operation.without_nulls(arguments), ignored)
         if ignored and not operation.tool.withheld:  # such a name may be the secret itself
-            opened.ignored = tuple(_plain(name) for name in ignored[:MOST_IGNORED])
-            names = {"tool": operation.tool.name, "arguments": ", ".join(opened.ignored)}
+            running.ignored = tuple(_one_line(name) for name in ignored[:MOST_IGNORED])
+            names = {"tool": operation.tool.name, "arguments": ", ".join(running.ignored)}
             log.info("unknown arguments are ignored", extra=names)
         tool = operation.tool
         keyed = request_info.idempotency_key and tool.scope != "read"
-        with self._whole.library.lease(caller.space) as space:
+        with self._memory.library.lease(caller.space) as space:
             origin = Origin(
                 user=caller.user,
                 client=request_info.client,
                 tool=tool.name,
                 session=request_info.session,
             )
-            memory = self._whole.at(caller.space, origin)
+            memory = self._memory.at(caller.space, origin)
             call = Call(
                 memory=memory, caller=caller, request_info=request_info, origin=origin,
                 reads=tool.reads,
             )  # fmt: skip
-            key = _retry_key(opened, call) if keyed else None
+            key = _retry_key(running, call) if keyed else None
             if key is not None:
-                if (kept := answers.find(space.store, key)) is not None:
-                    return self._again(opened, space.store, kept)
+                if (earlier := answers.find(space.store, key)) is not None:
+                    return self._repeat(running, space.store, earlier)
                 call = replace(call, retry_key=key.hex())
             try:
                 attempt = functools.partial(
-                    self._attempt, opened, space.store, call, checked, turn, key
+                    self._attempt, running, space.store, call, checked, state, key
                 )
-                # A read notes what it needs to, the audit row at least, and works on a full disk.
+                # A read writes at least its audit entry, and must work on a full disk.
                 wire = space.store.with_reserve(attempt) if tool.reads else attempt()
-            except answers.Answered as earlier:  # the same key, at the same time
-                return self._again(opened, space.store, earlier.result)
+            except answers.Answered as answered:  # the same key, at the same time
+                return self._repeat(running, space.store, answered.result)
             except CommonplaceError:
-                if opened.stored:
+                if running.stored:
                     raise
-                # What was in the way may be the same call's own doing, a moment ago.
-                kept = answers.find_newest(space.store, key) if key is not None else None
-                if kept is None:
+                # The same call, sent twice, may have caused the conflict a moment ago.
+                earlier = answers.find_newest(space.store, key) if key is not None else None
+                if earlier is None:
                     raise
-                return self._again(opened, space.store, kept)
+                return self._repeat(running, space.store, earlier)
         for begin in call.afterwards:
             begin()
         return Outcome(wire)
 
     def _attempt(
         self,
-        opened: _Open,
+        running: _RunningCall,
         store: Store,
         call: Call,
         checked: Mapping[str, Any],
-        turn: Turn,
+        state: CallState,
         key: bytes | None,
     ) -> Wire:
-        """Run the handler and commit what it did with its audit row; the result."""
-        dialect, tool = opened.operation.dialect, opened.operation.tool
+        """Run the handler, and commit its effects together with the audit entry; the result."""
+        dialect, tool = running.operation.dialect, running.operation.tool
         wrapper = dialect.call_wrapper
         call.afterwards.clear()
         with wrapper(call, checked) if wrapper else contextlib.nullcontext():
@@ -379,55 +380,53 @@ class Gate:
             with unit or contextlib.nullcontext():
                 with reserved.enforced(by_others(dialect.name)):
                     value = tool.handler(call, **checked)
-                wire = opened.with_ignored(dialect.succeed(tool, value))
+                wire = running.with_ignored(dialect.succeed(tool, value))
                 result = as_json(wire)
-                _check_size(result, tool.response_bytes or RESPONSE_BYTES)
-                if not turn.finish() and not tool.stepwise:
-                    raise TookTooLong("The call took too long and was given up.")
+                _refuse_too_large(result, tool.response_bytes or RESPONSE_BYTES)
+                if not state.commit() and not tool.stepwise:
+                    raise TookTooLong("The call took too long and was cancelled.")
                 if key is not None:
                     answers.keep(store, key, result)
-                self._write_down(opened, store, result, None)
-            opened.stored = True
+                self._audit(running, store, result, None)
+            running.stored = True
         return wire
 
-    def _again(self, opened: _Open, store: Store, kept: str) -> Outcome:
-        self._write_down(opened, store, kept, None)
-        wire: Wire = json.loads(kept)
+    def _repeat(self, running: _RunningCall, store: Store, earlier: str) -> Outcome:
+        self._audit(running, store, earlier, None)
+        wire: Wire = json.loads(earlier)
         return Outcome(wire)
 
-    def _failed(self, opened: _Open, error: CommonplaceError) -> Outcome:
-        dialect, tool = opened.operation.dialect, opened.operation.tool
-        wire = opened.with_ignored(dialect.fail(tool, error))
-        if opened.stored:
+    def _failed(self, running: _RunningCall, error: CommonplaceError) -> Outcome:
+        dialect, tool = running.operation.dialect, running.operation.tool
+        wire = running.with_ignored(dialect.fail(tool, error))
+        if running.stored:
             return Outcome(wire, error)
         try:
-            with self._whole.library.lease(opened.caller.space) as space:
-                self._write_down(opened, space.store, as_json(wire), error)
-        except CommonplaceError as worse:  # nothing was done, and nobody can be told of it here
-            log.error(
-                "a call could not be written down", extra={"tool": tool.name, "why": worse.code}
-            )
+            with self._memory.library.lease(running.caller.space) as space:
+                self._audit(running, space.store, as_json(wire), error)
+        except CommonplaceError as worse:  # nothing was done, and it cannot be audited
+            log.error("a call could not be audited", extra={"tool": tool.name, "why": worse.code})
             return Outcome(dialect.fail(tool, worse), worse)
         return Outcome(wire, error)
 
-    def _write_down(
-        self, opened: _Open, store: Store, result: str, error: CommonplaceError | None
+    def _audit(
+        self, running: _RunningCall, store: Store, result: str, error: CommonplaceError | None
     ) -> None:
-        operation = opened.operation
-        written = _Written(opened.arguments, result, error)
+        operation = running.operation
+        payload = _Payload(running.arguments, result, error)
         if operation.tool.withheld:
-            written = written.withheld(operation.tool)
+            payload = payload.withheld(operation.tool)
         audit.append(
             store,
             _entry(
-                opened.caller, opened.request_info, operation.dialect.name, operation.tool.name,
-                written, int((time.monotonic() - opened.begun) * 1000),
+                running.caller, running.request_info, operation.dialect.name, operation.tool.name,
+                payload, int((time.monotonic() - running.begun) * 1000),
             ),
         )  # fmt: skip
 
 
 def _omissible(taken: Schema) -> frozenset[str]:
-    """The names of arguments that are not required, and of which null is no value."""
+    """The names of optional arguments whose schema has no null."""
     properties = taken.get("properties", {})
     return frozenset(
         name
@@ -457,7 +456,7 @@ def _no_such_tool(name: str) -> NotFound:
 
 
 def not_permitted(caller: Caller, dialect: str, tool: Tool) -> NotPermitted:
-    """The refusal of a caller whose credential is for something else, or does not reach."""
+    """The refusal of a caller whose credential lacks the dialect or the scope."""
     made = f"commonplace token create --dialect {dialect}"
     if tool.scope == "admin":  # which no other scope includes
         made += " --scope admin"
@@ -478,32 +477,32 @@ def _entry(
     request_info: RequestInfo,
     dialect: str,
     tool: str,
-    written: _Written,
+    payload: _Payload,
     milliseconds: int = 0,
 ) -> audit.Entry:
-    error = written.error
+    error = payload.error
     return audit.Entry(
-        request=_plain(request_info.request),
+        request=_one_line(request_info.request),
         dialect=dialect,
-        tool=_plain(tool),
+        tool=_one_line(tool),
         caller=caller.user if caller else "",
         credential=caller.credential if caller else "",
-        client=_plain(request_info.client),
-        session=_plain(request_info.session),
+        client=_one_line(request_info.client),
+        session=_one_line(request_info.session),
         address=request_info.address[:200],
         success=error is None,
         error=error.code if error else "",
         milliseconds=milliseconds,
-        arguments=written.arguments,
-        result=written.result,
+        arguments=payload.arguments,
+        result=payload.result,
     )
 
 
-def _retry_key(opened: _Open, call: Call) -> bytes:
+def _retry_key(running: _RunningCall, call: Call) -> bytes:
     """A digest of the idempotency key and of everything that decides what a call writes, and where.
 
     - The credential's family (or the credential), the user and the subject. The path of a request
-      only chooses the dialect, the tool, the subject and arguments, which are all in the digest.
+      only selects the dialect, the tool, the subject and arguments, which are all in the digest.
     - The tool and its arguments. Objects are compared without the order of their names, which some
       clients do not keep.
     - The headers that contracts read, such as `X-Conversation-Id`.
@@ -512,11 +511,11 @@ def _retry_key(opened: _Open, call: Call) -> bytes:
 
     What says nothing of the effect is left out: address, client name and request id may differ.
     """
-    request, caller, tool = opened.request_info, opened.caller, opened.operation.tool
-    arguments = json.dumps(json.loads(opened.arguments), sort_keys=True)
+    request, caller, tool = running.request_info, running.caller, running.operation.tool
+    arguments = json.dumps(json.loads(running.arguments), sort_keys=True)
     parts = (
         caller.family or caller.credential, caller.user, caller.subject,
-        opened.operation.dialect.name, tool.name, arguments,
+        running.operation.dialect.name, tool.name, arguments,
         sorted(request.headers.items()), tool.session(call) if tool.session else "",
         request.idempotency_key,
     )  # fmt: skip
@@ -524,7 +523,7 @@ def _retry_key(opened: _Open, call: Call) -> bytes:
 
 
 def _as_value(tool: Tool, value: Any) -> Wire:
-    """The result of a REST operation: its route gives it its shape."""
+    """The result of a REST operation; its route formats it."""
     del tool
     return {"value": value}
 
@@ -534,7 +533,7 @@ def _as_error(tool: Tool, error: CommonplaceError) -> Wire:
     return {"error": error.as_dict()}
 
 
-def _check_size(result: str, most: int) -> None:
+def _refuse_too_large(result: str, most: int) -> None:
     if len(result) * 4 > most and (size := len(result.encode())) > most:
         raise TooLarge(
             f"The answer has {size:,} bytes, more than the {most:,} of a response.",
@@ -542,8 +541,8 @@ def _check_size(result: str, most: int) -> None:
         )
 
 
-def _plain(text: str) -> str:
-    """What somebody calls something, as one line that can be stored and shown."""
+def _one_line(text: str) -> str:
+    """A name from outside as one printable line of limited length."""
     text = text[:200]
     if text.isprintable():
         return text

@@ -23,7 +23,7 @@ from mcp.shared.exceptions import MCPError
 from commonplace.access.caller import Caller, NotPermitted
 from commonplace.dialects.contract import Dialect, RequestInfo, Tool, Wire
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound
-from commonplace.server.gate import Decision, Gate, Outcome, TookTooLong, Turn
+from commonplace.server.gate import CallState, Decision, Gate, Outcome, TookTooLong
 from commonplace.server.quotas import Quota
 
 FORBIDDEN = -32003
@@ -36,8 +36,8 @@ LIST_MILLISECONDS = 300_000
 _FAULT = "Something went wrong on our side."
 WORKERS = 64
 OUTSIDE_WORKERS = 128  # threads for calls that wait for something outside
-RECOGNISERS = 4  # threads that look up credentials, so that slow calls never hold up the door
-MOST_CALLS = 100  # in one message: each that is refused is written down
+RECOGNISERS = 4  # threads that look up credentials, so that slow calls never delay that
+MOST_CALLS = 100  # in one message, since each refused one is audited
 UNREADABLE = object()
 _calling: ContextVar[Admitted] = ContextVar("calling")
 
@@ -46,14 +46,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """Who the door let in, and how they came."""
+    """An authenticated caller and the request that it sent."""
 
     caller: Caller
     request_info: RequestInfo
     audited: list[str] = field(default_factory=list)
     """Audit entries already written for this request, so that no other is."""
     decision: Decision | None = None
-    """Whether the tool that the message calls may be used, where the door has decided it."""
+    """The door's decision on the tool that the message calls, if there is one."""
 
 
 class _Pool:
@@ -125,7 +125,7 @@ class Workers:
     async def decide(
         self, caller: Caller, dialect: str, name: str, *, tools_only: bool = False
     ) -> Decision:
-        """As the gate decides; dynamic tools are looked up in a worker."""
+        """`Gate.decide`, with dynamic tools looked up in a worker."""
         decide = functools.partial(self._gate.decide, tools_only=tools_only)
         if self._gate.declared(dialect, name):
             return decide(caller, dialect, name)
@@ -147,7 +147,7 @@ class Workers:
         arguments: Mapping[str, Any],
         decision: Decision | None = None,
     ) -> Wire:
-        """The result of one call, in the shape that its dialect gives it."""
+        """The result of one call in its dialect's format."""
         return (await self.outcome(admitted, dialect, name, arguments, decision)).wire
 
     async def outcome(
@@ -158,14 +158,14 @@ class Workers:
         arguments: Mapping[str, Any],
         decision: Decision | None = None,
     ) -> Outcome:
-        """What came of one call; one that takes too long is given up and has no effect."""
-        admitted.audited.append(name)  # the gate writes it down, whatever becomes of it
+        """The outcome of one call; a call over its time limit is cancelled and has no effect."""
+        admitted.audited.append(name)  # the gate audits it in any case
         caller = admitted.caller
         decided = decision or await self.decide(caller, dialect.name, name)
         operation = decided.operation
         outside = operation is not None and (operation.tool.stepwise or operation.tool.open_world)
         pool = self._outside if outside else self._calls
-        turn = Turn()
+        state = CallState()
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Outcome] = loop.create_future()
 
@@ -174,7 +174,7 @@ class Workers:
             settle(outcome, error)
 
         def settle(outcome: Outcome | None, error: BaseException | None) -> None:
-            if answer.done():  # given up, or nobody waits any longer
+            if answer.done():  # it was cancelled, or the client has gone
                 return
             if outcome is not None:
                 answer.set_result(outcome)
@@ -186,17 +186,17 @@ class Workers:
             failure: BaseException | None = None
             try:
                 outcome = self._gate.perform(
-                    caller, admitted.request_info, dialect.name, name, arguments, turn, decided
+                    caller, admitted.request_info, dialect.name, name, arguments, state, decided
                 )
             except BaseException as error:
                 failure = error
             with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
                 loop.call_soon_threadsafe(finish, outcome, failure)
 
-        def give_up() -> None:
-            if turn.give_up():
+        def cancel() -> None:
+            if state.cancel():
                 late = TookTooLong(
-                    f"The call took longer than {self._seconds:g} s and was given up.",
+                    f"The call took longer than {self._seconds:g} s and was cancelled.",
                     hint="Nothing was changed; ask for less, or try again.",
                 )
                 wire = operation.dialect.fail(operation.tool, late) if operation else {}
@@ -204,14 +204,14 @@ class Workers:
 
         timer = None
         if operation is None or not operation.tool.stepwise:
-            timer = loop.call_later(self._seconds, give_up)
+            timer = loop.call_later(self._seconds, cancel)
         try:
             pool.submit(caller, work)
             outcome = await answer
         finally:
             if timer is not None:
                 timer.cancel()
-        if outcome.error is not None and pool.withdraw(work):  # given up before it began
+        if outcome.error is not None and pool.withdraw(work):  # cancelled before it began
             await self.refuse(admitted, dialect, name, arguments, outcome.error)
         return outcome
 
@@ -223,7 +223,7 @@ class Workers:
         arguments: Mapping[str, Any],
         error: CommonplaceError,
     ) -> None:
-        """Write down a call that is not carried out."""
+        """Audit a call that is not carried out."""
         admitted.audited.append(name)
         await self.run(
             self._gate.refuse, admitted.caller, admitted.request_info, dialect.name, name,
@@ -231,7 +231,7 @@ class Workers:
         )  # fmt: skip
 
     async def run(self, function: Any, *arguments: Any) -> Any:
-        """Something else that blocks."""
+        """Run a blocking function in a worker."""
         call = functools.partial(function, *arguments)
         return await asyncio.get_running_loop().run_in_executor(self._pool, call)
 
@@ -240,19 +240,19 @@ class Workers:
         return await asyncio.get_running_loop().run_in_executor(self._recognisers, function)
 
     def close(self) -> None:
-        """Wait for what runs."""
+        """Wait for running calls, and stop the threads."""
         self._pool.shutdown(wait=True)
         self._outside.executor.shutdown(wait=True)
         self._recognisers.shutdown(wait=True)
 
 
 def build(dialect: Dialect, workers: Workers, quota: Quota | None = None) -> Server:
-    """The MCP server of a dialect; who calls stands in the scope of what came in."""
+    """The MCP server of a dialect; the caller is in the ASGI scope of the request."""
 
     def admitted(ctx: ServerRequestContext[Any, Any]) -> Admitted:
         found = None if ctx.request is None else ctx.request.scope.get(ADMITTED)
         if found is None:
-            raise MCPError(code=FORBIDDEN, message="Nobody is known to be calling.")
+            raise MCPError(code=FORBIDDEN, message="The caller is unknown.")
         return _with_details(found, ctx)
 
     async def list_tools(
@@ -273,7 +273,7 @@ def build(dialect: Dialect, workers: Workers, quota: Quota | None = None) -> Ser
         who, given = _calling.get(), params.arguments or {}
         try:
             decision = who.decision
-            # The door has read the same message; still, a decision holds for one tool alone.
+            # The door decided on the same message, but a decision is for one tool only.
             if decision is None or (decision.dialect, decision.name) != (dialect.name, params.name):
                 decision = await workers.decide(
                     who.caller, dialect.name, params.name, tools_only=True
@@ -294,8 +294,10 @@ def build(dialect: Dialect, workers: Workers, quota: Quota | None = None) -> Ser
         except Exception as error:
             raise _fault(error) from error
 
-    async def note(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-        """A call that the SDK does not hand on, for what is wrong with it, is written down too."""
+    async def audit_invalid(
+        ctx: ServerRequestContext[Any, Any], call_next: CallNext
+    ) -> HandlerResult:
+        """Audit calls that the SDK rejects before they reach `call_tool`."""
         if ctx.method != "tools/call":
             return await call_next(ctx)
         who = admitted(ctx)
@@ -312,19 +314,19 @@ def build(dialect: Dialect, workers: Workers, quota: Quota | None = None) -> Ser
         dialect.server,
         version=dialect.version,
         instructions=dialect.instructions,
-        # None of ours mirrors an argument in a header: such a schema would not compile.
+        # No tool reads arguments from headers, so the SDK needs no schemas.
         get_tool_input_schema=lambda _: None,
-        # What is listed depends on the caller's scope; it does not change while the server runs.
+        # The list depends on the caller's scope, and does not change while the server runs.
         cache_hints={"tools/list": CacheHint(ttl_ms=lasts, scope="private")},
     )
     server.add_request_handler("tools/list", types.PaginatedRequestParams, list_tools)
     server.add_request_handler("tools/call", types.CallToolRequestParams, call_tool)
-    server.middleware.append(note)
+    server.middleware.append(audit_invalid)
     return server
 
 
 def _with_details(admitted: Admitted, ctx: ServerRequestContext[Any, Any]) -> Admitted:
-    """What the message itself says of the client and of a retry."""
+    """The caller with the client name and idempotency key that the message carries."""
     request_info = admitted.request_info
     meta = (ctx.params or {}).get("_meta")
     key = meta.get(IDEMPOTENCY_META) if isinstance(meta, Mapping) else None
@@ -336,10 +338,10 @@ def _with_details(admitted: Admitted, ctx: ServerRequestContext[Any, Any]) -> Ad
 
 
 def _fault(error: Exception) -> MCPError:
-    """What a client is told of an exception; the SDK would send the exception's own text."""
+    """The error for a client; the SDK would send the exception's own text."""
     log.error("a request failed", exc_info=error)
-    told = error.message if isinstance(error, CommonplaceError) else _FAULT
-    return MCPError(code=types.INTERNAL_ERROR, message=told)
+    message = error.message if isinstance(error, CommonplaceError) else _FAULT
+    return MCPError(code=types.INTERNAL_ERROR, message=message)
 
 
 def _client(ctx: ServerRequestContext[Any, Any], meta: object) -> str:
@@ -358,7 +360,7 @@ def _versioned(name: object, version: object) -> str:
 
 
 def named(params: object) -> tuple[str, Mapping[str, Any]]:
-    """The tool and the arguments of a call as it came, whatever it is."""
+    """The tool name and arguments of an unchecked call; empty if they have the wrong type."""
     given = params if isinstance(params, Mapping) else {}
     name, arguments = given.get("name"), given.get("arguments")
     return (
@@ -368,7 +370,7 @@ def named(params: object) -> tuple[str, Mapping[str, Any]]:
 
 
 def message_in(body: bytes) -> Any:
-    """What a body holds, as far as it is JSON; else `UNREADABLE`, and the SDK says why."""
+    """The parsed JSON of a body; `UNREADABLE` if it is not JSON, which the SDK reports."""
     try:
         return json.loads(body)
     except (ValueError, RecursionError):
@@ -376,21 +378,21 @@ def message_in(body: bytes) -> Any:
 
 
 def messages_of(message: Any) -> list[dict[str, Any]]:
-    """The messages of a body, one or a batch; none for anything else."""
+    """The messages of a body, one or a batch; an empty list for anything else."""
     messages = message if isinstance(message, list) else [message]
     return [each for each in messages if isinstance(each, dict)]
 
 
 def calls_in(message: Any) -> list[dict[str, Any]]:
-    """The tool calls in a JSON-RPC message or batch; none for anything else."""
+    """The tool calls in a JSON-RPC message or batch; an empty list for anything else."""
     return [each for each in messages_of(message) if each.get("method") == "tools/call"]
 
 
 def wrong_with(message: Any) -> str:
-    """What keeps it from being a message of MCP, for people; empty when nothing does.
+    """Why a message is not valid MCP, as a sentence; empty if it is valid.
 
-    The SDK takes a request whose id it cannot use for a notification: it would be accepted, not
-    carried out, and not answered.
+    The SDK treats a request with an invalid id as a notification: it would be accepted, but
+    neither carried out nor answered.
     """
     if message is UNREADABLE:
         return ""
@@ -409,12 +411,12 @@ def wrong_with(message: Any) -> str:
     if not isinstance(message.get("params", {}), dict | None):
         return "params must be an object."
     if message["method"] == "tools/call" and "id" not in message:
-        return "A call needs an id; without one nobody could be told what came of it."
+        return "A tools/call request needs an id; without one it cannot be answered."
     return ""
 
 
 def identity_of(message: Any) -> int | str | None:
-    """The id that an answer to it carries."""
+    """The id for the response to a message."""
     identity = message.get("id") if isinstance(message, dict) else None
     if isinstance(identity, bool) or not isinstance(identity, int | str):
         return None
