@@ -170,7 +170,7 @@ def serving(port: str, embedder: Embedder | None) -> Iterator[int | None]:
 
 def _opened(port: str, embedder: Embedder | None) -> _Server | None:
     if not (port.isascii() and port.isdigit() and int(port) < 65_536):
-        log.warning("MAMA_EMBEDDING_PORT is not a port", extra={"port": port[:20]})
+        log.warning("MAMA_EMBEDDING_PORT is not a port number", extra={"port": port[:20]})
         return None
     try:
         return _Server(int(port), embedder)

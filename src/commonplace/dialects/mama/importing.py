@@ -124,7 +124,7 @@ def _decision(row: Row) -> Draft:
     """A row of decisions as a memory."""
     identity, topic, text = (_text(row.get(name)) for name in ("id", "topic", "decision"))
     if not identity or not (topic or text):
-        raise InvalidInput("A decision has neither id nor text.")
+        raise InvalidInput("A decision needs an id and a text.")
     stated = decisions.Decision(topic, text, _text(row.get("reasoning")))
     outcome = decisions.OUTCOMES.get(_text(row.get("outcome")).upper())
     attrs = {**stated.lengths, **{name: row[name] for name in KEPT if row.get(name) is not None}}
@@ -146,7 +146,7 @@ def _checkpoint(row: Row) -> Draft:
     """A row of checkpoints as a memory."""
     number, summary = row.get("id"), _text(row.get("summary"))
     if not isinstance(number, int) or not summary.strip():
-        raise InvalidInput("A checkpoint has neither id nor summary.")
+        raise InvalidInput("A checkpoint needs an id and a summary.")
     files = [str(file) for file in _json_list(row.get("open_files"))]
     checkpoint = checkpoints.Checkpoint(summary, _text(row.get("next_steps")), files)
     attrs = checkpoint.attrs

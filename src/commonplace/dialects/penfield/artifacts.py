@@ -32,19 +32,19 @@ def check_path(path: str) -> str:
         return path
     segments = path[1:].split("/")
     if not path.startswith("/"):
-        wrong = "A path starts with '/'."
+        wrong = "A path must start with '/'."
     elif path.endswith("/"):
-        wrong = "A path names a file, not a directory."
+        wrong = "A path must name a file, not a directory."
     elif ".." in segments:
-        wrong = "A path has no '..'."
+        wrong = "A path must not contain '..'."
     elif any(segment.startswith(".") for segment in segments):
-        wrong = "A path has no hidden files: nothing in it starts with '.'."
+        wrong = "A path must not name a hidden file: no part of it may start with '.'."
     elif len(segments) > DEPTH:
-        wrong = f"A path has at most {DEPTH} levels."
+        wrong = f"A path can have at most {DEPTH} levels."
     elif any(len(segment) > SEGMENT_CHARS for segment in segments):
-        wrong = f"A part of a path has at most {SEGMENT_CHARS} characters."
+        wrong = f"A part of a path can have at most {SEGMENT_CHARS} characters."
     else:
-        wrong = "A path has letters, digits, '-', '_', '.' and '/' only, and no empty part."
+        wrong = "A path can have only letters, digits, '-', '_', '.' and '/', and no empty part."
     raise BadPath(wrong, hint="For example /project/notes.md.", field="path")
 
 

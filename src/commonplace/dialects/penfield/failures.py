@@ -106,7 +106,7 @@ class NotImplementedYet(Failure, tool="NOT_IMPLEMENTED", rest="NOT_IMPLEMENTED",
 def require_text(value: str, field: str) -> str:
     """Return a text that is not blank; otherwise raise Invalid."""
     if not value.strip():
-        raise Invalid(f"{field} must say something.", field=field)
+        raise Invalid(f"{field} must not be blank.", field=field)
     return value
 
 

@@ -195,13 +195,13 @@ def context_fields(content: str, attrs: dict[str, Any]) -> dict[str, Any]:
     read = checkpoint_of(content)
     if read is None:
         raise Invalid(
-            "The content of a checkpoint is a JSON object with a checkpoint_name.",
+            "The content of a checkpoint must be a JSON object with a checkpoint_name.",
             hint="Use save_context.",
             field="content",
         )
     name = str(read["checkpoint_name"])
     if not name.strip() or len(name) > 200:
-        raise Invalid("checkpoint_name has 1 to 200 characters.", field="content")
+        raise Invalid("checkpoint_name must have 1 to 200 characters.", field="content")
     check_not_reserved(name, "content")
     ids = read.get("memory_ids")
     attached = [one for one in ids if isinstance(one, str)] if isinstance(ids, list) else []
@@ -443,7 +443,7 @@ def moments(
     """Return two dates; raise Invalid if the first lies after the second."""
     start, end = checks.when(since or None, first), checks.when(until or None, last)
     if start is not None and end is not None and start > end:
-        raise Invalid(f"{first} lies after {last}.", field=first)
+        raise Invalid(f"{first} must not be after {last}.", field=first)
     return since or None, until or None
 
 

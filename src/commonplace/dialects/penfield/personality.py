@@ -159,7 +159,7 @@ def create_trait(call: Call, *, content: str, category: str) -> dict[str, Any]:
     if len(known) >= TRAITS:
         raise Invalid(f"There are {TRAITS} traits already.", hint="Remove one first.")
     if any(one.text == content for one in known):
-        raise AlreadyExists("This trait is there already.", field="content")
+        raise AlreadyExists("This trait already exists.", field="content")
     memory = call.memory.remember(
         content, kind="personality_trait", attrs={"trait": {"category": category}},
         trust="stated", importance=0.8,

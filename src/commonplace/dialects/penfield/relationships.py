@@ -108,7 +108,7 @@ def _live(call: Call, identity: str, field: str) -> Memory:
     if memory.state not in LIVE_STATES:
         raise Invalid(
             f"The memory is {lifecycle_of(memory)}; only a live one can be related.",
-            hint="Use the newest of its history.",
+            hint="Use its newest version; see its history.",
             field=field,
         )
     return memory
@@ -227,7 +227,7 @@ def _remove_between(call: Call, from_id: str, to_id: str) -> int:
     leaving = call.memory.links.of(one.id, direction="out")
     between = [link for link in leaving if link.target == other.id]
     if not between:
-        raise Missing("Relationship not found", hint="Its direction may be the other one.")
+        raise Missing("Relationship not found", hint="It may go in the other direction.")
     for link in between:
         call.memory.links.remove(link.id)
     return len(between)

@@ -37,7 +37,7 @@ def remove_tags(call: Call, *, id: str, tags: str) -> dict[str, Any]:
 
 def _retag(call: Call, id: str, tags: list[str], invalid: Sequence[str]) -> dict[str, Any]:
     changed = call.memory.revise(id, tags=tags)
-    warnings = [f"'{tag[:100]}' cannot be a tag: a-z, 0-9 and '-' can." for tag in invalid]
+    warnings = [f"'{tag[:100]}' cannot be a tag: use a-z, 0-9 and '-'." for tag in invalid]
     return {"memory_id": changed.id, "tags": list(changed.tags), "warnings": warnings}
 
 

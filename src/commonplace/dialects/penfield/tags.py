@@ -36,7 +36,7 @@ def within_limit(tags: list[str]) -> list[str]:
     """The tags, if a memory can have so many."""
     if len(tags) > MOST:
         raise Invalid(
-            f"A memory has at most {MOST} tags.",
+            f"A memory can have at most {MOST} tags.",
             field="tags",
             details={"field": "tags", "max_items": MOST, "actual_items": len(tags)},
         )

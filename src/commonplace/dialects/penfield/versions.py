@@ -102,7 +102,7 @@ def evolve_memory(
     if old.state not in LIVE_STATES:
         raise AlreadyExists(
             f"The memory is {lifecycle_of(old)} already.",
-            hint="Evolve the newest of its history.",
+            hint="Evolve its newest version; see its history.",
             field="id",
         )
     new, link = succeed(call, old, new_content, LIFECYCLE[evolution_type], reason or "")
@@ -122,7 +122,7 @@ def succeed(
 ) -> tuple[Memory, Link]:
     """Store the successor of a memory, with the same links to live memories."""
     if not content.strip():
-        raise Invalid("The new content must say something.", field="new_content")
+        raise Invalid("The new content must not be blank.", field="new_content")
     links = call.memory.links
     around = links.of(old.id)
     attrs = {name: value for name, value in old.attrs.items() if name != "lifecycle"}
