@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 
 from commonplace.errors import StorageCorrupt
 from commonplace.storage import derived
+from commonplace.storage.fields import STATES
 from commonplace.storage.growing import Growing as _Growing
 from commonplace.storage.ports import Rows
 from commonplace.storage.writing import newest_operation, operation_id
 
 POSTING = np.dtype([("term", "<u8"), ("times", "u1")])  # as derived.pack_terms writes them
-STATES = ("active", "dying", "archived", "superseded", "dead")
 _CODES = " ".join(f"WHEN '{name}' THEN {code}" for code, name in enumerate(STATES))
 LIVE = 2  # the first two states are live
 NEVER = np.iinfo(np.int64).min

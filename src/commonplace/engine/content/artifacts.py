@@ -11,7 +11,6 @@ from commonplace.engine.history.timeline import reading, rows_at
 from commonplace.engine.library import OpenSpace
 from commonplace.engine.model import Artifact, ArtifactVersion, Origin, Review, When
 from commonplace.errors import Conflict, InvalidInput, NotFound
-from commonplace.storage import artifacts as stored
 from commonplace.storage.database import new_id
 from commonplace.storage.ports import Rows
 from commonplace.storage.tables import ARTIFACTS, CONTENTS, REVIEWS, Row
@@ -29,7 +28,8 @@ def _need(connection: Rows, space: str, name: str, seq: int | None = None) -> Ro
             if name in (then["id"], then["path"]):
                 return then
         raise NotFound("There was no such artifact at that time.", field="artifact")
-    row = stored.named(connection, space, name)
+    by_id = ARTIFACTS.first(connection, space, state="active", id=name)
+    row = by_id or ARTIFACTS.first(connection, space, state="active", path=name)
     if row is None:
         raise NotFound("There is no such artifact.", field="artifact")
     return row

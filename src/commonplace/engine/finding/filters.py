@@ -159,7 +159,7 @@ class Filters:
         """Return which positions of the index pass the filters."""
         import numpy as np
 
-        from commonplace.storage.index import NEVER, STATES
+        from commonplace.storage.index import NEVER
 
         if set(self.states) == set(LIVE_STATES):
             mask = snapshot.live.copy()

@@ -24,6 +24,7 @@ from commonplace.engine.model import LIVE_STATES, Memory, When, moment
 from commonplace.errors import Conflict, InvalidInput, NotFound
 from commonplace.storage import derived, labels
 from commonplace.storage import memories as stored
+from commonplace.storage.fields import STATES
 from commonplace.storage.ports import Rows
 from commonplace.storage.tables import MEMORIES, Row
 from commonplace.text.analysis import fold, trigrams
@@ -95,8 +96,6 @@ class Census:
 def census(space: OpenSpace, filters: Filters) -> Census:
     """Return columns of every memory that passes the filters, without reading its row."""
     import numpy as np
-
-    from commonplace.storage.index import STATES
 
     with space.view() as (connection, snapshot):
         at = np.flatnonzero(filters.mask(snapshot, connection, space.name))

@@ -12,7 +12,8 @@ from commonplace.engine.content.memories import analysed, usable_vectors
 from commonplace.engine.library import OpenSpace
 from commonplace.storage import messages
 from commonplace.storage.derived import unpack_many
-from commonplace.storage.index import NEVER, POSTING, STATES, Snapshot
+from commonplace.storage.fields import STATES
+from commonplace.storage.index import NEVER, POSTING, Snapshot
 from commonplace.storage.ports import Rows
 from commonplace.storage.tables import Row
 

@@ -33,7 +33,8 @@ from commonplace.engine.library import OpenSpace
 from commonplace.engine.model import Memory, When
 from commonplace.errors import InvalidInput, StorageCorrupt
 from commonplace.storage.database import now
-from commonplace.storage.index import STATES, Snapshot
+from commonplace.storage.fields import STATES
+from commonplace.storage.index import Snapshot
 from commonplace.storage.ports import Rows
 from commonplace.storage.tables import MEMORIES, MESSAGES, Row
 from commonplace.text.analysis import analyse_query
