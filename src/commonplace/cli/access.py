@@ -258,11 +258,8 @@ def revoke_token(
     with opened_access(data) as access:
         credential = access.tokens.credentials.revoke(identity)
         access.write_down("token revoke", id=credential.id)
-    tell(
-        as_json,
-        credential.as_dict(),
-        f"revoked {credential.id} {one_line(credential.name, 40)}".rstrip(),
-    )
+    text = f"revoked {credential.id} {one_line(credential.name, 40)}".rstrip()
+    tell(as_json, credential.as_dict(), text)
 
 
 @token.command("rotate-key")
@@ -291,22 +288,16 @@ def rotate_key(
         if master:
             _rotate_master_key(access)
             access.write_down("token rotate-key", master=True)
-            tell(
-                as_json,
-                {"purpose": "master"},
-                "keys, tokens and accounts are sealed with the new master key",
-            )
+            text = "keys, tokens and accounts are sealed with the new master key"
+            tell(as_json, {"purpose": "master"}, text)
             note("The old key is kept: backups and secrets sealed before need it.")
             return
         secret = sys.stdin.readline().strip().encode() if key_stdin else None
         key = access.tokens.keys.rotate(purpose, secret=secret, overlap=seconds)
         access.write_down("token rotate-key", purpose=purpose, key=key.id, overlap=seconds)
     shown = {"key": key.secret.decode("utf-8", "replace")} if show else {}
-    tell(
-        as_json,
-        {"id": key.id, "purpose": purpose, **shown},
-        shown.get("key") or f"signing {purpose} tokens with the new key {key.id}",
-    )
+    text = shown.get("key") or f"signing {purpose} tokens with the new key {key.id}"
+    tell(as_json, {"id": key.id, "purpose": purpose, **shown}, text)
     if show:
         note("Copy it now: it is not shown again.")
 
@@ -363,11 +354,10 @@ def end_before(
     with opened_access(data, create=True) as access:
         held = access.tokens.credentials.end_before(space, when)
         access.write_down("token not-before", space=space, at=iso(moment(held)))
-    tell(
-        as_json,
-        {"space": space, "not_before": iso(moment(held))},
-        f"tokens of {space} created before {local(moment(held), seconds=True)} are no longer valid",
+    text = (
+        f"tokens of {space} created before {local(moment(held), seconds=True)} are no longer valid"
     )
+    tell(as_json, {"space": space, "not_before": iso(moment(held))}, text)
 
 
 @user.command("add")
@@ -385,11 +375,8 @@ def add_user(
     with opened_access(data, create=True) as access:
         account = access.accounts.add(name, password, space or ["default"])
         access.write_down("user add", **account.as_dict())
-    tell(
-        as_json,
-        account.as_dict(),
-        f"{visible(account.name)} can log in and use {', '.join(account.spaces)}",
-    )
+    text = f"{visible(account.name)} can log in and use {', '.join(account.spaces)}"
+    tell(as_json, account.as_dict(), text)
 
 
 @user.command("list")
@@ -398,11 +385,8 @@ def list_users(data: Data = None, as_json: AsJson = False) -> None:
     with opened_access(data) as access:
         found = access.accounts.listing()
     for account in found:
-        tell(
-            as_json,
-            account.as_dict(),
-            f"{bold(visible(account.name)):<24}  {', '.join(account.spaces)}",
-        )
+        text = f"{bold(visible(account.name)):<24}  {', '.join(account.spaces)}"
+        tell(as_json, account.as_dict(), text)
 
 
 @user.command("remove")
@@ -415,11 +399,8 @@ def remove_user(
     with opened_access(data) as access:
         ended = access.accounts.remove(name)
         access.write_down("user remove", name=name, ended=ended)
-    tell(
-        as_json,
-        {"name": name, "ended": ended},
-        f"{visible(name)} was removed; {ended} tokens were revoked",
-    )
+    text = f"{visible(name)} was removed; {ended} tokens were revoked"
+    tell(as_json, {"name": name, "ended": ended}, text)
 
 
 @user.command("password")

@@ -81,11 +81,8 @@ def delete_being(
                 hint="See 'commonplace being list'.",
             ) from None
         beings.delete(opened, found.id)
-    tell(
-        as_json,
-        beings.shown(found),
-        f"{visible(found.title)} was deleted; memories that beings share stay",
-    )
+    text = f"{visible(found.title)} was deleted; memories that beings share stay"
+    tell(as_json, beings.shown(found), text)
 
 
 @being.command("llm-key")

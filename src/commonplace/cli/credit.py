@@ -40,10 +40,11 @@ def _judge(signal: str, data: Data, space: Space, session: Session, as_json: boo
         judged = judge_turn(opened, signal, session)
     for one in judged:
         name = one.memory.ref or one.memory.id
+        text = visible(f"{name}  {one.before:.3f} → {one.after:.3f}")
         tell(
             as_json,
             {"id": name, "before": round(one.before, 4), "after": round(one.after, 4)},
-            visible(f"{name}  {one.before:.3f} → {one.after:.3f}"),
+            text,
         )
     if not judged:
         if not as_json:

@@ -377,11 +377,8 @@ def spaces(data: Data = None, as_json: AsJson = False) -> None:
         for name in library.spaces():
             size = library.size(name)
             _, count = Commonplace(space=name, library=library).browse(limit=1)
-            tell(
-                as_json,
-                {"space": name, "memories": count, "bytes": size},
-                f"{bold(name):<24}  {count:>9,} memories  {size / 1e6:>9.1f} MB",
-            )
+            text = f"{bold(name):<24}  {count:>9,} memories  {size / 1e6:>9.1f} MB"
+            tell(as_json, {"space": name, "memories": count, "bytes": size}, text)
 
 
 def version(as_json: AsJson = False) -> None:
@@ -389,11 +386,8 @@ def version(as_json: AsJson = False) -> None:
     from commonplace import __version__
     from commonplace.storage.database import library_version
 
-    tell(
-        as_json,
-        {"commonplace": __version__, "sqlite": library_version()},
-        f"commonplace {__version__} (SQLite {library_version()})",
-    )
+    text = f"commonplace {__version__} (SQLite {library_version()})"
+    tell(as_json, {"commonplace": __version__, "sqlite": library_version()}, text)
 
 
 COMMANDS = (export, import_, backup, restore, doctor, demo, spaces, version)
