@@ -276,6 +276,7 @@ class Unit:
         self.connection.execute("SAVEPOINT part")
         try:
             yield
+            self.connection.execute("RELEASE part")  # which tells of errors that were not told yet
         except BaseException as error:
             if self.connection.in_transaction:
                 self.connection.execute("ROLLBACK TO part")
@@ -284,7 +285,6 @@ class Unit:
             if isinstance(error, apsw.Error | UnicodeDecodeError):
                 raise typed(error) from error
             raise
-        self.connection.execute("RELEASE part")
 
     def _record(self) -> None:
         """Take the next operation number, and insert the operation's row."""

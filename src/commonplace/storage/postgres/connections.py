@@ -138,7 +138,9 @@ class Pool:
                         f" {WAIT_SECONDS:.0f} seconds.",
                         hint="Try again; raise their number with pool=… in the address.",
                     )
-        if connection is None:
+        if connection is not None:
+            _finish(connection)
+        else:
             try:
                 connection = self._connect()
             except BaseException:
@@ -149,11 +151,16 @@ class Pool:
         self._held.count = held + 1
         return connection
 
-    def give_back(self, connection: Connection, *, sound: bool = True) -> None:
-        """Let others use a connection; one that is not sound is closed."""
+    def give_back(self, connection: Connection, *, sound: bool = True, ending: bytes = b"") -> None:
+        """Let others use a connection; one that is not sound is closed.
+
+        What ends its transaction is sent; the next one to take it waits for the answer.
+        """
         self._held.count = getattr(self._held, "count", 1) - 1
-        status = connection.pgconn.transaction_status
-        sound = sound and status == TransactionStatus.IDLE
+        if ending:
+            sound = _sent(connection, ending)
+        else:
+            sound = sound and connection.pgconn.transaction_status == TransactionStatus.IDLE
         with self._changed:
             keep = sound and not self._closed and self._open <= self._most
             if keep:
@@ -200,6 +207,24 @@ class Pool:
             self._changed.notify_all()
         for connection in idle:
             _close(connection)
+
+
+def _sent(connection: Connection, command: bytes) -> bool:
+    """Send a command without waiting for its answer; whether that worked."""
+    try:
+        connection.pgconn.send_query(command)
+        while connection.pgconn.flush():
+            pass
+    except psycopg.Error:
+        return False
+    return True
+
+
+def _finish(connection: Connection) -> None:
+    """Read the answer to what was sent last; a dead connection shows it at its first use."""
+    with contextlib.suppress(psycopg.Error):
+        while connection.pgconn.get_result() is not None:
+            pass
 
 
 _LOCK = threading.Lock()

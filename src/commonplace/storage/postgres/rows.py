@@ -6,16 +6,19 @@ otherwise are rewritten, once for each text.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
 import psycopg
-from psycopg.pq import ExecStatus, TransactionStatus
+from psycopg.pq import TransactionStatus
 
-from commonplace.storage.postgres.connections import Connection
+from commonplace.errors import CommonplaceError
+from commonplace.storage.postgres.connections import Pool
 from commonplace.storage.postgres.errors import typed
+from commonplace.storage.tables import HEAD
 
 _MARK = re.compile(r"'[^']*'|\?(\d*)")
 _JSON = re.compile(r"json_extract\((\w+(?:\.\w+)?), '\$\.([a-z0-9_.-]+)'\)")
@@ -66,6 +69,18 @@ def _hash(value: str) -> str:
     return f"hashtextextended({value}, 0)"
 
 
+Statement = tuple[str, Sequence[Any] | None]
+_ENDS = ("RELEASE", "ROLLBACK", "COMMIT")
+"""Commands after which it must be known whether all that came before them went well."""
+_MOST_WAITING = 5_000
+_HEAD = rewritten(HEAD.select_sql)
+
+
+@lru_cache(maxsize=4096)
+def _gives_rows(text: str) -> bool:
+    return text.startswith(("SELECT", "WITH")) or " RETURNING " in text
+
+
 class Result:
     """The rows that a statement gave."""
 
@@ -90,10 +105,35 @@ class Result:
 
 
 class PostgresRows:
-    """`ports.Rows` on a connection in a transaction. Errors are typed."""
+    """`ports.Rows` on a connection in a transaction. Errors are typed.
 
-    def __init__(self, connection: Connection) -> None:
-        self.connection = connection
+    The transaction begins with the first statement that gives rows, and statements that give none
+    wait for the next one that does: all of them are sent together, in one round trip. An error of
+    one that waited is raised then, or when the part of a unit that it belongs to ends.
+    """
+
+    def __init__(self, pool: Pool, *, writes: bool) -> None:
+        self._pool = pool
+        self._writes = writes
+        self._begun = False
+        self._waiting: list[Statement] = []
+        self._head: list[tuple[Any, ...]] | None = None
+        """The head's row, which is asked for again and again; a transaction of others that could
+        change it waits for a writer, and does not touch a reader's snapshot."""
+        self.connection = pool.take()
+
+    def open_with(self, statements: Sequence[Statement]) -> None:
+        """What begins the transaction; sent with the first statement."""
+        self._waiting = list(statements)
+
+    def lock(self, statement: str, space: str) -> tuple[int, str]:
+        """Let this writer in alone: (version of the tables, id of the transaction)."""
+        found = self._run(rewritten(statement), (space,))
+        if not found:
+            return 0, ""
+        version, transaction, *head = found[0]
+        self._head = [tuple(head)] if head else None
+        return version, transaction
 
     @property
     def in_transaction(self) -> bool:
@@ -105,32 +145,65 @@ class PostgresRows:
 
     def execute(self, statement: str, bindings: Sequence[Any] | None = None, /) -> Result:
         """Run a statement."""
-        try:
-            cursor = self.connection.execute(
-                rewritten(statement),
-                bindings,
-                binary=True,
-            )
-            return Result(cursor.fetchall() if cursor.description is not None else [])
-        except psycopg.Error as error:
-            raise typed(error) from error
+        text = rewritten(statement)
+        if text == _HEAD:
+            if self._head is None:
+                self._head = self._run(text, bindings)
+            return Result(self._head)
+        if self._writes and not _gives_rows(text) and not text.startswith(_ENDS):
+            if text.startswith("INSERT INTO head"):
+                self._head = None
+            self._waiting.append((text, bindings))
+            return Result([])
+        if self._waiting and text.startswith("ROLLBACK TO"):
+            with contextlib.suppress(CommonplaceError):  # one that waited is taken back anyway
+                self._run(*self._waiting.pop())
+        return Result(self._run(text, bindings))
 
     def executemany(self, statement: str, bindings: Iterable[Sequence[Any]], /) -> None:
         """Run a statement once for each set of bindings."""
+        text = rewritten(statement)
+        self._waiting += [(text, each) for each in bindings]
+        if len(self._waiting) > _MOST_WAITING:
+            self._run(*self._waiting.pop())
+
+    def _run(self, text: str, bindings: Sequence[Any] | None) -> list[tuple[Any, ...]]:
+        """Send what waits and one statement, in one round trip; the rows of the latter."""
+        first, self._begun = not self._begun, True
+        waiting, self._waiting = self._waiting, []
         try:
-            with self.connection.cursor() as cursor:
-                cursor.executemany(rewritten(statement), bindings)
+            try:
+                return self._send(waiting, text, bindings)
+            except psycopg.OperationalError:
+                if not first or not self.connection.broken:
+                    raise
+                # The server has closed it while it was idle: this is the first that we hear of it.
+                self.connection = self._pool.replace(self.connection)
+                return self._send(waiting, text, bindings)
         except psycopg.Error as error:
             raise typed(error) from error
 
-    def command(self, text: str) -> None:
-        """Run commands of our own, several in one round trip."""
-        try:
-            result = self.connection.pgconn.exec_(text.encode())
-            if result.status == ExecStatus.FATAL_ERROR:
-                raise psycopg.errors.error_from_result(result)
-        except psycopg.Error as error:
-            raise typed(error) from error
+    def _send(
+        self, waiting: Sequence[Statement], text: str, bindings: Sequence[Any] | None
+    ) -> list[tuple[Any, ...]]:
+        connection = self.connection
+        if not waiting:
+            cursor = connection.execute(text, bindings, binary=True)
+        else:
+            with connection.pipeline():
+                for each in waiting:
+                    connection.execute(*each)
+                cursor = connection.execute(text, bindings, binary=True)
+        if text == "COMMIT" and cursor.statusmessage != "COMMIT":
+            raise psycopg.errors.InFailedSqlTransaction("the transaction was rolled back")
+        return cursor.fetchall() if cursor.description is not None else []
+
+    def give_back(self, *, sound: bool = True) -> None:
+        """Roll back what is open, without waiting for it, and let others use the connection."""
+        if self.in_transaction and sound:
+            self._pool.give_back(self.connection, ending=b"ROLLBACK")
+        else:
+            self._pool.give_back(self.connection, sound=sound)
 
     def select_each(
         self, statement: str, column: str, space: str, values: Sequence[int]
@@ -138,11 +211,8 @@ class PostgresRows:
         """As `ports.Rows`."""
         if not values:
             return iter(())
-        return iter(
-            self.execute(
-                f"{statement} AND {column} = ANY(?) ORDER BY {column}", (space, list(values))
-            )
-        )
+        text = f"{statement} AND {column} = ANY(?) ORDER BY {column}"
+        return iter(Result(self._run(rewritten(text), (space, list(values)))))
 
     def columns(self, table: str) -> set[str]:
         """As `ports.Rows`."""

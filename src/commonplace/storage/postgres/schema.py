@@ -14,6 +14,7 @@ from commonplace.storage.postgres.rows import LONG
 from commonplace.storage.postgres.store import Part
 from commonplace.storage.schema import MIGRATIONS, Step
 from commonplace.storage.system import SYSTEM_MIGRATIONS
+from commonplace.storage.tables import HEAD
 
 SPACES = "commonplace"
 SYSTEM = "commonplace_system"
@@ -152,8 +153,8 @@ GRANT SELECT ON {name}.schema_version TO {owner};"""
 SPACES_PART = Part(
     SPACES,
     len(MIGRATIONS),
-    "SELECT (SELECT version FROM schema_version), CAST(pg_current_xact_id() AS TEXT) FROM head"
-    " WHERE space = ? FOR UPDATE",
+    "SELECT (SELECT version FROM schema_version), CAST(pg_current_xact_id() AS TEXT),"
+    f" {', '.join(HEAD.stored)} FROM head WHERE space = ? FOR UPDATE",
 )
 SYSTEM_PART = Part(
     SYSTEM,

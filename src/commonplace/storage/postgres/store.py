@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from commonplace.errors import CommonplaceError, StorageUnavailable, UnsupportedVersion
 from commonplace.storage.ports import Swept
-from commonplace.storage.postgres.connections import Connection, Pool
+from commonplace.storage.postgres.connections import Pool
 from commonplace.storage.postgres.rows import PostgresRows
 from commonplace.storage.writing import Head, Units, operation_id
 
@@ -25,17 +25,10 @@ class Part(NamedTuple):
     version: int
     """The version of its tables that this release knows."""
     lock: str
-    """The statement that lets one writer in; it gives the version that the tables have."""
+    """The statement that lets one writer in. It gives the version that the tables have, the id of
+    the transaction, and the head's row if there is one."""
     own_role: bool = False
     """Whether the tables are those of a role that the app's role must take on."""
-
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
-
-
-def _name(text: str) -> str:
-    return '"' + text.replace('"', '""') + '"'
 
 
 class _Session:
@@ -53,8 +46,7 @@ class _Session:
         """See `writing.Session`. The head's row is locked, so numbers follow commits."""
         rows = self._rows = begun(self._pool, self._part, self._space, writes=True)
         try:
-            found = rows.execute(self._part.lock, (self._space,)).fetchone()
-            version, self._transaction = (0, "") if found is None else (found[0], str(found[1]))
+            version, self._transaction = rows.lock(self._part.lock, self._space)
             if version != self._part.version:
                 raise other_version(version, self._part.version)
         except BaseException:
@@ -67,7 +59,7 @@ class _Session:
         rows = self._rows
         assert rows is not None
         try:
-            rows.command("COMMIT")
+            rows.execute("COMMIT")
         except StorageUnavailable:
             if not rows.connection.broken:
                 raise
@@ -76,7 +68,7 @@ class _Session:
                 raise
             return
         self._rows = None
-        self._pool.give_back(rows.connection)
+        rows.give_back()
 
     def _was_stored(self, head: Head | None) -> bool:
         """Whether a transaction whose COMMIT had no answer is in the database."""
@@ -85,7 +77,7 @@ class _Session:
             try:
                 with transaction(self._pool, self._part, self._space, writes=True) as rows:
                     # Waits until the lost transaction is over, since it holds this lock.
-                    rows.execute(self._part.lock, (self._space,))
+                    rows.lock(self._part.lock, self._space)
                     if head is not None:
                         found = operation_id(rows, self._space, head.seq)
                         return found == head.operation
@@ -106,37 +98,20 @@ class _Session:
         """See `writing.Session`."""
         rows, self._rows = self._rows, None
         if rows is not None:
-            self._pool.give_back(rows.connection, sound=False)
+            rows.give_back(sound=False)
 
 
 def begun(pool: Pool, part: Part, space: str, *, writes: bool = False) -> PostgresRows:
-    """A connection in a new transaction that sees the rows of one space.
-
-    None of these commands takes a snapshot: a reader's begins with its first look. A connection
-    that the server has closed meanwhile is replaced, once.
-    """
-    connection = pool.take()
-    how = "" if writes else " ISOLATION LEVEL REPEATABLE READ READ ONLY"
-    text = f"BEGIN{how}; SET LOCAL search_path = {part.schema}, pg_temp;"
-    if part.own_role:
-        text += f"SET LOCAL ROLE {_name(connection.info.user + '_system')}"
-    else:
-        text += f"SET LOCAL commonplace.space = {_literal(space)}"
+    """A connection whose next statement begins a transaction that sees the rows of one space."""
+    how = "BEGIN" if writes else "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+    settings = {"search_path": f"{part.schema}, pg_temp", "commonplace.space": space}
     if writes:
-        text += f"; SET LOCAL synchronous_commit = on; SET LOCAL lock_timeout = '{LOCK_SECONDS}s'"
-    try:
-        rows = PostgresRows(connection)
-        try:
-            rows.command(text)
-        except CommonplaceError:
-            if not connection.broken:
-                raise
-            connection = pool.replace(connection)
-            rows = PostgresRows(connection)
-            rows.command(text)
-    except BaseException:
-        pool.give_back(connection, sound=False)
-        raise
+        settings |= {"synchronous_commit": "on", "lock_timeout": f"{LOCK_SECONDS}s"}
+    rows = PostgresRows(pool, writes=writes)
+    if part.own_role:
+        settings["role"] = rows.connection.info.user + "_system"
+    calls = ", ".join(f"set_config('{name}', ${at}, true)" for at, name in enumerate(settings, 1))
+    rows.open_with([(how, None), (f"SELECT {calls}", tuple(settings.values()))])
     return rows
 
 
@@ -146,25 +121,12 @@ def transaction(
 ) -> Iterator[PostgresRows]:
     """A transaction of its own; committed if it may write, and ended without an error."""
     rows = begun(pool, part, space, writes=writes)
-    sound = False
     try:
         yield rows
-        rows.command("COMMIT")
-        sound = True
+        if writes:
+            rows.execute("COMMIT")
     finally:
-        give_back(pool, rows.connection, sound)
-
-
-def give_back(pool: Pool, connection: Connection, sound: bool = True) -> None:
-    """Roll back what is open and let others use the connection."""
-    rows = PostgresRows(connection)
-    if rows.in_transaction:
-        try:
-            rows.command("ROLLBACK")
-            sound = True
-        except CommonplaceError:
-            sound = False
-    pool.give_back(connection, sound=sound)
+        rows.give_back()
 
 
 def other_version(version: int, known: int) -> CommonplaceError:
@@ -222,7 +184,7 @@ class PostgresStore(Units[PostgresRows]):
         try:
             yield rows
         finally:
-            give_back(self._pool, rows.connection)
+            rows.give_back()
 
     def sweep(self, windows: Set[bytes]) -> Swept:  # noqa: ARG002
         """Nothing is known: deleted bytes are in files of the server, its replicas and backups."""

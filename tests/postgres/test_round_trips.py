@@ -1,0 +1,79 @@
+"""How often the database is asked, and what becomes of statements that wait to be sent together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from commonplace import Commonplace
+from commonplace.engine.binding import lease
+from commonplace.errors import Conflict
+from commonplace.storage.postgres.rows import PostgresRows
+from conftest import texts
+
+TWICE = "INSERT INTO labels (space, label, memory) VALUES ('team', 'tag:x', 1)"
+
+
+@pytest.fixture
+def trips(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """The last statement of each round trip."""
+    seen: list[str] = []
+    send = PostgresRows._send
+
+    def counted(self: PostgresRows, waiting: object, text: str, bindings: object) -> object:
+        seen.append(text)
+        return send(self, waiting, text, bindings)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(PostgresRows, "_send", counted)
+    yield seen
+
+
+def test_storing_takes_three_round_trips(team: Commonplace, trips: list[str]) -> None:
+    team.remember("first")
+    trips.clear()
+    team.remember("second", tags=["a", "b"])
+    assert len(trips) == 3, trips
+
+
+def test_storing_many_takes_no_more_than_storing_one(team: Commonplace, trips: list[str]) -> None:
+    from commonplace.engine.content.memories import Draft
+
+    team.remember("first")
+    trips.clear()
+    team.remember_many([Draft(text=f"number {at}", tags=["t"]) for at in range(200)])
+    assert len(trips) <= 4, trips
+
+
+def test_recalling_takes_three_round_trips_while_nothing_changes(
+    team: Commonplace, trips: list[str]
+) -> None:
+    for at in range(20):
+        team.remember(f"otter number {at}")
+    assert len(texts(team.recall("otter", limit=10))) == 10
+    trips.clear()
+    assert len(texts(team.recall("otter", limit=10))) == 10
+    assert len(trips) <= 3, trips
+
+
+def test_what_fails_in_a_part_fails_there_and_the_unit_goes_on(team: Commonplace) -> None:
+    with lease(team) as space, space.store.write("test", {}) as unit:
+        unit.connection.execute(TWICE)
+        with pytest.raises(Conflict), unit.part():
+            unit.connection.execute(TWICE)
+        with pytest.raises(ZeroDivisionError), unit.part():
+            unit.connection.execute(TWICE)  # which is not sent before the other error
+            1 / 0  # noqa: B018
+        assert unit.seq == 1
+    with lease(team) as space, space.store.read() as rows:
+        assert rows.execute("SELECT count(*) FROM labels WHERE space = 'team'").fetchone() == (1,)
+
+
+def test_a_statement_that_fails_fails_its_unit_and_no_other(team: Commonplace) -> None:
+    with lease(team) as space:
+        with space.store.maintain() as rows:
+            rows.execute(TWICE)
+        with pytest.raises(Conflict), space.store.maintain() as rows:
+            rows.execute(TWICE)
+    team.remember("goes on")
+    assert texts(team.browse()) == ["goes on"]
