@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 ENGINE = os.environ.get("COMMONPLACE_TEST_ENGINE", "sqlite")
 ON_POSTGRES = ENGINE == "postgres"
+NO_TRACES = None if ON_POSTGRES else 0
+"""What a purge says when it found nothing; bytes in files of PostgreSQL cannot be looked for."""
 _FOLDER = "COMMONPLACE_TEST_POSTGRES"
 TEMPLATE = "commonplace_template"
 _ROLE = "commonplace"
@@ -98,7 +100,12 @@ def use(module: ModuleType) -> None:
     if module.__name__ == "commonplace.engine.library":
         patched.default_database = lambda path: address_for(patched.directory(path))
     else:
-        patched.open_system = lambda data: opening.open_system(data, address_for(data))
+        of_files = patched.open_system
+        patched.open_system = lambda data: (
+            of_files(data)  # a copy that is being made or checked
+            if patched.system_file(data).exists()
+            else opening.open_system(data, address_for(data))
+        )
 
 
 @dataclass(frozen=True)

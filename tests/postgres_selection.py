@@ -37,6 +37,11 @@ FILES = (
     "tests/test_engine_commonplace.py",
     "tests/test_engine_ranking.py",
     "tests/test_engine_transfer.py",
+    "tests/test_engine_checks.py",
+    "tests/test_engine_commonplace_machine.py",
+    "tests/test_engine_commonplace_misuse.py",
+    "tests/test_round_trip.py",
+    "tests/test_storage_index.py",
     "tests/server/test_accounts.py",
     "tests/server/test_audit.py",
     "tests/server/test_credentials.py",
@@ -49,11 +54,9 @@ FILES = (
 )
 
 SQL_OF_THE_TEST = "The test itself damages rows with SQL that only SQLite knows."
+COPIES = "It works on copies of a data directory."
 A_FILE = "It is about the space's file."
-PROCESS = "It starts a process, which does not find the test's database yet."
 HOOK = "It interrupts by a hook of SQLite."
-TRACES = "It proves by a scan of the files that no byte is left; here that is unknown."
-DOCTOR = "It ends with doctor, which does not know PostgreSQL yet."
 
 NOT_HERE: dict[str, str] = {
     "test_a_rotten_answer_is_not_given": SQL_OF_THE_TEST,
@@ -62,15 +65,14 @@ NOT_HERE: dict[str, str] = {
     "test_a_key_file_is_made_for_its_owner_alone": A_FILE,
     "test_a_thief_of_every_file_finds_no_token": A_FILE,
     "test_knowing_a_token_again_is_cheap": "Here it asks the database whether anything changed.",
+    "test_what_was_changed_behind_our_back_is_never_returned": SQL_OF_THE_TEST,
+    "test_the_good_arguments_are_good": COPIES,
+    "test_a_library_refuses_what_is_no_name": "It lists files after the library was closed.",
     "test_a_thousand_tamperings_are_all_found": SQL_OF_THE_TEST,
     "test_each_space_is_a_file_of_its_own_that_only_its_owner_reads": A_FILE,
     "test_the_data_directory_comes_from_the_environment": A_FILE,
     "test_an_interrupt_during_the_commit_lets_the_next_one_write": HOOK,
     "test_closing_does_not_wait_for_a_long_memory_to_be_embedded": A_FILE,
-    "test_memories_are_found_by_their_source": DOCTOR,
-    "test_a_source_travels_and_is_purged": TRACES,
-    "test_the_command_line_takes_shows_and_filters_a_source": PROCESS,
-    "test_undoing_an_import_puts_back_what_it_changed": DOCTOR,
 }
 
 

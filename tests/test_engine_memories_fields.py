@@ -30,6 +30,7 @@ from commonplace.storage import database, schema
 from commonplace.storage.fields import FIELDS
 from commonplace.storage.system import SYSTEM_MIGRATIONS, open_system
 from commonplace.storage.tables import AUDIT, HASHED, MEMORIES
+from postgres_engine import NO_TRACES
 
 PAGE = "https://example.org/design#retries"
 
@@ -143,7 +144,7 @@ def test_a_source_travels_and_is_purged(memory: Commonplace, tmp_path: Path) -> 
     with lease(memory) as space:
         assert import_file(space, notes).added == 1
     assert memory.browse(source="a/file")[0][0].text == "From a file."
-    assert memory.purge("one").traces == 0
+    assert memory.purge("one").traces == NO_TRACES
     data = (memory.library.file("default")).read_bytes()
     assert b"retry-of-payments" not in data and PAGE.encode() not in data
 

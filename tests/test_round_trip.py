@@ -30,6 +30,7 @@ from commonplace.engine.transfer.importing import import_file
 from commonplace.errors import Conflict, InvalidInput, NotFound
 from commonplace.server.gate import Gate
 from commonplace.storage.system import open_system
+from postgres_engine import NO_TRACES
 
 SHARE = 4
 STATES = ["active", "dying", "archived", "superseded", "dead"]
@@ -218,7 +219,7 @@ class Writer:
 
     def purged(self, text: Any = "plain") -> None:
         gone, stays = (self.m.remember(each, tags=[text]) for each in (text, "stays"))
-        assert self.m.purge(gone.id).traces == 0
+        assert self.m.purge(gone.id).traces == NO_TRACES
         assert stays in self.m.browse(tags_all=[text])[0]
 
     def unit(self, name: Any = "unit", origin: Any = None) -> None:
@@ -323,7 +324,7 @@ def undone_and_purged(memory: Commonplace, most: int) -> None:
             memory.undo()
     healthy(memory)
     for identity in Writer(memory).ids()[:most]:
-        assert memory.purge(identity).traces == 0
+        assert memory.purge(identity).traces == NO_TRACES
     healthy(memory)
 
 
@@ -456,7 +457,7 @@ def test_what_the_tools_accept_leaves_a_space_sound(seed: int) -> None:
         secret = memory.remember("what nobody may read after its purge")
         refused = gate.perform(Caller(), info, "penfield", "fetch", {"id": secret.text}).error
         assert refused is not None and secret.text in refused.message
-        assert memory.purge(secret.id).traces == 0
+        assert memory.purge(secret.id).traces == NO_TRACES
         table: dict[str, list[Tool]] = {}
         for dialect, tool in gate.operations():
             if tool.name not in LEFT_OUT and not tool.stepwise:

@@ -74,6 +74,7 @@ _ENDS = ("RELEASE", "ROLLBACK", "COMMIT")
 """Commands after which it must be known whether all that came before them went well."""
 _MOST_WAITING = 5_000
 _HEAD = rewritten(HEAD.select_sql)
+_WRITES_HEAD = HEAD.insert_sql.partition("(")[0]
 
 
 @lru_cache(maxsize=4096)
@@ -151,7 +152,7 @@ class PostgresRows:
                 self._head = self._run(text, bindings)
             return Result(self._head)
         if self._writes and not _gives_rows(text) and not text.startswith(_ENDS):
-            if text.startswith("INSERT INTO head"):
+            if text.startswith(_WRITES_HEAD):
                 self._head = None
             self._waiting.append((text, bindings))
             return Result([])

@@ -113,12 +113,11 @@ class PostgresSpaces:
         """What tells whether a space's head moved."""
         return PostgresStore(self._pool, SPACES_PART, name, self._data).watch()
 
-    def maintenance(self, contents: Contents) -> Maintenance:  # noqa: ARG002
-        """Backups, checks and repair."""
-        raise StorageUnavailable(
-            "Backup, restore and doctor do not know PostgreSQL yet.",
-            hint="Use pg_dump, or the snapshots of the database's provider.",
-        )
+    def maintenance(self, contents: Contents) -> Maintenance:
+        """Backups and checks."""
+        from commonplace.storage.postgres.maintenance import PostgresMaintenance  # few need it
+
+        return PostgresMaintenance(self._pool, self.names(), contents)
 
     def close(self) -> None:
         """Let go of the pool."""

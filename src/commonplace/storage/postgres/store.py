@@ -11,7 +11,7 @@ from typing import NamedTuple
 from commonplace.errors import CommonplaceError, StorageUnavailable, UnsupportedVersion
 from commonplace.storage.ports import Swept
 from commonplace.storage.postgres.connections import Pool
-from commonplace.storage.postgres.rows import PostgresRows
+from commonplace.storage.postgres.rows import PostgresRows, Statement
 from commonplace.storage.writing import Head, Units, operation_id
 
 LOCK_SECONDS = 30
@@ -104,15 +104,26 @@ class _Session:
 def begun(pool: Pool, part: Part, space: str, *, writes: bool = False) -> PostgresRows:
     """A connection whose next statement begins a transaction that sees the rows of one space."""
     how = "BEGIN" if writes else "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+    rows = PostgresRows(pool, writes=writes)
+    rows.open_with([(how, None), _settings(rows, part, space, writes=writes)])
+    return rows
+
+
+def go_on(rows: PostgresRows, part: Part, space: str) -> None:
+    """Let a transaction that writes go on with another space, and lock it."""
+    rows.execute(*_settings(rows, part, space, writes=True))
+    rows.lock(part.lock, space)
+
+
+def _settings(rows: PostgresRows, part: Part, space: str, *, writes: bool) -> Statement:
+    """The statement that tells a transaction whose rows it is about."""
     settings = {"search_path": f"{part.schema}, pg_temp", "commonplace.space": space}
     if writes:
         settings |= {"synchronous_commit": "on", "lock_timeout": f"{LOCK_SECONDS}s"}
-    rows = PostgresRows(pool, writes=writes)
     if part.own_role:
         settings["role"] = rows.connection.info.user + "_system"
     calls = ", ".join(f"set_config('{name}', ${at}, true)" for at, name in enumerate(settings, 1))
-    rows.open_with([(how, None), (f"SELECT {calls}", tuple(settings.values()))])
-    return rows
+    return f"SELECT {calls}", tuple(settings.values())
 
 
 @contextlib.contextmanager

@@ -1,0 +1,116 @@
+"""A space in a database as an SQLite file, and back: for backups, checks and moving.
+
+Tables have the same columns on both engines, so a copy is their rows; row hashes stay as they are.
+Only the folded texts for the search of substrings differ: SQLite keeps an index of them, and gives
+no text back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from commonplace.storage import schema
+from commonplace.storage.database import Connection, connect, create, typed
+from commonplace.storage.derived import Findable
+from commonplace.storage.postgres.rows import PostgresRows
+from commonplace.storage.system import SYSTEM_MIGRATIONS
+from commonplace.storage.tables import MEMORIES, Row
+from commonplace.storage.writing import Head, write_head
+
+BATCH = 500
+_OWN = " WHERE space = current_setting('commonplace.space')"
+Derive = Callable[[Row, str], Findable]
+
+
+@contextlib.contextmanager
+def _file(path: Path, steps: Sequence[schema.Step]) -> Iterator[Connection]:
+    """A new file with all tables, written in one transaction."""
+    try:
+        create(path, steps)
+        connection = connect(path)
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            yield connection
+            connection.execute("COMMIT")
+            connection.pragma("journal_mode", "delete")
+        finally:
+            connection.close(True)
+    except apsw.Error as error:
+        raise typed(error) from error
+
+
+def _tables(connection: Connection) -> dict[str, list[str]]:
+    """The columns of every table, without those of the index of substrings."""
+    names = connection.execute(
+        "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
+        " AND name NOT LIKE 'grams%' ORDER BY name"
+    ).fetchall()
+    return {
+        str(name): [str(row[1]) for row in connection.execute(f"PRAGMA table_info({name})")]
+        for (name,) in names
+    }
+
+
+def _batches(rows: PostgresRows, statement: str) -> Iterator[list[tuple[Any, ...]]]:
+    """All rows of a statement, some at a time, so that they need not fit into memory."""
+    rows.execute(f"DECLARE copied NO SCROLL CURSOR FOR {statement}")
+    while some := rows.execute(f"FETCH {BATCH} FROM copied").fetchall():
+        yield some
+    rows.execute("CLOSE copied")
+
+
+def _copy_out(rows: PostgresRows, file: Connection, clause: str) -> None:
+    for table, columns in _tables(file).items():
+        names = ", ".join(columns)
+        marks = ", ".join("?" * len(columns))
+        for some in _batches(rows, f"SELECT {names} FROM {table}{clause}"):
+            file.executemany(f"INSERT INTO {table} ({names}) VALUES ({marks})", some)
+
+
+def write_space(rows: PostgresRows, space: str, path: Path) -> None:
+    """Write the rows of the space that a snapshot shows into a new file."""
+    with _file(path, schema.MIGRATIONS) as file:
+        _copy_out(rows, file, _OWN)
+        for some in _batches(rows, f"SELECT memory, body FROM grams{_OWN}"):
+            file.add_grams(space, some)
+
+
+def write_system(rows: PostgresRows, path: Path) -> None:
+    """Write the tables above the spaces into a new file."""
+    with _file(path, SYSTEM_MIGRATIONS) as file:
+        _copy_out(rows, file, "")
+
+
+def _copy_in(rows: PostgresRows, file: Connection, clause: str) -> None:
+    for table, columns in _tables(file).items():
+        # The numbers of the outbox are the database's own.
+        kept = [name for name in columns if (table, name) != ("outbox", "num")]
+        names, marks = ", ".join(kept), ", ".join("?" * len(kept))
+        statement = f"INSERT INTO {table} ({names}) VALUES ({marks})"
+        rows.execute(f"DELETE FROM {table}{clause}")
+        found = file.execute(f"SELECT {names} FROM {table}")
+        while some := [row for row, _ in zip(found, range(BATCH), strict=False)]:
+            rows.executemany(statement, some)
+
+
+def read_space(rows: PostgresRows, space: str, file: Connection, derive: Derive) -> None:
+    """Put the rows of a file into a transaction of the space, in place of those that it has."""
+    _copy_in(rows, file, _OWN)
+    rows.execute("DELETE FROM grams WHERE space = ?", (space,))
+    named = ", ".join(MEMORIES.fields)
+    found = file.execute(f"SELECT {named} FROM memories WHERE space = ?", (space,))
+    while some := [row for row, _ in zip(found, range(BATCH), strict=False)]:
+        each = (dict(zip(MEMORIES.fields, values, strict=True)) for values in some)
+        rows.add_grams(space, [(row["num"], derive(row, "").folded) for row in each])
+    if file.execute("SELECT 1 FROM head WHERE space = ?", (space,)).fetchone() is None:
+        write_head(rows, space, Head())  # writers lock this row
+
+
+def read_system(rows: PostgresRows, file: Connection) -> None:
+    """Put the rows of a file into the tables above the spaces, in place of those there."""
+    _copy_in(rows, file, "")

@@ -1,0 +1,189 @@
+"""Backups and checks of a database: its spaces are written into SQLite files first.
+
+So a backup is the same directory on both engines, and every check of a row is the same code. What
+cannot be seen in a copy is PostgreSQL's own: its pages and indexes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from commonplace.errors import Conflict, StorageUnavailable
+from commonplace.storage.database import now
+from commonplace.storage.derived import Findable, Model
+from commonplace.storage.ports import Contents, Leased
+from commonplace.storage.postgres import copying
+from commonplace.storage.postgres.connections import Pool
+from commonplace.storage.postgres.rows import PostgresRows
+from commonplace.storage.postgres.schema import SPACES_PART, SYSTEM_PART
+from commonplace.storage.postgres.store import go_on, transaction
+from commonplace.storage.reports import (
+    BackupReport,
+    Diagnosis,
+    Progress,
+    Repair,
+    RestoreReport,
+    Salvage,
+)
+from commonplace.storage.sqlite.backup import chosen
+from commonplace.storage.sqlite.maintenance import SqliteMaintenance
+from commonplace.storage.sqlite.readonly import connect_immutable
+from commonplace.storage.sqlite.store import Store
+from commonplace.storage.system import NAME, system_file
+from commonplace.storage.tables import Row
+
+
+class _OpenFile:
+    """`ports.Leased` on a file of a copy."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    def write_reads(self) -> None:
+        """None are noted."""
+
+    def forget_index(self) -> None:
+        """Nothing is held in memory."""
+
+
+class _Files:
+    """`ports.Contents` on a directory of copies."""
+
+    def __init__(self, path: Path, contents: Contents) -> None:
+        self.path = path
+        self.embedder: Model | None = contents.embedder
+        self._contents = contents
+        (path / "spaces").mkdir(mode=0o700)
+
+    def spaces(self) -> list[str]:
+        """The names of all copies."""
+        return sorted(file.stem for file in (self.path / "spaces").glob("*.db"))
+
+    def file(self, space: str) -> Path:
+        """The file of a copy."""
+        return self.path / "spaces" / f"{space}.db"
+
+    @contextlib.contextmanager
+    def lease(self, space: str) -> Iterator[Leased]:
+        """An open copy."""
+        with contextlib.closing(Store(self.file(space), space)) as store:
+            yield _OpenFile(store)
+
+    def drop(self, space: str) -> None:
+        """No copy stays open."""
+
+    def derive(self, row: Row, speaker: str) -> Findable:
+        """As the engine says."""
+        return self._contents.derive(row, speaker)
+
+
+class PostgresMaintenance:
+    """`ports.Maintenance` for a database."""
+
+    def __init__(self, pool: Pool, names: Sequence[str], contents: Contents) -> None:
+        self._pool = pool
+        self._names = names
+        self._contents = contents
+
+    @contextlib.contextmanager
+    def _copied(self, spaces: Sequence[str], *, system: bool) -> Iterator[_Files]:
+        """Copies of spaces, each from one snapshot, in a directory that is removed at the end."""
+        with tempfile.TemporaryDirectory(prefix="copy-", dir=self._contents.path) as folder:
+            files = _Files(Path(folder), self._contents)
+            if system:
+                with transaction(self._pool, SYSTEM_PART, NAME) as rows:
+                    copying.write_system(rows, system_file(files.path))
+            for name in spaces:
+                with contextlib.suppress(StorageUnavailable), self._contents.lease(name) as space:
+                    space.write_reads()
+                with transaction(self._pool, SPACES_PART, name) as rows:
+                    copying.write_space(rows, name, files.file(name))
+            yield files
+
+    def backup(
+        self, target: Path, *, spaces: Sequence[str] | None = None, progress: Progress | None = None
+    ) -> BackupReport:
+        """A backup as one of files, and restored by either engine."""
+        names = chosen(self._names, spaces, "the database")
+        with self._copied(names, system=spaces is None) as files:
+            wanted = None if spaces is None else names
+            return SqliteMaintenance(files).backup(target, spaces=wanted, progress=progress)
+
+    def restore(
+        self,
+        source: Path,
+        *,
+        spaces: Sequence[str] | None = None,
+        into: str | None = None,
+        overwrite: bool = False,
+        system: bool | None = None,
+        progress: Progress | None = None,
+    ) -> RestoreReport:
+        """Restore into files first, which verifies all of it, and then into the database."""
+        with tempfile.TemporaryDirectory(prefix="copy-", dir=self._contents.path) as folder:
+            files = _Files(Path(folder), self._contents)
+            report = SqliteMaintenance(files).restore(
+                source, spaces=spaces, into=into, system=system, progress=progress
+            )
+            there = [name for name in files.spaces() if name in self._names]
+            if there and not overwrite:
+                raise Conflict(
+                    f"The space {there[0]} exists already.",
+                    hint="Restore it with --into under another name, or say --overwrite.",
+                )
+            for name in files.spaces():
+                self._contents.drop(name)
+            with transaction(self._pool, SPACES_PART, "", writes=True) as rows:
+                self._put(rows, files)
+            return report
+
+    def _put(self, rows: PostgresRows, files: _Files) -> None:
+        """All that was restored, in one transaction."""
+        for name in files.spaces():
+            rows.execute(
+                "INSERT INTO spaces (name, created_at) VALUES (?, ?) ON CONFLICT DO NOTHING",
+                (name, now()),
+            )
+            go_on(rows, SPACES_PART, name)
+            with contextlib.closing(connect_immutable(files.file(name))) as file:
+                copying.read_space(rows, name, file, self._contents.derive)
+        if system_file(files.path).exists():
+            go_on(rows, SYSTEM_PART, NAME)
+            with contextlib.closing(connect_immutable(system_file(files.path))) as file:
+                copying.read_system(rows, file)
+
+    def check(self, space: str, *, progress: Progress | None = None) -> Diagnosis:
+        """Compare all rows of a space with what they must be; nothing is changed."""
+        with self._copied([space], system=False) as files:
+            return SqliteMaintenance(files).check(space, progress=progress)
+
+    def check_shared_files(self) -> list[Diagnosis]:
+        """The same for what belongs to no space."""
+        with self._copied([], system=True) as files:
+            return SqliteMaintenance(files).check_shared_files()
+
+    def repair(self, space: str, *, progress: Progress | None = None) -> Repair:
+        """Repair knows files alone; a sound space needs none."""
+        found = self.check(space, progress=progress)
+        if found.findings:
+            raise StorageUnavailable(
+                "Repair does not know PostgreSQL yet; nothing was changed.",
+                hint="Back the space up, repair it as files, and restore it.",
+            )
+        return Repair([], found, found)
+
+    def salvage(
+        self,
+        space: str,  # noqa: ARG002
+        target: Path,  # noqa: ARG002
+        *,
+        progress: Progress | None = None,  # noqa: ARG002
+    ) -> Salvage:
+        """Salvage is for damaged files."""
+        raise StorageUnavailable(
+            "Salvage is for damaged files; this space is in PostgreSQL.",
+            hint="Restore the database from a backup.",
+        )

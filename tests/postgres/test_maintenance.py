@@ -1,0 +1,83 @@
+"""Backups of a database, in both directions, and what a check finds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from commonplace import Commonplace
+from commonplace.errors import Conflict, StorageUnavailable
+from conftest import texts
+
+
+def _filled(memory: Commonplace) -> None:
+    first = memory.remember("an otter", tags=["river"], title="Otter", attrs={"n": 1})
+    second = memory.remember("a badger 漢字", importance=0.9)
+    memory.links.add(first.id, second.id, "near")
+    memory.facts.add("otter", "lives in", "river")
+    memory.revise(first.id, text="two otters")
+    memory.forget(memory.remember("forgotten").id)
+    memory.artifacts.create(b"\x00bytes", path="notes.md", title="Notes")
+    memory.events.record("seen", "otter", {"a": "b"})
+
+
+def _answers(memory: Commonplace) -> object:
+    return (
+        [(hit.memory.id, hit.score) for hit in memory.recall("otters badger", limit=10)],
+        texts(memory.browse()),
+        [operation.id for operation in memory.history.operations()],
+    )
+
+
+def test_a_backup_of_a_database_is_restored_as_files_and_back(
+    team: Commonplace, tmp_path: Path
+) -> None:
+    _filled(team)
+    before = _answers(team)
+    report = team.library.maintenance.backup(tmp_path / "backup")
+    assert report.spaces == {"team": 3}
+    with Commonplace(tmp_path / "files", space="team", embedding="none") as files:
+        if files.library.database is None:  # these tests may themselves run on PostgreSQL
+            files.library.maintenance.restore(tmp_path / "backup")
+            again = files.library.maintenance.backup(tmp_path / "again")
+            assert again.digest == report.digest
+            assert _answers(files) == before
+    team.remember("after the backup")
+    with pytest.raises(Conflict):
+        team.library.maintenance.restore(tmp_path / "backup")
+    assert "after the backup" in texts(team.browse())
+    team.library.maintenance.restore(tmp_path / "backup", overwrite=True)
+    assert _answers(team) == before
+    team.library.maintenance.restore(tmp_path / "backup", spaces=["team"], into="other")
+    assert _answers(team.at("other")) == before
+    team.at("other").remember("goes on")
+    assert "goes on" in texts(team.at("other").recall("goes on"))
+
+
+def test_a_sound_space_is_healthy_and_a_changed_row_is_found(
+    team: Commonplace, address: str
+) -> None:
+    _filled(team)
+    found = team.library.maintenance.check("team")
+    assert found.healthy, found
+    assert team.library.maintenance.repair("team").rebuilt == []
+    with psycopg.connect(address.replace("//commonplace@", "//admin@")) as admin:
+        admin.execute("UPDATE commonplace.memories SET text = 'another' WHERE text = 'two otters'")
+        admin.execute("UPDATE commonplace.lexemes SET terms = '\\x00' WHERE memory = 2")
+    wrong = team.library.maintenance.check("team")
+    assert not wrong.healthy
+    assert {"memories", "lexemes"} <= {finding.check for finding in wrong.findings}
+    with pytest.raises(StorageUnavailable):
+        team.library.maintenance.repair("team")
+    with pytest.raises(StorageUnavailable):
+        team.library.maintenance.salvage("team", Path("nowhere"))
+
+
+def test_the_audit_above_the_spaces_is_checked_and_backed_up(
+    team: Commonplace, tmp_path: Path
+) -> None:
+    team.remember("x")
+    assert [each.space for each in team.library.maintenance.check_shared_files()] == ["system.db"]
+    assert team.library.maintenance.backup(tmp_path / "backup").files == ("system.db",)
