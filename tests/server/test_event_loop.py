@@ -251,6 +251,24 @@ def test_a_body_that_memory_has_no_room_for_is_refused_and_the_room_given_back(
     assert server.door._buffers._of == {}
 
 
+def test_of_two_bodies_that_have_no_room_together_the_first_is_read(
+    server: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = server.token("room")
+    written = json.dumps(message("recall", {"query": "room"})).encode()
+    monkeypatch.setattr(request, "ADDRESS_BYTES", len(written) * 3 // 2)
+    with socket.create_connection(("127.0.0.1", server.port), 20) as first:
+        accepts = b"accept: application/json, text/event-stream\r\n\r\n"
+        begun = head(server, MCP, token, len(written)).removesuffix(b"\r\n") + accepts
+        first.sendall(begun + written[:1])
+        wait_until(lambda: server.door._buffers._of)
+        with socket.create_connection(("127.0.0.1", server.port), 20) as second:
+            second.sendall(begun)  # refused by what it declares
+            assert second.recv(65_536).startswith(b"HTTP/1.1 503 ")
+        first.sendall(written[1:])
+        assert first.recv(65_536).startswith(b"HTTP/1.1 200 ")
+
+
 @pytest.mark.parametrize(
     ("dialect", "path"),
     [("being", "/v1/beings"), ("penfield", ARTIFACTS), ("orchestrator", "/v1/workspaces")],

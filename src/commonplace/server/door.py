@@ -393,7 +393,8 @@ class Door:
             return taken
 
         kind, limit = request.content_type, request.body_limit(self._settings.body_bytes)
-        body = await read_body(receive, limit, typed=bool(kind), take=take)
+        declared = request.declared_bytes
+        body = await read_body(receive, limit, declared=declared, typed=bool(kind), take=take)
         if not body or kind != JSON:
             return body
         parsed = await self._off_loop(parse_body, body)

@@ -37,8 +37,8 @@ DEPTH = 64
 CONTAINERS = 100_000  # arrays and objects: json.loads makes them under the interpreter lock
 BODY_SECONDS = 30.0  # in which a body must have come
 INLINE_BYTES = 65_536  # larger bodies are checked and parsed in a worker
-TOTAL_BYTES = 256 * 1024 * 1024  # held in memory at the same time, for all requests
-ADDRESS_BYTES = 64 * 1024 * 1024  # of these for the requests of one address
+TOTAL_BYTES = 128 * 1024 * 1024  # held in memory at the same time, for all requests
+ADDRESS_BYTES = 48 * 1024 * 1024  # of these for one address; handling takes some times as many
 RECHECK = "commonplace.recheck"  # scope key: recognises the credential again
 HANDED_ON = ("x-conversation-id", "x-llm-api-key")  # headers that contracts go by
 # What proxies add to the requests that they forward, beside X-Forwarded-*.
@@ -435,6 +435,12 @@ class HttpRequest:
         """The media type that the headers declare, without parameters."""
         return self.header("content-type").split(";")[0].strip().lower()
 
+    @property
+    def declared_bytes(self) -> int:
+        """The Content-Length; 0 if there is none."""
+        declared = self.header("content-length")
+        return int(declared) if declared.isdecimal() else 0
+
     def body_limit(self, most: int) -> int:
         """How many bytes the body may have; Rejected if the headers alone rule it out."""
         if self.method in BODILESS:
@@ -449,7 +455,7 @@ class HttpRequest:
             raise Rejected(415, "CONTENT_TYPE", _NOT_JSON)
         if self.header("content-encoding") not in ("", "identity"):
             raise Rejected(415, "CONTENT_ENCODING", "The body must not be compressed.")
-        if declared.isdigit() and int(declared) > limit:
+        if self.declared_bytes > limit:
             raise _too_large(limit)
         return limit
 
@@ -481,14 +487,17 @@ class Buffers:
 
 
 async def read_body(
-    receive: Receive, limit: int, *, typed: bool, take: Callable[[int], bool]
+    receive: Receive, limit: int, *, declared: int, typed: bool, take: Callable[[int], bool]
 ) -> bytes:
     """The whole body; ClientDisconnect if the client has gone.
 
-    `take` says whether memory has room for more. A body without a content type (`typed` is False)
-    must be empty.
+    `take` says whether memory has room for so many bytes: for the declared ones at once, so that of
+    several large bodies some are read whole. A body without a content type (`typed` is False) must
+    be empty.
     """
     parts, size = [], 0
+    if not take(declared):
+        raise _no_room()
     try:
         async with asyncio.timeout(BODY_SECONDS):
             while True:
@@ -499,10 +508,8 @@ async def read_body(
                 size += len(part)
                 if size > limit:
                     raise _too_large(limit)
-                if not take(len(part)):
-                    raise Rejected(
-                        503, "BUSY", "Too many large requests are open. Try again in a moment."
-                    )
+                if size > declared and not take(len(part)):
+                    raise _no_room()
                 parts.append(part)
                 if not message.get("more_body"):
                     break
@@ -563,13 +570,13 @@ def in_time(receive: Receive) -> Receive:
 def replayed(body: bytes, receive: Receive) -> Receive:
     """The body once more, for the application behind the door.
 
-    It comes in pieces, and other requests are served between them.
+    It comes in pieces, and other requests are served between them; then it is freed.
     """
     at = 0
     done = False
 
     async def again() -> Message:
-        nonlocal at, done
+        nonlocal at, body, done
         if done:
             return await receive()
         if at:
@@ -577,6 +584,8 @@ def replayed(body: bytes, receive: Receive) -> Receive:
         piece = body[at : at + INLINE_BYTES]
         at += len(piece)
         done = at >= len(body)
+        if done:
+            body = b""
         return {"type": "http.request", "body": piece, "more_body": not done}
 
     return again
@@ -591,6 +600,10 @@ def refusal(status: int, code: str, message: str, dialect: Dialect | None) -> Re
     if isinstance(body, str):
         return Response(body, status, media_type="text/plain")
     return Response(json.dumps(body), status, media_type=JSON)
+
+
+def _no_room() -> Rejected:
+    return Rejected(503, "BUSY", "Too many large requests are open. Try again in a moment.")
 
 
 def _too_large(limit: int) -> Rejected:
