@@ -510,8 +510,7 @@ class Stdio:
                 stdio_server(heard, anyio.wrap_file(outgoing)) as pair,
             ):
                 pipes = Pipes(*pair, dialect, Refusals(gate, workers), local, seconds)
-                options = server.create_initialization_options()
-                await server.run(pipes.incoming, pipes.outgoing, options)
+                await pipes.serve(server)
             workers.close()
 
         with incoming, outgoing:

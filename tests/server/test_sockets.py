@@ -211,3 +211,17 @@ def test_the_tools_of_bridges_share_one_label(server: Running) -> None:
             client.call(f"act_zq{number}", {"action": "on", "timeout_ms": 1})
     metrics = server.client().request("GET", "/metrics").body.decode()
     assert "zq" not in metrics and 'tool="dynamic"' in metrics
+
+
+def test_a_server_that_stops_closes_its_websockets_and_streams(data: Path) -> None:
+    with contextlib.ExitStack() as stack:
+        with running(data) as stops:
+            socket = stack.enter_context(Bridges(stops, "stops").bridge())
+            stream = stops.older(stops.token("stops"))
+            begun = time.monotonic()
+        assert time.monotonic() - begun < 5
+        with pytest.raises(ConnectionClosed) as closed:
+            socket.recv(timeout=15)
+        assert closed.value.rcvd is not None and closed.value.rcvd.code == 1012
+        stream.close()
+        assert "Exception" not in stops.log.getvalue()

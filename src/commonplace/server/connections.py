@@ -25,7 +25,7 @@ MOST_CONNECTIONS = 8_192  # at the same time, where the limit of open files allo
 ADDRESS_CONNECTIONS = 512  # of these for one address
 STREAMS = 256  # event streams at the same time, and as many WebSockets
 CREDENTIAL_STREAMS = 64  # of these for one credential
-RECHECK_SECONDS = 2.0  # how often it is asked whether the credential of a stream is still valid
+RECHECK_SECONDS = 2.0  # how often the credential of a stream is checked again
 _BUSY = json.dumps(
     {"error": {"code": "BUSY", "message": "Too many connections are open. Close some of them."}}
 )
@@ -130,7 +130,7 @@ class HttpConnection(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Go on waiting until the head of the first request, or of a further one, is there."""
+        """Stop the timer when the head of a request is complete."""
         super().data_received(data)
         self._watch()
 

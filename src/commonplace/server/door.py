@@ -198,8 +198,8 @@ class Door:
     def _with_headers(self, headers: Any, request: HttpRequest) -> list[tuple[bytes, bytes]]:
         """The headers of an answer, with those that every answer has."""
         all_headers = list(headers)
-        there = {name.lower() for name, _ in all_headers}
-        all_headers += [header for header in _HEADERS if header[0] not in there]
+        given = {name.lower() for name, _ in all_headers}
+        all_headers += [header for header in _HEADERS if header[0] not in given]
         if self._secure:
             all_headers.append((b"strict-transport-security", b"max-age=31536000"))
         all_headers.append((b"x-request-id", request.id.encode()))
@@ -267,15 +267,14 @@ class Door:
         if request.entrance.mcp and request.method == "POST":
             wrong = wrong_with(request.message)
             if wrong:
-                told = {"code": INVALID_REQUEST, "message": wrong}
-                answer = {"jsonrpc": "2.0", "id": identity_of(request.message), "error": told}
+                answer = _json_rpc_error(identity_of(request.message), INVALID_REQUEST, wrong)
                 raise _JsonRpcRefusal(wrong, 400, answer)
         scope[DIALECT] = request.entrance.dialect.name if request.entrance.dialect else ""
         return replayed(body, receive)
 
     async def _with_subject(self, request: HttpRequest, caller: Caller) -> Caller:
         """The caller with the subject that the address names."""
-        came_to = entrance = request.entrance
+        original = entrance = request.entrance
         subjects, for_subjects = request.subjects(), request.is_for_subjects(caller)
         if entrance.of_subjects is not None and (subjects or for_subjects):
             if caller.dialects is not None and not for_subjects:
@@ -288,7 +287,7 @@ class Door:
             found: Caller = await self._workers.run(self._gate.identify, dialect, caller, subjects)
         except NotFound as error:
             if not for_subjects:  # the credential is for any dialect
-                request.entrance = came_to
+                request.entrance = original
                 raise self._no_such_subject(request) from None
             # A subject of another owner is as if it did not exist: neither lets anybody in.
             log.warning("not recognised", extra={"why": error.message, "address": request.address})
@@ -311,24 +310,28 @@ class Door:
     async def _open(self, request: HttpRequest, receive: Receive, send: Send) -> None:
         """Pass on or refuse a WebSocket, by the same rules as a request."""
         scope = request.scope
-        try:
-            if not request.entrance.websocket:
-                raise NotFound("There is no WebSocket here.")
-            self._addresses.check(scope["headers"])
-            request.address_allowed = True
-            if wait := self._rates.take(f"address {request.sender}"):
-                raise _too_many(wait)
-            request.caller = caller = await self._caller(request)
+        async with contextlib.AsyncExitStack() as stack:
+            try:
+                if not request.entrance.websocket:
+                    raise NotFound("There is no WebSocket here.")
+                self._addresses.check(scope["headers"])
+                request.address_allowed = True
+                if wait := self._rates.take(f"address {request.sender}"):
+                    raise _too_many(wait)
+                request.caller = caller = await self._caller(request)
+                ended = await stack.enter_async_context(
+                    self._sockets.opened(caller, scope.get(RECHECK))
+                )
+            except CommonplaceError as error:
+                await self._close(request, error, receive, send)
+                return
             scope[ADMITTED] = Admitted(caller, request.info())
-            async with self._sockets.opened(caller, scope.get(RECHECK)) as ended:
-                gone = {"type": "websocket.disconnect", "code": 1008}
-                accepted = self._accepted_frames(request, until(ended, receive, gone), send)
-                await self._app(scope, accepted, send)
-                if ended.is_set():
-                    with contextlib.suppress(RuntimeError, OSError):  # it is closed already
-                        await _end_socket(request, send, Unauthenticated("ended"))
-        except CommonplaceError as error:
-            await self._close(request, error, receive, send)
+            gone = {"type": "websocket.disconnect", "code": 1008}
+            accepted = self._accepted_frames(request, until(ended, receive, gone), send)
+            await self._app(scope, accepted, send)
+            if ended.is_set():
+                with contextlib.suppress(RuntimeError, OSError):  # it is closed already
+                    await _end_socket(request, send, Unauthenticated("ended"))
 
     async def _close(
         self, request: HttpRequest, error: CommonplaceError, receive: Receive, send: Send
@@ -527,8 +530,8 @@ class Door:
                 error = each.refusal
             request.audited.append(request.id)
             await self._refusals.audit(caller, admitted.request_info, dialect.name, [called], error)
-            told = {"code": FORBIDDEN, "message": str(error), "data": error.as_dict()}
-            answers.append({"jsonrpc": "2.0", "id": call.get("id"), "error": told})
+            data = error.as_dict()
+            answers.append(_json_rpc_error(call.get("id"), FORBIDDEN, str(error), data=data))
         self._metrics.refused.labels("scope").inc()
         if self._resources is not None:
             challenge = self._resources.insufficient(request.scope["path"], needed, caller.scopes)
@@ -576,6 +579,10 @@ class Door:
             challenge = f"{named}, {parameters}" if parameters else named
         response.headers["www-authenticate"] = challenge
         return response
+
+
+def _json_rpc_error(id: Any, code: int, message: str, **more: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": message, **more}}
 
 
 def _too_many(wait: int) -> TooManyCalls:

@@ -129,13 +129,11 @@ class Endpoint:
         dialect = self._dialects[scope[DIALECT]]
         try:
             async with self._streams.opened(scope[ADMITTED].caller, scope.get(RECHECK)) as ended:
-                hearing = until(ended, receive, {"type": "http.disconnect"})
-                telling = self._announcing(scope, send)
-                async with self._older.connect_sse(scope, hearing, telling) as (incoming, outgoing):
-                    pipes = Pipes(incoming, outgoing, dialect, self._refusals)
-                    server = self._servers[dialect.name]
-                    options = server.create_initialization_options()
-                    await server.run(pipes.incoming, pipes.outgoing, options)
+                receive = until(ended, receive, {"type": "http.disconnect"})
+                sending = self._with_endpoint(scope, send)
+                async with self._older.connect_sse(scope, receive, sending) as (source, sink):
+                    pipes = Pipes(source, sink, dialect, self._refusals)
+                    await pipes.serve(self._servers[dialect.name])
         except Rejected as error:
             response = refusal(error.status, error.code, error.message, dialect)
             response.headers["retry-after"] = "10"
@@ -145,27 +143,27 @@ class Endpoint:
         with contextlib.suppress(RuntimeError):
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    def _announcing(self, scope: Scope, send: Send) -> Send:
-        """The first event says where to post: where the client came to, with the subject it named.
+    def _with_endpoint(self, scope: Scope, send: Send) -> Send:
+        """Put the path and the subject of this request into the first event, the endpoint.
 
-        The transport knows one path only, and its messages would reach another subject, or none.
+        The transport knows one path only: messages posted there would reach another subject.
         """
         subject = self._dialects[scope[DIALECT]].subject
         parameter = subject.parameter if subject is not None else ""
         query = parse_qsl(scope["query_string"].decode("latin-1"))
         named = urlencode([(name, value) for name, value in query if name == parameter])
-        there = f"data: {quote(scope['path'])}?{named}{'&' if named else ''}"
-        announced = False
+        endpoint = f"data: {quote(scope['path'])}?{named}{'&' if named else ''}".encode()
+        first = True
 
-        async def telling(message: Message) -> None:
-            nonlocal announced
-            if not announced and message.get("body"):
-                announced = True
-                body = message["body"].replace(f"data: {self.path}?".encode(), there.encode(), 1)
+        async def sending(message: Message) -> None:
+            nonlocal first
+            if first and message.get("body"):
+                first = False
+                body = message["body"].replace(f"data: {self.path}?".encode(), endpoint, 1)
                 message = {**message, "body": body}
             await send(message)
 
-        return telling
+        return sending
 
 
 async def _not_allowed(scope: Scope, receive: Receive, send: Send) -> None:
@@ -197,21 +195,11 @@ def application(parts: Parts) -> Door:
     streams = Streams("event streams", metrics.open_streams)
     sockets = Streams("WebSockets", metrics.open_sockets)
     oauth = _oauth(parts, dialects)
-    opened: list[StarletteRoute] = []
-    browsers: BrowserSessions | None = None
-    if oauth is not None:
-        browsers = BrowserSessions(parts.tokens.credentials, oauth.issuer)
-
-        def address(request: Request) -> str:
-            return peer(request.scope, settings.proxies)
-
-        opened = [
-            *oauth_routes(oauth, address),
-            *browser_routes(oauth, browsers, address),
-        ]
+    browsers = BrowserSessions(parts.tokens.credentials, oauth.issuer) if oauth else None
+    pages = _pages(settings, oauth, browsers)
     paths = Paths(
         everything, settings.dialect,
-        public={"/health", *(route.path for route in opened)} - {SIGN_OUT},
+        public={"/health", *(route.path for route in pages)} - {SIGN_OUT},
         forms=[SIGN_OUT] if browsers is not None else [],
     )  # fmt: skip
     quotas = {name: quota_of(dialect.rate, os.environ) for name, dialect in dialects.items()}
@@ -226,7 +214,7 @@ def application(parts: Parts) -> Door:
     sessions = Sessions(parts.tokens)
     routes: list[BaseRoute] = [
         StarletteRoute("/health", _health),
-        *opened,
+        *pages,
         *(
             route
             for name, dialect in everything.items()
@@ -256,6 +244,19 @@ def application(parts: Parts) -> Door:
         streams=streams,
         sockets=sockets,
     )
+
+
+def _pages(
+    settings: Settings, oauth: OAuth | None, browsers: BrowserSessions | None
+) -> list[StarletteRoute]:
+    """The endpoints and pages of OAuth, and those for signing in."""
+    if oauth is None or browsers is None:
+        return []
+
+    def address(request: Request) -> str:
+        return peer(request.scope, settings.proxies)
+
+    return [*oauth_routes(oauth, address), *browser_routes(oauth, browsers, address)]
 
 
 def _lifespan(

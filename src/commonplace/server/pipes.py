@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 import anyio
 import mcp_types as types
 from anyio.abc import ObjectReceiveStream, ObjectSendStream
+from mcp.server.lowlevel import Server
 from mcp.shared.message import ServerMessageMetadata, SessionMessage
 from pydantic import ValidationError
 
@@ -37,7 +38,6 @@ from commonplace.server.refusals import Called, Refusals
 NOTIFICATIONS = "notifications/"
 CANCELLED = f"{NOTIFICATIONS}cancelled"
 UNREAD = "stdio"  # the name of a call in the audit when the line cannot be parsed
-INVALID = "INVALID_INPUT"
 
 
 def lines(wire: BinaryIO) -> anyio.AsyncFile[str]:
@@ -49,7 +49,7 @@ def lines(wire: BinaryIO) -> anyio.AsyncFile[str]:
 class _Pending:
     """A request that was not answered yet; what it calls, if it calls a tool."""
 
-    who: Admitted | None
+    admitted: Admitted | None
     called: Called | None
 
 
@@ -81,6 +81,10 @@ class Pipes:
         self.incoming = _Incoming(self, incoming)
         self.outgoing = _Outgoing(self, outgoing)
 
+    async def serve(self, server: Server[Any]) -> None:
+        """Answer messages until the other end closes."""
+        await server.run(self.incoming, self.outgoing, server.create_initialization_options())
+
     async def receive(self) -> SessionMessage:
         """The next message. Malformed lines get an error; EOF waits for pending replies."""
         while True:
@@ -105,9 +109,9 @@ class Pipes:
         self._sending += 1
         try:
             if isinstance(answer, types.JSONRPCResponse | types.JSONRPCError):
-                asked = self._take_pending(answer.id)
-                if isinstance(answer, types.JSONRPCError) and asked is not None and asked.called:
-                    await self._audit(asked.who, [asked.called], answer.error.message)
+                pending = self._take_pending(answer.id)
+                if isinstance(answer, types.JSONRPCError) and pending and pending.called:
+                    await self._audit(pending.admitted, [pending.called], answer.error.message)
             await self._sink.send(item)
         finally:
             self._sending -= 1
@@ -123,8 +127,8 @@ class Pipes:
     def _track(self, item: SessionMessage) -> None:
         message = item.message
         if isinstance(message, types.JSONRPCRequest):
-            asked = _Pending(_who(item), _called(message))
-            self._pending.setdefault(message.id, []).append(asked)
+            pending = _Pending(_admitted(item), _called(message))
+            self._pending.setdefault(message.id, []).append(pending)
         elif isinstance(message, types.JSONRPCNotification) and message.method == CANCELLED:
             self._take_pending((message.params or {}).get("requestId"))  # it may get no answer
             self._wake_if_idle()
@@ -133,10 +137,10 @@ class Pipes:
         """Remove the request with this id from the pending ones; of two, the audited one."""
         if not isinstance(identity, int | str) or identity not in self._pending:
             return None
-        asked = self._pending[identity]
-        first = next((each for each in asked if each.who and each.who.audited), asked[0])
-        asked.remove(first)
-        if not asked:
+        same = self._pending[identity]
+        first = next((one for one in same if one.admitted and one.admitted.audited), same[0])
+        same.remove(first)
+        if not same:
             del self._pending[identity]
         return first
 
@@ -150,13 +154,13 @@ class Pipes:
         await self._audit(replace(self._local, audited=[]), calls, fault.why)
         await self._sink.send(SessionMessage(fault.answer()))
 
-    async def _audit(self, who: Admitted | None, calls: list[Called], why: str) -> None:
+    async def _audit(self, admitted: Admitted | None, calls: list[Called], why: str) -> None:
         """Write audit entries for calls that are not carried out, unless there are some."""
-        if who is None or who.audited:
+        if admitted is None or admitted.audited:
             return
-        who.audited.append(INVALID)
+        admitted.audited.append(InvalidInput.code)
         await self._refusals.audit(
-            who.caller, who.request_info, self._dialect.name, calls, InvalidInput(why)
+            admitted.caller, admitted.request_info, self._dialect.name, calls, InvalidInput(why)
         )
 
     def _wake_if_idle(self) -> None:
@@ -170,7 +174,7 @@ class Pipes:
                 await self._idle.wait()
 
 
-def _who(item: SessionMessage) -> Admitted | None:
+def _admitted(item: SessionMessage) -> Admitted | None:
     request = getattr(item.metadata, "request_context", None)
     return None if request is None else request.scope.get(ADMITTED)
 
@@ -190,8 +194,8 @@ class _Fault:
 
     def answer(self) -> types.JSONRPCError:
         """The error, with the id of the request if it has a usable one."""
-        told = types.ErrorData(code=self.code, message=self.why)
-        return types.JSONRPCError(jsonrpc="2.0", id=identity_of(self.found), error=told)
+        error = types.ErrorData(code=self.code, message=self.why)
+        return types.JSONRPCError(jsonrpc="2.0", id=identity_of(self.found), error=error)
 
 
 def _fault(error: Exception) -> _Fault | None:

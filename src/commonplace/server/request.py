@@ -41,7 +41,7 @@ TOTAL_BYTES = 128 * 1024 * 1024  # held in memory at the same time, for all requ
 ADDRESS_BYTES = 48 * 1024 * 1024  # of these for one address; handling takes some times as many
 RECHECK = "commonplace.recheck"  # scope key: recognises the credential again
 HANDED_ON = ("x-conversation-id", "x-llm-api-key")  # headers that contracts go by
-# What proxies add to the requests that they forward, beside X-Forwarded-*.
+# What proxies add to the requests that they forward, besides X-Forwarded-*.
 FORWARDED = frozenset((
     b"forwarded", b"via", b"x-real-ip", b"x-client-ip", b"x-cluster-client-ip", b"x-original-host",
     b"true-client-ip", b"cf-connecting-ip", b"fastly-client-ip", b"fly-client-ip", b"cdn-loop",
@@ -417,8 +417,8 @@ class HttpRequest:
         if not entrance.mcp or dialect is None or dialect.subject is None:
             return []
         parameter = dialect.subject.parameter
-        asked = [value for name, value in self._query() if name == parameter]
-        return [entrance.named, *asked] if entrance.named else asked
+        in_query = [value for name, value in self._query() if name == parameter]
+        return [entrance.named, *in_query] if entrance.named else in_query
 
     def is_for_subjects(self, caller: Caller) -> bool:
         """Whether a credential is for a subject, or for the dialect that has them."""

@@ -25,7 +25,7 @@ from commonplace.server.protocol import ADMITTED, JSON_BODY, UNREADABLE, Admitte
 from commonplace.server.quotas import Left, Quota
 from commonplace.server.request import RECHECK, parse_body, refusal
 
-PUBLIC_BODY_BYTES = 16_384  # nobody has been let in yet when this body is read
+PUBLIC_BODY_BYTES = 16_384  # of a body that is read before the caller is known
 WITH_BODY = ("POST", "PUT", "PATCH")
 _NUMBER = re.compile(r"-?\d{1,18}(?:\.\d{1,18})?(?:[eE][+-]?\d{1,3})?")
 _WHOLE = re.compile(r"-?\d{1,18}")
@@ -214,8 +214,8 @@ class _Exchange(Exchange):
             async for part in self._request.stream():
                 body += part
                 if len(body) > PUBLIC_BODY_BYTES:
-                    told = f"The body is larger than {PUBLIC_BODY_BYTES:,} bytes."
-                    raise Rejected(413, "TOO_LARGE", told)
+                    message = f"The body is larger than {PUBLIC_BODY_BYTES:,} bytes."
+                    raise Rejected(413, "TOO_LARGE", message)
         except ClientDisconnect:
             raise Rejected(408, "TOO_SLOW", "The body did not come in time.") from None
         return parse_body(body) if body else _ABSENT

@@ -86,12 +86,12 @@ class Stopping(uvicorn.Server):
             yield
             return
         loop = asyncio.get_running_loop()
-        asked = (signal.SIGINT, signal.SIGTERM)
+        signals = (signal.SIGINT, signal.SIGTERM)
         if sys.platform == "win32":
-            for number in asked:
+            for number in signals:
                 signal.signal(number, self.handle_exit)
         else:
-            for number in asked:
+            for number in signals:
                 loop.add_signal_handler(number, self.handle_exit, number, None)
         yield
 

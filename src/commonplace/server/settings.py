@@ -192,10 +192,10 @@ def _converted(name: str, value: Any, default: Any, source: str) -> Any:
     """A value as the type of its default."""
     wrong = InvalidInput(f"{name} from {source} is not valid: {value!r}.", field=name)
     if isinstance(default, bool):
-        said = str(value).strip().lower()
-        if said not in ("1", "true", "yes", "on", "0", "false", "no", "off"):
+        text = str(value).strip().lower()
+        if text not in ("1", "true", "yes", "on", "0", "false", "no", "off"):
             raise wrong
-        return said in ("1", "true", "yes", "on")
+        return text in ("1", "true", "yes", "on")
     if isinstance(default, tuple):
         if isinstance(value, str):
             value = [part.strip() for part in value.split(",") if part.strip()]

@@ -73,14 +73,13 @@ async def _serve(gate: Gate, caller: Caller, dialect: Dialect) -> bool:
     async def serve() -> None:
         async with stdio_server(stdin=lines(_standard_input())) as (incoming, outgoing):
             pipes = Pipes(incoming, outgoing, dialect, refusals, local, CALL_SECONDS)
-            options = server.create_initialization_options()
-            await server.run(pipes.incoming, pipes.outgoing, options)
+            await pipes.serve(server)
 
-    asked = asyncio.Event()
+    stop = asyncio.Event()
     if sys.platform != "win32":
         for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, asked.set)
-    serving, stopping = asyncio.create_task(serve()), asyncio.create_task(asked.wait())
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    serving, stopping = asyncio.create_task(serve()), asyncio.create_task(stop.wait())
     try:
         await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
     except asyncio.CancelledError:

@@ -17,7 +17,7 @@ ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
 
 @contextlib.contextmanager
 def tracing(environ: Mapping[str, str]) -> Iterator[bool]:
-    """Send spans while the block runs; False where nobody has said where to."""
+    """Send spans while the block runs; False if no endpoint is configured."""
     if not any(environ.get(name) for name in ENDPOINTS) or environ.get("OTEL_SDK_DISABLED"):
         yield False
         return
