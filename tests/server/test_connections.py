@@ -153,11 +153,12 @@ def test_the_server_has_so_many_connections_of_all_addresses() -> None:
 
 
 def test_a_network_of_ipv6_is_one_address_and_a_proxy_is_none() -> None:
-    counted = Connections(10, 1, proxies=("192.0.2.9",))
+    counted = Connections(15, 1, proxies=("192.0.2.9", "fd00::5"))
     made(counted, "2001:db8::1", 1)
     assert not counted.add(Fake(("2001:db8::2", 1)))
     assert counted.add(Fake(("2001:db8:0:1::1", 1)))
-    made(counted, "192.0.2.9", 5)
+    for proxy in ("192.0.2.9", "::ffff:192.0.2.9", "fd00::5"):
+        made(counted, proxy, 4)
 
 
 def test_who_has_all_their_connections_in_use_is_told(

@@ -54,7 +54,7 @@ class Connections:
     def __init__(self, total: int, each: int, proxies: Collection[str] = ()) -> None:
         self._total = total
         self._each = each
-        self._proxies = proxies
+        self._proxies = frozenset(map(block_of, proxies))
         self._count = 0
         self._open: dict[str, set[Connection]] = {}
         self._waiting: dict[Connection, None] = {}  # in the order in which they began to wait
