@@ -219,7 +219,9 @@ class Wire:
 
     def closed_by_peer(self) -> bool:
         """Whether the server has ended the connection, as it does with one that is long idle."""
-        readable = select.select([self._socket], [], [], 0)[0]
+        waiting = select.poll()  # select() knows only 1,024 files
+        waiting.register(self._socket, select.POLLIN)
+        readable = waiting.poll(0)
         return bool(readable) and self._socket.recv(1, socket.MSG_PEEK) == b""
 
     def _head(self) -> tuple[int, list[tuple[str, str]]]:
