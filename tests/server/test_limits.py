@@ -18,6 +18,7 @@ from commonplace.dialects.rest import Rejected
 from commonplace.server import connections, door, gate, request
 from commonplace.server.protocol import MOST_CALLS
 from commonplace.server.request import CONTAINERS, DEPTH, check_nesting
+from server import harness
 from server.harness import HELD, Running, cli, lab, message, registered, running, wait_until
 
 BODY = 20_000
@@ -382,6 +383,22 @@ def test_all_of_an_ipv6_network_counts_as_one_sender(data: Path) -> None:
         assert [ask(f"2001:db8:0:1::{number}") for number in range(4)] == [200] * 3 + [429]
         assert ask("2001:db8:0:2::1") == 200
         assert ask("::ffff:192.0.2.1") == 200
+
+
+def test_where_anybody_may_ask_the_rate_of_a_contract_counts_by_the_address_behind_a_proxy(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(harness, "_unhurried", lambda _, settings: settings)
+    monkeypatch.setenv("COMMONPLACE_PENFIELD_RATE", "2")
+    cli("token", "create", "--dialect", "penfield", "--data", str(data))
+    with running(data, proxies=("127.0.0.1",)) as server:
+
+        def ask(address: str) -> int:
+            client, headers = server.client(), {"x-forwarded-for": address}
+            return client.request("POST", "/api/v2/auth/refresh", {}, headers).status
+
+        assert [ask("192.0.2.1") for _ in range(3)][2] == 429
+        assert ask("192.0.2.2") != 429
 
 
 def test_wrong_tokens_are_slowed_down_and_right_ones_are_not(data: Path) -> None:

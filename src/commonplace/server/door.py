@@ -156,6 +156,7 @@ class Door:
             await self._app(scope, receive, send)
             return
         address = peer(scope, self.proxies)
+        scope["client"] = (address, 0)  # what is behind the door counts by it, too
         request = HttpRequest(scope, self._paths.entrance(scope["path"]), address)
         if scope["type"] == "websocket":
             await self._open(request, receive, send)

@@ -33,6 +33,7 @@ from commonplace.access.caller import Caller
 from commonplace.access.credentials import Credentials
 from commonplace.access.oauth import OAuth
 from commonplace.access.oauth import routes as oauth_routes
+from commonplace.access.oauth.endpoints import peer as client_address
 from commonplace.access.sessions import Sessions
 from commonplace.access.signed import Tokens
 from commonplace.access.vault import Vault
@@ -51,7 +52,7 @@ from commonplace.server.pipes import Pipes
 from commonplace.server.protocol import ADMITTED, DIALECT, Admitted, Workers, build
 from commonplace.server.quotas import quota_of
 from commonplace.server.refusals import Refusals
-from commonplace.server.request import RECHECK, Paths, peer, refusal
+from commonplace.server.request import RECHECK, Paths, refusal
 from commonplace.server.rest import routes_of
 from commonplace.server.settings import Settings
 from commonplace.storage.ports import Store
@@ -167,9 +168,9 @@ class Endpoint:
 
 
 async def _not_allowed(scope: Scope, receive: Receive, send: Send) -> None:
-    allow = {"allow": "POST, DELETE"}
-    body = {"error": {"code": "METHOD_NOT_ALLOWED", "message": "Use POST."}}
-    await JSONResponse(body, 405, allow)(scope, receive, send)
+    response = refusal(405, "METHOD_NOT_ALLOWED", "Use POST.", None)
+    response.headers["allow"] = "POST, DELETE"
+    await response(scope, receive, send)
 
 
 def _user(caller: Caller) -> AuthenticatedUser:
@@ -196,7 +197,9 @@ def application(parts: Parts) -> Door:
     sockets = Streams("WebSockets", metrics.open_sockets)
     oauth = _oauth(parts, dialects)
     browsers = BrowserSessions(parts.tokens.credentials, oauth.issuer) if oauth else None
-    pages = _pages(settings, oauth, browsers)
+    pages: list[StarletteRoute] = []
+    if oauth is not None and browsers is not None:
+        pages = [*oauth_routes(oauth), *browser_routes(oauth, browsers, client_address)]
     paths = Paths(
         everything, settings.dialect,
         public={"/health", *(route.path for route in pages)} - {SIGN_OUT},
@@ -244,19 +247,6 @@ def application(parts: Parts) -> Door:
         streams=streams,
         sockets=sockets,
     )
-
-
-def _pages(
-    settings: Settings, oauth: OAuth | None, browsers: BrowserSessions | None
-) -> list[StarletteRoute]:
-    """The endpoints and pages of OAuth, and those for signing in."""
-    if oauth is None or browsers is None:
-        return []
-
-    def address(request: Request) -> str:
-        return peer(request.scope, settings.proxies)
-
-    return [*oauth_routes(oauth, address), *browser_routes(oauth, browsers, address)]
 
 
 def _lifespan(
