@@ -371,7 +371,7 @@ class Door:
                     self._metrics.refused.labels("websocket").inc()
                     request.refused = error
                     await self._audit_refusal(request)
-                    await send(_socket_error(error))
+                    await send(_socket_error(request, error)[0])
             return message
 
         return accepted
@@ -590,16 +590,18 @@ def _too_many(wait: int) -> TooManyCalls:
     return TooManyCalls(f"Too many requests; wait {wait} s.", wait=wait)
 
 
-def _socket_error(error: CommonplaceError) -> Message:
-    message = "Unauthorized" if isinstance(error, Unauthenticated) else error.message
-    return {"type": "websocket.send", "text": json.dumps({"type": "error", "message": message})}
+def _socket_error(request: HttpRequest, error: CommonplaceError) -> tuple[Message, int]:
+    """The message that tells a WebSocket of an error, and the code to close it with."""
+    dialect, code = request.entrance.dialect, 1008
+    text = "Unauthorized" if isinstance(error, Unauthenticated) else error.message
+    body: Any = {"type": "error", "message": text}
+    if dialect is not None and dialect.refuse_socket is not None:
+        body, code = dialect.refuse_socket(error)
+    return {"type": "websocket.send", "text": json.dumps(body)}, code
 
 
 async def _end_socket(request: HttpRequest, send: Send, error: CommonplaceError) -> None:
-    dialect, message, code = request.entrance.dialect, _socket_error(error), 1008
-    if dialect is not None and dialect.refuse_socket is not None:
-        told, code = dialect.refuse_socket(error)
-        message = {"type": "websocket.send", "text": json.dumps(told)}
+    message, code = _socket_error(request, error)
     await send(message)
     await send({"type": "websocket.close", "code": code})
 
