@@ -31,7 +31,7 @@ from commonplace.engine.content import (
     memories,
 )
 from commonplace.engine.finding import filters, recall
-from commonplace.engine.transfer import transfer
+from commonplace.engine.transfer import exporting
 from commonplace.errors import CommonplaceError
 
 WRONG: dict[str, Any] = {
@@ -245,7 +245,7 @@ class Store:
 
     def _digest(self) -> str:
         with lease(self.memory) as space:
-            return transfer.digest(space)
+            return exporting.digest(space)
 
     def unchanged(self) -> bool:
         return self._operations() == self.before

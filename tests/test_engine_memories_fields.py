@@ -22,8 +22,8 @@ from commonplace.engine.content.memories import CHANGEABLE, DRAFT_FIELDS, Draft
 from commonplace.engine.finding.filters import Filters
 from commonplace.engine.model import Memory
 from commonplace.engine.transfer import rows
+from commonplace.engine.transfer.exporting import digest, export_space
 from commonplace.engine.transfer.importing import import_file
-from commonplace.engine.transfer.transfer import digest, export_space
 from commonplace.errors import InvalidInput
 from commonplace.server.gate import Gate
 from commonplace.storage import database, schema

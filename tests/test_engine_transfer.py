@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from commonplace import Commonplace, Draft, Line, Origin
 from commonplace.engine.binding import lease
-from commonplace.engine.transfer import transfer
+from commonplace.engine.transfer import exporting
 from commonplace.engine.transfer.importing import import_file
 from commonplace.engine.transfer.reading import ImportReport
 from commonplace.errors import Conflict, InvalidInput, NotFound, UnsupportedVersion
@@ -85,18 +85,18 @@ def live(memory: Commonplace) -> None:
 def exported(memory: Commonplace) -> str:
     lines: list[str] = []
     with lease(memory) as space:
-        transfer.export_space(space, lines.append)
+        exporting.export_space(space, lines.append)
     return "".join(lines)
 
 
 def bring(memory: Commonplace, path: Path, **options: Any) -> ImportReport:
     with lease(memory) as space:
-        return transfer.import_file(space, path, **options)
+        return import_file(space, path, **options)
 
 
 def digest(memory: Commonplace) -> str:
     with lease(memory) as space:
-        return transfer.digest(space)
+        return exporting.digest(space)
 
 
 def sealed(lines: list[str]) -> str:
@@ -751,7 +751,7 @@ def test_every_content_of_an_artifact_travels(
     made = memory.artifacts.create(content, path="/p")
     file = tmp_path / "export.jsonl"
     with lease(memory) as space, file.open("w", encoding="utf-8", newline="") as stream:
-        transfer.export_space(space, stream.write)
+        exporting.export_space(space, stream.write)
     with lease(other) as space:
         assert not import_file(space, file, trust_file=True).problems
     assert other.artifacts.read(made.id)[1].content == content

@@ -25,7 +25,7 @@ from commonplace.dialects.contract import RequestInfo, Tool
 from commonplace.engine.binding import engine_call, lease
 from commonplace.engine.content import chains
 from commonplace.engine.history import audit
-from commonplace.engine.transfer import transfer
+from commonplace.engine.transfer import exporting
 from commonplace.engine.transfer.importing import import_file
 from commonplace.errors import Conflict, InvalidInput, NotFound
 from commonplace.server.gate import Gate
@@ -286,7 +286,7 @@ def healthy(memory: Commonplace) -> None:
 
 def digest(memory: Commonplace) -> str:
     with lease(memory) as space:
-        return transfer.digest(space)
+        return exporting.digest(space)
 
 
 def sound(path: Path, memory: Commonplace) -> None:
@@ -303,7 +303,7 @@ def sound(path: Path, memory: Commonplace) -> None:
         assert ask() == ask(as_of=now())
     file = path / "export.jsonl"
     with lease(memory) as space, file.open("w", encoding="utf-8", newline="") as stream:
-        transfer.export_space(space, stream.write)
+        exporting.export_space(space, stream.write)
     with Commonplace(path / "imported", embedding="none") as other:
         with lease(other) as space:
             assert import_file(space, file, trust_file=True).problems == []

@@ -21,8 +21,8 @@ from commonplace.engine.library import Library
 from commonplace.engine.maintenance import file_copies as noting
 from commonplace.engine.maintenance import upkeep
 from commonplace.engine.model import moment
+from commonplace.engine.transfer.exporting import digest, export_space
 from commonplace.engine.transfer.importing import import_file
-from commonplace.engine.transfer.transfer import digest, export_space
 from commonplace.errors import UnsupportedVersion
 from commonplace.storage import schema
 from commonplace.storage.sqlite import Store

@@ -17,7 +17,7 @@ import commonplace
 from commonplace import Commonplace
 from commonplace.engine.binding import engine_call, lease
 from commonplace.engine.maintenance import upkeep
-from commonplace.engine.transfer.transfer import export_space
+from commonplace.engine.transfer.exporting import export_space
 from commonplace.errors import StorageCorrupt, UnsupportedVersion
 from commonplace.storage import database, schema
 from commonplace.storage.tables import Hashed

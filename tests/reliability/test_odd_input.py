@@ -17,7 +17,7 @@ from commonplace import Commonplace
 from commonplace.engine import checks
 from commonplace.engine.binding import lease
 from commonplace.engine.content.conversations import Line
-from commonplace.engine.transfer.transfer import export_space
+from commonplace.engine.transfer.exporting import export_space
 from commonplace.errors import CommonplaceError, InvalidInput
 from commonplace.storage.sqlite import hashed_rows
 

@@ -37,7 +37,7 @@ from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.content.conversations import Line
 from commonplace.engine.content.memories import Draft
 from commonplace.engine.finding.filters import Filters
-from commonplace.engine.transfer import transfer
+from commonplace.engine.transfer import exporting
 from server.harness import (
     NEW,
     OLD,
@@ -129,7 +129,7 @@ class Spaces:
     def story(self) -> str:
         """All that Alice has and had, as the engine tells it."""
         with self.server.parts.library.lease("alice") as space:
-            return transfer.digest(space)
+            return exporting.digest(space)
 
 
 def fill(memory: Commonplace, word: str) -> dict[str, str]:

@@ -55,7 +55,7 @@ def export(
       commonplace export | gzip > team.jsonl.gz
     """
     from commonplace.engine.binding import lease
-    from commonplace.engine.transfer import transfer
+    from commonplace.engine.transfer import exporting
 
     if file is None and as_json:
         raise InvalidInput(
@@ -67,7 +67,7 @@ def export(
         _written(file, overwrite) as stream,
         progress("Exporting") as show,
     ):
-        report = transfer.export_space(opened, stream.write, show)
+        report = exporting.export_space(opened, stream.write, show)
     if as_json:
         emit({"file": str(file), **report.as_dict()})
     elif file is not None:
@@ -137,7 +137,7 @@ def import_(
       gunzip -c team.jsonl.gz | commonplace import -
     """
     from commonplace.engine.binding import lease
-    from commonplace.engine.transfer import reading, transfer
+    from commonplace.engine.transfer import importing, reading
 
     if str(file) != "-" and not file.exists():  # before a space is made for it
         raise NotFound(f"There is no file {file}.", hint="Check its name.", field="path")
@@ -148,7 +148,7 @@ def import_(
         if str(file) == "-":
             file = given.enter_context(reading.spooled(sys.stdin.buffer, "stdin"))
         with lease(memory) as opened, progress("Importing") as show:
-            report = transfer.import_file(
+            report = importing.import_file(
                 opened, file, trust_file=trust_file, partial=partial, progress=show
             )
         if wait:

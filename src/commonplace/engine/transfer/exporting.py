@@ -21,8 +21,6 @@ from commonplace.engine.history.timeline import UPKEEP, operation_of
 from commonplace.engine.library import OpenSpace
 from commonplace.engine.model import iso, moment
 from commonplace.engine.transfer import rows
-from commonplace.engine.transfer.importing import import_file
-from commonplace.engine.transfer.reading import ImportReport
 from commonplace.engine.transfer.replay import FORMAT, VERSION
 from commonplace.engine.transfer.rows import Form, Forms, Key, current_rows, event_mark
 from commonplace.storage import events as stored_events
@@ -31,8 +29,6 @@ from commonplace.storage import versions
 from commonplace.storage.database import now
 from commonplace.storage.ports import Rows
 from commonplace.storage.tables import CONTENTS, VERSIONED, Row, Table
-
-__all__ = ["ExportReport", "ImportReport", "digest", "export_space", "import_file"]
 
 Progress = Callable[[int, int], None]
 Status = Literal["current", "replaced", "removed", "removal"]
