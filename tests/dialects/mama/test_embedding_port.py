@@ -112,8 +112,7 @@ def test_a_body_must_be_json_of_at_most_a_megabyte(url: str) -> None:
 
 def test_it_is_reachable_from_this_machine_only(builtin_model: Any) -> None:
     assert embedding_port.HOST == "127.0.0.1"
-    server = embedding_port._opened("0", Kept(builtin_model))
-    assert server is not None
+    server = embedding_port._Server(0, Kept(builtin_model))
     with closing(server.socket):
         assert server.socket.getsockname()[0] == "127.0.0.1"
 

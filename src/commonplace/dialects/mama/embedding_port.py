@@ -154,8 +154,12 @@ class _Handler(BaseHTTPRequestHandler):
 @contextlib.contextmanager
 def serving(port: str, embedder: Embedder | None) -> Iterator[int | None]:
     """Answer on that port while the block runs; yields the port, or None if it is taken."""
-    server = _opened(port, embedder)
-    if server is None:
+    try:
+        server = _Server(_number(port), embedder)
+    except (ValueError, OSError) as error:  # most likely another of our processes has the port
+        log.warning(
+            "the embedding port cannot be used", extra={"port": port[:20], "why": str(error)}
+        )
         yield None
         return
     thread = threading.Thread(target=server.serve_forever, name="mama-embedding", daemon=True)
@@ -168,12 +172,7 @@ def serving(port: str, embedder: Embedder | None) -> Iterator[int | None]:
         thread.join(timeout=5)
 
 
-def _opened(port: str, embedder: Embedder | None) -> _Server | None:
+def _number(port: str) -> int:
     if not (port.isascii() and port.isdigit() and int(port) < 65_536):
-        log.warning("MAMA_EMBEDDING_PORT is not a port number", extra={"port": port[:20]})
-        return None
-    try:
-        return _Server(int(port), embedder)
-    except OSError as error:  # most likely another of our processes has it
-        log.warning("the embedding port cannot be used", extra={"port": port, "why": str(error)})
-        return None
+        raise ValueError("MAMA_EMBEDDING_PORT is not a port number")
+    return int(port)

@@ -23,7 +23,7 @@ from commonplace.dialects.penfield.kinds import (
 from commonplace.dialects.penfield.memories import brief, moments, readable
 from commonplace.engine.binding import engine_call
 from commonplace.engine.finding.filters import Filters
-from commonplace.engine.model import Memory
+from commonplace.engine.model import Link, Memory
 from commonplace.text.stopwords import STOP_WORDS
 
 RECENT = 50
@@ -135,16 +135,8 @@ def analyse(
     check_weights("recency_weight", *weights)
     now = datetime.now(UTC)
     found = _window(call, time_window, start_date, end_date, include_documents, now)
-    around: Counter[str] = Counter()
-    kinds: Counter[str] = Counter()
-    chosen = {memory.id for memory in found}
-    for link in call.memory.links.around(*chosen):
-        around.update({link.source, link.target} & chosen)
-        kinds[link.kind] += 1
-    aged = []
-    for memory in found:
-        hours = max(0.0, (now - memory.created_at).total_seconds() / 3600)
-        aged.append(Aged(memory, hours, call.memory.usage(memory.id).accesses, around[memory.id]))
+    links = call.memory.links.around(*(memory.id for memory in found))
+    aged = _aged(call, found, links, now)
     scored = sorted(
         ((score(one, weights), one) for one in aged), key=lambda p: (-p[0], p[1].memory.id)
     )
@@ -167,7 +159,7 @@ def analyse(
         "emerging_patterns": patterns(aged) if include_patterns else [],
         "relationship_insights": [
             {"type": kind, "count": number, "description": f"{number} {kind} relationships"}
-            for kind, number in kinds.most_common()
+            for kind, number in Counter(link.kind for link in links).most_common()
         ] if include_relationships else [],
         "statistics": {
             "total_memories_analyzed": len(aged),
@@ -178,6 +170,19 @@ def analyse(
             "unique_topics": len(subjects),
         },
     }  # fmt: skip
+
+
+def _aged(call: Call, found: Sequence[Memory], links: Iterable[Link], now: datetime) -> list[Aged]:
+    related = Counter(end for link in links for end in {link.source, link.target})
+    return [
+        Aged(
+            memory,
+            max(0.0, (now - memory.created_at).total_seconds() / 3600),
+            call.memory.usage(memory.id).accesses,
+            related[memory.id],
+        )
+        for memory in found
+    ]
 
 
 def _window(
