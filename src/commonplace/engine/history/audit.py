@@ -1,8 +1,8 @@
-"""The audit: one row for every call, chained by hashes, written with what the call did.
+"""The audit: one row for every call, chained by hashes, committed with the call's effects.
 
-The chain runs over the hashes of arguments and results, so that a purge can take a payload away
-and leave the chain whole. `audit_head` says how many rows there are and the last one's hash, so
-that rows cut off at the end are missed too.
+The chain covers the hashes of arguments and results, so that a purge can delete a payload without
+breaking the chain. `audit_head` holds the number of rows and the hash of the last one, so that
+deleted rows at the end are noticed too.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _REMOVED_AT_ONCE = 10_000  # rows, so that others can write meanwhile
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One call, as it is written."""
+    """An audit entry to be written."""
 
     request: str
     dialect: str
@@ -41,16 +41,16 @@ class Entry:
     address: str = ""
     success: bool
     error: str = ""
-    """A code, and nothing that was said: it is part of the chain, and no purge can take it away."""
+    """An error code only: it is part of the chain, so a purge could not delete a message."""
     milliseconds: int
     arguments: str
-    """JSON, whole; what is kept of it is capped."""
+    """The whole JSON; `capped` limits what is stored."""
     result: str
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call, as it is read."""
+    """An audit entry that was read."""
 
     num: int
     at: datetime
@@ -64,17 +64,17 @@ class Call:
     address: str
     success: bool
     error: str
-    """A code, with what the result says of it."""
+    """The code, and the message from the result."""
     milliseconds: int
     operation: int
     arguments: Any
     result: Any
-    """None when a purge took it away."""
+    """None if a purge deleted it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a check of the chain found."""
+    """The result of verifying the chain."""
 
     rows: int
     """How many were written, removed ones included."""
@@ -87,28 +87,28 @@ class Verdict:
 
 
 def capped(payload: str) -> str:
-    """The payload if it is small; otherwise its size, its hash and its head, as JSON."""
+    """The payload if it is small; otherwise its size, its hash and its beginning, as JSON."""
     data = payload.encode()
     if len(data) <= PAYLOAD_BYTES:
         return payload
-    told = {
+    summary = {
         "_truncated": True,
         "_original_size": len(data),
         "_limit": PAYLOAD_BYTES,
         "_sha256": hashlib.sha256(data).hexdigest(),
     }
-    around = json.dumps({**told, "_head": ""})[:-2]
-    room = PAYLOAD_BYTES - len(around) - 2
+    prefix = json.dumps({**summary, "_head": ""})[:-2]
+    room = PAYLOAD_BYTES - len(prefix) - 2
     head = data[:room].decode(errors="ignore")  # never cut inside a character
     written = json.dumps(head, ensure_ascii=False)[1:-1]
     shown = written.encode()[:room].decode(errors="ignore")
     while not _is_whole(shown):
         shown = shown[:-1]
-    return f'{around}{shown}"}}'
+    return f'{prefix}{shown}"}}'
 
 
 def _is_whole(written: str) -> bool:
-    """Whether the inside of a JSON text is not cut in the middle of an escape."""
+    """Whether the beginning of a JSON string does not end inside an escape."""
     if "\\" not in written[-5:]:  # the longest, \u0000, has six signs
         return True
     try:
@@ -119,7 +119,7 @@ def _is_whole(written: str) -> bool:
 
 
 def append(store: Store, entry: Entry) -> int:
-    """Write a row in the open unit, or durably in a transaction of its own; its number.
+    """Write a row in the open unit of work, or in a transaction of its own; its number.
 
     Outside a unit it may use the room that is set aside for a full disk.
     """
@@ -155,7 +155,7 @@ def listing(
     before: int | None = None,
     limit: int = 50,
 ) -> list[Call]:
-    """The newest calls first."""
+    """Entries that meet all conditions, the newest first."""
     with store.read() as connection:
         rows = stored.newest(
             connection,
@@ -173,8 +173,8 @@ def listing(
 
 def _call(row: dict[str, Any]) -> Call:
     result, error = _payload(row["result"]), row["error"]
-    if error and ":" not in error and (said := _said(result)):
-        error = f"{error}: {said.removeprefix(f'{error}: ')}"[:1000]
+    if error and ":" not in error and (text := _error_text(result)):
+        error = f"{error}: {text.removeprefix(f'{error}: ')}"[:1000]
     return Call(
         num=row["num"],
         at=moment(row["at"]),
@@ -195,13 +195,13 @@ def _call(row: dict[str, Any]) -> Call:
     )
 
 
-def _said(result: Any) -> str:
-    """What a result says of a failure, in whichever dialect."""
+def _error_text(result: Any) -> str:
+    """The error message in a result of any dialect; empty if there is none."""
     match result:
-        case {"message": str(said)} | {"error": str(said) | {"message": str(said)}}:
-            return said
-        case {"content": [{"text": str(said)}, *_]}:
-            return _said(_payload(said)) or said  # some write JSON there
+        case {"message": str(text)} | {"error": str(text) | {"message": str(text)}}:
+            return text
+        case {"content": [{"text": str(text)}, *_]}:
+            return _error_text(_payload(text)) or text  # some dialects put JSON into the text
     return ""
 
 
@@ -215,7 +215,7 @@ def _payload(text: str | None) -> Any:
 
 
 def verify(store: Store, *, head: str | None = None) -> Verdict:
-    """Go through the whole chain; `head` is one that was noted elsewhere before."""
+    """Verify the whole chain; `head` is a hash noted earlier that must still be in it."""
     with store.read() as connection:
         found = list(stored.faults(connection, store.space, head))
         count, hashed = stored.read_head(connection, store.space)
@@ -245,7 +245,7 @@ def cut(store: Store, before: datetime | str) -> int:
 
 
 def redact(store: Store, nums: Sequence[int]) -> None:
-    """Take the payloads of rows away, and write down that it was done; their hashes stay."""
+    """Delete the payloads of rows, and add a row that says so; their hashes stay."""
     for start in range(0, len(nums), _REDACTIONS_A_ROW):
         some = list(nums[start : start + _REDACTIONS_A_ROW])
         with store.maintain() as connection:
