@@ -1,4 +1,4 @@
-"""What a dialect declares, and what its handlers are given."""
+"""The types that a dialect is declared with, and the arguments of its handlers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from commonplace.access.caller import Caller, Scope
 from commonplace.access.declarations import OURS, Resource, TokenForms
@@ -18,16 +18,17 @@ from commonplace.text.hidden import escape_json
 if TYPE_CHECKING:
     from commonplace.engine.commonplace import Commonplace
     from commonplace.engine.library import Library
+    from commonplace.platform.sealed import Sealing
     from commonplace.storage.ports import Store
 
 Schema = Mapping[str, Any]
 Wire = dict[str, Any]
-"""The result of a `tools/call` as it goes over the wire."""
+"""The result of a `tools/call` as MCP sends it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestInfo:
-    """Metadata of one request beside its arguments. The headers are never stored."""
+    """Metadata of one request. The headers are never stored."""
 
     request: str = ""
     client: str = ""
@@ -35,58 +36,58 @@ class RequestInfo:
     address: str = ""
     idempotency_key: str = ""
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Those that a contract goes by, in small letters; they may hold a secret."""
+    """The headers that a contract uses, with lowercase names; values may be secrets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """What a handler is given: the caller's memory and nobody else's."""
+    """The first argument of a handler: the request, and the memory of the caller's space."""
 
     memory: Commonplace
     caller: Caller
     request_info: RequestInfo
     origin: Origin
     afterwards: list[Callable[[], None]] = field(default_factory=list)
-    """What the gate is to do once the call is stored: to begin what works on it."""
+    """Callbacks that the gate runs after the commit, such as starting a background job."""
     retry_key: str = ""
-    """The same for a call and its retries; empty for a call without an idempotency key."""
+    """Equal for a call and its retries; empty for a call without an idempotency key."""
     reads: bool = False
-    """As `Tool.reads`: what it notes on the way must not make it fail."""
+    """As `Tool.reads`: a failure to write usage or credit must not fail the call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
-    """One operation of a dialect, as its contract names it."""
+    """One tool or REST operation of a dialect."""
 
     name: str
     title: str
     description: str
     scope: Scope
     handler: Callable[..., Any]
-    """Called with the `Call` and the checked arguments by name."""
+    """Called with the `Call` and the validated arguments by name."""
     input: Schema
     output: Schema | None = None
     destructive: bool = False
     idempotent: bool = False
     open_world: bool = False
     response_bytes: int | None = None
-    """The most that its answer may have, where that is not the usual."""
+    """The largest response, where it differs from the default."""
     stepwise: bool = False
-    """It takes long and commits in steps of its own, the audit row with the last; it keeps to
-    its own time, and is not given up."""
+    """A long operation with several commits; the audit entry is part of the last one. It sets
+    its own time limit, and the gate does not cancel it."""
     hidden: bool = False
-    """It can be called, but is not listed."""
+    """Callable, but not in `tools/list`."""
     only_reads: bool = False
-    """It is a read for the caller, although its contract demands another scope."""
+    """Treated as a read although its contract requires another scope."""
     withheld: bool = False
-    """What it is given may be a secret: the audit has which arguments came, and no value."""
+    """Its arguments may be secrets: audit entries contain their names, never their values."""
     session: Callable[[Call], str] | None = None
-    """The part of the MCP session that decides what it writes; an idempotency key is valid for
-    that part only. None if a retry from another session would write the same."""
+    """Returns the part of the MCP session on which its writes depend; an idempotency key is valid
+    within that part only. None if a retry from another session would write the same."""
 
     @property
     def reads(self) -> bool:
-        """Whether the caller asks to read; such a call goes on when the disk is full."""
+        """Whether the call is a read, which still succeeds when the disk is full."""
         return self.scope == "read" or self.only_reads
 
     def named(self, name: str) -> Tool:
@@ -113,24 +114,21 @@ class Tool:
 
 
 def as_json(value: Any) -> str:
-    """A result as text, without blanks."""
+    """A value as compact JSON."""
     return json_text(value, separators=(",", ":"))
 
 
 def json_text(value: Any, **layout: Any) -> str:
-    """JSON in which hidden characters are escapes, since a model reads it as it stands.
-
-    The parsed value is the same.
-    """
+    """JSON in which invisible characters are escaped, so that a model sees them."""
     return escape_json(json.dumps(value, ensure_ascii=False, **layout))
 
 
 def succeed(tool: Tool, value: Any) -> Wire:
-    """The usual result: text for text; for anything else structured, and the same as JSON."""
+    """The default result: a string as text, anything else as structured content and as JSON."""
     del tool
     if isinstance(value, str):
         return {"content": [{"type": "text", "text": value}], "isError": False}
-    if isinstance(value, Told):
+    if isinstance(value, ResultWithText):
         return {
             "content": [{"type": "text", "text": value.text}],
             "structuredContent": value.value,
@@ -144,21 +142,21 @@ def succeed(tool: Tool, value: Any) -> Wire:
 
 
 def fail(tool: Tool, error: CommonplaceError) -> Wire:
-    """The usual failure: what was wrong and what to do, as text."""
+    """The default error result: the code, the message and the hint as text."""
     del tool
     return {"content": [{"type": "text", "text": f"{error.code}: {error}"}], "isError": True}
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """A structured result with a text for the model that says more than its JSON would."""
+class ResultWithText:
+    """A structured result whose text for the model is not simply its JSON."""
 
     value: dict[str, Any]
     text: str
 
 
 class TooManyCalls(CommonplaceError):
-    """More calls than a contract allows in a time; nothing was done."""
+    """The rate limit of a contract is exceeded; the call was not run."""
 
     code = "RATE_LIMITED"
 
@@ -170,56 +168,46 @@ class TooManyCalls(CommonplaceError):
 
 @dataclass(frozen=True, slots=True)
 class RateLimit:
-    """Requests that a space may make in a minute, and the variable that sets another number."""
+    """The requests per minute of a space, and the environment variable that overrides them."""
 
-    a_minute: int
+    per_minute: int
     setting: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """Where a dialect runs: in a server of all spaces, or for one space and one client."""
+    """What a dialect is started with, in an HTTP server (all spaces) or over stdio (one)."""
 
     library: Library
     system: Store
     space: str | None = None
-    """The one space of a stdio server; None for all that the library has."""
+    """The space of a stdio server; None for all spaces of the library."""
     environ: Mapping[str, str]
     perform: Callable[[Caller, RequestInfo, str, str, Mapping[str, Any]], Any] | None = None
-    """The gate's own, for agents that are run here: as whom, how, of which dialect, which tool."""
+    """`Gate.perform`, for agents that the server runs."""
     prefix: str = ""
-    """What the tools' names begin with."""
+    """The prefix of the tools' names."""
     vault: Callable[[], Sealing] | None = None
-    """What seals secrets at rest, opened when it is first asked for."""
+    """Returns what encrypts secrets at rest; opened on first use."""
     restart: Callable[[], None] | None = None
-    """Stops the server in order and starts it anew; None where it cannot."""
-
-
-class Sealing(Protocol):
-    """Seals secrets, each bound to what it is for."""
-
-    def seal(self, value: bytes, *aad: str) -> bytes:
-        """The secret as it may be stored."""
-
-    def open(self, sealed: bytes, *aad: str) -> bytes:
-        """What was sealed as that."""
+    """Shuts the server down gracefully and starts it again; None where that is not possible."""
 
 
 Refuse = Callable[[int, str, str, str], "dict[str, Any] | str"]
-"""(status, code, message, request id) to the body of an answer that the door gives itself."""
+"""(status, code, message, request id) to the body of an error response of the server itself."""
 
 Identify = Callable[["Commonplace", Caller, Sequence[str]], Caller]
-"""(the caller's space, the caller, the names in the address) to the caller with its subject.
-NotFound for a name that is not the caller's; InvalidInput when one is needed and was not given."""
+"""(the caller's space, the caller, the names in the URL) to the caller with its subject.
+Raises NotFound for a name that is not the caller's, InvalidInput if a required name is missing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """One of several things in a space that a call is for, such as a being.
+    """The part of a space that a call is for, such as a being.
 
-    The address names it, by the parameter in a path of MCP or in the query; or the token, which can
-    be for one subject. At `/mcp` those who come as a subject, by address or token, are answered in
-    this dialect, and all others in the server's default one.
+    It is named by the URL (the parameter in an MCP path or in the query) or by a token that is
+    bound to it. At `/mcp`, requests with a subject are answered in this dialect, all others in the
+    server's default dialect.
     """
 
     title: str
@@ -229,19 +217,19 @@ class Subject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOnly:
-    """The MCP messages of a token without the scope `write`, and what any other is answered."""
+    """The MCP methods that a token without the scope `write` may use, and the error messages."""
 
     methods: frozenset[str]
     other_method: str
     other_tool: str
-    """The answer to a call of a tool whose scope is not `read`."""
+    """The error message for a call of a tool whose scope is not `read`."""
 
     def refusal(self, dialect: Dialect, messages: Sequence[Mapping[str, Any]]) -> str | None:
-        """Why none of these messages may pass; None if all may."""
+        """The error message for the first message that is not allowed; None if all are."""
         for message in messages:
             method = message.get("method")
             if method is None and ("result" in message or "error" in message):
-                continue  # the answer to a request of the server
+                continue  # a response to a request of the server
             if method not in self.methods:
                 return self.other_method
             if method == "tools/call":
@@ -255,54 +243,54 @@ class ReadOnly:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
-    """Everything that server, command line, docs and tests know of a contract.
+    """The whole declaration of a dialect, which server, command line, docs and tests use.
 
     `dialects/registry.py` finds it as `DIALECT` in the module `dialect` of the dialect's package.
     """
 
     name: str
     title: str
-    """What people call it: on the pages of OAuth and in the docs."""
+    """Its display name on OAuth pages and in the docs."""
     contract: str = ""
-    """The name of the contract in the docs; empty for one of our own."""
+    """The name of the contract in the docs; empty for Commonplace's own."""
     server: str
     version: str
     instructions: str
     paths: tuple[str, ...] = ()
-    """Where MCP is served."""
+    """The URL paths of its MCP endpoints."""
     tools: tuple[Tool, ...]
     operations: tuple[Tool, ...] = ()
-    """What its REST routes do: in the gate's table as the tools are, but not listed over MCP."""
+    """The operations of its REST routes. The gate runs them like tools; MCP does not list them."""
     rest: Rest | None = None
     tokens: TokenForms = OURS
     resources: Mapping[str, Resource] | None = None
-    """OAuth resources by path; if None, one with the usual permissions for each path of MCP."""
+    """OAuth resources by path; None for one with default permissions for each MCP path."""
     succeed: Callable[[Tool, Any], Wire] = succeed
     fail: Callable[[Tool, CommonplaceError], Wire] = fail
     refuse: Refuse | None = None
     refuse_socket: Callable[[CommonplaceError], tuple[dict[str, Any], int]] | None = None
-    """The message and the close code of a WebSocket that the door refuses."""
+    """The message and the close code for a WebSocket that the server refuses."""
     rate: RateLimit | None = None
-    """How many calls a space may make, in a server for many."""
+    """The rate limit of each space in an HTTP server."""
     kinds: Mapping[str, str] = field(default_factory=dict)
-    """How it shows a memory of each kind that another dialect stored; `*` for any other."""
+    """The type under which it shows memories of each kind of other dialects; `*` is the default."""
     running: Callable[[Setting], AbstractContextManager[None]] | None = None
-    """What must run while it is served: watchers, imports."""
+    """A context manager for what runs while it is served, such as file watchers."""
     call_wrapper: Callable[[Call, Mapping[str, Any]], AbstractContextManager[None]] | None = None
-    """A context manager around each call, outside its unit of work. It is entered with the
-    arguments before the unit begins, and left after the commit and before the answer. It must not
-    fail after the commit of a call that reads, which is repeated on a full disk."""
+    """A context manager around each call and its transaction: entered with the arguments before
+    the transaction begins, left after the commit and before the response. After the commit of a
+    read it must not fail, since reads are repeated when the disk is full."""
     subject: Subject | None = None
-    """What a call is for, where the contract has more than one such thing in a space."""
+    """The part of a space that a call is for, if the contract divides spaces into parts."""
     read_only: ReadOnly | None = None
-    """What a token that may only read can send, where the contract says how others are refused."""
+    """The methods of read-only tokens, if the contract defines the errors for all others."""
     dynamic_tools: Callable[[Commonplace, Caller], tuple[Tool, ...]] | None = None
-    """Tools that are registered at run time, as this caller has them now. It reads the memory."""
+    """Tools registered at run time, as this caller has them now. It reads the database."""
 
     def tool(self, name: str) -> Tool | None:
-        """The tool of that name."""
+        """The tool of that name, or None."""
         return next((tool for tool in self.tools if tool.name == name), None)
 
     def prefixed(self, prefix: str) -> Dialect:
-        """The same dialect with every tool's name behind a prefix."""
+        """The same dialect with a prefix before every tool's name."""
         return replace(self, tools=tuple(tool.named(prefix + tool.name) for tool in self.tools))

@@ -1,8 +1,8 @@
-"""Finds the dialects: the packages beside this file, and those that other distributions bring.
+"""Finds the dialects: the packages in this folder, and those that other distributions install.
 
-The module `dialect` of a package has `DIALECT`, all that is declared. The package itself is light
-and may have `RESERVED`, which other dialects have to know without loading this one. A distribution
-brings a dialect by an entry point in the group `commonplace.dialects`: its name, and its package.
+The module `dialect` of a package defines `DIALECT`. The package itself imports little and may
+define `RESERVED`, which is needed without loading the dialect. Another distribution registers a
+dialect with an entry point in the group `commonplace.dialects`: its name and its package.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ def names() -> tuple[str, ...]:
 
 
 def known(name: str) -> str:
-    """The name, if there is a dialect of that name; InvalidInput otherwise."""
+    """Return the name if such a dialect exists; raise InvalidInput otherwise."""
     if name not in built_in() and name not in _installed():
         raise InvalidInput(
-            f"There is no dialect {name!r}.", hint=f"There are: {', '.join(names())}.",
+            f"There is no dialect {name!r}.", hint=f"Available: {', '.join(names())}.",
             field="dialect",
         )  # fmt: skip
     return name
@@ -61,7 +61,7 @@ def _package(name: str) -> str:
 
 
 def load(name: str) -> Dialect:
-    """The dialect of that name."""
+    """Load the dialect of that name."""
     package = _package(known(name))
     dialect: Dialect = import_module(f"{package}.dialect").DIALECT
     if dialect.name != name:
@@ -70,13 +70,13 @@ def load(name: str) -> Dialect:
 
 
 def reserved() -> dict[str, Reserved]:
-    """What each dialect reserves, without loading the dialects."""
+    """The reservation of each dialect that has one, without loading the dialects."""
     found = {name: getattr(import_module(_package(name)), "RESERVED", None) for name in names()}
     return {name: each for name, each in found.items() if each is not None}
 
 
 def load_all() -> dict[str, Dialect]:
-    """Every dialect by its name."""
+    """Load all dialects, by name."""
     return {name: load(name) for name in names()}
 
 

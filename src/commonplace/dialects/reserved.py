@@ -1,8 +1,8 @@
-"""What each dialect reserves: memories that others may find, but neither write nor forge.
+"""The kinds of memories that only their own dialect may write; others can still find them.
 
-The contracts' public kinds (`decision`, `entity`, `checkpoint`, `scene` …) are not here: they are
-shared. A dialect's package has them as `RESERVED`, apart from its `dialect` module: a server of one
-dialect enforces those of all others, and does not load these.
+The contracts' public kinds (`decision`, `entity`, `checkpoint`, `scene` …) are shared and not
+reserved. A dialect declares `RESERVED` in its package and not in the module `dialect`, so that a
+server of one dialect can enforce the reservations of all others without loading these.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ PAGE = 1_000
 
 @functools.cache
 def by_others(dialect: str) -> tuple[Reserved, ...]:
-    """What the code of a dialect must not write."""
+    """The reservations of all other dialects."""
     return tuple(each for name, each in registry.reserved().items() if name != dialect)
 
 
 def unreadable(memory: Commonplace) -> Iterator[tuple[Memory, str]]:
-    """Memories that their dialect skips since it cannot read them, and the dialect."""
+    """Memories of reserved kinds that their dialect cannot read, each with the dialect's name."""
     for each in registry.reserved().values():
         for kinds, states in ((each.shapes, LIVE_STATES), (each.records, (NEVER_LIVE,))):
             offset, total = 0, 1 if kinds else 0

@@ -18,7 +18,7 @@ Schema = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An HTTP answer. A body of bytes, or an async iterator, is sent as it is; others as JSON."""
+    """An HTTP response. Bytes and async iterators are sent unchanged, other bodies as JSON."""
 
     body: Any = None
     status: int = 200
@@ -27,7 +27,7 @@ class Reply:
 
 
 class Rejected(CommonplaceError):
-    """A request that is answered with this status in the dialect's `refuse` format."""
+    """An error that is sent with this status in the format of the dialect's `refuse`."""
 
     def __init__(self, status: int, code: str, message: str) -> None:
         super().__init__(message)
@@ -36,13 +36,13 @@ class Rejected(CommonplaceError):
 
 
 class Exchange(Protocol):
-    """One REST request, as the functions of a route get it."""
+    """One REST request, the argument of a route's functions."""
 
     route: Route
     arguments: dict[str, Any]
-    """What was read of the request so far; the gate has not checked it."""
+    """The arguments read from the request so far; not yet validated."""
     started: float
-    """By `time.perf_counter`."""
+    """The start time by `time.perf_counter`."""
 
     @property
     def request(self) -> HTTPConnection:
@@ -50,11 +50,11 @@ class Exchange(Protocol):
 
     @property
     def caller(self) -> Caller:
-        """Who was let in; not for public routes."""
+        """The authenticated caller; not available in public routes."""
 
     @property
     def request_id(self) -> str:
-        """The id of the request in the log and in the answer."""
+        """The id of the request in the log and in the response."""
 
     @property
     def scope(self) -> str:
@@ -65,12 +65,12 @@ class Exchange(Protocol):
         """The input schema of the route's operation."""
 
     async def given(self) -> dict[str, Any]:
-        """The arguments of path, query and body: how a route without `read` reads them."""
+        """The arguments from path, query and body; the default where a route has no `read`."""
 
     async def json(self, kind: type = dict, *, required: bool = False) -> Any:
-        """The body as JSON of this type; InvalidInput otherwise.
+        """The body parsed as JSON; raises InvalidInput if it is not of this type.
 
-        No body is an empty object, unless one is required.
+        A missing body is an empty object, unless it is required.
         """
 
     async def perform(self, arguments: Mapping[str, Any], operation: str = "") -> Any:
@@ -80,10 +80,10 @@ class Exchange(Protocol):
         """
 
     async def open_session(self) -> Session:
-        """Tokens for the API key of the request, if the route's operation is permitted."""
+        """Issue tokens for the API key of the request, if it permits the route's operation."""
 
     async def renew_session(self, token: str) -> Session:
-        """New tokens for a refresh token, if the route's operation is permitted."""
+        """Issue new tokens for a refresh token, if it permits the route's operation."""
 
 
 Read = Callable[[Exchange], Awaitable[Mapping[str, Any]]]
@@ -92,63 +92,63 @@ Answer = Callable[[Exchange], Awaitable["Reply | None"]]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One REST operation: a method and a path, and the operation of the gate behind it."""
+    """A method and a path, and the dialect's operation that they run."""
 
     method: Method
     path: str
-    """With parameters in braces, which become arguments."""
+    """May contain parameters in braces, which become arguments."""
     operation: str = ""
-    """Its name among the dialect's operations; empty for a route that does not use the gate."""
+    """The name of the dialect's operation; empty for a route that runs none."""
     status: int = 200
-    """The status of a success; 204 has no body."""
+    """The status on success; 204 sends no body."""
     _: KW_ONLY
     aliases: tuple[str, ...] = ()
     public: bool = False
-    """Whether it answers without a credential. Otherwise the operation's scope is needed."""
+    """No credential is needed. Other routes need the scope of their operation."""
     body_bytes: int = 0
-    """The largest JSON body, where that is more than the settings allow."""
+    """The largest JSON body, if larger than the server's setting."""
     uploads: int = 0
-    """The largest multipart body; 0 for JSON only."""
+    """The largest multipart body; 0 accepts JSON only."""
     read: Read | None = None
-    """Reads the arguments, where they are not simply those of path, query and body."""
+    """Reads the arguments, instead of `Exchange.given`."""
     show: Callable[[Exchange, Any], Any] | None = None
-    """Shapes the operation's value, where the dialect's `succeed` does not."""
+    """Formats the operation's value, instead of the dialect's `succeed`."""
     answer: Answer | None = None
-    """Does everything itself: sessions, streams, WebSockets."""
+    """Handles the whole request, for sessions, streams and WebSockets."""
     names: tuple[tuple[str, str], ...] = ()
-    """(name of a query parameter, name of the argument), where they differ."""
+    """(query parameter, argument) for names that differ."""
     summary: str = ""
     data: Schema | None = None
     """The schema of the value, for the OpenAPI document."""
     errors: tuple[int, ...] = ()
-    """Statuses beside those that every route can answer with, for the OpenAPI document."""
+    """Further error statuses of this route, for the OpenAPI document."""
     request_body: Mapping[str, Any] | None = None
     """The OpenAPI description of a body that is not the operation's arguments as JSON."""
     media_type: str = "application/json"
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Its path and its aliases."""
+        """Its path and aliases."""
         return (self.path, *self.aliases)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenApi:
-    """The OpenAPI document of a dialect's routes, and where it is served to anybody."""
+    """The OpenAPI document of a dialect's routes, served at `path` without a credential."""
 
     path: str
     title: str
     version: str
     error: Schema
     statuses: Mapping[int, str]
-    """What any route can answer with."""
+    """The statuses that every route can return."""
     other_statuses: Mapping[int, str] = field(default_factory=dict)
     envelope: Callable[[Schema], Schema] = lambda data: data
-    """The schema of a success around the schema of the value."""
+    """Wraps the schema of a value in the schema of a successful response."""
 
 
 def succeed(exchange: Exchange, value: Any) -> Any:
-    """The usual answer: the operation's value."""
+    """The default response: the operation's value."""
     del exchange
     return value
 
@@ -159,13 +159,13 @@ STATUSES: Mapping[type[CommonplaceError], int] = {
 
 
 def status_of(error: CommonplaceError, otherwise: int = 503) -> int:
-    """The usual HTTP status of an error."""
+    """The default HTTP status of an error."""
     found = (status for kind, status in STATUSES.items() if isinstance(error, kind))
     return next(found, otherwise)
 
 
 def fail(exchange: Exchange, error: CommonplaceError) -> Reply:
-    """The usual failure. The adapter adds the challenge of a 403."""
+    """The default error response. The adapter adds the challenge of a 403."""
     del exchange
     return Reply({"error": error.as_dict()}, status_of(error))
 
@@ -176,7 +176,7 @@ class Rest:
 
     routes: tuple[Route, ...]
     roots: tuple[str, ...] = ()
-    """Every path below one of these is the dialect's, and unknown ones get its 404."""
+    """Path prefixes of the dialect; unknown paths below them get its 404."""
     succeed: Callable[[Exchange, Any], Any] = succeed
     fail: Callable[[Exchange, CommonplaceError], Reply] = fail
     openapi: OpenApi | None = None

@@ -1,4 +1,4 @@
-"""The JSON Schemas that tools and operations of all dialects are declared with."""
+"""Functions that build the JSON Schemas of tools and operations."""
 
 from __future__ import annotations
 
@@ -14,45 +14,42 @@ OBJECT: Schema = {"type": "object"}
 
 
 def text(description: str, **more: Any) -> Schema:
-    """Text, with what it is for."""
+    """A string with a description."""
     return {"type": "string", "description": description, **more}
 
 
-def listed(item: Schema, most: int | None = None, **more: Any) -> Schema:
-    """A list, of at most so many items."""
+def array(item: Schema, most: int | None = None, **more: Any) -> Schema:
+    """An array of at most `most` items."""
     limit = {} if most is None else {"maxItems": most}
     return {"type": "array", "items": item, **limit, **more}
 
 
-def whole(least: int, most: int | None = None, default: int | None = None) -> Schema:
+def integer(least: int, most: int | None = None, default: int | None = None) -> Schema:
     """An integer within bounds."""
-    taken: dict[str, Any] = {"type": "integer", "minimum": least}
-    taken |= {} if most is None else {"maximum": most}
-    return taken if default is None else {**taken, "default": default}
+    optional = {"maximum": most, "default": default}
+    given = {name: value for name, value in optional.items() if value is not None}
+    return {"type": "integer", "minimum": least, **given}
 
 
-def maybe(schema: Schema) -> Schema:
-    """The same, or null for an argument that is not given."""
-    taken = dict(schema)
-    kinds = taken.get("type", [])
-    taken["type"] = [*([kinds] if isinstance(kinds, str) else kinds), "null"]
-    if "enum" in taken:
-        taken["enum"] = [*taken["enum"], None]
-    return taken
+def nullable(schema: Schema) -> Schema:
+    """The same schema, which also allows null."""
+    types = schema.get("type", [])
+    changed = {"type": [*([types] if isinstance(types, str) else types), "null"]}
+    return {**schema, **changed, **({"enum": [*schema["enum"], None]} if "enum" in schema else {})}
 
 
-def held(required: Sequence[str] = (), /, **properties: Schema) -> Schema:
-    """An object with these properties, and maybe others."""
-    taken: dict[str, Any] = {"type": "object", "properties": properties}
-    return {**taken, "required": list(required)} if required else taken
+def object_of(required: Sequence[str] = (), /, **properties: Schema) -> Schema:
+    """An object with these properties; others are allowed."""
+    schema = {"type": "object", "properties": properties}
+    return {**schema, "required": list(required)} if required else schema
 
 
 def takes(required: Sequence[str] = (), /, **properties: Schema) -> Schema:
-    """Arguments of these names and no others."""
-    return {**held(required, **properties), "additionalProperties": False}
+    """The input schema of a tool: these arguments and no others."""
+    return {**object_of(required, **properties), "additionalProperties": False}
 
 
 def gives(*required: str, **properties: Schema) -> Schema:
-    """A result that has at least these keys."""
+    """The output schema of a tool: an object with at least these keys."""
     described = {"properties": properties} if properties else {}
     return {"type": "object", **described, "required": [*required, *properties]}

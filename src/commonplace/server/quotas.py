@@ -77,5 +77,5 @@ def quota_of(declared: RateLimit | None, environ: Mapping[str, str]) -> Quota | 
     if declared is None:
         return None
     given = environ.get(declared.setting, "")
-    limit = int(given) if given.isdecimal() and 0 < int(given) < 10**9 else declared.a_minute
+    limit = int(given) if given.isdecimal() and 0 < int(given) < 10**9 else declared.per_minute
     return Quota(limit)

@@ -21,7 +21,7 @@ from commonplace.dialects.being import (
 from commonplace.dialects.being import notes as noting
 from commonplace.dialects.being.scenes import scene_of
 from commonplace.dialects.contract import Call, Schema, Tool
-from commonplace.dialects.tool_schemas import FLAG, OBJECT, TEXT, listed, takes, text, whole
+from commonplace.dialects.tool_schemas import FLAG, OBJECT, TEXT, array, integer, takes, text
 from commonplace.engine.model import Memory, iso
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound
 from commonplace.platform.exclusive import exclusive
@@ -177,7 +177,7 @@ def get_rules(call: Call, being: str) -> Any:
 
 @_operation(
     "write", "title", "content", id=TEXT, title=TEXT, content=TEXT, category=TEXT,
-    sort_order=whole(0, 1_000_000), enabled=FLAG,
+    sort_order=integer(0, 1_000_000), enabled=FLAG,
 )  # fmt: skip
 def put_rule(
     call: Call, being: str, *, content: str, title: str, id: str | None = None, **attrs: Any
@@ -251,7 +251,7 @@ _tool("write", "patrol_trigger", tools.PATROL_INPUT,
     "write", summary=text("Stored as a note"),
     **{
         **tools.NOTES_INPUT["properties"],
-        "scenes": listed({"anyOf": [TEXT, tools.SCENE]}, 200, default=[]),
+        "scenes": array({"anyOf": [TEXT, tools.SCENE]}, 200, default=[]),
     },
 )  # fmt: skip
 def memory_conclude(
@@ -326,7 +326,7 @@ def _node_shown(node: Memory) -> dict[str, Any]:
 
 # --- messages and bridges ------------------------------------------------------------------------
 
-_operation("write", "messages", messages=listed(tools.MESSAGE, 1_000, minItems=1))(
+_operation("write", "messages", messages=array(tools.MESSAGE, 1_000, minItems=1))(
     history.add_messages
 )
 _operation("write", called="bridge_connect")(bridges.may_connect)
@@ -336,13 +336,13 @@ _operation(
 _operation("read", called="list_capabilities")(bridges.listed)
 _operation(
     "write", "capabilities", called="register_capabilities",
-    capabilities=listed(OBJECT, bridges.CAPABILITIES), bridge_id=TEXT, bridge_name=TEXT,
+    capabilities=array(OBJECT, bridges.CAPABILITIES), bridge_id=TEXT, bridge_name=TEXT,
 )(bridges.register)  # fmt: skip
 _operation("delete", "id", called="delete_capability", id=TEXT)(bridges.unregister)
 _operation("read")(bridges.pending_acts)
 _operation("write", "action_id", called="approve_act", action_id=TEXT)(bridges.approve)
 _operation("write", "action_id", called="reject_act", action_id=TEXT)(bridges.reject)
-_operation("read", limit=whole(1), capability_id=TEXT)(bridges.sense_history)
+_operation("read", limit=integer(1), capability_id=TEXT)(bridges.sense_history)
 
 
 # --- the owner's key to a language model ---------------------------------------------------------

@@ -10,18 +10,27 @@ from zoneinfo import ZoneInfo
 from commonplace.access.caller import Scope
 from commonplace.dialects.being import context, history, notes, recalling, records, running
 from commonplace.dialects.contract import Call, Schema, Tool
-from commonplace.dialects.tool_schemas import FLAG, SHARE, TEXT, gives, held, listed, takes, text
+from commonplace.dialects.tool_schemas import (
+    FLAG,
+    SHARE,
+    TEXT,
+    array,
+    gives,
+    object_of,
+    takes,
+    text,
+)
 
 
 def _texts(description: str) -> Schema:
-    return listed(TEXT, description=description)
+    return array(TEXT, description=description)
 
 
-SCENE = held(
+SCENE = object_of(
     ("action", "actors", "when"),
     action=text("What happened"),
     actors=_texts("Who was involved"),
-    when=listed({**TEXT, "format": "date"}, description="Date(s) as YYYY-MM-DD"),
+    when=array({**TEXT, "format": "date"}, description="Date(s) as YYYY-MM-DD"),
     setting=text("Where, in what context"),
     feeling=text("First-person impression"),
     themes=_texts("Theme tags"),
@@ -29,22 +38,22 @@ SCENE = held(
     dialogue=_texts("What was said"),
     sensory=_texts("What was sensed"),
 )
-MESSAGE = held(
+MESSAGE = object_of(
     ("role", "content"), role={"enum": list(history.ROLES)}, content=TEXT, created_at=TEXT
 )
-NOTE_TYPE = held(("id", "type"), id=TEXT, type={"enum": list(notes.TYPES)})
+NOTE_TYPE = object_of(("id", "type"), id=TEXT, type={"enum": list(notes.TYPES)})
 NOTE: Schema = {
     "anyOf": [
         TEXT,
-        held(("content",), content=TEXT, type={"enum": list(notes.TYPES), "default": "note"}),
+        object_of(("content",), content=TEXT, type={"enum": list(notes.TYPES), "default": "note"}),
     ]
 }
 NOTES_INPUT = takes(
     action={"enum": ["append", "update"], "default": "append"},
-    scenes=listed(SCENE, 200, default=[]),
-    notes=listed(NOTE, 200, default=[]),
+    scenes=array(SCENE, 200, default=[]),
+    notes=array(NOTE, 200, default=[]),
     scene_ids={**_texts("Scenes to delete when action=update"), "default": [], "maxItems": 500},
-    note_type_updates=listed(NOTE_TYPE, 200, default=[]),
+    note_type_updates=array(NOTE_TYPE, 200, default=[]),
 )
 MEMORY_INPUT = takes(
     ("target", "action"),
@@ -76,7 +85,7 @@ SEARCH_INPUT = takes(
 )
 PATROL_INPUT = takes(
     ("messages",),
-    messages=listed(MESSAGE, 1_000),
+    messages=array(MESSAGE, 1_000),
     marker_id=text("Marker of the previous patrol"),
 )
 MERGE_INPUT = takes(

@@ -6,7 +6,7 @@ from typing import Any
 
 from commonplace.dialects.clawbrain import records
 from commonplace.dialects.contract import Call, Tool
-from commonplace.dialects.tool_schemas import TEXT, maybe, takes
+from commonplace.dialects.tool_schemas import TEXT, nullable, takes
 from commonplace.engine import checks
 from commonplace.engine.content import credit
 from commonplace.platform.exclusive import exclusively
@@ -39,7 +39,7 @@ OPERATIONS = (
         input=takes(
             ["signal"],
             signal={"enum": list(credit.SIGNALS)},
-            session=maybe({**TEXT, "minLength": 1, "maxLength": checks.NAME_CHARS}),
+            session=nullable({**TEXT, "minLength": 1, "maxLength": checks.NAME_CHARS}),
         ),
     ),
 )  # fmt: skip

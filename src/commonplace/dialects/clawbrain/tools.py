@@ -22,7 +22,7 @@ from commonplace.dialects.clawbrain import (
 from commonplace.dialects.clawbrain.keeping import Kept
 from commonplace.dialects.clawbrain.places import ARCHIVE, KINDS, Place
 from commonplace.dialects.contract import Call, Tool, Wire, json_text
-from commonplace.dialects.tool_schemas import FLAG, TEXT, listed, maybe, takes, text
+from commonplace.dialects.tool_schemas import FLAG, TEXT, array, nullable, takes, text
 from commonplace.engine import checks
 from commonplace.engine.binding import engine_call
 from commonplace.engine.commonplace import Commonplace
@@ -348,12 +348,12 @@ TOOLS = (
                 "enum": list(KINDS),
                 "description": "entity for durable facts, episode for interaction summaries.",
             },
-            category=maybe(
+            category=nullable(
                 text("For entities: people, projects, preferences. Ignored for episodes.")
             ),
             name=text("Kebab-case identifier, such as alice-chen."),
             content=text("Markdown, without frontmatter."),
-            tags=listed(
+            tags=array(
                 TEXT, default=[],
                 description="Lowercase, hyphenated. For consolidation and search.",
             ),

@@ -7,8 +7,8 @@ from typing import Any
 
 from commonplace.access.caller import NotPermitted
 from commonplace.dialects.commonplace import fitting
-from commonplace.dialects.contract import Call, Schema, Told, Tool
-from commonplace.dialects.tool_schemas import FLAG, SHARE, TEXT, gives, listed, takes, whole
+from commonplace.dialects.contract import Call, ResultWithText, Schema, Tool
+from commonplace.dialects.tool_schemas import FLAG, SHARE, TEXT, array, gives, integer, takes
 from commonplace.engine.content import credit
 from commonplace.engine.model import Link, Memory, Version, iso
 from commonplace.errors import InvalidInput, NotFound
@@ -161,7 +161,7 @@ def explore(
     return {"memories": memories, "paths": paths, "complete": complete}
 
 
-def context(call: Call, *, about: str | None = None) -> Told:
+def context(call: Call, *, about: str | None = None) -> ResultWithText:
     """What to know before the first word: who, what is pinned, what is open, what was new."""
     memory = call.memory
     identity, _ = memory.browse(kinds=["identity"], trust=TRUSTED, order="updated", limit=PINNED)
@@ -196,9 +196,9 @@ def context(call: Call, *, about: str | None = None) -> Told:
         for one in found
     ]
     if not items:
-        return Told(value, "Nothing is remembered yet.")
+        return ResultWithText(value, "Nothing is remembered yet.")
     fitted = prose.fit(items, BRIEFING_TOKENS)
-    return Told(value, prose.envelope(fitted.items, left_out=fitted.left_out))
+    return ResultWithText(value, prose.envelope(fitted.items, left_out=fitted.left_out))
 
 
 @exclusively
@@ -302,8 +302,8 @@ def provenance(memory: Memory) -> str:
 
 
 _FLAG: Schema = {**FLAG, "default": False}
-_LIST = listed(TEXT)
-_SOME = listed(TEXT, 100, minItems=1)
+_LIST = array(TEXT)
+_SOME = array(TEXT, 100, minItems=1)
 _TRUST = ["stated", "inferred", "external"]
 
 
@@ -340,9 +340,9 @@ TOOLS = (
         handler=recall,
         input=takes(
             ["query"], query=TEXT,
-            limit=whole(1, 50, 10),
+            limit=integer(1, 50, 10),
             kinds=_LIST, tags=_LIST,
-            trust=listed({"enum": _TRUST}),
+            trust=array({"enum": _TRUST}),
             since=TEXT, until=TEXT, as_of=TEXT, why=_FLAG,
         ),
         output=gives("memories"),
@@ -356,7 +356,7 @@ TOOLS = (
         handler=read,
         input=takes(
             ["id"], id=TEXT, as_of=TEXT, history=_FLAG,
-            start=whole(0, default=0),
+            start=integer(0, default=0),
         ),
         output=gives("memory", "links"),
     ),
@@ -405,7 +405,7 @@ TOOLS = (
         handler=explore,
         input=takes(
             ["id"], id=TEXT,
-            depth=whole(1, 5, 2),
+            depth=integer(1, 5, 2),
             kinds=_LIST, as_of=TEXT,
         ),
         output=gives("memories", "paths"),

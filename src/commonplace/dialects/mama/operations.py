@@ -19,7 +19,7 @@ from commonplace.dialects.mama import (
     searching,
 )
 from commonplace.dialects.mama.presenting import MILLISECONDS
-from commonplace.dialects.tool_schemas import FLAG, SHARE, TEXT, listed, takes, whole
+from commonplace.dialects.tool_schemas import FLAG, SHARE, TEXT, array, integer, takes
 from commonplace.engine.model import LIVE_STATES, Memory
 from commonplace.errors import NotFound
 from commonplace.platform import lookup
@@ -143,7 +143,7 @@ OPERATIONS = (
     ),
     _operation(
         "http_save_checkpoint", "Save a checkpoint", "write", save_checkpoint, summary=TEXT,
-        next_steps={**TEXT, "default": ""}, open_files=listed(TEXT, default=[]),
+        next_steps={**TEXT, "default": ""}, open_files=array(TEXT, default=[]),
     ),
     _operation(
         "http_load_checkpoint", "Load the checkpoint", "read", load_checkpoint, fitting.READ_BYTES
@@ -151,12 +151,12 @@ OPERATIONS = (
     _operation("http_checkpoints", "List checkpoints", "read", list_checkpoints),
     _operation(
         "http_search", "Search", "read", search_decisions, query=TEXT,
-        limit=whole(1, default=SEARCH_LIMIT),
+        limit=integer(1, default=SEARCH_LIMIT),
     ),
     _operation(
         "http_export", "Export", "read", exporting.piece,
         format={"enum": ["csv", "json"], "default": "json"}, until=TEXT,
-        offset=whole(0, default=0), skip=whole(0, default=0),
+        offset=integer(0, default=0), skip=integer(0, default=0),
     ),
     _operation(
         "http_graph", "Graph", "read", graph.drawn, topic={**TEXT, "default": ""},
@@ -169,6 +169,6 @@ OPERATIONS = (
     ),
     _operation(
         "auto_recall", "Auto-recall", "read", auto_recall, prompt=TEXT,
-        start={**FLAG, "default": True}, tokens=whole(100, 20_000, recalling.TOKENS),
+        start={**FLAG, "default": True}, tokens=integer(100, 20_000, recalling.TOKENS),
     ),
 )  # fmt: skip

@@ -16,7 +16,7 @@ from commonplace.dialects.mama import (
     searching,
 )
 from commonplace.dialects.mama.presenting import SECONDS
-from commonplace.dialects.tool_schemas import SHARE, TEXT, listed, takes, text
+from commonplace.dialects.tool_schemas import SHARE, TEXT, array, takes, text
 from commonplace.errors import CommonplaceError
 
 CONFIDENCE = 0.5
@@ -162,7 +162,7 @@ TOOLS = (
             confidence={**SHARE, "default": CONFIDENCE, "description": "Decision: 0.0-1.0."},
             summary=text("Checkpoint: what was done, what is pending."),
             next_steps=text("Checkpoint: instructions for the next session.", default=""),
-            open_files=listed(
+            open_files=array(
                 TEXT, default=[], description="Checkpoint: relevant file paths."
             ),
         ),

@@ -15,7 +15,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from commonplace.access.caller import Scope
 from commonplace.dialects.contract import Call, Tool, Wire, as_json
-from commonplace.dialects.tool_schemas import held, takes
+from commonplace.dialects.tool_schemas import object_of, takes
 from commonplace.errors import CommonplaceError, Conflict, InvalidInput, NotFound
 
 CAPTION = "description"
@@ -65,7 +65,7 @@ def tool(
                 raise InvalidInput(needed(required))
             return {**answer_of(output), **function(call, **given)}
 
-        output = held(
+        output = object_of(
             list(gives), **{name: {"type": _type_of(value)} for name, value in gives.items()}
         )
         if not own_caption and lists:

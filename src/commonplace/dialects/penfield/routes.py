@@ -43,12 +43,12 @@ from commonplace.dialects.tool_schemas import (
     OBJECT,
     SHARE,
     TEXT,
+    array,
     gives,
-    held,
-    listed,
-    maybe,
+    integer,
+    nullable,
+    object_of,
     takes,
-    whole,
 )
 from commonplace.engine.model import moment
 
@@ -60,13 +60,13 @@ _WHOLE = {"type": "integer"}
 _NUMBER = {"type": "number"}
 _MAYBE = {"type": ["string", "null"]}
 _LIST = {"type": "array"}
-_TEXTS = listed(TEXT)
-_META = maybe(OBJECT)
-_REASON = maybe(chars(2_000))
+_TEXTS = array(TEXT)
+_META = nullable(OBJECT)
+_REASON = nullable(chars(2_000))
 _TAG_LIST = {**chars(2_000), "description": "With commas between; any of them."}
 _PAGE = {
-    "page": whole(1, 100_000, 1),
-    "per_page": {**whole(1, default=20), "description": "A page has at most 100."},
+    "page": integer(1, 100_000, 1),
+    "per_page": {**integer(1, default=20), "description": "A page has at most 100."},
 }
 
 RELATIONSHIP = gives(
@@ -79,7 +79,7 @@ MEMORY = gives(
     surprise_score=_NUMBER, source_type=TEXT, user_id=TEXT, tags=_TEXTS, access_count=_WHOLE,
     last_accessed=_MAYBE, created_at=TEXT, updated_at=TEXT, metadata=OBJECT, lifecycle_state=TEXT,
     trust=TEXT, embedding_status=choice(["pending", "completed", "failed"]),
-    relationships=listed(RELATIONSHIP),
+    relationships=array(RELATIONSHIP),
 )  # fmt: skip
 PAGINATION = gives(
     page=_WHOLE, per_page=_WHOLE, total=_WHOLE, pages=_WHOLE, has_next=FLAG, has_prev=FLAG
@@ -99,7 +99,7 @@ DOCUMENT = gives(
 TRAIT = gives(id=TEXT, content=TEXT, category=TEXT, created_at=TEXT, updated_at=TEXT)
 TAGGED = gives(memory_id=TEXT, tags=_TEXTS, warnings=_TEXTS)
 PERSONALITY = gives(
-    persona_id=TEXT, persona=OBJECT, is_default=FLAG, set_as_org_default=FLAG, traits=listed(TRAIT)
+    persona_id=TEXT, persona=OBJECT, is_default=FLAG, set_as_org_default=FLAG, traits=array(TRAIT)
 )
 SESSION = gives(
     access_token=TEXT, token_type=TEXT, expires_in=_WHOLE, tenant_id=TEXT, refresh_token=TEXT
@@ -107,10 +107,10 @@ SESSION = gives(
 _RELATE = takes(
     ["from_id", "to_id", "relationship_type"], from_id=UUID, to_id=UUID,
     relationship_type=RELATION, direction_type=choice(relationships.DIRECTIONS, "DIRECTED"),
-    inverse_type=maybe(RELATION), strength=share(0.5), confidence=share(0.8), evidence=_META,
+    inverse_type=nullable(RELATION), strength=share(0.5), confidence=share(0.8), evidence=_META,
     traversal_properties=_META,
 )  # fmt: skip
-_RELATE_MANY = {**listed(_RELATE, relationships.BULK), "minItems": 1}
+_RELATE_MANY = {**array(_RELATE, relationships.BULK), "minItems": 1}
 
 
 def open_session(call: Call) -> dict[str, Any]:
@@ -136,7 +136,7 @@ def verify_session(call: Call) -> dict[str, Any]:
 
 
 def _paged(item: Schema) -> Schema:
-    return gives(items=listed(item), pagination=PAGINATION)
+    return gives(items=array(item), pagination=PAGINATION)
 
 
 def _body(media_type: str, schema: Schema) -> dict[str, Any]:
@@ -192,7 +192,9 @@ _ENDPOINTS = (
     _endpoint(
         "POST", "/auth/refresh", "Exchange a refresh token for new tokens", renew_session, SESSION,
         scope="read", public=True, answer=answers.renew_session,
-        request_body=_body("application/json", held(["refresh_token"], refresh_token=chars(4096))),
+        request_body=_body(
+            "application/json", object_of(["refresh_token"], refresh_token=chars(4096))
+        ),
     ),
     _endpoint(
         "GET", "/auth/verify", "Say who is calling", verify_session,
@@ -202,8 +204,8 @@ _ENDPOINTS = (
     _endpoint(
         "POST", "/memories", "Store a memory", memories.create_memory, MEMORY,
         takes(
-            ["content"], content=CONTENT, memory_type=maybe(TYPE), importance=maybe(SHARE),
-            confidence=maybe(SHARE), tags=maybe(TAGS), source_type=maybe(chars(64, 1)),
+            ["content"], content=CONTENT, memory_type=nullable(TYPE), importance=nullable(SHARE),
+            confidence=nullable(SHARE), tags=nullable(TAGS), source_type=nullable(chars(64, 1)),
             metadata=_META,
         ), status=201, errors=(409,),
     ),
@@ -230,7 +232,7 @@ _ENDPOINTS = (
         "POST", "/memories/contradictions/{id}/resolve", "Resolve a contradiction",
         relationships.resolve_contradiction, CONTRADICTION,
         takes(
-            ["resolution"], new_content=maybe(CONTENT), reason=_REASON,
+            ["resolution"], new_content=nullable(CONTENT), reason=_REASON,
             resolution=choice(["create_new", "choose_memory_1", "choose_memory_2", "keep_both"]),
         ), errors=(409,),
     ),
@@ -238,8 +240,8 @@ _ENDPOINTS = (
     _endpoint(
         "PUT", "/memories/{id}", "Update a memory", memories.replace_memory, MEMORY,
         takes(
-            content=maybe(CONTENT), memory_type=maybe(TYPE), importance=maybe(SHARE),
-            confidence=maybe(SHARE), metadata=_META, tags=maybe(TAGS),
+            content=nullable(CONTENT), memory_type=nullable(TYPE), importance=nullable(SHARE),
+            confidence=nullable(SHARE), metadata=_META, tags=nullable(TAGS),
         ), errors=(409,),
     ),
     _endpoint(
@@ -259,7 +261,7 @@ _ENDPOINTS = (
     ),
     _endpoint(
         "GET", "/memories/{id}/contradictions", "List a memory's contradictions",
-        relationships.list_contradictions, gives(items=listed(CONTRADICTION), total=_WHOLE),
+        relationships.list_contradictions, gives(items=array(CONTRADICTION), total=_WHOLE),
     ),
     _endpoint("GET", "/memories/{id}/tags", "List a memory's tags", tagging.read_tags, TAGGED),
     _endpoint(
@@ -272,7 +274,7 @@ _ENDPOINTS = (
     ),
     _endpoint(
         "GET", "/tags", "List tags by usage", tagging.list_tags,
-        gives(items=listed(gives(id=TEXT, name=TEXT, usage_count=_WHOLE, created_at=TEXT)),
+        gives(items=array(gives(id=TEXT, name=TEXT, usage_count=_WHOLE, created_at=TEXT)),
               total=_WHOLE),
     ),
     _endpoint(
@@ -284,26 +286,28 @@ _ENDPOINTS = (
     # Search
     _endpoint(
         "POST", "/search/hybrid", "Search by words, meaning and links", searching.hybrid_search,
-        gives(items=listed(ITEM), query=TEXT, analyzed_query=OBJECT, search_metadata=OBJECT),
+        gives(items=array(ITEM), query=TEXT, analyzed_query=OBJECT, search_metadata=OBJECT),
         takes(
-            ["query"], query=QUERY, limit=whole(1, 100, 20), bm25_weight=share(0.4),
+            ["query"], query=QUERY, limit=integer(1, 100, 20), bm25_weight=share(0.4),
             vector_weight=share(0.4), graph_weight=share(0.2),
-            memory_types=maybe(listed(TYPE, 20)), source_types=maybe(listed(chars(64), 20)),
-            importance_threshold=maybe(SHARE), enable_graph_expansion=ON,
-            graph_max_depth=whole(1, 5, 2), graph_seed_limit=whole(1, 50, 10),
-            rrf_k=whole(1, 100, 60), min_score_threshold=maybe(SHARE),
-            include_neighbors=whole(0, 20, 2), tags=maybe(chars(2_000)), start_date=maybe(DATE),
-            end_date=maybe(DATE),
+            memory_types=nullable(array(TYPE, 20)), source_types=nullable(array(chars(64), 20)),
+            importance_threshold=nullable(SHARE), enable_graph_expansion=ON,
+            graph_max_depth=integer(1, 5, 2), graph_seed_limit=integer(1, 50, 10),
+            rrf_k=integer(1, 100, 60), min_score_threshold=nullable(SHARE),
+            include_neighbors=integer(0, 20, 2), tags=nullable(chars(2_000)),
+            start_date=nullable(DATE), end_date=nullable(DATE),
         ), scope="read", large=True,
     ),
     _endpoint(
         "POST", "/search/vector", "Search by meaning", searching.vector_search,
-        gives(items=listed(ITEM), query=TEXT, search_metadata=OBJECT),
+        gives(items=array(ITEM), query=TEXT, search_metadata=OBJECT),
         takes(
-            ["query"], query=QUERY, limit=whole(1, 100, 20),
-            filters=maybe(takes(memory_types=maybe(listed(TYPE, 20)), min_importance=maybe(SHARE),
-                                user_id=maybe(chars(200)))),
-            include_neighbors=whole(0, 20, 2), tags=maybe(chars(2_000)),
+            ["query"], query=QUERY, limit=integer(1, 100, 20),
+            filters=nullable(takes(
+                memory_types=nullable(array(TYPE, 20)), min_importance=nullable(SHARE),
+                user_id=nullable(chars(200)),
+            )),
+            include_neighbors=integer(0, 20, 2), tags=nullable(chars(2_000)),
         ), scope="read", large=True,
     ),
     _endpoint(
@@ -324,7 +328,7 @@ _ENDPOINTS = (
     _endpoint(
         "POST", "/relationships/bulk", "Create relationships, all or none",
         relationships.create_relationships,
-        gives(created=listed(RELATIONSHIP), updated=_LIST, deleted=_LIST, errors=_LIST),
+        gives(created=array(RELATIONSHIP), updated=_LIST, deleted=_LIST, errors=_LIST),
         takes(["relationships"], relationships=_RELATE_MANY), status=201, errors=(404, 409),
         read=answers.relationship_list, request_body=_body("application/json", _RELATE_MANY),
     ),
@@ -333,9 +337,9 @@ _ENDPOINTS = (
         gives(paths=_LIST, visited_chunks=_TEXTS, max_depth_reached=_WHOLE,
               total_paths_found=_WHOLE),
         takes(
-            ["start_memory_id"], start_memory_id=UUID, max_depth=whole(1, 10, 3),
+            ["start_memory_id"], start_memory_id=UUID, max_depth=integer(1, 10, 3),
             direction=choice(relationships.WAYS, "ANY"), include_scores=ON,
-            relationship_types=maybe(listed(RELATION, 24)), min_strength=maybe(SHARE),
+            relationship_types=nullable(array(RELATION, 24)), min_strength=nullable(SHARE),
         ), scope="read", errors=(404,),
     ),
     _endpoint(
@@ -349,7 +353,7 @@ _ENDPOINTS = (
     ),
     _endpoint(
         "PATCH", "/relationships/{id}", "Change a relationship", relationships.change_relationship,
-        RELATIONSHIP, takes(strength=maybe(SHARE), confidence=maybe(SHARE), evidence=_META),
+        RELATIONSHIP, takes(strength=nullable(SHARE), confidence=nullable(SHARE), evidence=_META),
     ),
     _endpoint(
         "DELETE", "/relationships/{id}", "Remove a relationship", relationships.delete_relationship
@@ -362,7 +366,7 @@ _ENDPOINTS = (
         takes(
             time_window=choice(reflection.WINDOWS, "recent"), include_documents=OFF,
             include_patterns=ON, include_relationships=ON, include_clusters=ON,
-            max_memories=whole(1, 1_000, 50), start_date=maybe(DATE), end_date=maybe(DATE),
+            max_memories=integer(1, 1_000, 50), start_date=nullable(DATE), end_date=nullable(DATE),
             recency_weight=share(0.4), access_weight=share(0.3), importance_weight=share(0.2),
             relationship_weight=share(0.1),
         ), scope="read", large=True,
@@ -371,7 +375,7 @@ _ENDPOINTS = (
         "POST", "/analysis/summarize", "Summarize memories", reflection.summarize,
         gives(summary=TEXT, memory_count=_WHOLE, topics=_TEXTS, memory_types=OBJECT,
               relationships=_LIST),
-        takes(memory_ids=maybe(listed(UUID, 1_000)), max_memories=whole(1, 1_000, 50),
+        takes(memory_ids=nullable(array(UUID, 1_000)), max_memories=integer(1, 1_000, 50),
               include_relationships=ON),
         scope="read", errors=(404,),
     ),
@@ -439,7 +443,7 @@ _ENDPOINTS = (
         takes(["filename", "data"], filename=chars(4 * documents.NAME_CHARS), data=TEXT,
               metadata=_META),
         status=201, errors=(413,), answer=answers.upload, uploads=21 * MIB,
-        request_body=_body("multipart/form-data", held(
+        request_body=_body("multipart/form-data", object_of(
             ["file"], file={"type": "string", "format": "binary"},
             metadata={"type": "string", "description": "A JSON object."},
         )),

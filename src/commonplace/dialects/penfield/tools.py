@@ -32,11 +32,20 @@ from commonplace.dialects.penfield.schemas import (
     choice,
     share,
 )
-from commonplace.dialects.tool_schemas import FLAG, SHARE, TEXT, gives, listed, maybe, takes, whole
+from commonplace.dialects.tool_schemas import (
+    FLAG,
+    SHARE,
+    TEXT,
+    array,
+    gives,
+    integer,
+    nullable,
+    takes,
+)
 
 _DONE = {"success": FLAG}
 _PATH = {**PATH, "description": "Starts with /, e.g. /project/file.txt."}
-_LIMIT = whole(1, 100, 10)
+_LIMIT = integer(1, 100, 10)
 _LIST = {"type": "array"}
 _ANYTHING = {"type": "object"}
 
@@ -84,8 +93,8 @@ TOOLS = (
         "Store a new memory; its type is detected from the content. Include context,"
         " reasoning and evidence. Afterwards connect it to related memories.",
         takes(
-            ["content"], content=CONTENT, tags=maybe(TAGS),
-            importance={**maybe(SHARE), "description": "Calculated if left out."},
+            ["content"], content=CONTENT, tags=nullable(TAGS),
+            importance={**nullable(SHARE), "description": "Calculated if left out."},
         ),
         gives(**_DONE, id=TEXT, memory_type=TEXT, importance=SHARE),
     ),
@@ -95,10 +104,10 @@ TOOLS = (
         " context before responding, resume a topic, or look up prior decisions.",
         takes(
             ["query"], query=QUERY, limit=_LIMIT,
-            source_type={**maybe(choice(["memory", "document"])),
+            source_type={**nullable(choice(["memory", "document"])),
                          "description": "Only memories, or only documents."},
-            tags={**maybe(TAGS), "description": "Any of these."},
-            start_date=maybe(DATE), end_date=maybe(DATE),
+            tags={**nullable(TAGS), "description": "Any of these."},
+            start_date=nullable(DATE), end_date=nullable(DATE),
         ),
         gives(**_DONE, items=_LIST, query=TEXT),
     ),
@@ -115,8 +124,8 @@ TOOLS = (
     _tool(
         "write", memories.update_memory,
         "Update a memory's content, importance or tags; tags replace the old ones.",
-        takes(["memory_id"], memory_id=UUID, content=maybe(CONTENT), importance=maybe(SHARE),
-              tags=maybe(TAGS)),
+        takes(["memory_id"], memory_id=UUID, content=nullable(CONTENT), importance=nullable(SHARE),
+              tags=nullable(TAGS)),
         gives(**_DONE, id=TEXT), idempotent=True,
     ),
     _tool(
@@ -136,8 +145,8 @@ TOOLS = (
     ),
     _tool(
         "read", relationships.explore, "Traverse the knowledge graph from a memory.",
-        takes(["start_memory"], start_memory=UUID, max_depth=whole(1, 10, 3),
-              relationship_types=maybe(listed(RELATION, 24))),
+        takes(["start_memory"], start_memory=UUID, max_depth=integer(1, 10, 3),
+              relationship_types=nullable(array(RELATION, 24))),
         gives(**_DONE, paths=_LIST, memories=_LIST),
     ),
     _tool(
@@ -145,7 +154,7 @@ TOOLS = (
         "Analyze patterns in memories of a time window: topics, clusters, insights."
         " Use it sparingly.",
         takes(time_window=choice(reflection.WINDOWS, "recent"), include_documents=OFF,
-              start_date=maybe(DATE), end_date=maybe(DATE)),
+              start_date=nullable(DATE), end_date=nullable(DATE)),
         gives(**_DONE, memories=_LIST, active_topics=_LIST),
     ),
     _tool(
@@ -153,20 +162,20 @@ TOOLS = (
         "Create a checkpoint for a later session, under a unique name. In the"
         " description refer to memories as 'memory_id: UUID', which always resolves, or"
         " \"memory: 'phrase'\", which may not.",
-        takes(["name"], name=chars(NAME_CHARS, 1), description=maybe(chars(DESCRIPTION_CHARS))),
+        takes(["name"], name=chars(NAME_CHARS, 1), description=nullable(chars(DESCRIPTION_CHARS))),
         gives(**_DONE, context_id=TEXT, memories_included={"type": "integer"}),
     ),
     _tool(
         "read", contexts.restore_context,
         "Restore a checkpoint by its name or id. The name 'awakening' loads the"
         " personality briefing.",
-        takes(["name"], name=chars(NAME_CHARS, 1), limit=whole(1, 100, 20)),
+        takes(["name"], name=chars(NAME_CHARS, 1), limit=integer(1, 100, 20)),
         gives(**_DONE, context_id=TEXT, description=TEXT, memories=_LIST),
     ),
     _tool(
         "read", contexts.list_contexts, "List saved checkpoints, the newest first.",
-        takes(limit=whole(1, 100, 20), offset=whole(0, 1_000_000, 0),
-              name_pattern=maybe(chars(NAME_CHARS)), include_descriptions=OFF),
+        takes(limit=integer(1, 100, 20), offset=integer(0, 1_000_000, 0),
+              name_pattern=nullable(chars(NAME_CHARS)), include_descriptions=OFF),
         gives(**_DONE, total={"type": "integer"}, contexts=_LIST),
     ),
     _tool(

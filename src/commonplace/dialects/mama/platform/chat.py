@@ -19,7 +19,7 @@ from commonplace.dialects.mama.platform import agents, media, service, sessions
 from commonplace.dialects.mama.platform.failures import PlatformError
 from commonplace.dialects.mama.platform.service import operation
 from commonplace.dialects.rest import Exchange, Route
-from commonplace.dialects.tool_schemas import OBJECT, TEXT, listed, whole
+from commonplace.dialects.tool_schemas import OBJECT, TEXT, array, integer
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.content.conversations import Line
 from commonplace.errors import CommonplaceError
@@ -377,7 +377,7 @@ OPERATIONS = (
               {"name": TEXT, "content": TEXT}),
     operation("chat_reply", "Answer in a session", "operator", reply,
               ("name", "session", "content", "tier", "files"),
-              {"name": TEXT, "session": TEXT, "content": TEXT, "tier": whole(1, 3),
-               "files": listed(OBJECT)}, stepwise=True, open_world=True),
+              {"name": TEXT, "session": TEXT, "content": TEXT, "tier": integer(1, 3),
+               "files": array(OBJECT)}, stepwise=True, open_world=True),
 )  # fmt: skip
 ROUTES = (Route("WEBSOCKET", "/ws", "open_chat", answer=connect),)

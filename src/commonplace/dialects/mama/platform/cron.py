@@ -13,7 +13,7 @@ from commonplace.dialects.mama.platform.failures import PlatformError, absent, n
 from commonplace.dialects.mama.platform.files import records
 from commonplace.dialects.mama.platform.service import operation, read
 from commonplace.dialects.rest import Route
-from commonplace.dialects.tool_schemas import FLAG, TEXT, whole
+from commonplace.dialects.tool_schemas import FLAG, TEXT, integer
 from commonplace.errors import CommonplaceError, Conflict
 from commonplace.platform import durable
 from commonplace.platform.exclusive import exclusive
@@ -219,7 +219,7 @@ OPERATIONS = (
     operation("run_job", "Run a job", "operator", run_job, ("id",), _ID),
     operation(
         "job_logs", "Logs of a job", "read", list_runs, ("id",),
-        {**_ID, "limit": whole(1, 100, 20), "offset": whole(0, None, 0)},
+        {**_ID, "limit": integer(1, 100, 20), "offset": integer(0, None, 0)},
     ),
 )  # fmt: skip
 ROUTES = (

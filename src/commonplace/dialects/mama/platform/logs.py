@@ -16,7 +16,7 @@ from commonplace.dialects.mama.platform import service
 from commonplace.dialects.mama.platform.failures import absent
 from commonplace.dialects.mama.platform.service import Service, operation, read
 from commonplace.dialects.rest import Exchange, Reply, Route
-from commonplace.dialects.tool_schemas import whole
+from commonplace.dialects.tool_schemas import integer
 from commonplace.errors import NO_ROOM
 from commonplace.storage.directories import make_private
 
@@ -109,7 +109,7 @@ def _shown(exchange: Exchange, value: Any) -> Any:
 OPERATIONS = (
     operation(
         "daemon_log", "Log of the server", "operator", daemon_log, (),
-        {"tail": whole(1, MOST_LINES, TAIL), "since": whole(0)},
+        {"tail": integer(1, MOST_LINES, TAIL), "since": integer(0)},
     ),
 )  # fmt: skip
 ROUTES = (Route("GET", "/api/logs/daemon", "daemon_log", read=_asked, show=_shown),)

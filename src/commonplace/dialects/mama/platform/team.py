@@ -12,7 +12,7 @@ from commonplace.dialects.mama.platform.failures import PlatformError, senseless
 from commonplace.dialects.mama.platform.files import records
 from commonplace.dialects.mama.platform.service import Service, operation, read
 from commonplace.dialects.rest import Exchange, Route
-from commonplace.dialects.tool_schemas import OBJECT, TEXT, whole
+from commonplace.dialects.tool_schemas import OBJECT, TEXT, integer
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.model import Memory, iso
 from commonplace.platform.exclusive import exclusive
@@ -193,7 +193,7 @@ OPERATIONS = (
     ),
     operation(
         "list_delegations", "List delegations", "read", list_delegations, (),
-        {"limit": whole(1, 100, RECENT)},
+        {"limit": integer(1, 100, RECENT)},
     ),
 )  # fmt: skip
 ROUTES = (

@@ -13,7 +13,7 @@ from commonplace.dialects.mama.platform import agents
 from commonplace.dialects.mama.platform.schedule import local_zone
 from commonplace.dialects.mama.platform.service import operation, read
 from commonplace.dialects.rest import Exchange, Route
-from commonplace.dialects.tool_schemas import whole
+from commonplace.dialects.tool_schemas import integer
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.model import Event
 from commonplace.platform import lookup
@@ -140,7 +140,7 @@ OPERATIONS = (
     operation("token_summary", "Token totals", "read", summary),
     operation("tokens_by_agent", "Tokens by agent", "read", by_agent),
     operation(
-        "tokens_daily", "Tokens by day", "read", daily, (), {"days": whole(1, MOST_DAYS, DAYS)}
+        "tokens_daily", "Tokens by day", "read", daily, (), {"days": integer(1, MOST_DAYS, DAYS)}
     ),
 )
 ROUTES = (
