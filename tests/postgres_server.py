@@ -69,7 +69,9 @@ class PostgresServer:
     def _command(self, name: str, *arguments: str) -> list[str]:
         command = [str(self._binaries / name), *arguments]
         if self._as_other:
-            identity = (f"--reuid={_NOBODY}", f"--regid={_NOBODY}", "--clear-groups")
+            # It ends with the tests, however they end.
+            identity = (f"--reuid={_NOBODY}", f"--regid={_NOBODY}", "--clear-groups",
+                        "--pdeathsig=QUIT")  # fmt: skip
             command = ["setpriv", *identity, *command]
         return command
 
@@ -91,6 +93,20 @@ class PostgresServer:
             **self._settings,
         }
         arguments = [part for item in settings.items() for part in ("-c", "=".join(item))]
+        import psycopg
+
+        until = time.monotonic() + 60
+        while True:
+            if self._process is None or self._process.poll() is not None:
+                self._launch(arguments)  # again while children of a killed one are still ending
+            try:
+                psycopg.connect(self.admin()).close()
+                return
+            except psycopg.OperationalError:
+                assert time.monotonic() < until, (self.folder / "log").read_text()
+                time.sleep(0.05)
+
+    def _launch(self, arguments: list[str]) -> None:
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 self._command("postgres", "-D", str(self.data), *arguments),
@@ -99,17 +115,6 @@ class PostgresServer:
                 cwd=self.folder,
                 start_new_session=True,  # an interrupt of the tests is not for it
             )
-        import psycopg
-
-        until = time.monotonic() + 60
-        while True:
-            try:
-                psycopg.connect(self.admin()).close()
-                return
-            except psycopg.OperationalError:
-                running = self._process.poll() is None
-                assert running and time.monotonic() < until, (self.folder / "log").read_text()
-                time.sleep(0.05)
 
     def admin(self, database: str = "postgres") -> str:
         """The superuser's address of a database."""

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import psycopg
-from psycopg import conninfo
+from psycopg import conninfo, generators
 from psycopg.abc import Buffer
 from psycopg.adapt import Dumper
 from psycopg.pq import TransactionStatus
@@ -223,8 +223,7 @@ def _sent(connection: Connection, command: bytes) -> bool:
 def _finish(connection: Connection) -> None:
     """Read the answer to what was sent last; a dead connection shows it at its first use."""
     with contextlib.suppress(psycopg.Error):
-        while connection.pgconn.get_result() is not None:
-            pass
+        connection.wait(generators.fetch_many(connection.pgconn))
 
 
 _LOCK = threading.Lock()

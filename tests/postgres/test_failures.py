@@ -1,0 +1,186 @@
+"""What is told when the database, or the way to it, fails: the truth, and nothing is stored twice.
+
+The long runs are for `make soak`; these are a twentieth of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+import postgres_engine
+from commonplace import Commonplace
+from commonplace.errors import CommonplaceError, StorageUnavailable
+from commonplace.storage.postgres import administration
+from commonplace.storage.postgres import store as postgres_store
+from conftest import texts
+
+
+class Wire:
+    """A way to the database that can be cut around a COMMIT."""
+
+    def __init__(self, port: int) -> None:
+        self._server = port
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._listening.getsockname()[1])
+        self.cut = ""
+        """"before" the next COMMIT reaches the server, or "after" it was answered."""
+        self.cuts = 0
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listening.accept()
+                server = socket.create_connection(("127.0.0.1", self._server))
+                threading.Thread(target=self._carry, args=(client, server), daemon=True).start()
+                threading.Thread(target=self._pass, args=(server, client), daemon=True).start()
+
+    def _carry(self, client: socket.socket, server: socket.socket) -> None:
+        """From the client to the server."""
+        with contextlib.suppress(OSError), client, server:
+            while data := client.recv(65536):
+                if self.cut and b"COMMIT\x00" in data:
+                    how, self.cut = self.cut, ""
+                    self.cuts += 1
+                    if how == "after":
+                        client.shutdown(socket.SHUT_WR)  # the answer does not come through
+                        server.sendall(data)
+                        time.sleep(0.05)
+                    for end in (server, client):
+                        end.shutdown(socket.SHUT_RDWR)
+                    return
+                server.sendall(data)
+
+    def _pass(self, server: socket.socket, client: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := server.recv(65536):
+                client.sendall(data)
+
+    def close(self) -> None:
+        self._listening.close()
+
+
+@pytest.fixture
+def wire(address: str) -> Iterator[Wire]:
+    made = Wire(postgres_engine.server().port)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def distant(address: str, wire: Wire, tmp_path: Path) -> Iterator[Commonplace]:
+    """A space behind that wire. Statements are not prepared, so that a COMMIT can be seen."""
+    name = psycopg.conninfo.conninfo_to_dict(address)["dbname"]
+    through = f"postgresql://commonplace:secret@127.0.0.1:{wire.port}/{name}?prepare=off"
+    with Commonplace(through, space="team", embedding="none") as memory:
+        yield memory
+
+
+@pytest.mark.parametrize("kind", ["memory", "counter"])
+def test_a_commit_whose_answer_is_lost_is_looked_up(
+    distant: Commonplace, wire: Wire, kind: str
+) -> None:
+    from commonplace.engine.binding import lease
+
+    distant.remember("first")
+    for at in range(10):
+        wire.cut = "after"
+        if kind == "memory":
+            assert distant.remember(f"number {at}").text == f"number {at}"
+        else:
+            with lease(distant) as space, space.store.maintain() as rows:
+                rows.execute(
+                    "INSERT INTO labels (space, label, memory) VALUES ('team', ?, 1)", (f"x{at}",)
+                )
+    assert wire.cuts == 10
+    if kind == "memory":
+        assert sorted(texts(distant.browse())) == ["first", *(f"number {at}" for at in range(10))]
+
+
+def test_a_commit_that_never_reached_the_database_is_refused(
+    distant: Commonplace, wire: Wire
+) -> None:
+    distant.remember("first")
+    for at in range(10):
+        wire.cut = "before"
+        with pytest.raises(StorageUnavailable):
+            distant.remember(f"number {at}")
+    assert wire.cuts == 10
+    assert texts(distant.browse()) == ["first"]
+    distant.remember("goes on")
+    assert sorted(texts(distant.browse())) == ["first", "goes on"]
+
+
+def test_an_answer_that_is_taken_for_granted_is_detected(
+    distant: Commonplace, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mutant: a lost commit is called stored without looking."""
+    monkeypatch.setattr(postgres_store._Session, "_was_stored", lambda self, head: True)
+    distant.remember("first")
+    wire.cut = "before"
+    distant.remember("acknowledged and lost")
+    assert texts(distant.browse()) == ["first"]
+
+
+def test_nothing_acknowledged_is_lost_when_the_server_is_killed(tmp_path: Path) -> None:
+    server = postgres_engine.start()
+    address = administration.prepare(server.admin(), "commonplace").address
+    told: list[str] = []
+    unsure: list[str] = []
+    ended = threading.Event()
+
+    def write(memory: Commonplace, name: str) -> None:
+        number = 0
+        while not ended.is_set():
+            number += 1
+            text = f"{name} number {number}"
+            try:
+                memory.remember(text)
+                told.append(text)
+            except CommonplaceError:
+                unsure.append(text)
+                time.sleep(0.05)
+
+    try:
+        with (
+            Commonplace(address, space="team", embedding="none") as one,
+            Commonplace(f"{address}&pool=8", space="team", embedding="none") as two,
+        ):
+            one.remember("first")
+            threads = [
+                threading.Thread(target=write, args=(memory, f"{at} {name}"))
+                for at in range(3)
+                for name, memory in (("one", one), ("two", two))
+            ]
+            for thread in threads:
+                thread.start()
+            for _ in range(3):
+                before = len(told)
+                while len(told) < before + 20:
+                    time.sleep(0.02)
+                server.kill()
+                server.start()
+            before = len(told)
+            while len(told) < before + 20:
+                time.sleep(0.02)
+            ended.set()
+            for thread in threads:
+                thread.join(60)
+            stored: list[str] = []
+            while page := texts(one.browse(limit=1000, offset=len(stored))):
+                stored += page
+            assert one.library.maintenance.check("team").healthy
+    finally:
+        ended.set()
+        server.stop()
+    assert set(told) <= set(stored), "an acknowledged memory is lost"
+    assert len(stored) == len(set(stored)), "a memory is stored twice"
+    assert unsure, "no call met the kill"
