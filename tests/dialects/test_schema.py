@@ -15,8 +15,15 @@ from jsonschema import Draft202012Validator
 
 from commonplace.dialects import registry
 from commonplace.dialects.being import bridges
-from commonplace.dialects.json_values import MAX_DEPTH, SHOWN
-from commonplace.dialects.schema import FORMATS, KEYWORDS, TYPES, UnsupportedSchema, compile
+from commonplace.dialects.json_values import SHOWN
+from commonplace.dialects.schema import (
+    FORMATS,
+    KEYWORDS,
+    MAX_DEPTH,
+    TYPES,
+    UnsupportedSchema,
+    compile,
+)
 from commonplace.errors import InvalidInput
 
 SEARCH = {

@@ -6,9 +6,12 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from commonplace.dialects import registry
 from commonplace.dialects.being import beings
+from commonplace.dialects.contract import as_json, json_text
 from commonplace.engine.commonplace import Commonplace
 from commonplace.text.hidden import escape_json
 from server.harness import Running, matrix
@@ -87,3 +90,13 @@ def test_text_blocks_have_no_hidden_character_and_lose_none(server: Running, nam
             if any(HIDDEN in one for one in shown):
                 showing.add(tool.name)
     assert showing >= SHOWING[name]
+
+
+@given(st.text())
+@example("plain")
+@example("\x1b \x7f")
+@example("caf\u00e9 \u200b")
+def test_a_result_as_json_text_hides_nothing_and_keeps_its_value(text: str) -> None:
+    for document in (as_json([text]), json_text([text], indent=2)):
+        assert json.loads(document) == [text]
+        assert escape_json(document) == document

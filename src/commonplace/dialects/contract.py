@@ -120,7 +120,9 @@ def as_json(value: Any) -> str:
 
 def json_text(value: Any, **layout: Any) -> str:
     """JSON in which invisible characters are escaped, so that a model sees them."""
-    return escape_json(json.dumps(value, ensure_ascii=False, **layout))
+    written = json.dumps(value, ensure_ascii=False, **layout)
+    # JSON itself escapes the control characters of ASCII, but for DEL.
+    return written if written.isascii() and "\x7f" not in written else escape_json(written)
 
 
 def succeed(tool: Tool, value: Any) -> Wire:

@@ -1,79 +1,18 @@
-"""JSON values: which of them can be stored, and how error messages show a value and its path."""
+"""How error messages show a JSON value, the path to it, and the names that are allowed."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
-from math import isfinite
 from typing import Any, Final
 
 from commonplace.text.hidden import visible
 
-MAX_DEPTH: Final = 64
 SHOWN: Final = 60
 """Characters of a value that a message repeats at most."""
 
 _NAME = re.compile(r"[^\W\d][\w-]{0,59}", re.ASCII)
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
-
-
-class Wrong(Exception):
-    """What is wrong, as the rest of a sentence, and the path to it; callers prepend to the path."""
-
-    def __init__(self, says: str, *path: str | int) -> None:
-        super().__init__(says)
-        self.says = says
-        self.path = [*path]
-
-
-def refuse_unsound(value: Any, depth: int) -> None:
-    """Raise Wrong for a value that JSON cannot carry or the store cannot hold."""
-    kind = type(value)
-    if kind is str:
-        _refuse_unsound_text(value)
-    elif kind is int:
-        refuse_too_large(value)
-    elif kind is bool or value is None:
-        return
-    elif kind is float:
-        if not isfinite(value):
-            raise Wrong("must be a finite number, not NaN or an infinity")
-    elif kind is not list and kind is not dict:
-        raise Wrong(f"must be a JSON value, not a Python {kind.__name__}")
-    elif depth > MAX_DEPTH:
-        raise Wrong(f"is nested too deeply; at most {MAX_DEPTH} levels are allowed")
-    else:
-        step: Any = None
-        try:
-            for step, item in value.items() if kind is dict else enumerate(value):
-                if kind is dict:
-                    if type(step) is not str:
-                        raise Wrong("is not a name; the names in an object must be text")
-                    _refuse_unsound_text(step)
-                # Most values are plain text, for which a call would cost more than the test.
-                if type(item) is not str or "\0" in item or not item.isascii():
-                    refuse_unsound(item, depth + 1)
-        except Wrong as wrong:
-            wrong.path.insert(0, step if isinstance(step, str | int) else type(step).__name__)
-            raise
-
-
-def _refuse_unsound_text(text: str) -> None:
-    if (nul := text.find("\0")) >= 0:
-        raise Wrong(f"must not contain a NUL character (U+0000), as it does at position {nul}")
-    if not text.isascii() and (lone := _LONE_SURROGATE.search(text)):
-        raise Wrong(
-            f"must be valid Unicode; half of a character (U+{ord(lone[0]):04X}) stands alone "
-            f"at position {lone.start()}"
-        )
-
-
-def refuse_too_large(value: int) -> None:
-    """Raise Wrong for an integer of more than 64 bits."""
-    if not -(2**63) <= value < 2**63:
-        bits = f"{value.bit_length():,}"
-        raise Wrong(f"must be a whole number of at most 64 bits, not one of {bits}")
 
 
 def path(steps: Sequence[str | int]) -> str:

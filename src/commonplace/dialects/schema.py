@@ -14,22 +14,14 @@ from contextvars import ContextVar
 from copy import deepcopy
 from dataclasses import dataclass
 from datetime import date
-from math import inf
+from math import inf, isfinite
 from types import NoneType
-from typing import Any
+from typing import Any, Final
 
-from commonplace.dialects.json_values import (
-    Wrong,
-    capped,
-    either,
-    meant,
-    path,
-    refuse_too_large,
-    refuse_unsound,
-    shown,
-    unknown,
-)
+from commonplace.dialects.json_values import capped, either, meant, path, shown, unknown
 from commonplace.errors import InvalidInput
+
+MAX_DEPTH: Final = 64
 
 Check = Callable[[Any], Any]
 Schema = Mapping[str, Any]
@@ -56,6 +48,15 @@ KEYWORDS = frozenset({"type", "enum", "anyOf"}).union(ANNOTATIONS, *OF_TYPE.valu
 
 _ignored: ContextVar[list[str] | None] = ContextVar("ignored", default=None)
 """Collects the unknown names of the current check; None if it refuses them."""
+
+
+class Wrong(Exception):
+    """What is wrong, as the rest of a sentence, and the path to it; callers prepend to the path."""
+
+    def __init__(self, says: str, *path: str | int) -> None:
+        super().__init__(says)
+        self.says = says
+        self.path = [*path]
 
 
 class UnsupportedSchema(ValueError):
@@ -88,7 +89,7 @@ class Checker:
         """
         token = _ignored.set(ignored)
         try:
-            refuse_unsound(arguments, 1)
+            _refuse_unsound(arguments, 1)
             checked: dict[str, Any] = self._check(arguments)
         except Wrong as wrong:
             field = path(wrong.path)
@@ -254,6 +255,60 @@ def _counted(schema: Schema, least_keyword: str, most_keyword: str, unit: str) -
     return f" of {between} {units}"
 
 
+# --- what no schema allows ------------------------------------------------------------------------
+
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def _refuse_unsound(value: Any, depth: int) -> None:
+    """Raise Wrong for a value that JSON cannot carry or the store cannot hold."""
+    kind = type(value)
+    if kind is str:
+        _refuse_unsound_text(value)
+    elif kind is int:
+        _refuse_too_large(value)
+    elif kind is bool or value is None:
+        return
+    elif kind is float:
+        if not isfinite(value):
+            raise Wrong("must be a finite number, not NaN or an infinity")
+    elif kind is not list and kind is not dict:
+        raise Wrong(f"must be a JSON value, not a Python {kind.__name__}")
+    elif depth > MAX_DEPTH:
+        raise Wrong(f"is nested too deeply; at most {MAX_DEPTH} levels are allowed")
+    else:
+        step: Any = None
+        try:
+            for step, item in value.items() if kind is dict else enumerate(value):
+                if kind is dict:
+                    if type(step) is not str:
+                        raise Wrong("is not a name; the names in an object must be text")
+                    _refuse_unsound_text(step)
+                # Most values are plain text, for which a call would cost more than the test.
+                if type(item) is not str or "\0" in item or not item.isascii():
+                    _refuse_unsound(item, depth + 1)
+        except Wrong as wrong:
+            wrong.path.insert(0, step if isinstance(step, str | int) else type(step).__name__)
+            raise
+
+
+def _refuse_unsound_text(text: str) -> None:
+    if (nul := text.find("\0")) >= 0:
+        raise Wrong(f"must not contain a NUL character (U+0000), as it does at position {nul}")
+    if not text.isascii() and (lone := _LONE_SURROGATE.search(text)):
+        raise Wrong(
+            f"must be valid Unicode; half of a character (U+{ord(lone[0]):04X}) stands alone "
+            f"at position {lone.start()}"
+        )
+
+
+def _refuse_too_large(value: int) -> None:
+    """Raise Wrong for an integer of more than 64 bits."""
+    if not -(2**63) <= value < 2**63:
+        bits = f"{value.bit_length():,}"
+        raise Wrong(f"must be a whole number of at most 64 bits, not one of {bits}")
+
+
 # --- checks of values of one type ----------------------------------------------------------------
 
 
@@ -265,7 +320,7 @@ def _integer(schema: Schema, allowed: str, where: str) -> Check:
             if not value.is_integer():
                 raise Wrong(f"must be {allowed}, not {shown(value)}")
             value = int(value)
-            refuse_too_large(value)
+            _refuse_too_large(value)
         return in_range(value)
 
     return check
@@ -374,7 +429,7 @@ def _object(schema: Schema, allowed: str, where: str) -> Check | None:
 
 def _default(value: Any, node: _Node, where: str) -> Any:
     try:
-        refuse_unsound(value, 1)
+        _refuse_unsound(value, 1)
         return node.check(value)
     except Wrong as wrong:
         raise UnsupportedSchema(where, f"the default {path(wrong.path)} {wrong.says}") from None

@@ -59,8 +59,6 @@ def visible(text: str) -> str:
 
 def escape_json(document: str) -> str:
     """A JSON document with every hidden character as a JSON escape; its value stays the same."""
-    if document.isprintable() and document.isascii():
-        return document
     return _escaped(document, _json_escape)
 
 

@@ -116,7 +116,7 @@ class Question:
     def __init__(self, space: OpenSpace, query: str) -> None:
         self.query = query
         self.terms = list(dict.fromkeys(analyse_query(query)))
-        self.script = dominant_script(query)
+        self.script = "latin" if query.isascii() else dominant_script(query)
         self.degraded = ""
         self._embedder = space.embedder
         if self._embedder is None:
