@@ -20,6 +20,11 @@ SMOKE = (
     "tests/test_engine_recall.py",
     "tests/test_engine_substrings.py",
     "tests/test_engine_commonplace_units.py",
+    "tests/dialects/being/test_tools.py",
+    "tests/dialects/clawbrain/test_tools.py",
+    "tests/dialects/mama/test_tools.py",
+    "tests/dialects/orchestrator/test_palace.py",
+    "tests/dialects/penfield/test_tools.py",
 )
 FILES = (
     *SMOKE,
@@ -56,7 +61,7 @@ FILES = (
 SQL_OF_THE_TEST = "The test itself damages rows with SQL that only SQLite knows."
 COPIES = "It works on copies of a data directory."
 A_FILE = "It is about the space's file."
-HOOK = "It interrupts by a hook of SQLite."
+HOOK = "It looks on, or interrupts, by a hook of SQLite."
 
 NOT_HERE: dict[str, str] = {
     "test_a_rotten_answer_is_not_given": SQL_OF_THE_TEST,
@@ -67,6 +72,7 @@ NOT_HERE: dict[str, str] = {
     "test_knowing_a_token_again_is_cheap": "Here it asks the database whether anything changed.",
     "test_what_was_changed_behind_our_back_is_never_returned": SQL_OF_THE_TEST,
     "test_the_good_arguments_are_good": COPIES,
+    "test_insights_add_up_and_read_no_memory_to_count_it": HOOK,
     "test_a_library_refuses_what_is_no_name": "It lists files after the library was closed.",
     "test_a_thousand_tamperings_are_all_found": SQL_OF_THE_TEST,
     "test_each_space_is_a_file_of_its_own_that_only_its_owner_reads": A_FILE,
