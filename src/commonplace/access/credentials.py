@@ -478,7 +478,7 @@ class Credentials:
     def close(self) -> None:
         """Store when credentials were last used, and close the connection."""
         try:
-            with contextlib.suppress(StorageFull):  # no reason to end with an error
+            with contextlib.suppress(StorageFull):  # a full disk must not make closing fail
                 self.flush()
         finally:
             self.watch.close()

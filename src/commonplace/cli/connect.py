@@ -122,7 +122,8 @@ def connect(
         if transport is None:
             transport = "http" if (url, token, token_env) != (None, None, None) else "stdio"
         source = context.get_parameter_source("data")
-        asked = getattr(source, "name", "") == "COMMANDLINE"  # and not by the environment
+        # given as an option, not in the environment
+        asked = getattr(source, "name", "") == "COMMANDLINE"
         with_token = (token, token_env) != (None, None)
         server = _server(
             chosen, transport, url, dialect, data, space, asked=asked, with_token=with_token
@@ -175,7 +176,7 @@ def _opened(
         try:
             opened.append(_read(client, path))
         except CommonplaceError:
-            continue  # not the file that would be written
+            continue  # unreadable: it is not the file that would be changed
     for chosen, settings in opened:
         if settings_files.find(settings.contents(), (*chosen.container, name)) is not None:
             return chosen, settings

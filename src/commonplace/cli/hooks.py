@@ -48,7 +48,7 @@ def recall(
         with memory(data, space, embedding) as opened:
             found = recalling.recall(opened, prompt, start=start or starts, tokens=tokens)
     except NotFound:
-        return  # nothing was ever stored
+        return  # there is no data directory yet
     except CommonplaceError as error:
         sys.stderr.write(f"commonplace: nothing was recalled: {error}\n")
         return

@@ -331,7 +331,7 @@ def _text(argument: str) -> str:
         return argument
     data = sys.stdin.buffer.read()
     try:
-        return data.decode("utf-8-sig").removesuffix("\n")  # of the last line
+        return data.decode("utf-8-sig").removesuffix("\n")  # without the line break at the end
     except UnicodeDecodeError as error:
         raise InvalidInput(
             f"stdin is not UTF-8 at byte {error.start}.", hint="Convert it first.", field="text"

@@ -274,7 +274,7 @@ def moment(value: str | None, name: str) -> datetime | str | None:
         if len(value) <= 10 and name == "until":
             at = at.replace(hour=23, minute=59, second=59, microsecond=999_999)
         elif len(value) <= 10 and name == "at":
-            at = at.replace(hour=12)  # the same day here and in UTC, for nearly everybody
+            at = at.replace(hour=12)  # noon is the same day in UTC for nearly every time zone
     except ValueError:
         raise InvalidInput(
             f"{option} is not a date or time.",

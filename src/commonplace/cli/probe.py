@@ -30,7 +30,7 @@ class Probe:
     ok: bool = False
     server: str = ""
     protocol: str = ""
-    status: int | None = None  # what HTTP said last
+    status: int | None = None  # the last HTTP status
     tools: int = 0
     called: str = ""
     answer: str = ""

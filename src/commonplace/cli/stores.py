@@ -139,7 +139,8 @@ def import_(
     from commonplace.engine.binding import lease
     from commonplace.engine.transfer import importing, reading
 
-    if str(file) != "-" and not file.exists():  # before a space is made for it
+    # check first: otherwise an empty space would be created
+    if str(file) != "-" and not file.exists():
         raise NotFound(f"There is no file {file}.", hint="Check its name.", field="path")
     with (
         contextlib.ExitStack() as given,
@@ -241,7 +242,7 @@ def restore(
         held = ", ".join([*found.spaces, *found.files])
         tell(as_json, found.as_dict(), f"the backup is complete: {held} ({rows:,} rows)")
         return
-    backup.read_manifest(source)  # before a directory is made for it
+    backup.read_manifest(source)  # check first: otherwise an empty directory would be created
     with options.library(data) as library, progress("Restoring") as show:
         revoked, _ = by_state(library.path)
         report = library.maintenance.restore(

@@ -45,7 +45,8 @@ def local(at: datetime | None, *, seconds: bool = False) -> str:
         return f"{at:%Y-%m-%d}"
     try:
         shown = at.astimezone()
-    except (OverflowError, OSError, ValueError):  # near the years 1 and 9999
+    # dates near the years 1 and 9999 cannot be converted
+    except (OverflowError, OSError, ValueError):
         shown = at
     return f"{shown:%Y-%m-%d %H:%M:%S}" if seconds else f"{shown:%Y-%m-%d %H:%M}"
 

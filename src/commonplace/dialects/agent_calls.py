@@ -60,7 +60,7 @@ class AgentCalls:
                 return f"error: {error}"
             if outcome.error is not None and "content" not in outcome.wire:
                 return f"error: {outcome.error}"
-            if "value" in outcome.wire:  # an operation of REST
+            if "value" in outcome.wire:  # a REST operation returns a value, not MCP content
                 return as_json(outcome.wire["value"])
             text: str = outcome.wire["content"][0]["text"]
             return f"error: {text}" if outcome.wire.get("isError") else text

@@ -187,7 +187,7 @@ class OpenSpace:
         if self.store.read_only:
             return
         if self.store.open_unit is not None:
-            # The unit may be rolled back, and other memories get the numbers.
+            # Not cached: if the unit is rolled back, other memories get these row numbers.
             self.add_reads(nums, 1, at)
             return
         with self._lock:
@@ -378,7 +378,7 @@ class Library:
             too_many = len(self._closing) > self._open_spaces
             oldest = self._closing[0][1]
         if too_many:
-            oldest.exception()  # waits until it is closed
+            oldest.exception()  # waits until the space is closed
 
     def _surplus(self) -> list[OpenSpace]:
         """Remove and return the least recently used open spaces that are not in use."""
@@ -430,7 +430,8 @@ class Library:
                     with self.lease(name) as space:
                         space.write_reads()
                         while space.has_work and not self._stop.is_set():
-                            space.has_work = False  # before looking: a write may set it again
+                            # reset before looking for work: a write may set it again
+                            space.has_work = False
                             if upkeep.embed_some(space, self._stop.is_set):
                                 space.has_work = True
                             elif upkeep.find_work(space):

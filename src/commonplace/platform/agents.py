@@ -102,7 +102,7 @@ async def _run(
         # A slow tool is not the model's fault.
         raise _TimedOut(why) if reached.asking else AgentFailed(why) from None
     except (AgentRunError, UserError) as error:
-        # Its text may quote what the model's provider answered.
+        # The error's text may quote the provider's response.
         log.warning("an agent failed", exc_info=error)
         raise AgentFailed(f"the agent failed: {type(error).__name__}") from error
     return str(result.output)

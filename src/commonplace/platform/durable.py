@@ -26,11 +26,12 @@ from commonplace.storage.sqlite import foreign
 LOOK_SECONDS = 0.2
 LOCK_SECONDS = 2.0
 AGAIN_SECONDS = 10.0
-WAIT_SECONDS = 60.0  # until the row of a request must be stored
+WAIT_SECONDS = 60.0  # how long to wait for the row of a request
 STOP_SECONDS = 10
-PAUSES = (0.2, 1.0, 0.0)  # after each failed attempt of a step
+PAUSES = (0.2, 1.0, 0.0)  # seconds of pause after each failed attempt of a step
 NAME = "commonplace"
-ENDED = ("SUCCESS", "ERROR", "CANCELLED", "MAX_RECOVERY_ATTEMPTS_EXCEEDED")  # in DBOS
+# final states of a DBOS workflow
+ENDED = ("SUCCESS", "ERROR", "CANCELLED", "MAX_RECOVERY_ATTEMPTS_EXCEEDED")
 
 log = logging.getLogger(__name__)
 
@@ -234,7 +235,7 @@ class Durable:
 
 
 _MARK = "~"  # separates the kind of work and its id
-WORKFLOWS = "workflow"  # their ids have no prefix
+WORKFLOWS = "workflow"  # ids of workflows have no prefix
 _running: dict[Path, Durable] = {}
 _starting = threading.Lock()
 
@@ -322,7 +323,7 @@ def _launch(file: Path, durable: Durable) -> None:
         DBOS.destroy()
         if foreign.is_sound(file):
             raise
-        # Its file only has which steps are done, and the spaces have that too.
+        # DBOS's file only records which steps are done; the spaces record that, too.
         log.exception("the file of DBOS is damaged; it is renamed, and a new one is created")
         _put_aside(file)
         DBOS(config=config)

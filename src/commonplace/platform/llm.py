@@ -260,7 +260,7 @@ def reach(access: Access, seconds: float) -> Reached:
 
     Its `patient` is a pydantic-ai model that retries requests and raises ModelUnavailable.
     """
-    model = _model(access)  # the first time, importing takes seconds, which do not count
+    model = _model(access)  # the first import takes seconds, which do not count as model time
     made = Reached(access, time.monotonic() + seconds)
     made.patient = _patient(model, made)
     return made

@@ -87,7 +87,7 @@ def _converse(
         try:
             told = json.loads(line)
         except ValueError:
-            return  # it was killed, or its process broke down
+            return  # the process was killed or crashed
         if "log" in told:
             if len(ran.logs) < LOG_LINES:
                 ran.logs.append(str(told["log"])[:LOG_CHARS])
@@ -170,7 +170,8 @@ def _confined() -> Any:
 
     wasmtime.Store = Limited  # type: ignore[misc]
     config = wasmtime.Config()
-    with contextlib.suppress(Exception):  # without a place for it, nothing is kept
+    # without a writable cache directory, compiled code is not cached
+    with contextlib.suppress(Exception):
         config.cache = True
     _wasmtime._SHARED_ENGINE = wasmtime.Engine(config)
     return quickjs_rs
@@ -237,7 +238,7 @@ def main() -> None:
     """Run one script."""
     out = os.fdopen(os.dup(1), "wb")
     nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)  # what the guest writes must not get between our lines
+    os.dup2(nowhere, 1)  # the guest's output must not mix with our protocol lines
     host = _Host(out)
     asked = json.loads(sys.stdin.buffer.readline())
     with contextlib.suppress(ImportError, ValueError, OSError):
@@ -247,7 +248,7 @@ def main() -> None:
         resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
     try:
         told = asyncio.run(_evaluate(asked, host))
-    except Exception as error:  # a trap of the guest: the run is over, whatever it was
+    except Exception as error:  # any WebAssembly trap ends the run
         told = {"error": f"{type(error).__name__}: the script broke down"}
     host.send(told)
 

@@ -20,11 +20,11 @@ from commonplace.access.rates import block_of
 from commonplace.dialects.rest import Rejected
 from commonplace.errors import CommonplaceError
 
-HEAD_SECONDS = 10.0  # in which the head of a request must have come
-MOST_CONNECTIONS = 8_192  # at the same time, where the limit of open files allows it
-ADDRESS_CONNECTIONS = 512  # of these for one address
-STREAMS = 256  # event streams at the same time, and as many WebSockets
-CREDENTIAL_STREAMS = 64  # of these for one credential
+HEAD_SECONDS = 10.0  # time limit for receiving a request's headers
+MOST_CONNECTIONS = 8_192  # open connections, if the limit of open files allows it
+ADDRESS_CONNECTIONS = 512  # open connections of one address
+STREAMS = 256  # open event streams, and as many WebSockets
+CREDENTIAL_STREAMS = 64  # open streams of one credential
 RECHECK_SECONDS = 2.0  # how often the credential of a stream is checked again
 _BUSY = json.dumps(
     {"error": {"code": "BUSY", "message": "Too many connections are open. Close some of them."}}

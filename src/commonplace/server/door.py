@@ -156,7 +156,7 @@ class Door:
             await self._app(scope, receive, send)
             return
         address = peer(scope, self.proxies)
-        scope["client"] = (address, 0)  # what is behind the door counts by it, too
+        scope["client"] = (address, 0)  # later rate limits use the same address
         request = HttpRequest(scope, self._paths.entrance(scope["path"]), address)
         if scope["type"] == "websocket":
             await self._open(request, receive, send)
@@ -222,12 +222,12 @@ class Door:
     async def _audit_refusal(self, request: HttpRequest) -> None:
         """Audit a request that was refused before the gate."""
         dialect = request.entrance.dialect
-        if dialect is None:  # a page, or nothing at all: no call
+        if dialect is None:  # a page or an unknown path: there is no call to audit
             return
         request.audited.append(request.id)
         error = request.refused or _error_of(request.status)
         calls, info = request.called(), request.info()
-        if isinstance(error, Unauthenticated):  # which has its rate
+        if isinstance(error, Unauthenticated):  # audited at a limited rate
             await self._refusals.audit(None, info, dialect.name, calls, error)
         elif (caller := request.caller or await self._caller_if_known(request)) is not None:
             await self._refusals.audit(caller, info, dialect.name, calls, error)
@@ -290,7 +290,7 @@ class Door:
             if not for_subjects:  # the credential is for any dialect
                 request.entrance = original
                 raise self._no_such_subject(request) from None
-            # A subject of another owner is as if it did not exist: neither lets anybody in.
+            # Another owner's subject is answered like a missing one, so that nobody learns of it.
             log.warning("not recognised", extra={"why": error.message, "address": request.address})
             request.caller = None
             raise Unauthenticated(error.message) from None
@@ -331,7 +331,7 @@ class Door:
             accepted = self._accepted_frames(request, until(ended, receive, gone), send)
             await self._app(scope, accepted, send)
             if ended.is_set():
-                with contextlib.suppress(RuntimeError, OSError):  # it is closed already
+                with contextlib.suppress(RuntimeError, OSError):  # the socket is already closed
                     await _end_socket(request, send, Unauthenticated("ended"))
 
     async def _close(
@@ -474,7 +474,7 @@ class Door:
             raise Unauthenticated("no token" if not given else "several tokens")
         scheme, blank, token = given[0].decode("latin-1").strip().partition(" ")
         if not blank:
-            token = scheme  # some clients send it bare
+            token = scheme  # some clients send the token without "Bearer"
         elif scheme.lower() != "bearer":
             raise Unauthenticated("not a bearer token")
         path = request.scope["path"].rstrip("/")

@@ -348,7 +348,8 @@ class Gate:
                 )
                 # A read writes at least its audit entry, and must work on a full disk.
                 wire = space.store.with_reserve(attempt) if tool.reads else attempt()
-            except answers.Answered as answered:  # the same key, at the same time
+            # a concurrent call with the same idempotency key was first
+            except answers.Answered as answered:
                 return self._repeat(running, space.store, answered.result)
             except CommonplaceError:
                 if running.stored:
@@ -404,7 +405,7 @@ class Gate:
         try:
             with self._memory.library.lease(running.caller.space) as space:
                 self._audit(running, space.store, as_json(wire), error)
-        except CommonplaceError as worse:  # nothing was done, and it cannot be audited
+        except CommonplaceError as worse:  # the failed call changed nothing, but cannot be audited
             log.error("a call could not be audited", extra={"tool": tool.name, "why": worse.code})
             return Outcome(dialect.fail(tool, worse), worse)
         return Outcome(wire, error)
@@ -458,7 +459,7 @@ def _no_such_tool(name: str) -> NotFound:
 def not_permitted(caller: Caller, dialect: str, tool: Tool) -> NotPermitted:
     """The refusal of a caller whose credential lacks the dialect or the scope."""
     made = f"commonplace token create --dialect {dialect}"
-    if tool.scope == "admin":  # which no other scope includes
+    if tool.scope == "admin":  # no other scope includes "admin"
         made += " --scope admin"
     if caller.dialects is not None and dialect not in caller.dialects:
         spoken = " and ".join(sorted(caller.dialects)) or "none"

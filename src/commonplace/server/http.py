@@ -140,7 +140,7 @@ class Endpoint:
             response.headers["retry-after"] = "10"
             await response(scope, receive, send)
             return
-        # The end of the stream, unless the client has it already or has gone.
+        # End the stream, unless it has ended or the client has disconnected.
         with contextlib.suppress(RuntimeError):
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 

@@ -130,7 +130,8 @@ class Pipes:
             pending = _Pending(_admitted(item), _called(message))
             self._pending.setdefault(message.id, []).append(pending)
         elif isinstance(message, types.JSONRPCNotification) and message.method == CANCELLED:
-            self._take_pending((message.params or {}).get("requestId"))  # it may get no answer
+            # a cancelled request may get no answer
+            self._take_pending((message.params or {}).get("requestId"))
             self._wake_if_idle()
 
     def _take_pending(self, identity: object) -> _Pending | None:
@@ -146,7 +147,7 @@ class Pipes:
 
     async def _refuse(self, fault: _Fault | None) -> None:
         """Answer a malformed line, and audit what it calls."""
-        if fault is None or self._local is None:  # the door has answered it
+        if fault is None or self._local is None:  # over HTTP the door has already answered it
             return
         calls = [named(call.get("params")) for call in calls_in(fault.found)]
         if fault.found is UNREADABLE or len(calls) > MOST_CALLS:
@@ -241,7 +242,7 @@ def _message(error: Exception) -> Any:
     if isinstance(error, ValidationError):
         for each in error.errors(include_url=False):
             if each["type"] == "missing" or len(each["loc"]) < 2:
-                return each["input"]  # of a missing field, what it is missing from
+                return each["input"]  # for a missing field: the object that lacks it
     return None
 
 

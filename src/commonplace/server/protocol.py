@@ -37,7 +37,7 @@ _FAULT = "Something went wrong on our side."
 WORKERS = 64
 OUTSIDE_WORKERS = 128  # threads for calls that wait for something outside
 RECOGNISERS = 4  # threads that look up credentials, so that slow calls never delay that
-MOST_CALLS = 100  # in one message, since each refused one is audited
+MOST_CALLS = 100  # most calls in one message, since each refused one is audited
 UNREADABLE = object()
 _calling: ContextVar[Admitted] = ContextVar("calling")
 
@@ -211,7 +211,7 @@ class Workers:
         finally:
             if timer is not None:
                 timer.cancel()
-        if outcome.error is not None and pool.withdraw(work):  # cancelled before it began
+        if outcome.error is not None and pool.withdraw(work):  # timed out before it started
             await self.refuse(admitted, dialect, name, arguments, outcome.error)
         return outcome
 
@@ -273,7 +273,7 @@ def build(dialect: Dialect, workers: Workers, quota: Quota | None = None) -> Ser
         who, given = _calling.get(), params.arguments or {}
         try:
             decision = who.decision
-            # The door decided on the same message, but a decision is for one tool only.
+            # The door may have decided already, but a decision is valid for one tool only.
             if decision is None or (decision.dialect, decision.name) != (dialect.name, params.name):
                 decision = await workers.decide(
                     who.caller, dialect.name, params.name, tools_only=True

@@ -22,7 +22,7 @@ from commonplace.server.gate import Gate
 from commonplace.server.protocol import Workers
 
 SECONDS = 1.0
-MOST_FLOODS = 100  # counted apart in a second; further ones are counted without their address
+MOST_FLOODS = 100  # addresses counted separately within a second; further ones are counted together
 SEVERAL = "several"
 
 Called = tuple[str, Mapping[str, Any]]

@@ -31,16 +31,18 @@ from commonplace.server.settings import Settings, is_loopback
 
 OPEN = "/mcp"  # serves the default dialect, and a dialect with subjects to callers who act as one
 JSON = "application/json"
-BODILESS = ("GET", "HEAD", "DELETE", "OPTIONS")  # methods whose body is not looked at
+BODILESS = ("GET", "HEAD", "DELETE", "OPTIONS")  # methods whose body is ignored
 METHODS = frozenset((*BODILESS, "POST", "PUT", "PATCH"))
 DEPTH = 64
-CONTAINERS = 100_000  # arrays and objects: json.loads makes them under the interpreter lock
-BODY_SECONDS = 30.0  # in which a body must have come
+# most arrays and objects: json.loads holds the interpreter lock while it creates them
+CONTAINERS = 100_000
+BODY_SECONDS = 30.0  # time limit for receiving a body
 INLINE_BYTES = 65_536  # larger bodies are checked and parsed in a worker
-TOTAL_BYTES = 128 * 1024 * 1024  # held in memory at the same time, for all requests
-ADDRESS_BYTES = 48 * 1024 * 1024  # of these for one address; handling takes some times as many
+TOTAL_BYTES = 128 * 1024 * 1024  # bytes of bodies in memory at the same time, for all requests
+# bytes of bodies for one address; handling needs several times as much
+ADDRESS_BYTES = 48 * 1024 * 1024
 RECHECK = "commonplace.recheck"  # scope key: recognises the credential again
-HANDED_ON = ("x-conversation-id", "x-llm-api-key")  # headers that contracts go by
+HANDED_ON = ("x-conversation-id", "x-llm-api-key")  # request headers that are passed on to dialects
 # What proxies add to the requests that they forward, besides X-Forwarded-*.
 FORWARDED = frozenset((
     b"forwarded", b"via", b"x-real-ip", b"x-client-ip", b"x-cluster-client-ip", b"x-original-host",

@@ -25,7 +25,7 @@ from commonplace.server.protocol import ADMITTED, JSON_BODY, UNREADABLE, Admitte
 from commonplace.server.quotas import Left, Quota
 from commonplace.server.request import RECHECK, parse_body, refusal
 
-PUBLIC_BODY_BYTES = 16_384  # of a body that is read before the caller is known
+PUBLIC_BODY_BYTES = 16_384  # largest body that is read before the caller is authenticated
 WITH_BODY = ("POST", "PUT", "PATCH")
 _NUMBER = re.compile(r"-?\d{1,18}(?:\.\d{1,18})?(?:[eE][+-]?\d{1,3})?")
 _WHOLE = re.compile(r"-?\d{1,18}")
@@ -223,7 +223,7 @@ class _Exchange(Exchange):
     async def perform(self, arguments: Mapping[str, Any], operation: str = "") -> Any:
         recheck = self._request.scope.get(RECHECK)
         if recheck is not None and time.perf_counter() - self._recognised > RECHECK_SECONDS:
-            await recheck()  # what is sent in pieces may outlive its credential
+            await recheck()  # a long response may outlast its credential
             self._recognised = time.perf_counter()
         outcome = await self._adapter.workers.outcome(
             self._request.scope[ADMITTED], self._adapter.dialect,
@@ -235,7 +235,7 @@ class _Exchange(Exchange):
 
     async def open_session(self) -> Session:
         given = self._request.headers.get("authorization", "").strip()
-        key = given.rpartition(" ")[2]  # the door has seen that it is one bearer token
+        key = given.rpartition(" ")[2]  # the door has checked that it is a single bearer token
         await self.perform({})
         session: Session = await self._adapter.workers.run(self._adapter.sessions.open, key)
         return session

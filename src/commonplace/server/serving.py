@@ -46,7 +46,8 @@ HEADER_BYTES = 65_536
 WEBSOCKET_BYTES = 262_144
 BACKLOG = 256  # connections accepted at once, before any is counted
 
-INHERITED = "COMMONPLACE_LISTENING_SOCKET"  # set for the process that takes this one's place
+# passes the listening socket to the process that replaces this one
+INHERITED = "COMMONPLACE_LISTENING_SOCKET"
 
 log = logging.getLogger(__name__)
 
@@ -218,7 +219,7 @@ def bind(host: str, port: int) -> socket.socket:
         OverflowError,
         TypeError,
         ValueError,
-    ) as error:  # odd host names raise the others
+    ) as error:  # unusual host names raise the other errors
         listening.close()
         taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
         hint = "Stop what runs there, or choose another --port." if taken else "Choose another."

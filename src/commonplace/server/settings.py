@@ -101,7 +101,8 @@ class Settings:
                 )
         if not self.host.strip():
             raise InvalidInput("host is empty.", hint="Write 127.0.0.1, or 0.0.0.0.", field="host")
-        if self.host.startswith("[") and self.host.endswith("]"):  # as in a URL
+        # an IPv6 address in brackets, as in a URL
+        if self.host.startswith("[") and self.host.endswith("]"):
             return replace(self, host=self.host[1:-1])
         return self
 
@@ -176,7 +177,7 @@ def _file(path: Path) -> dict[str, Any]:
                     f"{path} can be written by others.", hint=f"chmod 600 {path}", field="config"
                 )
             return tomllib.load(file)
-    except (FileNotFoundError, NotADirectoryError):  # opening the directory gives the error
+    except (FileNotFoundError, NotADirectoryError):  # opening the directory reports the error
         return {}
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidInput(f"{path} is not valid TOML: {error}.", field="config") from error

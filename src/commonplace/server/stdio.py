@@ -83,7 +83,7 @@ async def _serve(gate: Gate, caller: Caller, dialect: Dialect) -> bool:
     try:
         await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
     except asyncio.CancelledError:
-        pass  # an interrupt, where signals have no handlers
+        pass  # Ctrl-C on systems without signal handlers
     finally:
         workers.close()  # waits for running calls
     if not serving.done():
@@ -98,7 +98,7 @@ def _standard_input() -> BinaryIO:
     ours, nothing = os.dup(0), os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
-    return os.fdopen(ours, "rb", closefd=False)  # a thread may read it to the very end
+    return os.fdopen(ours, "rb", closefd=False)  # a thread may still be reading it at exit
 
 
 def _user() -> str:

@@ -93,7 +93,7 @@ def _codes_of(text: str) -> list[Any]:
             if b"" in codes:
                 return codes
         except KeyError:
-            pass  # a word of another language
+            pass  # a word that is not English
     return list(map(_chunk_codes(reader(text, chunks)).__getitem__, chunks))
 
 

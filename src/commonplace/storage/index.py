@@ -468,7 +468,7 @@ class SpaceIndex:
             self._scales.extend(np.ascontiguousarray(packed[:, :4]).view("<f4")[:, 0])
             self._vectors.extend(packed[:, 4:].view(np.int8))
             self._owner.extend((first + at).astype(np.int32))
-        owners = self._owner.view[begun:]  # in order
+        owners = self._owner.view[begun:]  # sorted, so that equal owners are adjacent
         if len(owners):
             self._vectored += 1 + int(np.count_nonzero(owners[1:] != owners[:-1]))
 
@@ -512,7 +512,8 @@ def _by_term(terms: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.u
     keys &= low
     order = keys.view(np.int64)
     ordered = terms.take(order)
-    if (ordered[1:] < ordered[:-1]).any():  # two terms differ in their low bits alone
+    # the short keys collided: two terms differ only in their low bits
+    if (ordered[1:] < ordered[:-1]).any():
         order = np.argsort(terms, kind="stable")
         ordered = terms.take(order)
     return order, ordered

@@ -42,7 +42,7 @@ def configured(data: Path) -> str | None:
     try:
         found = tomllib.loads(file.read_text(encoding="utf-8")).get("database")
     except (OSError, ValueError):
-        return None  # `commonplace serve`, which all of it is for, says what is wrong with it
+        return None  # `commonplace serve`, which reads the whole file, reports the error
     return found if isinstance(found, str) and found else None
 
 

@@ -13,7 +13,7 @@ Progress = Callable[[int, int], None]
 Severity = Literal["error", "warning", "note"]
 MOST_LISTED = 100
 """How many rows of a finding, and how many findings of a check, are listed."""
-SHOWN = 4  # of many rows with the same fault, after the first
+SHOWN = 4  # how many further rows are listed for the same fault
 REPAIR = "Run 'commonplace doctor --repair': it is rebuilt from the rows."
 RESTORE = (
     "Restore it from a backup with 'commonplace restore', or save the intact rows with"

@@ -94,7 +94,7 @@ CREATE INDEX oauth_logins_expires ON oauth_logins (expires_at);
 """
 # ---- end of OAuth's tables ----
 
-# Devices that wait for a person (RFC 8628): of both of a device's codes there is the SHA-256.
+# Devices that wait for a person (RFC 8628); both codes of a device are stored as SHA-256.
 OAUTH_DEVICES = """
 CREATE TABLE oauth_devices (
   digest BLOB NOT NULL PRIMARY KEY, code BLOB NOT NULL, client TEXT NOT NULL,
@@ -129,11 +129,11 @@ def open_system(data: Path) -> Store:
     """The file above the spaces, made if need be: the directory 0700, the file 0600."""
     path = system_file(data)
     try:
-        if not path.parent.exists():  # a directory that was there keeps the mode it has
+        if not path.parent.exists():  # an existing directory keeps its mode
             make_private(path.parent)
             sync_directory(path.parent.parent)
         check_runtime(path.parent)
-        recover(path.parent)  # what a killed restore has left
+        recover(path.parent)  # finish or undo a restore that was killed
         new = not path.exists()
         store = Store(path, NAME, steps=SYSTEM_MIGRATIONS)
         if new:

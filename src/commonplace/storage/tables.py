@@ -200,7 +200,7 @@ class Hashed:
         return f"{self.insert_sql} ON CONFLICT (space{more}) DO UPDATE SET {changes}"
 
 
-_AT_ONCE = 100  # ids in one statement
+_AT_ONCE = 100  # ids looked up in one statement
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 
@@ -259,7 +259,7 @@ class Table(Hashed):
         found = []
         for stored in rows:
             values = stored[:-2]
-            # As `verified`, but faster for intact rows.
+            # Does the same as `verified`, but faster for intact rows.
             if hashed((space, *values), stored[-2]) != stored[-1]:
                 self.verified(space, stored)
             found.append(dict(zip(fields, values)))  # noqa: B905

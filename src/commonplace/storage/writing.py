@@ -276,7 +276,7 @@ class Unit:
         self.connection.execute("SAVEPOINT part")
         try:
             yield
-            self.connection.execute("RELEASE part")  # which tells of errors that were not told yet
+            self.connection.execute("RELEASE part")  # also raises errors of postponed statements
         except BaseException as error:
             if self.connection.in_transaction:
                 self.connection.execute("ROLLBACK TO part")
@@ -339,7 +339,7 @@ class Units(Generic[C]):
         """Make all writes of the block one unit of work; nested blocks join it."""
         scope = self._scope
         if scope.stack is not None:
-            with self.write(name, origin):  # a savepoint
+            with self.write(name, origin):  # an inner unit is a savepoint
                 yield
             return
         with contextlib.ExitStack() as stack:

@@ -214,7 +214,7 @@ def _words_in(chunk: str) -> tuple[list[str], str]:
 
 def _read(language: str, dropped: frozenset[str], chunk: str) -> tuple[str, ...]:
     if chunk.isascii() and chunk.isalpha() and (chunk[1:].islower() or chunk.isupper()):
-        word = chunk.lower()  # plain, as most are
+        word = chunk.lower()  # a plain word, as most are
         if word in dropped:
             return ()
         return (_stem(language, word),) if language == "english" else _stems(language, word)

@@ -30,8 +30,8 @@ SECONDS = 20
 MEMORY = 1024 * 1024 * 1024
 ENVIRONMENT = ("PATH", "SYSTEMROOT")  # passed to the parser; secrets are not
 TIMEOUT = SECONDS + 5.0
-PARSERS = 4  # processes at the same time
-WAIT_SECONDS = 10.0  # for one of them to end
+PARSERS = 4  # parser processes at the same time
+WAIT_SECONDS = 10.0  # how long to wait for a free parser process
 COMMAND = (sys.executable, "-I", "-m", "commonplace.text.files")
 
 PLAIN = {

@@ -19,7 +19,7 @@ SIDE = 1024
 QUALITY = 80
 PIXELS = 50_000_000
 COMMAND = (sys.executable, "-I", "-m", "commonplace.text.images")
-_WRONG = b"{"  # no image begins so
+_WRONG = b"{"  # marks an error message; no image starts with this byte
 
 
 class TooManyPixels(InvalidInput):
@@ -49,7 +49,7 @@ def smaller(data: bytes) -> bytes:
 def _fitted(data: bytes) -> bytes:
     from PIL import Image, ImageOps
 
-    Image.MAX_IMAGE_PIXELS = None  # looked at below, before anything is decoded
+    Image.MAX_IMAGE_PIXELS = None  # the size is checked below, before anything is decoded
     with Image.open(io.BytesIO(data), formats=("JPEG", "PNG", "WEBP")) as image:
         if image.width * image.height > PIXELS:
             return json.dumps({"wrong": "pixels"}).encode()
@@ -72,7 +72,7 @@ def main() -> None:
     confine()
     try:
         answer = _fitted(data)
-    except Exception:  # whatever the library raises, the file is at fault
+    except Exception:  # any error of the library means an invalid file
         answer = json.dumps({"wrong": "The image is damaged."}).encode()
     out.write(answer)
     out.flush()

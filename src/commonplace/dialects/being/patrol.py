@@ -160,7 +160,7 @@ class _Patrol:
             return self.memory.revise(node.id, expected_version=node.version, **changes)
         return None
 
-    # ❶ and what comes before it
+    # Step 1: messages become scenes, and scenes become nodes
 
     def listen(self, messages: Sequence[Mapping[str, Any]], known: bool) -> None:
         """Store messages, and extract scenes from them if there is a model."""
@@ -175,7 +175,7 @@ class _Patrol:
         said = [{"role": line.speaker, "content": line.memory.text} for line in kept]
         found = self.thinking.extract(said, records.today())
         with self.unit():
-            # A scene is trusted as the least of the messages that it may come from.
+            # A scene gets the lowest trust of the messages that it may come from.
             trust = "external" if any(m.memory.trust == "external" for m in kept) else "inferred"
             drafts = [scenes.draft(self.being, s, kind=sight.SCENE, trust=trust) for s in found]
             made = self.memory.remember_many(drafts)
@@ -289,7 +289,7 @@ class _Patrol:
                 cluster.id, digest=grouping.digest_of(top), attrs={**cluster.attrs, "tops": top}
             )
 
-    # ❷ ❸ ❺: the life of nodes
+    # Steps 2, 3 and 5: nodes age, are kept alive by recalls, and die
 
     def count(self) -> None:
         """❷ Count one more session for all active nodes, in the being's row."""
@@ -366,7 +366,7 @@ class _Patrol:
     def _marks(self) -> np.ndarray[Any, np.dtype[np.int64]]:
         return np.array(sight.marks_in(sight.find(self.memory, self.being)), np.int64)
 
-    # ❹ consolidation
+    # Step 4: consolidation
 
     def consolidate(self) -> None:
         """❹ With a model: merge fresh and dying nodes with others, or make dying ones dead."""
@@ -488,7 +488,7 @@ class _Patrol:
             with contextlib.suppress(Conflict):
                 self.memory.links.add(survivor.id, node.id, "absorbed", weight=1.0, reason="patrol")
 
-    # ❻ ❼ clusters
+    # Steps 6 and 7: clusters
 
     def split(self) -> None:
         """❻ Split clusters that have grown large."""

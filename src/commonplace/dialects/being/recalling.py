@@ -71,7 +71,7 @@ def _related(call: Call, query: str, limit: int) -> list[Memory]:
     if not query.strip():
         return []
     seen = sight.findable(call.memory, being_of(call))
-    considered = 3 * limit  # the best by words and meaning need not be the nearest
+    considered = 3 * limit  # the best overall matches may not be the most similar ones
     hits = call.memory.recall(query[:QUERY_CHARS], limit=considered, filters=seen, count=False)
     return [hit.memory for hit in hits if hit.similarity > RELATED][:limit]
 

@@ -29,7 +29,7 @@ CALL_SECONDS = 25.0
 BACKGROUND_SECONDS = 300.0
 BUSY_SECONDS = 10.0
 STOP_SECONDS = 20.0
-PATROLS = 4  # in the background at the same time
+PATROLS = 4  # patrols that run in the background at the same time
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +88,7 @@ class Runtime:
         wait: float = BUSY_SECONDS,
     ) -> Report:
         """Run a patrol; the report is `busy` if another one runs for too long."""
-        from commonplace.dialects.being import patrol  # with it comes numpy
+        from commonplace.dialects.being import patrol  # imports numpy, which is slow
 
         memory = call.memory.at(call.memory.name, call.origin)
         file = self._path / "turns" / f"patrol-{memory.name}-{being}.lock"

@@ -146,7 +146,8 @@ class _Conversation:
         await self._reply({"type": "error", "message": message})
 
     async def _reply(self, message: dict[str, Any]) -> None:
-        with contextlib.suppress(WebSocketDisconnect, RuntimeError):  # it has closed
+        # the client has closed the socket
+        with contextlib.suppress(WebSocketDisconnect, RuntimeError):
             await self.socket.send_json(message)
 
     def _disconnect(self) -> None:

@@ -108,7 +108,7 @@ class Thinking:
                 seconds=min(left, llm.CALL_SECONDS),
             )  # fmt: skip
         except CommonplaceError as error:
-            paid = getattr(error, "spent", None)  # useless answers cost money too
+            paid = getattr(error, "spent", None)  # an unusable answer has its cost, too
             self.spent(what, {**(paid.as_dict() if paid else {}), "error": error.message})
             return None
         self.spent(what, cost.as_dict())

@@ -17,8 +17,8 @@ from commonplace.text.hidden import visible
 
 FILE = "MEMORY.md"
 EMPTY = "# Memory\n\nNothing is remembered yet; what you store with memory_store will be here.\n"
-ENTITIES = 0.7  # of the budget
-CONSIDERED = 1_000  # of each kind, the best first
+ENTITIES = 0.7  # the share of the token budget for entities
+CONSIDERED = 1_000  # memories of each kind that are considered, best first
 SECTIONS = ("People", "Projects", "Preferences", "Recent Episodes")
 
 
@@ -88,5 +88,5 @@ def write(memory: Commonplace, directory: Directory, chosen: Strategy) -> None:
         if directory.read(FILE)[0] == data:
             return
     except OSError:
-        pass  # not there, or not to be read: it is written anew
+        pass  # missing or unreadable: write it again
     directory.write(FILE, data)

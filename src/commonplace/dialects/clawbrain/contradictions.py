@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 ALIKE = 0.6
-SIGNIFICANT = 3  # words that, being the same, make a fact a newer form of another
+SIGNIFICANT = 3  # shared words that make one fact a newer version of another
 
 _WORD = re.compile(r"[\w']+")
 _UPDATE = re.compile(

@@ -23,12 +23,12 @@ from commonplace.storage.database import new_id
 from commonplace.storage.directories import make_private
 from commonplace.storage.locking import try_lock
 
-OWN = ".commonplace"  # the lease and the directory's id
+OWN = ".commonplace"  # holds the lock file and the directory's id
 FILE_BYTES = 4_200_000  # a million characters, and room for the frontmatter
 FOLDERS = ("entities", "episodes", "archive/entities", "archive/episodes")
 SECOND = 1_000_000_000
-_TEMPORARY = ".tmp-"  # being written
-_SWAPPED = ".swap-"  # whole: about to take its place, or just displaced
+_TEMPORARY = ".tmp-"  # prefix of files that are being written
+_SWAPPED = ".swap-"  # prefix of complete files that a swap is moving
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 _BYTES = getattr(os, "O_BINARY", 0)
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _NO_LINK
@@ -154,7 +154,7 @@ class _Named:
             return list(found)
 
     def stat_entry(self, entry: os.DirEntry[str]) -> os.stat_result:
-        return os.lstat(entry.path)  # an entry of Windows does not know its file's number
+        return os.lstat(entry.path)  # on Windows, DirEntry.stat has no inode number
 
     def sync(self) -> None:
         """Nothing: such a system has no way to, and orders names itself."""
@@ -300,7 +300,7 @@ class Directory:
             with os.fdopen(descriptor, "wb") as file:
                 file.write(data)
                 file.flush()
-                # Not now: an edit in the same tick of the clock must have another time.
+                # One second ago: an edit within the same clock tick must get a different time.
                 before = os.fstat(descriptor).st_mtime_ns - SECOND
                 if isinstance(folder, _Opened):
                     os.utime(descriptor, ns=(before, before))

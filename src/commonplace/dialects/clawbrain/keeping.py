@@ -27,10 +27,10 @@ from commonplace.engine.maintenance import file_copies
 from commonplace.errors import NO_ROOM, CommonplaceError, NotFound, StorageUnavailable
 
 SESSION = "local-session"
-SMALL = 1_000  # files that are looked at one by one before every call
+SMALL = 1_000  # up to this many files are checked one by one before every call
 TICK_SECONDS = 0.1
 WAIT_SECONDS = 10.0
-SEEN_SECONDS = 3.0  # for the keeper to take over an edit; it needs about a tenth
+SEEN_SECONDS = 3.0  # how long to wait for an edit to be imported; usually 0.3 s
 HOUR = 3600.0
 
 log = logging.getLogger(__name__)
@@ -131,7 +131,7 @@ class Kept:
         while True:
             unlike = self._unlike_noted()
             if unlike <= self._left:
-                self._left = unlike  # of what is as before nobody need wait again
+                self._left = unlike  # later calls do not wait for the same differences
                 return
             if self.hold():
                 self.mirror.sync()
@@ -206,7 +206,8 @@ class Kept:
             strategy.apply(self.memory, strategy.read(self.directory))
         version = self._rows.version()
         if version != self._version:
-            self._version = version  # of before: what is committed meanwhile is seen next time
+            # read before the push, so that later commits are pushed next time
+            self._version = version
             self.mirror.push()
         if self._tended is None or time.monotonic() - self._tended > HOUR:
             self._tended = time.monotonic()
@@ -311,7 +312,7 @@ class Keeper:
                 continue
             try:
                 self._watch_folders(folders)
-            except (OSError, RuntimeError) as error:  # a folder went while we began to watch
+            except (OSError, RuntimeError) as error:  # a folder was deleted while the watch started
                 log.warning("watching starts again", extra={"why": str(error)})
                 self._stop.wait(TICK_SECONDS)
 
@@ -319,8 +320,8 @@ class Keeper:
         """Watch until there are other folders to watch."""
         from watchfiles import watch
 
-        logging.getLogger("watchfiles").setLevel(logging.WARNING)  # it tells of every change
-        afresh = True  # what was done before these folders were watched, nobody reports
+        logging.getLogger("watchfiles").setLevel(logging.WARNING)  # it logs every change
+        afresh = True  # changes from before the watch started are not reported
         for changes in watch(
             *folders, recursive=False, watch_filter=None, stop_event=self._stop, debounce=60,
             step=15, rust_timeout=int(TICK_SECONDS * 1000), yield_on_timeout=True,
@@ -390,7 +391,7 @@ def call_wrapper(call: Call, arguments: Mapping[str, Any]) -> Iterator[None]:
         directory.before(_path(call, arguments.get("id")))
         head = engine_call(call.memory, file_copies.head)
     except OSError as error:
-        # A full disk does not end reading: the rows are the truth, and the files follow later.
+        # A full disk does not prevent reading: the rows are authoritative; files are written later.
         if not (call.reads and error.errno in NO_ROOM):
             raise _refused(error) from error
     yield

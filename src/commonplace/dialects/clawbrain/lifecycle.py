@@ -18,8 +18,8 @@ from commonplace.engine.content import credit
 from commonplace.engine.model import TRUSTS, Memory, Origin
 from commonplace.platform.exclusive import exclusive
 
-PROMOTED_AT_MOST = 0.69  # an episode that has given its facts away is not promoted again
-FACT_CHARS = 10  # what is no longer says nothing
+PROMOTED_AT_MOST = 0.69  # below the threshold, so that a promoted episode is not promoted again
+FACT_CHARS = 10  # shorter texts are not facts
 TAGS = checks.TAGS
 EVERY = {
     "consolidate": timedelta(days=1), "promote": timedelta(days=2), "prune": timedelta(days=7)
@@ -124,7 +124,7 @@ class _Run:
         self._strategy = chosen
         self._taken = taken
         self._rule = credit.Rule(chosen.alpha, chosen.decay_rate)
-        # All is read before anything is written, so that it is read from the shared index.
+        # Read everything before the first write, while the shared index can be used.
         self._live = {one.id: one for one in records.live(memory)}
         self._ids = {records.identity(one) for one in self._live.values()}
 

@@ -119,7 +119,8 @@ class Mirror:
         """Take over what was edited, then write what changed in the rows."""
         with self.lock:
             if self.directory.known_identity() != self._root:
-                self.start()  # the directory was replaced: nothing in it was deleted by anybody
+                # the directory was replaced, so missing files were not deleted by a person
+                self.start()
                 return
             self.pull()
             self.push()
@@ -183,14 +184,15 @@ class Mirror:
                 self.problems.pop(path, None)
                 return
             document = documents.parse(data)
-            with reserved.enforced(by_others("clawbrain")):  # whoever writes files is a client too
+            # edits of files obey the same rules as calls
+            with reserved.enforced(by_others("clawbrain")):
                 if num is not None:
                     self._edited(path, stat, data, document, num)
                 else:
                     self._added(place, path, stat, data, document, missing)
             self.problems.pop(path, None)
         except FileNotFoundError:
-            return  # it went while we looked: the next look sees that
+            return  # deleted during the scan; the next scan handles it
         except (CommonplaceError, OSError) as error:
             why = error.message if isinstance(error, CommonplaceError) else str(error.strerror)
             field = (
@@ -249,7 +251,7 @@ class Mirror:
             self._moved(mover, place, path, stat, data, document)
             return
         if path.startswith(ARCHIVE):
-            return  # not one of ours: what a person archives by hand is no memory
+            return  # a file that a person put into the archive is not imported
         memory = self._at(place)
         if memory is None:
             former = self._returned(place)
@@ -322,7 +324,7 @@ class Mirror:
         own = document_of(memory)
         changed = own is None or digest(own.render()) != file.rendered
         if changed or path_of(memory) != file.path:
-            self._seen = 0  # the row changed too, or we were moving it: it is written again
+            self._seen = 0  # the row changed too, or its file is being moved: write the file again
             self._note(replace(file, path="", **ABSENT._asdict(), rendered=b"", seq=0))
             return
         self._note(replace(file, path="", **ABSENT._asdict(), seq=memory.version))
@@ -333,7 +335,7 @@ class Mirror:
             changes = archived(memory, path=path, missing=True)
             with self._memory.unit("delete file", EDITOR):
                 self._memory.revise(memory.id, origin=EDITOR, **changes)
-            # What was deleted by hand is found in the archive, as after memory_delete.
+            # A file deleted by hand moves to the archive, as after memory_delete.
             self._note(replace(self._files[num], rendered=b"", seq=0))
 
     def _at(self, place: Place) -> Memory | None:
@@ -426,7 +428,7 @@ class Mirror:
         fits = (own.id, own.type, own.category) == (document.id, document.type, document.category)
         former = self._files.get(memory.num)
         if former is not None and former.path not in ("", path):
-            self._take_away(former)  # it was put back: the copy in the archive goes
+            self._take_away(former)  # the memory was restored: delete the copy in the archive
         rendered, seq = (digest(own.render()), memory.version) if fits else (b"", 0)
         if not fits:
             self._seen = 0
@@ -437,7 +439,7 @@ class Mirror:
     def push(self) -> None:
         """Write every file that is behind its row; on disk when this returns."""
         with self.lock:
-            for _ in range(PASSES):  # what a person did meanwhile may ask for more
+            for _ in range(PASSES):  # edits made meanwhile may need another pass
                 if not self._push():
                     return
 
@@ -451,7 +453,7 @@ class Mirror:
                 self._write(memory, noted)
                 self.failures.pop(memory.num, None)
             except OSError as error:
-                self._seen = min(self._seen, after)  # to be tried again
+                self._seen = min(self._seen, after)  # so that the next push retries it
                 why = str(error.strerror or error)
                 self.failures[memory.num] = (memory.version, f"{path_of(memory)}: {why}")
                 log.warning(
@@ -479,7 +481,7 @@ class Mirror:
             self._remember(replace(file, seq=memory.version), noted)
             return
         if file is not None and file.path and self._was_changed(file):
-            # A person was quicker: what they wrote is taken over first.
+            # The file was edited meanwhile: import the edit first.
             newer = self._row(memory.num)
             if newer is not None and newer.version != memory.version:
                 self._write(newer, noted)
@@ -498,7 +500,7 @@ class Mirror:
             return False
         self.problems.pop(file.path, None)
         self._take_over(file.path, stat, {})
-        if file.path in self.problems:  # not to be read, and not to be lost
+        if file.path in self.problems:  # it cannot be read: keep it under another name
             self.directory.set_aside(file.path)
             del self.problems[file.path]
         return True
@@ -511,7 +513,7 @@ class Mirror:
         if self._paths.get(path) == memory.num or not self.directory.exists(path):
             return path
         if path in self._paths and path_of(self._row(self._paths[path])) != path:
-            return path  # its memory is moving away, in this very pass
+            return path  # its memory moves to another path in this pass
         with contextlib.suppress(OSError):
             if self.directory.read(path)[0] == data:
                 return path

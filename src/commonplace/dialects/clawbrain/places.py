@@ -11,10 +11,10 @@ from commonplace.errors import InvalidInput
 KINDS = ("entity", "episode")
 CATEGORIES = ("people", "projects", "preferences")
 ARCHIVE = "archive/"
-NAME_CHARS = 200  # a file name has 255 bytes, and ours add an ending
+NAME_CHARS = 200  # a file name has at most 255 bytes, including the extension
 
 _NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
-_DEVICE = re.compile(r"con|prn|aux|nul|(?:com|lpt)[0-9]")  # no file on Windows can be called so
+_DEVICE = re.compile(r"con|prn|aux|nul|(?:com|lpt)[0-9]")  # names that Windows reserves
 _MONTH = re.compile(r"\d{4}-(?:0[1-9]|1[0-2])")
 _FOLDERS = {"entity": "entities", "episode": "episodes"}
 

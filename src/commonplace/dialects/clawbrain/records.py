@@ -65,7 +65,7 @@ def store(
     """A new memory at a free place."""
     former = lookup.find(memory, place.id)
     if former is not None and former.state not in LIVE_STATES:
-        memory.revise(former.id, ref=None)  # archived by others, who do not free its id
+        memory.revise(former.id, ref=None)  # another dialect archived it without releasing its id
     return memory.remember(
         content, kind=place.kind, title=place.name, tags=list(tags), ref=place.id,
         credit=score, trust=trust, attrs=attrs(place, more), **details,

@@ -50,9 +50,9 @@ SNIPPET_CHARS = 180
 MOST_RESULTS = 20
 MOST_REPORTED = 100
 QUERY_CHARS = 10_000
-WORDS = 32  # of a query that are looked for one by one
+WORDS = 32  # words of a query that are searched for one by one
 FACTS = 20  # changed facts that are compared
-PEERS = 100  # memories that each of them is compared with
+PEERS = 100  # memories that each changed fact is compared with
 
 
 def succeed(tool: Tool, value: Any) -> Wire:
@@ -108,7 +108,8 @@ def retrieve(call: Call, *, id: str) -> dict[str, Any]:
     """One memory; that it was retrieved counts."""
     memory = records.find(call.memory, id)
     credit.record_turn(call.memory, keeping.session(call), [memory.id])
-    call.memory.get(memory.id, count=True)  # after the first write: counted with it
+    # after the first write, so that the count is part of the same unit
+    call.memory.get(memory.id, count=True)
     usage = call.memory.usage(memory.id)
     place = places.of_memory(memory)
     score = records.score(memory, credit.rule(call.memory))

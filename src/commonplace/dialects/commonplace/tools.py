@@ -21,10 +21,11 @@ WHOLE_CHARS = fitting.WIDTHS[0]  # a longer text is an excerpt in lists; `read` 
 RECENT = 8
 PINNED = 20
 BRIEFING_TOKENS = 2_000
-BRIEFING_BYTES = 100_000  # more than so many tokens can have
+BRIEFING_BYTES = 100_000  # more bytes than BRIEFING_TOKENS tokens can take
 TRUSTED = ("stated", "inferred")
 NEVER_RECENT = ("checkpoint", "identity")
-FIRST = ("checkpoint", "identity", "pinned", "relevant", "recent")  # what the context keeps longest
+# sections by priority, when space is short
+FIRST = ("checkpoint", "identity", "pinned", "relevant", "recent")
 
 
 def remember(call: Call, *, text: str, replaces: str | None = None, **details: Any) -> Any:

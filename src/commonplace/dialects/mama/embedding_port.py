@@ -156,7 +156,7 @@ def serving(port: str, embedder: Embedder | None) -> Iterator[int | None]:
     """Answer on that port while the block runs; yields the port, or None if it is taken."""
     try:
         server = _Server(_number(port), embedder)
-    except (ValueError, OSError) as error:  # most likely another of our processes has the port
+    except (ValueError, OSError) as error:  # usually another server process already uses the port
         log.warning(
             "the embedding port cannot be used", extra={"port": port[:20], "why": str(error)}
         )

@@ -34,7 +34,7 @@ def piece(call: Call, *, format: str, until: str, offset: int, skip: int) -> dic
             written = _row(each, format, first=offset == 0)[skip:]
             if text and len(text) + len(written) > PIECE_CHARS:
                 return {"text": text, "offset": offset, "skip": 0}
-            if len(written) > PIECE_CHARS:  # only a row longer than a piece is cut
+            if len(written) > PIECE_CHARS:  # only rows longer than a whole piece are split
                 cut = written[:PIECE_CHARS]
                 return {"text": cut, "offset": offset, "skip": skip + PIECE_CHARS}
             text, offset, skip = text + written, offset + 1, 0

@@ -75,7 +75,8 @@ def import_database(memory: Commonplace, path: Path) -> Imported:
     found = foreign.read(path, TABLES)
     imported.decisions = _add(memory, found["decisions"], _decision, imported)
     imported.checkpoints = _add(memory, found["checkpoints"], _checkpoint, imported)
-    with exclusive(memory, "import links", ORIGIN):  # no chain grows before it is linked
+    # nobody extends a chain before its links are imported
+    with exclusive(memory, "import links", ORIGIN):
         memory.events.record(EVENT, subject, {"fingerprint": seen})
         imported.links = _Linking(memory, found).run()
     return imported

@@ -32,8 +32,8 @@ ITS_TOPIC = 0.9
 SUPERSEDES = "supersedes"
 CHAIN_RANK, CHAIN_SHARE = 0.8, 0.9
 DAY_SECONDS = 86_400
-CHECKPOINTS = 50  # on a page of the search for the latest
-READ_CHARS = 20_000  # of a memory that are compared with the query
+CHECKPOINTS = 50  # page size when the latest checkpoint is searched
+READ_CHARS = 20_000  # characters of a memory that are compared with the query
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,7 +318,7 @@ def recent(
 
 def latest_checkpoint(memory: Commonplace) -> Memory | None:
     """The checkpoint to resume from: the newest that is not marked as done."""
-    offset, limit = 0, 1  # usually the first one is it
+    offset, limit = 0, 1  # the first one usually matches
     while True:
         page, _ = memory.browse(kinds=[checkpoints.KIND], offset=offset, limit=limit)
         for each in page:

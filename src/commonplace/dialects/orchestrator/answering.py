@@ -97,7 +97,7 @@ def _parameters(function: Function) -> tuple[list[str], dict[str, Any]]:
     properties: dict[str, Any] = {}
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind is not inspect.Parameter.KEYWORD_ONLY:
-            continue  # the call itself
+            continue  # the positional parameter `call`
         properties[name] = _schema(hints[name])
         if parameter.default is inspect.Parameter.empty:
             required.append(name)
@@ -161,7 +161,7 @@ def fail(tool: Tool, error: CommonplaceError) -> Wire:
         answer |= error.answer
     if "info" in answer and known:
         answer["info"] = text
-    elif "info" not in answer and "error" in answer:  # never an error of the protocol
+    elif "info" not in answer and "error" in answer:  # the tool failed; it is not a protocol error
         answer["error"] = text
     else:
         return {"content": [{"type": "text", "text": text}], "isError": True}
@@ -176,7 +176,7 @@ def _message(tool: Tool, error: CommonplaceError) -> str:
     required = tool.input.get("required", [])
     if error.field in required and error.message.startswith(f"{error.field} is required"):
         return needed(required)
-    # The contract's own sentences have no full stop, and nothing is said after them.
+    # The contract's own messages have no full stop and get no hint.
     return str(error) if error.message.endswith(".") else error.message
 
 

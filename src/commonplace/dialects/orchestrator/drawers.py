@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 DRAWER, DIARY, IDENTITY = "drawer", "diary", "identity"
 OWN = (DRAWER, DIARY)
-SCALE = 5.0  # the palace counts importance to 5, the engine to 1
+SCALE = 5.0  # importance is 0..5 in the palace and 0..1 in the engine
 USUAL = 3.0
 CONTENT_CHARS = 10_000
 IDENTITY_CHARS = 2_000
@@ -66,7 +66,7 @@ KINDS: Mapping[str, str] = {
     "diary": "diary",
     "*": "general",
 }
-_FILLER = frozenset(  # those of fewer letters are too short anyway
+_FILLER = frozenset(  # shorter phrases are already rejected by their length
     {"thanks a lot", "thank you so much", "thank you very much", "sounds good", "good morning",
      "good night", "good evening", "good afternoon", "no problem", "you're welcome", "of course",
      "see you later", "sounds good to me", "that's great", "very nice", "makes sense"}
@@ -146,7 +146,7 @@ def _elsewhere(memory: Commonplace, query: str, limit: int, room: str) -> Sequen
         return by_meaning(memory, query, limit=limit, without_kinds=OWN)
     try:
         kind = checks.kind(room)
-    except InvalidInput:  # no kind, and so no such room
+    except InvalidInput:  # not a valid kind, so no such room exists
         return []
     return [] if kind in OWN else by_meaning(memory, query, limit=limit, kinds=[kind])
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 KIND, SENDING = "push_subscription", "push_notification"
 SECONDS = 10.0
 LIVES_SECONDS = 86_400
-PAYLOAD_BYTES = 3_900  # what fits into the 4,096 of an encrypted record
+PAYLOAD_BYTES = 3_900  # fits into an encrypted record of 4,096 bytes
 ANSWER_BYTES = 65_536
 SECRET_BYTES = 16
 MOST_SUBSCRIPTIONS = 20

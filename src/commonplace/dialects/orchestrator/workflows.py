@@ -38,7 +38,7 @@ STEPS_BYTES = 128 * 1024
 MOST_STEPS = 100
 STEP_SECONDS = 300
 LONGEST = timedelta(minutes=30)
-MOST_SECONDS = int(LONGEST.total_seconds())  # of a step
+MOST_SECONDS = int(LONGEST.total_seconds())  # the longest timeout of a step
 MOST_RETRIES = 10
 ON_FAILURE = ("stop", "skip", "retry")
 OVER = ("completed", "failed", "cancelled")
@@ -383,7 +383,7 @@ class Executions:
                 user=execution.attrs["user"],
                 seconds=min(float(step["timeout_secs"]), left),
                 conversation_id=execution.attrs["conversation_id"],
-                key=f"workflow:{execution.id}:step:{index}",  # one for all tries
+                key=f"workflow:{execution.id}:step:{index}",  # the same key for all attempts
             )
         )
 
@@ -441,7 +441,7 @@ class Executions:
             try:
                 counted = engine_call(memory, tally, ["status"], [EXECUTION], [STATE])
                 if all(status in OVER for (status,) in counted):
-                    continue  # without loading the space's index
+                    continue  # all are finished: no need to load the space's index
                 for execution in records.listing(memory, EXECUTION):
                     if execution.attrs["status"] in OVER:
                         continue

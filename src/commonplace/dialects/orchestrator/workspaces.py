@@ -43,7 +43,8 @@ Title = Annotated[str, {"type": "string", "maxLength": 500}]
 records = Records(RESERVED)
 
 _AGENT = ("slug", "name", "role", "system_prompt", "model")
-_NAMESPACE = uuid.UUID("0a1f5c52-8d0b-5c53-9a43-7d1f5a0f2c11")  # for ids of the first agents
+# namespace of the UUIDs of the default agents
+_NAMESPACE = uuid.UUID("0a1f5c52-8d0b-5c53-9a43-7d1f5a0f2c11")
 _SLUG = re.compile(r"[a-z0-9](?:[a-z0-9_-]{0,62}[a-z0-9])?")
 _FIRST_AGENTS = (
     ("manager", "Manager", MANAGER, "You coordinate the agents of this workspace and answer."),

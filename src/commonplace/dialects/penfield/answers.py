@@ -72,7 +72,7 @@ async def upload(exchange: Exchange) -> Reply:
         given: dict[str, Any] = {"filename": file.filename or ""}
     if isinstance(about, str) and about.strip():
         given["metadata"] = _metadata(about)
-    exchange.arguments |= given  # without the file, which no error shall repeat
+    exchange.arguments |= given  # without the file's content, which errors must not repeat
     value = await exchange.perform({**given, "data": base64.b64encode(data).decode()})
     return Reply(succeed(exchange, value), exchange.route.status)
 

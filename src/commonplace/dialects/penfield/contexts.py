@@ -28,7 +28,7 @@ from commonplace.engine.model import LIVE_STATES, Memory
 from commonplace.errors import CommonplaceError, NotFound
 from commonplace.platform import lookup
 
-SEARCHED_CHARS = 200  # of the description, by which related memories are searched
+SEARCHED_CHARS = 200  # characters of the description that are used to search related memories
 RELATED, LEAST = 30, 0.25
 RECENT = 20
 TOP = 10

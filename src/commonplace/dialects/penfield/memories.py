@@ -56,7 +56,8 @@ def readable(call: Call, identity: str, *, count: bool = False) -> Memory:
     hidden = (
         memory is None
         or (memory.state not in (*LIVE_STATES, "superseded") and "lifecycle" not in memory.attrs)
-        or memory.id != identity.lower()  # found by its ref, which is no id of this contract
+        # found by its ref, which this contract does not accept as an id
+        or memory.id != identity.lower()
     )
     if memory is None or hidden:
         raise NoMemory("Memory not found", field="id")

@@ -259,7 +259,8 @@ def insights(call: Call) -> dict[str, Any]:
     def number(**conditions: Any) -> int:
         return call.memory.browse(limit=1, **conditions)[1]
 
-    types = +Counter({kind: number(**of_types([kind])) for kind in STORED})  # without zeros
+    # unary plus drops zero counts
+    types = +Counter({kind: number(**of_types([kind])) for kind in STORED})
     spans = {"24h": 24, "week": 168, "month": 720}
     created = {
         name: number(created_since=now - timedelta(hours=hours), without_kinds=PROTECTED)

@@ -34,7 +34,7 @@ WAYS = {"OUTBOUND": "out", "INBOUND": "in", "ANY": "any"}
 MOST_PATHS = 1_000
 SHOWN_PATHS = 200
 SHOWN_BYTES = 1_000_000
-BRIEF, BRIEFEST = 1_000, 100  # characters of a memory that was visited
+BRIEF, BRIEFEST = 1_000, 100  # characters shown of each visited memory
 BULK = 100
 
 
@@ -190,7 +190,7 @@ def explore(
     while True:
         memories = [brief(known[each], chars - 1) for each in walked["visited_chunks"]]
         answer = {"success": True, **walked, "memories": memories}
-        written = as_json(answer)  # a tool's result has it as a value and as a text
+        written = as_json(answer)  # a tool's result holds the answer twice: as a value and as text
         if len(written.encode()) + len(as_json(written).encode()) <= SHOWN_BYTES:
             return answer
         if chars > BRIEFEST:
@@ -405,7 +405,7 @@ def resolve_contradiction(
         if new_content is None:
             raise Invalid("create_new needs new_content.", field="new_content")
         one, other = changeable(call, link.source), changeable(call, link.target)
-        _retire(call, other)  # before the new memory is stored, which must not contradict it too
+        _retire(call, other)  # first, so that the new memory does not contradict it as well
         new, _ = succeed(call, one, new_content, "contradicted", reason or "")
         _link_as_replaced(call, other, new)
         about["new_memory_id"] = new.id

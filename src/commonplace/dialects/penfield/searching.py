@@ -155,7 +155,7 @@ def _expand(
                     continue
                 pool[end] = Found(memory, Ranks(None, None, 0.0))
             edges |= {link.id: link for link in path.links}
-            # The engine halves at every step; the contract, from the second on.
+            # The engine halves the weight at every step; the contract halves it from the second on.
             value = scores[seed] * path.score * 2
             pool[end].graph_value = max(pool[end].graph_value, value)
     return seeds, edges

@@ -174,7 +174,7 @@ class Filters:
             else:
                 column = getattr(snapshot, field)
             if comparison == ">=" and column.dtype == np.float32:
-                value = np.float32(value)  # as the index has it
+                value = np.float32(value)  # the index holds 32-bit floats
             if comparison in ("in", "not in"):
                 if field in ("kind", "speaker"):
                     codes = getattr(snapshot, f"{field}s")

@@ -60,7 +60,7 @@ def to_clusters(space: OpenSpace, nums: Sequence[int], clusters: Sequence[str]) 
             row = CLUSTERS.by_id(connection, space.name, cluster)
             if row is not None and row["centroid"] is not None:
                 centroid = np.frombuffer(row["centroid"], "<f4")
-                if len(centroid) == vectors.shape[1]:  # else it is of another model
+                if len(centroid) == vectors.shape[1]:  # otherwise another model made it
                     centroids[i] = centroid
     likeness = _calibrated(space, vectors @ centroids.T, texts)
     likeness[~known] = 0

@@ -24,7 +24,7 @@ from commonplace.storage.tables import digest
 
 PAYLOAD_BYTES = 4096
 _REDACTIONS_A_ROW = 400
-_REMOVED_AT_ONCE = 10_000  # rows, so that others can write meanwhile
+_REMOVED_AT_ONCE = 10_000  # rows deleted in one write, so that others can write in between
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +109,7 @@ def capped(payload: str) -> str:
 
 def _is_whole(written: str) -> bool:
     """Whether the beginning of a JSON string does not end inside an escape."""
-    if "\\" not in written[-5:]:  # the longest, \u0000, has six signs
+    if "\\" not in written[-5:]:  # the longest escape, \u0000, has six characters
         return True
     try:
         json.loads(f'"{written}"')

@@ -52,7 +52,7 @@ def find_work(space: OpenSpace) -> bool:
         return False
     with space.store.read() as connection:
         if space.model is None:
-            return has_work(space)  # the provider has not answered yet
+            return has_work(space)  # the model is not known until the provider answers
         due = outbox.unasked(connection, space.name, space.current_model(connection), FOUND)
     if due:
         with space.store.maintain() as connection:
@@ -95,7 +95,7 @@ def _embed_singly(space: OpenSpace, nums: list[int], stopping: Callable[[], bool
             finished += _embed(space, [num], stopping)
         except EmbeddingUnavailable as error:
             failed += 1
-            if failed > finished + 1:  # not the texts are the problem, but the provider
+            if failed > finished + 1:  # most texts fail, so the provider is the problem
                 _postpone(space, nums[i:], error)
                 raise
             _postpone(space, [num], error)

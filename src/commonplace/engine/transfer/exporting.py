@@ -119,7 +119,8 @@ def digest(space: OpenSpace) -> str:
     return f"{total % 2**256:064x}"
 
 
-_Place = tuple[int, int, int]  # operation; 0 itself, 1 a removal, 2 a form; row number
+# sort key: operation; 0 operation, 1 removal, 2 row version; row number
+_Place = tuple[int, int, int]
 
 
 def _records(connection: Rows, space: str) -> Iterator[Record]:

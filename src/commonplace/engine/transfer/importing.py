@@ -43,7 +43,8 @@ from commonplace.storage.writing import Unit
 
 SUFFIXES = (".jsonl", ".md", ".markdown", ".txt")
 IMPORT = Origin(client="commonplace", tool="import")
-_PLAIN = uuid.UUID("6d1f2f55-4d0c-5c7e-9d37-0b5ad2f1c0de")  # names of memories without an id
+# namespace of the UUIDs for memories without an id
+_PLAIN = uuid.UUID("6d1f2f55-4d0c-5c7e-9d37-0b5ad2f1c0de")
 _DRAFT = tuple(name for name in DRAFT_FIELDS if name != "vectors")
 
 

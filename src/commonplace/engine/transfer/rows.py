@@ -43,7 +43,7 @@ from commonplace.storage.tables import (
 
 Key = tuple[str, ...]
 
-COUNT_MOST = 2**62  # below what the database can hold, so that it can be counted on from there
+COUNT_MOST = 2**62  # below the database's largest integer, so that counting can continue from it
 _CENTROID_BYTES = 65_536
 
 NAMES: Mapping[Table, str] = {

@@ -189,7 +189,7 @@ def refuse_unfit(pool: Pool) -> None:
 
 
 def _admin(address: str) -> psycopg.Connection[tuple[Any, ...]]:
-    where = Pool(address).where  # which also looks at the address
+    where = Pool(address).where  # the pool also checks the address
     try:
         return psycopg.connect(address, autocommit=True, connect_timeout=10)
     except psycopg.Error as error:

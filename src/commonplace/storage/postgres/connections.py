@@ -127,7 +127,7 @@ class Pool:
                 if self._idle:
                     connection: Connection | None = self._idle.pop()
                     break
-                # Who holds one must not wait for others who wait for him.
+                # A thread that already holds a connection must not wait: that could deadlock.
                 if self._open < self._most or held:
                     self._open += 1
                     connection = None

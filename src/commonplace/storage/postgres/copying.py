@@ -88,7 +88,7 @@ def write_system(rows: PostgresRows, path: Path) -> None:
 
 def _copy_in(rows: PostgresRows, file: Connection, clause: str) -> None:
     for table, columns in _tables(file).items():
-        # The numbers of the outbox are the database's own.
+        # The database assigns the row numbers of the outbox.
         kept = [name for name in columns if (table, name) != ("outbox", "num")]
         names, marks = ", ".join(kept), ", ".join("?" * len(kept))
         statement = f"INSERT INTO {table} ({names}) VALUES ({marks})"

@@ -39,7 +39,7 @@ def rewritten(statement: str) -> str:
     def number(found: re.Match[str]) -> str:
         nonlocal count
         if found[1] is None:
-            return found[0]  # a literal
+            return found[0]  # a string literal, not a placeholder
         if found[1]:
             return f"${found[1]}"
         count += 1
@@ -157,7 +157,8 @@ class PostgresRows:
             self._waiting.append((text, bindings))
             return Result([])
         if self._waiting and text.startswith("ROLLBACK TO"):
-            with contextlib.suppress(CommonplaceError):  # one that waited is taken back anyway
+            # the postponed statement is rolled back anyway
+            with contextlib.suppress(CommonplaceError):
                 self._run(*self._waiting.pop())
         return Result(self._run(text, bindings))
 
@@ -178,7 +179,7 @@ class PostgresRows:
             except psycopg.OperationalError:
                 if not first or not self.connection.broken:
                     raise
-                # The server has closed it while it was idle: this is the first that we hear of it.
+                # The server closed the connection while it was idle; only this statement shows it.
                 self.connection = self._pool.replace(self.connection)
                 return self._send(waiting, text, bindings)
         except psycopg.Error as error:

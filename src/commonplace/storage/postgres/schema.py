@@ -35,7 +35,7 @@ CREATE UNIQUE INDEX models_identity ON models (space, id, weights);
 # Columns that can be longer than what a key of an index may hold (2,704 bytes) are indexed by a
 # hash of them; `rows.rewritten` asks for it with every comparison.
 _LONG = re.compile(rf"\b({'|'.join(LONG)})\b")
-# Indexes that hold columns beside their key, so that SQLite reads them alone.
+# Covering indexes: they hold more columns than their key, so that SQLite need not read the rows.
 _COVERING = re.compile(r"(CREATE INDEX (?:memories|messages)_seq ON \w+\s*\(space, seq)[^;]*\);")
 _GRAMS = re.compile(r"CREATE VIRTUAL TABLE grams.*?;\nINSERT INTO grams.*?;", re.DOTALL)
 _ONE_LINE = re.compile(r"^(CREATE TABLE \w+ \(.*[^\n])\)( WITHOUT ROWID)?;$", re.MULTILINE)

@@ -115,7 +115,7 @@ class PostgresSpaces:
 
     def maintenance(self, contents: Contents) -> Maintenance:
         """Backups and checks."""
-        from commonplace.storage.postgres.maintenance import PostgresMaintenance  # few need it
+        from commonplace.storage.postgres.maintenance import PostgresMaintenance  # rarely used
 
         return PostgresMaintenance(self._pool, self.names(), contents)
 

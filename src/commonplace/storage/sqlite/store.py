@@ -178,7 +178,7 @@ class Store(Units[Connection]):
                 raise damaged(f"{self.path.name} is empty.")
 
     def _prepare(self, connection: Connection, version: int) -> None:
-        self._refuse_newer(connection)  # before the journal mode is changed
+        self._refuse_newer(connection)  # checked before the journal mode is changed
         if 0 < version < len(self._steps):
             self._copy_before_migration(connection)
         if connection.pragma("journal_mode", "wal") != "wal":

@@ -27,7 +27,7 @@ from commonplace.storage.ports import Contents
 from commonplace.storage.sqlite.readonly import writable
 
 EXCLUSIVE_SECONDS = 3.0
-JOURNAL = "restoring.json"  # in the data directory while files are replaced
+JOURNAL = "restoring.json"  # a file in the data directory while files are replaced
 _LOGS = ("-wal", "-shm", "-journal")
 
 

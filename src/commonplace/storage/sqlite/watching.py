@@ -31,7 +31,8 @@ class Watch:
                 if self._connection is None:
                     self._connection = connect(self._path)
                     self._connection.execute("PRAGMA query_only = ON")
-                    self._opened += 1  # the counter of a new connection starts anywhere
+                    # data_version of a new connection starts at an arbitrary value
+                    self._opened += 1
                 # The pragma reads the file, unlike the file control of the same name.
                 row = self._connection.execute("PRAGMA data_version").fetchone()
             except apsw.Error as error:

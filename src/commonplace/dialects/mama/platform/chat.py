@@ -295,7 +295,7 @@ class _Client:
             self.send({"type": "queued", "message": "Another message is being answered."})
         channel.waiting += 1
         known = await self._attached(files)
-        # Not a part of this socket: whoever closes the browser finds the answer in the history.
+        # Independent of this socket: if the browser is closed, the answer is still stored.
         task = asyncio.create_task(
             _answer(self._exchange, channel, self._session, self._name, content, self._tier, known)
         )

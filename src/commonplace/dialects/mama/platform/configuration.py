@@ -286,7 +286,7 @@ def change(memory: Commonplace, running: Service, given: Mapping[str, Any]) -> N
         if not isinstance(value, str) or len(value) > 1_000 or not value.isprintable():
             raise senseless(f"{path} is not a secret that a service gives.")
     with exclusive(memory, "change configuration"):
-        effective(memory, running)  # what a person wrote into the file comes first
+        effective(memory, running)  # import edits of the configuration file first
         wanted = merged(FILE.load(memory, running), plain)
         check_model(merged(DEFAULTS, wanted)["agent"], running.environ, "agent")
         FILE.save(memory, running, wanted)

@@ -63,7 +63,8 @@ def create_job(call: Call, *, name: str, cron_expr: str, prompt: str, enabled: b
     """Create a scheduled job."""
     schedule.check(cron_expr)
     job = add(call.memory, name, cron_expr, prompt, enabled)
-    make_private(call.memory.library.path / "workflows")  # so that a server runs the clock
+    # a server starts the scheduler if this directory exists
+    make_private(call.memory.library.path / "workflows")
     return {"id": job.ref, "created": True}
 
 
@@ -163,7 +164,7 @@ class Clock:
             try:
                 due[job.ref] = (expression, schedule.following(expression, now))
             except CommonplaceError:
-                continue  # stored by an import, or by a release that read it otherwise
+                continue  # the stored expression is invalid: imported, or from another release
         self._due = due
         self._next = min((at for _, at in due.values()), default=None)
 

@@ -21,7 +21,7 @@ from commonplace.engine.content.memories import tally
 from commonplace.engine.model import iso
 
 TOPICS, CHANNELS = 5, 10
-ANSWER_SECONDS = 0.2  # for the answer to go out
+ANSWER_SECONDS = 0.2  # time to send the response before the restart
 STARTED_MS = time.time_ns() // 1_000_000
 
 

@@ -12,7 +12,8 @@ from zoneinfo import ZoneInfo
 from commonplace.dialects.mama.platform.failures import not_installed, senseless
 
 _NAMED = re.compile(r"@(?:yearly|annually|monthly|weekly|daily|midnight|hourly)")
-_RANDOM = re.compile(r"(?:^|\s)[hr](?:[(/\s]|$)", re.I)  # croniter's own, which differ each time
+# croniter's random fields, which would differ on each reading
+_RANDOM = re.compile(r"(?:^|\s)[hr](?:[(/\s]|$)", re.I)
 
 
 @cache
@@ -26,7 +27,7 @@ def local_zone() -> tzinfo:
             name = ""
     try:
         return ZoneInfo(name)
-    except (ValueError, OSError):  # no name, or one that is not known here
+    except (ValueError, OSError):  # TZ is not the name of a known time zone
         return datetime.now(UTC).astimezone().tzinfo or UTC
 
 
