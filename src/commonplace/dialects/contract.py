@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
@@ -193,6 +194,8 @@ class Setting:
     """Returns what encrypts secrets at rest; opened on first use."""
     restart: Callable[[], None] | None = None
     """Shuts the server down gracefully and starts it again; None where that is not possible."""
+    log_lines: logging.Formatter | None = None
+    """The format of the server's log, which leaves out the messages of exceptions."""
 
 
 Refuse = Callable[[int, str, str, str], "dict[str, Any] | str"]

@@ -73,6 +73,9 @@ class Exchange(Protocol):
         A missing body is an empty object, unless it is required.
         """
 
+    async def parsed(self, text: str) -> Any:
+        """The JSON in a form field; InvalidInput otherwise. Rejected if nested too deep."""
+
     async def perform(self, arguments: Mapping[str, Any], operation: str = "") -> Any:
         """Run the route's operation, or another of the dialect, through the gate.
 

@@ -69,22 +69,25 @@ class Durable:
     def __init__(self, data: Path) -> None:
         self._folder = data / "workflows"
         self._due = self._folder / "due"
-        self._works: dict[str, Work] = {}
-        self._new: list[str] = []  # kinds whose unfinished work is not looked up yet
+        self._works: list[tuple[str, Work]] = []
+        self._new: list[Work] = []  # whose unfinished work is not looked up yet
         self._stop = threading.Event()
         self._steps_running: set[object] = set()
         self._logged: set[str] = set()  # failures that were logged
         self._thread: threading.Thread | None = None
 
     def add(self, kind: str, work: Work) -> None:
-        """Add a kind of work; its ids begin with the kind (`named`)."""
-        self._works[kind] = work
-        self._new.append(kind)
+        """Add a kind of work; its ids begin with the kind (`named`).
 
-    def remove(self, kind: str) -> bool:
-        """Remove a kind of work; whether it was the last."""
+        Two servers in one process may add the same kind: the first one carries it out.
+        """
+        self._works.append((kind, work))
+        self._new.append(work)
+
+    def remove(self, work: Work) -> bool:
+        """Remove work that was added; whether it was the last."""
         if len(self._works) > 1:
-            del self._works[kind]
+            self._works = [each for each in self._works if each[1] is not work]
             return False
         return True
 
@@ -101,11 +104,14 @@ class Durable:
 
     def _work(self, identity: str) -> Work | None:
         kind, mark, _ = identity.partition(_MARK)
-        return self._works.get(kind if mark else WORKFLOWS)
+        return self._of_kind(kind if mark else WORKFLOWS)
+
+    def _of_kind(self, kind: str) -> Work | None:
+        return next((work for each, work in self._works if each == kind), None)
 
     def _run(self) -> None:
         with contextlib.ExitStack() as stack:
-            works = list(self._works.values())
+            works = [work for _, work in self._works]
             if not self._folder.exists() and any(
                 True for work in works for _ in work.unfinished(self._stop.is_set)
             ):
@@ -150,9 +156,10 @@ class Durable:
                 log.exception("work cannot be started", extra={"work": what})
 
     def _tick(self) -> None:
-        for kind, work in list(self._works.items()):
+        for kind in {kind for kind, _ in self._works}:
             try:
-                work.tick()
+                if (work := self._of_kind(kind)) is not None:
+                    work.tick()
                 self._logged.discard(kind)
             except Exception:
                 if kind not in self._logged and not self._stop.is_set():
@@ -162,8 +169,8 @@ class Durable:
     def _unfinished(self) -> Iterator[tuple[str, str, int]]:
         """Unfinished work of each kind that was added, such as that of a killed process."""
         while self._new:
-            work = self._works.get(self._new.pop())
-            if work is not None:
+            work = self._new.pop()
+            if any(each is work for _, each in self._works):
                 yield from work.unfinished(self._stop.is_set)
 
     def _requests(self) -> list[Path]:
@@ -260,7 +267,7 @@ def carrying_out(data: Path, kind: str, work: Work) -> Iterator[None]:
         yield
     finally:
         with _starting:
-            if durable.remove(kind):
+            if durable.remove(work):
                 del _running[data]
                 durable.stop()
 

@@ -47,7 +47,7 @@ from commonplace.errors import CommonplaceError, InvalidInput, NotFound
 from commonplace.server.connections import Streams, until
 from commonplace.server.door import Door
 from commonplace.server.gate import Gate
-from commonplace.server.observing import Metrics
+from commonplace.server.observing import Metrics, log_lines
 from commonplace.server.pipes import Pipes
 from commonplace.server.protocol import ADMITTED, DIALECT, Admitted, Workers, build
 from commonplace.server.quotas import quota_of
@@ -265,6 +265,7 @@ def _lifespan(
         perform=gate.perform,
         vault=lambda: parts.vault,
         restart=parts.restart,
+        log_lines=log_lines(),
     )
 
     @contextlib.asynccontextmanager

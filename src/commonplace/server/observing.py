@@ -80,6 +80,12 @@ def set_up_logging(form: str, level: int = logging.INFO) -> None:
     quieten(level)
 
 
+def log_lines() -> logging.Formatter:
+    """The format of the server's log; text if the log was set up by somebody else."""
+    formatters = (handler.formatter for handler in logging.getLogger().handlers)
+    return next((each for each in formatters if isinstance(each, _Lines)), TextLines())
+
+
 def quieten(level: int = logging.INFO) -> None:
     """Log only warnings and errors of libraries, and nothing that repeats a request."""
     for noisy in ("mcp", "httpx", "httpx2", "sse_starlette", "uvicorn.error", "asyncio"):

@@ -220,6 +220,12 @@ class _Exchange(Exchange):
             raise Rejected(408, "TOO_SLOW", "The body did not come in time.") from None
         return parse_body(body) if body else _ABSENT
 
+    async def parsed(self, text: str) -> Any:
+        value = await self._adapter.workers.run(parse_body, text.encode(errors="replace"))
+        if value is UNREADABLE:
+            raise InvalidInput("This is not valid JSON.")
+        return value
+
     async def perform(self, arguments: Mapping[str, Any], operation: str = "") -> Any:
         recheck = self._request.scope.get(RECHECK)
         if recheck is not None and time.perf_counter() - self._recognised > RECHECK_SECONDS:

@@ -151,6 +151,13 @@ def test_what_is_shown_only_cannot_be_set(web: Web) -> None:
     assert web.get("/api/config").json() == before
 
 
+def test_the_place_of_the_data_is_not_told(web: Web) -> None:
+    for path in ("/api/config", "/api/dashboard/status"):
+        told = web.get(path)
+        assert told.json()["database"] == {"path": "spaces/default.db"}
+        assert str(web.library.path) not in told.text
+
+
 def test_a_copy_is_written_and_an_edited_one_is_read(web: Web) -> None:
     put(web, {"agent": {"max_turns": 9}, "slack": {"bot_token": "xoxb-1"}})
     file = web.library.path / "mama" / "config.yaml"

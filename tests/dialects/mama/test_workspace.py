@@ -238,6 +238,17 @@ def test_the_log_is_shown_from_its_end(web: Web, here: Service) -> None:
     assert web.get("/api/logs/daemon", tail=9_999).status_code == 200, "clamped"
 
 
+def test_the_log_has_no_words_of_an_exception_whoever_else_listens(web: Web) -> None:
+    said = "what a memory" + " says"
+    try:
+        raise ValueError(said)
+    except ValueError:
+        logging.getLogger("commonplace.test").exception("it failed")
+    shown = "\n".join(web.get("/api/logs/daemon").json()["lines"])
+    assert "it failed" in shown and "ValueError" in shown
+    assert "what a memory says" not in shown
+
+
 def test_a_long_tail_is_cut_at_a_megabyte(web: Web, here: Service) -> None:
     logs.file_of(here).parent.mkdir(parents=True, exist_ok=True)
     logs.file_of(here).write_text(("x" * 99_999 + "\n") * 20)

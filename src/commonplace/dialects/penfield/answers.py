@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -71,16 +70,16 @@ async def upload(exchange: Exchange) -> Reply:
         data = await file.read()
         given: dict[str, Any] = {"filename": file.filename or ""}
     if isinstance(about, str) and about.strip():
-        given["metadata"] = _metadata(about)
+        given["metadata"] = await _metadata(exchange, about)
     exchange.arguments |= given  # without the file's content, which errors must not repeat
     value = await exchange.perform({**given, "data": base64.b64encode(data).decode()})
     return Reply(succeed(exchange, value), exchange.route.status)
 
 
-def _metadata(text: str) -> dict[str, Any]:
+async def _metadata(exchange: Exchange, text: str) -> dict[str, Any]:
     try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
+        value = await exchange.parsed(text)
+    except InvalidInput:
         value = None
     if not isinstance(value, dict):
         raise Invalid("metadata must be a JSON object.", field="metadata")

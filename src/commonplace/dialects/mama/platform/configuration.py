@@ -48,7 +48,7 @@ DEFAULTS: Mapping[str, Any] = {
         "backend": "claude", "model": MODEL, "effort": None, "max_turns": 10, "timeout": 300_000,
         "tools": {"gateway": ["*"], "mcp": [], "mcp_config": "mcp-config.json"}, "api_key": "",
     },
-    "database": {"path": ""},
+    "database": {"path": f"spaces/{service.OWNER_SPACE}.db"},  # in the data directory
     "logging": {"level": "info", "file": "logs/daemon.log"},
     "discord": {"enabled": False, "token": "", "default_channel_id": ""},
     "slack": {"enabled": False, "bot_token": "", "app_token": ""},
@@ -247,7 +247,6 @@ def effective(memory: Commonplace, running: Service) -> Tree:
         return plain
 
     tree = merged(DEFAULTS, FILE.load(memory, running, edited))
-    tree["database"]["path"] = str(running.setting.library.path)
     for path, value in _secrets(running).items():
         put(tree, path, value)
     return tree

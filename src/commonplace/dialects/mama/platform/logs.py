@@ -53,9 +53,7 @@ def written(running: Service) -> Iterator[None]:
     """Write to the file what the server logs to standard error."""
     root = logging.getLogger()
     handler = _PrivateFile(file_of(running), maxBytes=FILE_BYTES, backupCount=FILES - 1, delay=True)
-    formatters = [each.formatter for each in root.handlers if each.formatter is not None]
-    if formatters:
-        handler.setFormatter(formatters[0])
+    handler.setFormatter(running.setting.log_lines)
     root.addHandler(handler)
     try:
         yield

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from commonplace.dialects.contract import Call
+from commonplace.dialects.contract import Call, Schema
 from commonplace.dialects.mama.platform import files, github, mcp_servers, service
 from commonplace.dialects.mama.platform.failures import PlatformError, absent, malformed
 from commonplace.dialects.mama.platform.files import StoredFile
@@ -415,28 +415,23 @@ def _servers(data: bytes | None) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _defaults(**usual: str) -> Callable[[Exchange], Any]:
-    """Reads a request; a source that is not given is the usual one."""
-
-    async def reading(exchange: Exchange) -> dict[str, Any]:
-        given = await read(exchange)
-        if "source" in exchange.input["properties"]:
-            source = exchange.request.query_params.get("source")
-            given = {**usual, **({"source": source} if source else {}), **given}
-        return given
-
-    return reading
+async def _read(exchange: Exchange) -> dict[str, Any]:
+    """The arguments of a request; the source may stand in the query beside a body."""
+    given = await read(exchange)
+    source = exchange.request.query_params.get("source")
+    return {"source": source, **given} if source else given
 
 
-_own, _all = _defaults(source="mama"), _defaults(source="all")
 _CONTENT = {"type": "string", "minLength": 1, "maxLength": CONTENT_CHARS}
-_OF = {"name": TEXT, "source": TEXT}
+_ANY: Schema = {"type": "string", "default": "all"}
+_OWN: Schema = {"type": "string", "default": "mama"}
+_OF: dict[str, Schema] = {"name": TEXT, "source": _OWN}
 OPERATIONS = (
     operation("list_skills", "List skills", "read", list_skills),
-    operation("skill_catalog", "Skill catalog", "read", show_catalog, (), {"source": TEXT},
+    operation("skill_catalog", "Skill catalog", "read", show_catalog, (), {"source": _ANY},
               open_world=True),
     operation("search_skills", "Search skills", "read", search_skills, ("q",),
-              {"q": TEXT, "source": TEXT}, open_world=True),
+              {"q": TEXT, "source": _ANY}, open_world=True),
     operation("install_skill", "Install a skill", "operator", install_skill, ("source", "name"),
               _OF, stepwise=True, open_world=True),
     operation("install_skill_url", "Install a skill by URL", "operator", install_url, ("url",),
@@ -452,13 +447,13 @@ OPERATIONS = (
 )  # fmt: skip
 ROUTES = (
     Route("GET", "/api/skills", "list_skills"),
-    Route("POST", "/api/skills", "create_skill", 201, read=_own, body_bytes=2_000_000),
-    Route("GET", "/api/skills/catalog", "skill_catalog", read=_all),
-    Route("GET", "/api/skills/search", "search_skills", read=_all),
+    Route("POST", "/api/skills", "create_skill", 201, read=_read, body_bytes=2_000_000),
+    Route("GET", "/api/skills/catalog", "skill_catalog", read=_read),
+    Route("GET", "/api/skills/search", "search_skills", read=_read),
     Route("POST", "/api/skills/install", "install_skill", read=read),
     Route("POST", "/api/skills/install-url", "install_skill_url", read=read),
-    Route("PUT", "/api/skills/{name}/content", "write_skill", read=_own, body_bytes=2_000_000),
-    Route("PUT", "/api/skills/{name}", "toggle_skill", read=_own),
-    Route("DELETE", "/api/skills/{name}", "delete_skill", read=_own),
-    Route("GET", "/api/skills/{name}/readme", "read_skill", read=_own),
+    Route("PUT", "/api/skills/{name}/content", "write_skill", read=_read, body_bytes=2_000_000),
+    Route("PUT", "/api/skills/{name}", "toggle_skill", read=_read),
+    Route("DELETE", "/api/skills/{name}", "delete_skill", read=_read),
+    Route("GET", "/api/skills/{name}/readme", "read_skill", read=_read),
 )
