@@ -177,7 +177,7 @@ def test_messages_on_a_websocket_have_a_depth(server: Running, levels: int) -> N
     deep = '{"x":' + "[" * (levels - 1) + "]" * (levels - 1) + "}"
     with Bridges(server, "depth").bridge() as socket:
         told = ask(socket, deep)
-        assert told.startswith("JSON may be 64 levels deep") == (levels > request.DEPTH)
+        assert told.startswith("JSON may be at most 64 levels deep") == (levels > request.DEPTH)
         assert ask(socket) == "Unknown message type."
 
 

@@ -225,7 +225,7 @@ def _name(value: str) -> str:
     name = unicodedata.normalize("NFC", checks.text(value, "name", max_chars=USER_CHARS))
     if not name.isprintable() or name != name.strip() or ":" in name:
         raise InvalidInput(
-            "A user's name has no colon, no control characters and no space at its ends.",
+            "A user's name must not have colons, control characters or outer spaces.",
             hint="Choose another.",
             field="name",
         )
@@ -237,7 +237,7 @@ def _password(value: str) -> str:
     password = checks.text(value, "password", max_chars=MOST_CHARS)
     if len(password) < LEAST_CHARS:
         raise InvalidInput(
-            f"A password has at least {LEAST_CHARS} characters.",
+            f"A password must have at least {LEAST_CHARS} characters.",
             hint="Several words make a good one.",
             field="password",
         )
@@ -248,6 +248,8 @@ def _spaces(values: Iterable[str]) -> list[str]:
     spaces = list(dict.fromkeys(checks.space(value) for value in values))
     if not 1 <= len(spaces) <= SPACES:
         raise InvalidInput(
-            f"A user has 1 to {SPACES:,} spaces.", hint="Name one with --space.", field="space"
+            f"A user must have 1 to {SPACES:,} spaces.",
+            hint="Name one with --space.",
+            field="space",
         )
     return spaces

@@ -123,12 +123,12 @@ class SigningKeys:
         secret = secrets.token_hex(KEY_BYTES).encode() if secret is None else secret
         if not LEAST_KEY_BYTES <= len(secret) <= MOST_KEY_BYTES:
             raise InvalidInput(
-                f"A signing key has {LEAST_KEY_BYTES} to {MOST_KEY_BYTES:,} bytes.",
+                f"A signing key must have {LEAST_KEY_BYTES} to {MOST_KEY_BYTES:,} bytes.",
                 hint="Make one with 'openssl rand -hex 32'.",
                 field="key",
             )
         if not 0 <= overlap <= 366 * 86_400:
-            raise InvalidInput("The overlap is 0 to 366 days.", field="overlap")
+            raise InvalidInput("The overlap must be 0 to 366 days.", field="overlap")
         with self._store.maintain() as rows:
             at = now()
             known = [key for key in self._read(rows) if key.purpose == purpose]

@@ -75,7 +75,7 @@ class Vault:
     def __init__(self, secrets: Sequence[bytes], *, file: Path | None = None) -> None:
         if not secrets or any(len(secret) != KEY_BYTES for secret in secrets):
             raise MasterKeyRefused(
-                f"A master key has {KEY_BYTES} bytes.",
+                f"A master key must have {KEY_BYTES} bytes.",
                 hint="Make one with 'openssl rand -base64 32'.",
             )
         self.file = file
@@ -96,10 +96,10 @@ class Vault:
         """Open what was sealed with the same associated data; otherwise SecretUnreadable."""
         key = self._key(sealed[len(_FORM) : _HEAD_BYTES]) if sealed[:1] == _FORM else None
         if key is None:
-            raise _unreadable("it was sealed by another master key, or is not whole")
+            raise _unreadable("it was sealed by another master key, or is incomplete")
         nonce, rest = sealed[_HEAD_BYTES:][:_NONCE_BYTES], sealed[_HEAD_BYTES + _NONCE_BYTES :]
         if len(nonce) != _NONCE_BYTES:
-            raise _unreadable("it is not whole")
+            raise _unreadable("it is incomplete")
         try:
             return key.cipher.decrypt(nonce, rest, _bound(aad))
         except InvalidTag:
@@ -136,7 +136,7 @@ class Vault:
         """
         if self.file is None and len(self._keys) < 2:
             raise InvalidInput(
-                f"{VARIABLE} holds one key.",
+                f"{VARIABLE} holds only one key; rotation needs the new and the old one.",
                 hint="Set it to the new key, a comma, and the old one, and try again.",
             )
         with store.maintain() as rows:  # this lock also excludes other processes
@@ -224,7 +224,7 @@ def _read(file: Path) -> list[bytes]:
         ) from None
     except OSError as error:
         raise MasterKeyRefused(
-            f"{file} cannot be read: {error.strerror}.", hint="Look at its rights and its owner."
+            f"{file} cannot be read: {error.strerror}.", hint="Check its permissions and its owner."
         ) from error
     lines = [line.strip() for line in content.splitlines()]
     return _parse([line for line in lines if line and not line.startswith("#")], str(file))

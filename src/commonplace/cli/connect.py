@@ -95,7 +95,9 @@ def connect(
     root = Path.cwd() if project else None
     if list_:
         if config is not None:
-            raise InvalidInput("--list looks at the usual files.", hint="Leave out --config.")
+            raise InvalidInput(
+                "--list only reads the default configuration files.", hint="Leave out --config."
+            )
         _list(client, root, _valid_name(name), as_json)
         return
     if client is None:
@@ -152,7 +154,7 @@ def _command_again(client: str, name: str, project: bool, config: Path | None) -
 def _valid_name(name: str) -> str:
     if not _NAME.fullmatch(name):
         raise InvalidInput(
-            "The entry's name is 1 to 64 letters, digits, '_' and '-'.", field="name"
+            "The entry's name must be 1 to 64 letters, digits, '_' and '-'.", field="name"
         )
     return name
 
@@ -210,7 +212,7 @@ def _server(
             raise InvalidInput("A server on stdio has no URL.", hint="Leave out --url.")
         return Stdio(*_command(dialect, data, space))
     if transport != "http":
-        raise InvalidInput("The transport is stdio or http.", field="transport")
+        raise InvalidInput("The transport must be stdio or http.", field="transport")
     if client.http is None:
         raise InvalidInput(
             f"{client.title} starts its servers itself; its file takes no URL.",
@@ -230,7 +232,7 @@ def _server(
     if chosen.subject is not None and not with_token:
         noun = chosen.subject.title.lower()
         raise InvalidInput(
-            f"Over HTTP a {noun} is known by its address or by its token.",
+            f"Over HTTP, the URL or the token must name the {noun}.",
             hint=f"Give --url {SERVER}/mcp/ID, or its token with --token-env.",
             field="dialect",
         )
@@ -415,7 +417,9 @@ def _check(
     from commonplace.cli.probe import probe
 
     if not 0 < seconds <= 3600:
-        raise InvalidInput("The time limit is more than 0, at most 3600 seconds.", field="timeout")
+        raise InvalidInput(
+            "The time limit must be more than 0 and at most 3600 seconds.", field="timeout"
+        )
     written = settings_files.find(settings.contents(), (*client.container, name))
     if not isinstance(written, dict):
         raise NotFound(

@@ -138,7 +138,7 @@ def mcp(
 
     if not _PREFIX.fullmatch(prefix):
         raise InvalidInput(
-            "A prefix is up to 32 letters, digits, '_' and '-': clients take no other names.",
+            "A prefix must be up to 32 letters, digits, '_' and '-': clients take no other names.",
             hint="Write it like mama_.",
             field="prefix",
         )

@@ -135,8 +135,8 @@ def space(value: object) -> str:
     """Check the name of a space, which must be a file name on every system."""
     if not isinstance(value, str) or not _SPACE.fullmatch(value) or _RESERVED.fullmatch(value):
         raise InvalidInput(
-            "A space's name is 1 to 64 of a-z, 0-9, '.', '_', '-', starts with a letter or digit,"
-            " and is not a device name.",
+            "A space's name must be 1 to 64 of a-z, 0-9, '.', '_', '-', start with a letter or"
+            " digit, and not be a device name.",
             hint=f"Got {_short(value)}.",
             field="space",
         )

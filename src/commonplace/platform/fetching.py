@@ -226,7 +226,7 @@ class Fetcher:
             if not is_public(address) and (address, target.port) not in self._allow:
                 raise FetchRefused("The address leads into a network that is not public.")
         if not found:
-            raise FetchRefused("The address's host has no address.")
+            raise FetchRefused("The host name does not resolve.")
         return [str(address) for address in found]
 
     def _trust(self) -> ssl.SSLContext:

@@ -144,7 +144,7 @@ def guarded(access: Access) -> Iterator[None]:
     """Use a model under its circuit breaker, which the outcome of the block changes."""
     breaker = _breaker(access.provider, access.url)
     if (wait := breaker.seconds_until_probe()) is not None:
-        raise ModelUnavailable(f"The model failed repeatedly and is left alone for {wait:.0f} s.")
+        raise ModelUnavailable(f"The model failed repeatedly and is not called for {wait:.0f} s.")
     try:
         yield
     except BaseException as error:

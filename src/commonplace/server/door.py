@@ -408,7 +408,7 @@ class Door:
         request.message = parsed
         calls = calls_in(parsed)
         if len(calls) > MOST_CALLS:
-            raise Rejected(413, "TOO_LARGE", f"A batch may have {MOST_CALLS} calls.")
+            raise Rejected(413, "TOO_LARGE", f"A batch may have at most {MOST_CALLS} calls.")
         request.calls = None if parsed is UNREADABLE else calls
         return body
 

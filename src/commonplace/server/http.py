@@ -371,13 +371,18 @@ def _handlers(paths: Paths, dialects: Mapping[str, Dialect]) -> Any:
         return dialects.get(request.scope.get(DIALECT, ""))
 
     async def no_such_page(request: Request, _: Exception) -> Response:
-        message = "There is nothing here."
+        message = "There is no such path."
         if request.scope["path"].startswith("/mcp"):
             message += f" {paths.listing()}"
         return refusal(404, "NOT_FOUND", message, dialect_of(request))
 
     async def wrong_method(request: Request, _: Exception) -> Response:
-        return refusal(405, "METHOD_NOT_ALLOWED", "Another method is needed.", dialect_of(request))
+        return refusal(
+            405,
+            "METHOD_NOT_ALLOWED",
+            "This path does not support the request's method.",
+            dialect_of(request),
+        )
 
     return {404: no_such_page, 405: wrong_method}
 

@@ -516,7 +516,7 @@ async def read_body(
                 if not message.get("more_body"):
                     break
     except TimeoutError:
-        raise Rejected(408, "TOO_SLOW", "The body did not come in time.") from None
+        raise Rejected(408, "TOO_SLOW", "The body was not received in time.") from None
     if size and not typed:
         raise Rejected(415, "CONTENT_TYPE", _NOT_JSON)
     return b"".join(parts)
@@ -542,10 +542,10 @@ def check_nesting(body: bytes) -> None:
             level += 1
             opened += 1
             if level > DEPTH:
-                raise Rejected(400, "TOO_DEEP", f"JSON may be {DEPTH} levels deep.")
+                raise Rejected(400, "TOO_DEEP", f"JSON may be at most {DEPTH} levels deep.")
             if opened > CONTAINERS:
                 raise Rejected(
-                    413, "TOO_LARGE", f"JSON may have {CONTAINERS:,} arrays and objects."
+                    413, "TOO_LARGE", f"JSON may have at most {CONTAINERS:,} arrays and objects."
                 )
         elif sign in (b"]", b"}"):
             level -= 1

@@ -217,7 +217,7 @@ class _Exchange(Exchange):
                     message = f"The body is larger than {PUBLIC_BODY_BYTES:,} bytes."
                     raise Rejected(413, "TOO_LARGE", message)
         except ClientDisconnect:
-            raise Rejected(408, "TOO_SLOW", "The body did not come in time.") from None
+            raise Rejected(408, "TOO_SLOW", "The body was not received in time.") from None
         return parse_body(body) if body else _ABSENT
 
     async def parsed(self, text: str) -> Any:

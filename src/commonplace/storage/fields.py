@@ -87,7 +87,12 @@ class MemoryFields:
     confidence: float = _declared("share", 1.0)
     credit: float = _declared("share", 0.5)
     state: str = _declared("choice", "active", choices=STATES)
-    pinned: bool = _declared("flag", False, option="--pinned/--unpinned", help="Keep it at hand.")
+    pinned: bool = _declared(
+        "flag",
+        False,
+        option="--pinned/--unpinned",
+        help="Pin it: agents get pinned memories at the start.",
+    )
     occurred_at: datetime | str | None = _declared(
         "time", optional=True, option="--at", metavar="WHEN", help="When it happened."
     )
@@ -101,7 +106,7 @@ class MemoryFields:
     origin: Origin | None = _declared("origin", changeable=False)
     trust: str = _declared(
         "choice", "stated", choices=TRUSTS, option="--trust", metavar="stated|inferred|external",
-        help="Whose word it is.",
+        help="Who says it: the user, the agent, or an outside source.",
     )  # fmt: skip
     source: str = _declared(
         "address", "", chars=2_000, added=True, filterable=True, option="--source",

@@ -220,7 +220,7 @@ class SpaceIndex:
                 except BaseException as error:
                     self._clear()  # an update may have been applied in part
                     if isinstance(error, TypeError | ValueError | OverflowError):
-                        raise _damaged("a value of another kind than its column's") from error
+                        raise _damaged("a value does not have the type of its column") from error
                     raise
             assert self._snapshot is not None
             return self._snapshot

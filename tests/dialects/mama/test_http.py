@@ -72,7 +72,7 @@ def test_where_nothing_is_the_error_has_the_shape_that_the_viewer_reads(
     web: Web, path: str, method: str
 ) -> None:
     answer = web.client.request(method, web.url + path)
-    assert error(answer, 404, "NOT_FOUND") == "There is nothing here."
+    assert error(answer, 404, "NOT_FOUND") == "There is no such path."
     other = web.client.request(method, web.url + path, headers={"origin": "https://evil.example"})
     assert isinstance(error(other, 403, "ADDRESS"), str)
 

@@ -48,7 +48,7 @@ class Documents(Fetcher):
     async def fetch(self, url: str, **_: Any) -> Fetched:
         self.fetches.append(url)
         if url not in self.documents:
-            raise FetchRefused("The address's host has no address.")
+            raise FetchRefused("The host name does not resolve.")
         return self.documents[url]
 
 

@@ -236,9 +236,11 @@ class Families:
             return other_resource()
         narrowed = family.scopes if scopes is None else tuple(dict.fromkeys(scopes))
         if not set(narrowed) <= {*family.scopes, OFFLINE}:
-            return OAuthError("invalid_scope", "A refresh cannot ask for more than was allowed.")
+            return OAuthError(
+                "invalid_scope", "A refresh cannot request more scopes than were allowed."
+            )
         if not set(narrowed) - {OFFLINE}:
-            return OAuthError("invalid_scope", "The scopes asked for allow nothing.")
+            return OAuthError("invalid_scope", "The requested scopes allow nothing.")
         if used_at is None:
             self._mac_rows.put(rows, "oauth_refreshes", row, used_at=at)
             for key in stored.unused_refreshes(rows, family.id):

@@ -269,7 +269,7 @@ class OAuth:
         """
         allowed = tuple(s for s in request.scopes if s in scopes or s == OFFLINE)
         if not set(allowed) - {OFFLINE}:
-            raise invalid_request("Choose at least one thing that it may do.")
+            raise invalid_request("Allow at least one permission.")
         if space not in account.spaces:
             raise invalid_request("Choose one of your spaces.")
         resource = request.audience.resource

@@ -28,7 +28,9 @@ def create(memory: Commonplace, name: str, *, trust: str = "stated") -> Memory:
     name = name.strip()
     if not 1 <= len(name) <= NAME_CHARS:
         raise InvalidInput(
-            f"A being's name has 1 to {NAME_CHARS} characters.", hint="Give another.", field="name"
+            f"A being's name must have 1 to {NAME_CHARS} characters.",
+            hint="Give another.",
+            field="name",
         )
     with memory.unit("create being"):
         being = memory.remember(name, kind=BEING, title=name, trust=trust, attrs={"sessions": 0})

@@ -275,7 +275,7 @@ def _waiting(what: Capability) -> Callable[..., dict[str, Any]]:
             _, there = call.memory.browse(filters=sight.own(being, sight.ACT), limit=1)
             if there >= WAITING_ACTS:
                 raise InvalidInput(
-                    f"{there} acts wait for a decision already.",
+                    f"{there} acts are already waiting for a decision.",
                     hint="Let the owner approve or reject some of them.",
                 )
             asked = {"capability_id": what.id, "capability": what.name, "action": action,
@@ -317,7 +317,7 @@ def _decide(call: Call, being: str, identity: str, status: str) -> dict[str, Any
     with exclusive(call.memory, "decide on act"):
         row = lookup.find_live(call.memory, identity)
         if row is None or not sight.is_own(being, row, sight.ACT):
-            raise NotFound("There is no such act that waits.")
+            raise NotFound("No pending act has this id.")
         attrs = {**row.attrs, "status": status}
         decided = call.memory.revise(row.id, attrs=attrs, state="archived")
     call.memory.events.record(ACTED, being, {"act_id": row.id, **decided.attrs})

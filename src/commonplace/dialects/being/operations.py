@@ -367,7 +367,7 @@ def about_llm_key(call: Call) -> Any:
 )  # fmt: skip
 def put_llm_key(call: Call, *, provider: str = "anthropic", model: str = "") -> Any:
     """Store the key in the header X-LLM-API-Key; arguments in a body are audited."""
-    _refuse_tokens_of_a_being(call, "There is nothing here.")
+    _refuse_tokens_of_a_being(call, "There is no such path.")
     key = call.request_info.headers.get(running.HEADER, "")
     if not key:
         raise InvalidInput(
@@ -380,7 +380,7 @@ def put_llm_key(call: Call, *, provider: str = "anthropic", model: str = "") -> 
 @_operation("delete", takes_being=False, options=_STEPWISE)
 def delete_llm_key(call: Call) -> Any:
     """Delete the stored key."""
-    _refuse_tokens_of_a_being(call, "There is nothing here.")
+    _refuse_tokens_of_a_being(call, "There is no such path.")
     if not _keys(call).forget(call.memory.name):
         raise NotFound("There is no key.")
     return {}

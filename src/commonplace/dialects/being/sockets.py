@@ -88,7 +88,7 @@ class _Conversation:
             if status not in ("completed", "failed"):
                 await self._error("status must be completed or failed.")
             elif not self.bridge.answer(str(message.get("act_id")), status, message.get("result")):
-                await self._error("No act of that id waits.")
+                await self._error("No pending act has this id.")
 
     async def _register(self, message: dict[str, Any]) -> None:
         given = message.get("capabilities")

@@ -1,1 +1,1 @@
-"""ClawBrain: memories that are Markdown files, ranked by how they proved themselves."""
+"""ClawBrain: memories as Markdown files, ranked by a credit that feedback changes."""

@@ -24,7 +24,7 @@ SECTIONS = ("People", "Projects", "Preferences", "Recent Episodes")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A memory as it stands in the file."""
+    """A memory as MEMORY.md shows it."""
 
     section: str
     score: float
@@ -32,12 +32,12 @@ class Entry:
 
 
 def tokens(text: str) -> int:
-    """An estimate that needs no model."""
+    """Estimate the tokens of a text, without a model."""
     return math.ceil(len(text) / 4)
 
 
 def compose(entries: Sequence[Entry], budget: int) -> str:
-    """The file: by score, whatever still fits; what does not is passed by for smaller ones."""
+    """Compose MEMORY.md: memories by score; one that is too long for the rest is skipped."""
     if not entries:
         return EMPTY
     frame = tokens("# Memory\n" + "".join(f"\n## {name}\n" for name in SECTIONS))
@@ -58,7 +58,7 @@ def compose(entries: Sequence[Entry], budget: int) -> str:
 
 
 def entries(memory: Commonplace, decay_rate: float) -> list[Entry]:
-    """The memories that may stand in the file; text from outside is not put before an agent."""
+    """The memories that MEMORY.md may show; untrusted external text is left out."""
     at = datetime.now(UTC)
     found = []
     for kind in places.KINDS:
@@ -82,7 +82,7 @@ def _entry(one: Memory, place: places.Place, score: float) -> Entry:
 
 
 def write(memory: Commonplace, directory: Directory, chosen: Strategy) -> None:
-    """Write the file, if it would say something else."""
+    """Write MEMORY.md if its content changes."""
     data = compose(entries(memory, chosen.decay_rate), chosen.max_context_budget).encode()
     try:
         if directory.read(FILE)[0] == data:

@@ -1,4 +1,4 @@
-"""Whether a new fact says otherwise than one that is already known: pure functions of texts."""
+"""Detect whether a new fact contradicts a known one: pure functions of texts."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _LITTLE = {
 
 @dataclass(frozen=True, slots=True)
 class Contradiction:
-    """A fact of another memory that a new one changes, or speaks against."""
+    """A fact of another memory that a new fact updates or contradicts."""
 
     memory_id: str
     existing_fact: str
@@ -57,7 +57,7 @@ def facts(text: str) -> list[str]:
 
 
 def find(new: Sequence[str], known: Sequence[tuple[str, str]]) -> list[Contradiction]:
-    """What the new facts say otherwise than the known ones, given as (memory id, fact)."""
+    """Known facts, given as (memory id, fact), that the new facts contradict."""
     rarity = _rarity([_words(fact) for fact in (*new, *(fact for _, fact in known))])
     vectors = [(identity, fact, _vector(fact, rarity)) for identity, fact in known]
     found = []

@@ -37,7 +37,7 @@ DESCRIPTORS = os.open in os.supports_dir_fd and bool(_NO_LINK)
 
 
 class Stat(NamedTuple):
-    """By what a file is recognised as unchanged."""
+    """The metadata by which an unchanged file is recognised."""
 
     size: int
     mtime: int
@@ -51,21 +51,21 @@ def _stat_of(found: os.stat_result) -> Stat:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What lies in the directory: files that may be memories, and the folders they are in."""
+    """The content of the directory: files that may be memories, and their folders."""
 
     files: dict[str, Stat]
     folders: tuple[str, ...]
 
 
 class _Opened:
-    """A folder by its descriptor: whatever is renamed meanwhile, it stays the same one."""
+    """A folder held open by its descriptor, so that renaming it does not matter."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
 
     @classmethod
     def at(cls, path: Path) -> _Opened:
-        """The directory itself, which may be reached by links."""
+        """Open the directory itself; its path may contain links."""
         return cls(os.open(path, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)))
 
     def inner(self, name: str) -> _Opened:
@@ -104,14 +104,14 @@ class _Opened:
 
 
 class _Named:
-    """A folder by its path, where a system has no descriptors of folders."""
+    """A folder by its path, on systems without descriptors for folders."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     @classmethod
     def at(cls, path: Path) -> _Named:
-        """The directory itself, which may be reached by links."""
+        """Open the directory itself; its path may contain links."""
         if not path.is_dir():
             raise FileNotFoundError(errno.ENOENT, "There is no such directory.")
         return cls(path)
@@ -157,22 +157,22 @@ class _Named:
         return os.lstat(entry.path)  # on Windows, DirEntry.stat has no inode number
 
     def sync(self) -> None:
-        """Nothing: such a system has no way to, and orders names itself."""
+        """Do nothing: these systems cannot sync a folder."""
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no descriptor is open."""
 
 
 _Folder = _Opened | _Named
 
 
 def _leads_elsewhere(found: os.stat_result) -> bool:
-    """Whether it is a junction, which Windows does not count as a link."""
+    """Whether a path is a junction, which Windows does not report as a link."""
     return getattr(found, "st_reparse_tag", 0) == _JUNCTION
 
 
 class TooLong(OSError):
-    """A file larger than any memory."""
+    """A file that is too large for a memory."""
 
 
 class Directory:
@@ -183,16 +183,16 @@ class Directory:
         self.ensure()
 
     def ensure(self) -> None:
-        """Make the directory if it is not there; one that was there keeps its mode."""
+        """Create the directory if it is missing; an existing one keeps its mode."""
         if not self.path.exists():
             make_private(self.path)
             _sync(self.path.parent)
 
     @contextlib.contextmanager
     def _folder(self, parts: tuple[str, ...], *, create: bool = False) -> Iterator[_Folder]:
-        """A folder below; OSError if it is not there or a link."""
+        """Open a subfolder; OSError if it is missing or a link."""
         if any(part in ("", ".", "..") or set(part) & set("/\\:\0") for part in parts):
-            raise OSError(errno.EINVAL, "The path leads elsewhere.")
+            raise OSError(errno.EINVAL, "The path leads out of the directory.")
         folder: _Folder = (_Opened if DESCRIPTORS else _Named).at(self.path)
         try:
             for part in parts:
@@ -212,7 +212,7 @@ class Directory:
             folder.close()
 
     def stat(self, path: str) -> Stat | None:
-        """How a file is now; None if there is no regular file."""
+        """The current metadata of a file; None if there is no regular file."""
         *folders, name = path.split("/")
         try:
             with self._folder(tuple(folders)) as folder:
@@ -226,7 +226,7 @@ class Directory:
         return _stat_of(found) if stat.S_ISREG(found.st_mode) else None
 
     def exists(self, path: str) -> bool:
-        """Whether anything at all is there, a link included."""
+        """Whether the path exists, as a file, folder or link."""
         *folders, name = path.split("/")
         try:
             with self._folder(tuple(folders)) as folder:
@@ -251,7 +251,7 @@ class Directory:
             return data, _stat_of(os.fstat(descriptor))
 
     def write(self, path: str, data: bytes) -> Stat:
-        """Put a file in its place, whatever was there; it is on disk when this returns."""
+        """Write or replace a file; it is durable on return."""
         *folders, name = path.split("/")
         with self._folder(tuple(folders), create=True) as folder:
             beside, found = self._beside(folder, data)
@@ -264,7 +264,7 @@ class Directory:
             return found
 
     def swap(self, path: str, data: bytes) -> tuple[Stat, str]:
-        """Put a file in its place, and say where what was there is now: nothing is overwritten.
+        """Write a file, and return the new path of the file that it displaced, if any.
 
         Somebody may have saved the file a moment ago; what they wrote is then what was there.
         """
@@ -282,7 +282,7 @@ class Directory:
             return found, "/".join((*folders, displaced)) if displaced else ""
 
     def take_away(self, path: str) -> str:
-        """Take a file from its place; where it is now, or nothing if it was not there."""
+        """Move a file out of the way; return its new path, or nothing if it was missing."""
         *folders, name = path.split("/")
         with contextlib.suppress(FileNotFoundError), self._folder(tuple(folders)) as folder:
             former = f"{_SWAPPED}{secrets.token_hex(8)}"
@@ -292,7 +292,7 @@ class Directory:
         return ""
 
     def _beside(self, folder: _Folder, data: bytes) -> tuple[str, Stat]:
-        """A whole and durable file beside its place."""
+        """Write a complete, durable temporary file in the target's folder."""
         mark = secrets.token_hex(8)
         temporary, whole = _TEMPORARY + mark, _SWAPPED + mark
         descriptor = folder.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BYTES)
@@ -322,7 +322,7 @@ class Directory:
             folder.unlink(name)
 
     def set_aside(self, path: str, called: str = "") -> str:
-        """Rename what is in the way; it keeps its content under a name that is no memory's."""
+        """Rename an entry that is in the way to a name that is never read as a memory."""
         *folders, name = path.split("/")
         with self._folder(tuple(folders)) as folder:
             aside = f"{called or name}.conflict-{secrets.token_hex(4)}"
@@ -331,7 +331,7 @@ class Directory:
         return "/".join((*folders, aside))
 
     def scan(self) -> Scan:
-        """All files that end in .md where memories live; links and hidden ones are passed by."""
+        """List all .md files in the folders for memories, without links and hidden files."""
         files: dict[str, Stat] = {}
         folders = []
         for top in FOLDERS:
@@ -352,7 +352,7 @@ class Directory:
         return Scan(files, tuple(folders))
 
     def tidy(self) -> list[str]:
-        """Remove files that were never finished; those that a swap left behind, by path."""
+        """Delete incomplete temporary files; return complete ones that a swap left, by path."""
         left = []
         for path in ("", *self.scan().folders):
             with self._folder(tuple(path.split("/")) if path else ()) as folder:
@@ -364,7 +364,7 @@ class Directory:
         return left
 
     def identity(self) -> str:
-        """The directory's own id, given on first use: another directory is another copy."""
+        """The directory's own id, created on first use; it tells copies apart."""
         known = self.known_identity()
         if known:
             return known
@@ -373,14 +373,14 @@ class Directory:
         return identity
 
     def known_identity(self) -> str:
-        """The id, or nothing for a directory that is new, or gone."""
+        """The directory's id; empty if it is new or missing."""
         try:
             return self.read(f"{OWN}/id")[0].decode("ascii", "replace").strip()[:100]
         except OSError:
             return ""
 
     def lock(self) -> int | None:
-        """Hold the lease: a descriptor to close, or None while another process holds it."""
+        """Lock the directory: a descriptor to close, or None if another process holds the lock."""
         with self._folder((OWN,), create=True) as folder:
             flags = os.O_RDWR | os.O_CREAT | _BYTES | getattr(os, "O_CLOEXEC", 0)
             descriptor = folder.open("lease", flags)
@@ -395,7 +395,7 @@ _RENAME_EXCHANGE = 2
 
 @functools.cache
 def _renameat2() -> Any:
-    """The system's call that swaps two names at once, where there is one."""
+    """Linux's renameat2, which swaps two names atomically; None on other systems."""
     try:
         call = ctypes.CDLL(None, use_errno=True).renameat2
     except (AttributeError, OSError):

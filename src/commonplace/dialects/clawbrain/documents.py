@@ -1,4 +1,4 @@
-"""A memory as Markdown with frontmatter, and back.
+"""Convert memories to Markdown with frontmatter, and back.
 
 The frontmatter is read by these few rules and not by a YAML library: a value is a scalar, a list
 on one line, or a list of dashes. So nothing in it can be an object, an alias or a surprise. Lines
@@ -22,12 +22,12 @@ _PLAIN = re.compile(r"[0-9TZtz.:+ -]+")
 
 
 class Unreadable(InvalidInput):
-    """A file that is no memory; it is left alone."""
+    """A file that cannot be read as a memory; it is not changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """What a file says."""
+    """The parsed content of a memory's file."""
 
     id: str
     type: str
@@ -41,7 +41,7 @@ class Document:
     """Lines of the frontmatter that are not ours."""
 
     def render(self) -> bytes:
-        """The file."""
+        """The text of the file."""
         tags = json.dumps(list(self.tags), ensure_ascii=False)
         lines = [
             FENCE,
@@ -67,22 +67,22 @@ def stamp(at: datetime) -> str:
 
 
 def created(memory: Memory) -> str:
-    """When a memory was made: what its file says, or its row."""
+    """When a memory was created, by its file or else by its row."""
     return _said(memory, "created") or stamp(memory.created_at)
 
 
 def created_at(memory: Memory) -> datetime:
-    """The same as a moment."""
+    """When a memory was created, as a datetime."""
     return moment(created(memory), "created")
 
 
 def updated(memory: Memory) -> str:
-    """When its content last changed; credit and counts do not count."""
+    """When the memory's content last changed; credit and counters are ignored."""
     return _said(memory, "updated") or created(memory)
 
 
 def _said(memory: Memory, field: str) -> str:
-    """A time in its attributes; nothing that is not one."""
+    """A time in the memory's attrs; empty if it is not a valid time."""
     said = memory.attrs.get(field)
     if isinstance(said, str) and _PLAIN.fullmatch(said):
         try:
@@ -94,7 +94,7 @@ def _said(memory: Memory, field: str) -> str:
 
 
 def _more(memory: Memory) -> tuple[str, ...]:
-    """Lines of others in its frontmatter; none that would be read as ours, or as its end."""
+    """Other programs' lines of the frontmatter, without any that would be parsed as ours."""
     said = memory.attrs.get("frontmatter")
     if not isinstance(said, list) or not all(isinstance(line, str) for line in said):
         return ()
@@ -122,7 +122,7 @@ def of_memory(memory: Memory, identity: str) -> Document:
 
 
 def parse(data: bytes) -> Document:
-    """What a file says, however its editor ends lines; Unreadable if it is not one of ours."""
+    """Parse a file with any line endings; Unreadable if it is not a memory."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -144,7 +144,7 @@ def parse(data: bytes) -> Document:
         raise Unreadable("It has no content.")
     pinned = _scalar(values["pinned"]).lower()
     if pinned not in ("true", "false"):
-        raise Unreadable("pinned is neither true nor false.")
+        raise Unreadable("pinned must be true or false.")
     return Document(
         id=_scalar(values["id"]),
         type=_scalar(values["type"]),
@@ -159,7 +159,7 @@ def parse(data: bytes) -> Document:
 
 
 def _frontmatter(lines: list[str]) -> tuple[dict[str, str], list[str]]:
-    """(our keys with their values, the lines of all others)."""
+    """Split frontmatter into (our keys with their values, all other lines)."""
     values: dict[str, str] = {}
     more: list[str] = []
     current = ""
@@ -209,7 +209,7 @@ def _list(value: str) -> tuple[str, ...]:
     else:
         said = [_scalar(part.strip()) for part in value.split(",")]
     if not all(isinstance(tag, str) for tag in said):
-        raise Unreadable("tags are not texts.")
+        raise Unreadable("tags must be strings.")
     return tuple(dict.fromkeys(tag for tag in said if tag.strip()))
 
 

@@ -1,4 +1,4 @@
-"""Who keeps the files: one process for each directory, by a lease, watching while it runs.
+"""Synchronise memory directories: one process per directory, by a lock, watches and writes.
 
 A process without the lease leaves its changes in the rows, where the keeper finds them, and waits
 until they are written. When the keeper ends, however it ends, the next one to look takes over.
@@ -38,7 +38,7 @@ _keepers: WeakKeyDictionary[Library, Keeper] = WeakKeyDictionary()
 
 
 class Kept:
-    """One space's directory, as this process sees it."""
+    """One space's memory directory, and whether this process synchronises it."""
 
     def __init__(self, memory: Commonplace, path: Path) -> None:
         self.memory = memory
@@ -58,13 +58,13 @@ class Kept:
         """Whether MEMORY.md is to be written anew."""
 
     def left_alone(self) -> list[str]:
-        """The files that cannot be read as memories, or not be written, and why."""
+        """The files that cannot be read or written, and why."""
         problems = sorted(self.mirror.problems.items())
         unwritten = [self._unwritten] if self._unwritten else []
         return [f"Left alone '{path}': {why}" for path, (_, why) in problems] + unwritten
 
     def hold(self) -> bool:
-        """Whether this process keeps the directory; it does if nobody else did."""
+        """Take the lock of the directory if it is free; whether this process holds it."""
         if self._lease is not None:
             return True
         with self._turn:
@@ -84,7 +84,7 @@ class Kept:
             return True
 
     def _refresh(self) -> None:
-        """What is done at the start of a session."""
+        """Apply the strategy and write MEMORY.md at the start of a session."""
         chosen = strategy.read(self.directory)
         strategy.apply(self.memory, chosen)
         lifecycle.note_decay(self.memory)
@@ -92,7 +92,7 @@ class Kept:
         self._folders = self._folder_times()
 
     def _brief(self, chosen: strategy.Strategy) -> None:
-        """Write MEMORY.md; if that cannot be done, the memories are no worse for it."""
+        """Write MEMORY.md; a failure is only logged."""
         try:
             briefing.write(self.memory, self.directory, chosen)
             self._unwritten = ""
@@ -101,7 +101,7 @@ class Kept:
             log.warning("the briefing could not be written", extra={"why": self._unwritten})
 
     def release(self) -> None:
-        """Let another process keep it."""
+        """Release the lock, so that another process can synchronise the directory."""
         with self._turn, self.mirror.lock:
             if self._lease is not None:
                 with contextlib.suppress(OSError):
@@ -111,7 +111,7 @@ class Kept:
         self._rows.close()
 
     def before(self, named: str | None) -> None:
-        """See what a person did: everything in a small directory, in a large one what shows."""
+        """Import edits: all of them, or in a large directory changed folders and the named file."""
         if not self.hold():
             self._until_seen()
             return
@@ -126,7 +126,7 @@ class Kept:
                 self.mirror.look(named)
 
     def _until_seen(self) -> None:
-        """Wait until the process that keeps the files has taken over what a person did."""
+        """Wait until the process that holds the lock has imported all edits."""
         until = time.monotonic() + SEEN_SECONDS
         while True:
             unlike = self._unlike_noted()
@@ -142,7 +142,7 @@ class Kept:
             time.sleep(0.02)
 
     def _unlike_noted(self) -> set[tuple[str, Stat | None]]:
-        """Files that are not as they were noted; none in a directory that is new, or large."""
+        """Files that differ from their recorded state; none in a new or large directory."""
         root = self.directory.known_identity()
         if not root or self._is_large:
             return set()
@@ -157,7 +157,7 @@ class Kept:
         return changed | {(path, None) for path in known if path not in scanned}
 
     def after(self, head: int) -> None:
-        """Wait until the files of what changed since are on disk."""
+        """Wait until the files of memories changed since then are on disk."""
         if engine_call(self.memory, file_copies.head) == head and not self.stale:
             return
         if self.hold():
@@ -196,7 +196,7 @@ class Kept:
             time.sleep(0.02)
 
     def tick(self, touched: set[str], *, afresh: bool = False) -> None:
-        """What a watching thread does: take over edits, write what other processes changed."""
+        """One round of the watching thread: import edits, write what other processes changed."""
         if not self.hold():
             return
         own = os.fspath(self.directory.path)
@@ -214,7 +214,7 @@ class Kept:
             self.tend()
 
     def tend(self) -> None:
-        """What is due once in a while: a note of the day's decay, and compaction if asked for."""
+        """Hourly work: record the day's decay, and compact if the strategy says so."""
         lifecycle.note_decay(self.memory)
         chosen = strategy.read(self.directory)
         if not chosen.automatic_compaction:
@@ -225,7 +225,7 @@ class Kept:
             self._brief(chosen)
 
     def watched(self) -> list[str]:
-        """The folders to watch; nothing outside is ever among them."""
+        """The folders to watch, all inside the memory directory."""
         if self._lease is None:
             return []
         paths = [self.directory.path / folder for folder in ("", *self.mirror.folders)]
@@ -258,13 +258,13 @@ class Keeper:
         self._thread = threading.Thread(target=self._watch, name="clawbrain-files", daemon=True)
 
     def start(self) -> None:
-        """Reconcile, and watch from now on."""
+        """Synchronise now, and watch from now on."""
         if self._space is not None:
             self.at(self._space).hold()
         self._thread.start()
 
     def stop(self) -> None:
-        """Watch no more, and let others keep the directories."""
+        """Stop watching and release the locks."""
         self._stop.set()
         self._again.set()
         self._thread.join(10)
@@ -317,7 +317,7 @@ class Keeper:
                 self._stop.wait(TICK_SECONDS)
 
     def _watch_folders(self, folders: list[str]) -> None:
-        """Watch until there are other folders to watch."""
+        """Watch until the set of folders changes."""
         from watchfiles import watch
 
         logging.getLogger("watchfiles").setLevel(logging.WARNING)  # it logs every change
@@ -338,7 +338,7 @@ class Keeper:
         return [folder for kept in list(self._kept.values()) for folder in kept.watched()]
 
     def _open_known(self) -> None:
-        """The spaces that have had a directory, when a server of all spaces starts."""
+        """Open the existing directories of all spaces when a server starts."""
         if self._space is not None:
             return
         spaces = set(self._library.spaces())
@@ -356,7 +356,7 @@ class Keeper:
 
 @contextlib.contextmanager
 def running(setting: Setting) -> Iterator[None]:
-    """Keep files while the dialect is served."""
+    """Synchronise memory directories while the dialect is served."""
     keeper = Keeper(setting)
     _keepers[setting.library] = keeper
     try:
@@ -368,7 +368,7 @@ def running(setting: Setting) -> Iterator[None]:
 
 
 def kept(call: Call) -> Kept | None:
-    """The directory of the caller's space; None where no files are kept."""
+    """The directory of the caller's space; None if the server has no memory directories."""
     keeper = _keepers.get(call.memory.library)
     return None if keeper is None else keeper.at(call.memory.name)
 
@@ -381,7 +381,7 @@ def session(call: Call) -> str:
 
 @contextlib.contextmanager
 def call_wrapper(call: Call, arguments: Mapping[str, Any]) -> Iterator[None]:
-    """Before a call see what a person did to the files; after it, wait for its own."""
+    """Import edited files before a call; after it, wait until its own files are written."""
     directory = kept(call)
     if directory is None:
         yield
@@ -420,5 +420,5 @@ def _path(call: Call, identity: object) -> str | None:
 def _refused(error: OSError) -> StorageUnavailable:
     return StorageUnavailable(
         f"The memory directory cannot be used: {error.strerror or error}.",
-        hint="Look at the directory, its rights and the disk.",
+        hint="Check the directory, its permissions and the disk.",
     )

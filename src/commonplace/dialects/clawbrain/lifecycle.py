@@ -1,4 +1,4 @@
-"""Compaction: episodes of a day become one, what proved itself is promoted, the rest is pruned."""
+"""Compaction: merge a day's episodes, promote those with high credit, prune old ones."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def compact(
 def compact_what_is_due(
     memory: Commonplace, chosen: Strategy, taken: set[str], at: datetime | None = None
 ) -> Report | None:
-    """The steps whose time has come since they last ran by themselves; None if there are none."""
+    """Run the compaction steps that are due; None if there are none."""
     moment = at or datetime.now(UTC)
     with exclusive(memory, "compact", UPKEEP):
         due = []
@@ -72,7 +72,7 @@ def compact_what_is_due(
 
 
 def may_be_pruned(one: Memory, score: float, chosen: Strategy, at: datetime) -> bool:
-    """Whether a memory is old, worth little, and not spared."""
+    """Whether a memory is old, has little credit, and is not protected."""
     place = places.of_memory(one)
     old = at - documents.created_at(one) > timedelta(days=chosen.prune_min_age_days)
     return (
@@ -85,13 +85,13 @@ def may_be_pruned(one: Memory, score: float, chosen: Strategy, at: datetime) -> 
 
 
 def overlap(one: set[str], other: set[str]) -> float:
-    """The share of the smaller set of tags that is in the other."""
+    """The share of the smaller set of tags that the other set contains."""
     smaller = min(len(one), len(other))
     return len(one & other) / smaller if smaller else 0.0
 
 
 def clusters(episodes: Sequence[Memory], threshold: float) -> list[list[Memory]]:
-    """Groups of two and more whose tags overlap with those gathered so far."""
+    """Group memories by overlapping tags; groups have at least two."""
     groups: list[tuple[set[str], list[Memory]]] = []
     for episode in episodes:
         tags = set(episode.tags)
@@ -107,7 +107,7 @@ def clusters(episodes: Sequence[Memory], threshold: float) -> list[list[Memory]]
 
 
 def note_decay(memory: Commonplace) -> None:
-    """Write down, once a day, that credits have faded; they do so by the day they were set."""
+    """Log once a day that credits decayed; their decay is computed when they are read."""
     at = datetime.now(UTC)
     newest = memory.events.all(kind=records.LIFECYCLE, subject="decay", newest=True, limit=1)
     if newest and at - newest[0].at < timedelta(days=1):
@@ -135,7 +135,7 @@ class _Run:
         return records.score(one, self._rule)
 
     def consolidate(self) -> None:
-        """Episodes of one day that share tags become one; pinned ones stay as they are."""
+        """Merge episodes of one day that share tags; pinned ones are not changed."""
         days: dict[date, list[Memory]] = defaultdict(list)
         for episode in self._of("episode"):
             if not episode.pinned and episode.tags:
@@ -182,7 +182,7 @@ class _Run:
         return free
 
     def promote(self) -> None:
-        """Facts of episodes that proved themselves go into an entity."""
+        """Add the facts of episodes with high credit to an entity."""
         entities = {one.attrs["name"]: one for one in self._of("entity")}
         names = [one.attrs["name"] for one in self._of("entity")]
         for episode in self._of("episode"):
@@ -236,7 +236,7 @@ class _Run:
         return records.rescore(self._memory, target, self._score(target) + gain, **changes)
 
     def prune(self) -> None:
-        """What is old and worth little is archived."""
+        """Archive old memories with little credit."""
         at = datetime.now(UTC)
         for one in list(self._live.values()):
             score = self._score(one)
@@ -257,7 +257,7 @@ class _Run:
 
 
 def lasting(fact: str) -> bool:
-    """Whether a fact says something that will still be so: no question, no task."""
+    """Whether a fact is likely to stay true: neither a question nor a task."""
     return (
         len(fact) > FACT_CHARS
         and "?" not in fact

@@ -1,4 +1,4 @@
-"""Files and rows kept in step, both ways. The row is the truth; a person may edit the file.
+"""Synchronise files and rows in both directions. Rows are authoritative; people edit files.
 
 What each file was when both last agreed is noted in the store. Whichever side differs from that
 note has changed; when both have, both are kept. Writing is finished from the note as well, so a
@@ -39,18 +39,18 @@ log = logging.getLogger(__name__)
 
 
 def digest(data: bytes) -> bytes:
-    """By what contents are compared."""
+    """The hash by which contents are compared."""
     return hashlib.sha256(data).digest()
 
 
 def document_of(memory: Memory) -> Document | None:
-    """A memory as a file; None for one that becomes none."""
+    """A memory as a document; None if it has no file."""
     place = places.of_memory(memory)
     return None if place is None else documents.of_memory(memory, place.id)
 
 
 def path_of(memory: Memory | None) -> str:
-    """Where its file belongs; nothing for one that becomes none, or is no more."""
+    """The path of a memory's file; empty if it has none or was deleted."""
     place = None if memory is None else places.of_memory(memory)
     if memory is None or place is None:
         return ""
@@ -65,7 +65,7 @@ def path_of(memory: Memory | None) -> str:
 
 
 def free_archive_path(place: Place, taken: Collection[str]) -> str:
-    """Where a file goes when it is archived: with the time if an earlier one is there."""
+    """The archive path for a file; it contains the time if the plain path is in use."""
     path = ARCHIVE + place.path
     if path not in taken:
         return path
@@ -74,7 +74,7 @@ def free_archive_path(place: Place, taken: Collection[str]) -> str:
 
 
 def archived(memory: Memory, *, path: str, missing: bool = False) -> dict[str, Any]:
-    """The changes that put a memory into the archive: its id is free for another."""
+    """The changes that archive a memory and release its id."""
     attrs = {**memory.attrs, "archived_as": path}
     if missing:
         attrs["missing"] = True
@@ -82,7 +82,7 @@ def archived(memory: Memory, *, path: str, missing: bool = False) -> dict[str, A
 
 
 class Mirror:
-    """One space's memories in one directory, for the process that holds its lease."""
+    """One space's memories in one directory, for the process that holds its lock."""
 
     def __init__(self, memory: Commonplace, directory: Directory) -> None:
         self.directory = directory
@@ -99,7 +99,7 @@ class Mirror:
         self._paths: dict[str, int] = {}
 
     def start(self) -> None:
-        """Take up where the last process left off: nothing unchanged is read again."""
+        """Load the recorded state of all files, so that unchanged ones are not read again."""
         with self.lock:
             self.directory.ensure()
             self._root = self.directory.identity()
@@ -116,7 +116,7 @@ class Mirror:
             self.sync()
 
     def sync(self) -> None:
-        """Take over what was edited, then write what changed in the rows."""
+        """Import edited files, then write the files of changed rows."""
         with self.lock:
             if self.directory.known_identity() != self._root:
                 # the directory was replaced, so missing files were not deleted by a person
@@ -136,7 +136,7 @@ class Mirror:
     # --- from files to rows ------------------------------------------------------------------
 
     def pull(self) -> None:
-        """Take over every file that is not as it was noted."""
+        """Import every file that differs from its recorded state."""
         with self.lock:
             scan = self._scan()
             self.folders = scan.folders
@@ -154,7 +154,7 @@ class Mirror:
                 self._gone(num)
 
     def look(self, path: str) -> None:
-        """Take over one file, if it changed; all, if it is not there any more."""
+        """Import one file if it changed; all changed files if it is missing."""
         with self.lock:
             num, stat = self._paths.get(path), self.directory.stat(path)
             if stat is None or num is None:
@@ -164,7 +164,7 @@ class Mirror:
                 self._take_over(path, stat, {})
 
     def _scan(self) -> Scan:
-        """Where everything is; looked at twice when something is missing, as it may be moving."""
+        """Scan the directory; twice if a file is missing, which may be moving."""
         scan = self.directory.scan()
         if any(path not in scan.files for path in self._paths):
             return self.directory.scan()
@@ -206,7 +206,7 @@ class Mirror:
         return found[0] if found else None
 
     def _edited(self, path: str, stat: Stat, data: bytes, document: Document, num: int) -> None:
-        """A file that we know has other content."""
+        """Handle a known file whose content changed."""
         file, memory = self._files[num], self._row(num)
         if memory is None:
             self._forget(num)
@@ -227,7 +227,7 @@ class Mirror:
             self._note(now_noted)
 
     def _is_own_write(self, memory: Memory, file: File, data: bytes) -> bool:
-        """Whether the file is a form of the row that we had not noted before a crash."""
+        """Whether we wrote this file ourselves, but crashed before recording it."""
         return any(
             version.memory.version > file.seq and (own := document_of(version.memory)) is not None
             and own.render() == data
@@ -243,7 +243,7 @@ class Mirror:
         document: Document,
         missing: dict[str, int],
     ) -> None:
-        """A file that we do not know: moved here, put here by a person, or by us before a crash."""
+        """Handle an unknown file: moved here, added by a person, or written before a crash."""
         moved = self._moved_from(stat, data, document, missing)
         if moved is not None:
             old, mover = moved
@@ -279,7 +279,7 @@ class Mirror:
     def _moved_from(
         self, stat: Stat, data: bytes, document: Document, missing: dict[str, int]
     ) -> tuple[str, Memory] | None:
-        """The missing file that this one was: it still has its id or its content.
+        """The missing file that was moved here, recognised by its id or content.
 
         The inode only decides between several: a new file often gets that of a deleted one.
         """
@@ -316,7 +316,7 @@ class Mirror:
         self._agree(memory, path, stat, data, document)
 
     def _gone(self, num: int) -> None:
-        """A file that we knew is not there."""
+        """Handle a known file that is missing."""
         file, memory = self._files[num], self._row(num)
         if memory is None:
             self._forget(num)
@@ -339,11 +339,11 @@ class Mirror:
             self._note(replace(self._files[num], rendered=b"", seq=0))
 
     def _at(self, place: Place) -> Memory | None:
-        """The live memory of a place."""
+        """The live memory whose file belongs at a place."""
         return lookup.find_live(self._memory, place.id)
 
     def _returned(self, place: Place) -> Memory | None:
-        """The memory whose file had gone from this place by hand, and is back."""
+        """The memory whose file was deleted here by hand and has been restored."""
         stem = f"{ARCHIVE}{place.path}".removesuffix(".md")
         if f"{stem}.md" not in self._paths:
             return None
@@ -360,7 +360,7 @@ class Mirror:
         return None
 
     def _free(self, place: Place) -> None:
-        """Take the id from a memory that was archived by others, and kept it."""
+        """Release the id of a memory that another dialect archived."""
         with contextlib.suppress(NotFound):
             former = self._memory.get(place.id, count=False)
             if former.state not in LIVE_STATES:
@@ -382,7 +382,7 @@ class Mirror:
             )
 
     def _revise(self, memory: Memory, document: Document) -> Memory:
-        """The memory with what a person wrote; spaces around a text are not a change."""
+        """Revise the memory with the file's content; outer white space is ignored."""
         attrs = dict(memory.attrs)
         if document.updated != documents.updated(memory):
             attrs["updated"] = document.updated
@@ -400,7 +400,7 @@ class Mirror:
         return self._memory.revise(memory.id, origin=EDITOR, **changes)
 
     def _keep_both(self, memory: Memory, document: Document) -> None:
-        """Both changed: the row stays as it is, what the person wrote becomes one beside it."""
+        """Both changed: keep the row, and store the person's version as a second memory."""
         place = places.of_memory(memory)
         assert place is not None
         with self._memory.unit("keep both", EDITOR):
@@ -422,7 +422,7 @@ class Mirror:
     def _agree(
         self, memory: Memory, path: str, stat: Stat, data: bytes, document: Document
     ) -> None:
-        """Row and file say the same; the file keeps its layout unless it names another place."""
+        """Record that row and file agree; the file is rewritten only if its place differs."""
         own = document_of(memory)
         assert own is not None
         fits = (own.id, own.type, own.category) == (document.id, document.type, document.category)
@@ -437,7 +437,7 @@ class Mirror:
     # --- from rows to files ------------------------------------------------------------------
 
     def push(self) -> None:
-        """Write every file that is behind its row; on disk when this returns."""
+        """Write the file of every row that changed; they are durable on return."""
         with self.lock:
             for _ in range(PASSES):  # edits made meanwhile may need another pass
                 if not self._push():
@@ -509,7 +509,7 @@ class Mirror:
         return self.directory.stat(file.path) == (file.size, file.mtime, file.inode)
 
     def _cleared(self, memory: Memory, path: str, data: bytes) -> str:
-        """The path to write to, when nothing of anybody else's is there."""
+        """The path to write to, after a foreign file there was renamed."""
         if self._paths.get(path) == memory.num or not self.directory.exists(path):
             return path
         if path in self._paths and path_of(self._row(self._paths[path])) != path:
@@ -526,19 +526,19 @@ class Mirror:
         return path
 
     def _remove(self, num: int) -> None:
-        """The memory is no more: its file goes, unless a person has changed it since."""
+        """Remove the file of a deleted memory, unless a person has edited it."""
         file = self._files.pop(num)
         if file.path and self._paths.get(file.path) == num:
             del self._paths[file.path]
             self._take_away(file)
 
     def _take_away(self, file: File) -> None:
-        """Remove a file, unless a person has changed it since."""
+        """Remove a file, unless a person has edited it."""
         if self._as_noted(file):
             self._put_away(self.directory.take_away(file.path), file, b"")
 
     def _put_away(self, displaced: str, file: File | None, data: bytes) -> None:
-        """Delete what made room, if it is a copy of ours; what a person wrote is kept."""
+        """Delete a displaced file if we wrote it; a person's edit is kept."""
         if not displaced:
             return
         found = self.directory.stat(displaced)
@@ -555,7 +555,7 @@ class Mirror:
         self.directory.remove(displaced)
 
     def _rescue(self, displaced: str, content: bytes) -> None:
-        """Keep what a person saved in the very moment in which its file was written."""
+        """Keep an edit that a person saved while the file was being written."""
         try:
             document = documents.parse(content)
             memory = self._memory.get(document.id, count=False)
@@ -595,7 +595,7 @@ _NEVER = File(0, "", *ABSENT, b"", b"", 0)
 
 
 def _id_at(path: str) -> str | None:
-    """The id that a memory has by the path of its file; None for a path of no memory."""
+    """The memory id that a file's path stands for; None if it is not a memory's path."""
     try:
         return places.of_path(path).id
     except OutOfPlace:
@@ -616,7 +616,7 @@ def _attrs(place: Place, document: Document) -> dict[str, Any]:
 
 
 def _same(own: Document, other: Document) -> bool:
-    """Whether a file says what a row does; `updated` alone is no difference."""
+    """Whether a file has the content of a row; a different `updated` is ignored."""
     return (
         own.content.strip() == other.content
         and own.tags == other.tags

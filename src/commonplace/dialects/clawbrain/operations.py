@@ -1,4 +1,4 @@
-"""What the dialect's REST route does, through the gate like a tool."""
+"""The operation of the dialect's REST route; it passes the gate, as tools do."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from commonplace.platform.exclusive import exclusively
 
 @exclusively
 def outcome(call: Call, *, signal: str, session: str | None = None) -> dict[str, Any]:
-    """Tell how the newest open turn went; without a session, of all sessions."""
+    """Rate the newest unrated turn of a session, or of all sessions."""
     judged = credit.judge_turn(call.memory, signal, session)
     return {
         "signal": signal,

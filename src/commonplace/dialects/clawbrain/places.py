@@ -20,12 +20,12 @@ _FOLDERS = {"entity": "entities", "episode": "episodes"}
 
 
 class OutOfPlace(InvalidInput):
-    """A path at which no memory can live."""
+    """A path that cannot be a memory's file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What an id and a path both say."""
+    """Type, category and name of a memory: they make its id and its path."""
 
     kind: str
     category: str
@@ -34,17 +34,17 @@ class Place:
 
     @property
     def id(self) -> str:
-        """As the contract writes it."""
+        """The id in the contract's form."""
         return f"{self.kind}-{self.category}-{self.name}"
 
     @property
     def path(self) -> str:
-        """Below the memory directory."""
+        """The path, relative to the memory directory."""
         return f"{_FOLDERS[self.kind]}/{self.category}/{self.name}.md"
 
 
 def checked(kind: str, category: str, name: str) -> Place:
-    """A place of checked parts: nothing in them can lead out of the directory."""
+    """A place with checked parts, so that its path stays inside the directory."""
     if len(name) > NAME_CHARS or not _NAME.fullmatch(name):
         raise OutOfPlace(
             f"name must be kebab-case, such as alice-chen, and at most {NAME_CHARS} characters.",
@@ -71,11 +71,11 @@ def checked(kind: str, category: str, name: str) -> Place:
 
 
 def of_path(path: str) -> Place:
-    """The place that a path names; that of an archived file is where it came from."""
+    """The place of a path; for an archived file, the place from before."""
     parts = path.removeprefix(ARCHIVE).split("/")
     kinds = {folder: kind for kind, folder in _FOLDERS.items()}
     if len(parts) != 3 or parts[0] not in kinds or not parts[2].endswith(".md"):
-        raise OutOfPlace("It lies where no memory can be.")
+        raise OutOfPlace("It is not in a folder for memories.")
     return checked(kinds[parts[0]], parts[1], parts[2].removesuffix(".md"))
 
 

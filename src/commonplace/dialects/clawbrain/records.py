@@ -43,7 +43,7 @@ def identity(memory: Memory) -> str:
 
 
 def attrs(place: Place, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """What a new memory carries."""
+    """The attrs of a new memory."""
     at = documents.stamp(datetime.now(UTC))
     return {
         "category": place.category, "name": place.name, "updated": at, "credited": now(),
@@ -62,7 +62,7 @@ def store(
     more: Mapping[str, Any] | None = None,
     **details: Any,
 ) -> Memory:
-    """A new memory at a free place."""
+    """Store a new memory at a place that is not in use."""
     former = lookup.find(memory, place.id)
     if former is not None and former.state not in LIVE_STATES:
         memory.revise(former.id, ref=None)  # another dialect archived it without releasing its id
@@ -73,7 +73,7 @@ def store(
 
 
 def archive(memory: Commonplace, one: Memory, taken: set[str]) -> str:
-    """Put a memory out of sight; where its file goes."""
+    """Archive a memory; return the new path of its file."""
     place = places.of_memory(one)
     assert place is not None
     path = mirror.free_archive_path(place, taken)
@@ -83,22 +83,22 @@ def archive(memory: Commonplace, one: Memory, taken: set[str]) -> str:
 
 
 def rescore(memory: Commonplace, one: Memory, score: float, **changes: Any) -> Memory:
-    """Set a memory's credit, from which it fades anew."""
+    """Set a memory's credit; its decay starts again from now."""
     kept = {**one.attrs, "credited": now(), **changes.pop("attrs", {})}
     return memory.revise(one.id, credit=min(1.0, max(0.0, score)), attrs=kept, **changes)
 
 
 def log(memory: Commonplace, action: str, targets: Iterable[str], details: str) -> None:
-    """Write down what the life cycle did."""
+    """Log what a step of the life cycle did."""
     memory.events.record(LIFECYCLE, action, {"targets": list(targets), "details": details})
 
 
 def last(memory: Commonplace, action: str) -> str | None:
-    """When the life cycle last did something of the sort."""
+    """When a step of the life cycle last ran."""
     found = memory.events.all(kind=LIFECYCLE, subject=action, newest=True, limit=1)
     return documents.stamp(found[0].at) if found else None
 
 
 def score(one: Memory, by: credit.Rule) -> float:
-    """A memory's credit as it stands today."""
+    """A memory's credit after decay until today."""
     return credit.credit_of(one, by)

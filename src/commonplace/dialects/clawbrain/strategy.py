@@ -1,4 +1,4 @@
-"""STRATEGY.md: how the person who owns the memories wants them tended.
+"""STRATEGY.md: the owner's settings for decay, promotion and pruning.
 
 Lines `key: value` win; without them the sentences of the usual file are understood. Everything
 else is prose for people. Only this file is read so: no memory can set anything.
@@ -22,7 +22,7 @@ YOUNGEST_DAYS = 14.0  # nothing younger is ever pruned
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """What the life cycle goes by."""
+    """The settings of the life cycle."""
 
     consolidation_tag_overlap: float = 0.0
     promotion_threshold: float = 0.7
@@ -112,7 +112,7 @@ _LINE = re.compile(r"\s*(?:[-*]\s+)?`?([a-z_]+)`?\s*:\s*(.*?)\s*(?:#.*)?")
 
 
 def parse(text: str) -> Strategy:
-    """What a file says; what it does not say is as usual."""
+    """Parse STRATEGY.md; missing settings keep their defaults."""
     values: dict[str, Any] = {}
     problems: list[str] = []
     for line in text.splitlines():
@@ -139,7 +139,7 @@ def _set(values: dict[str, Any], problems: list[str], key: str, said: str) -> No
 
 
 def read(directory: Directory | None) -> Strategy:
-    """The strategy of a directory; the usual one without a file."""
+    """The strategy of a directory; the default one without a file."""
     if directory is None:
         return Strategy()
     try:
@@ -155,13 +155,13 @@ def read(directory: Directory | None) -> Strategy:
 
 
 def apply(memory: Commonplace, chosen: Strategy) -> None:
-    """Let credits in this space follow the strategy, whoever judges."""
+    """Apply the strategy's credit rule to the space, for every dialect."""
     additive = chosen.credit_update == "additive"
     credit.set_rule(memory, credit.Rule(chosen.alpha, chosen.decay_rate, additive))
 
 
 def spares(chosen: Strategy, kind: str, category: str) -> bool:
-    """Whether the strategy keeps such memories from being pruned."""
+    """Whether the strategy protects such memories from pruning."""
     if kind == "episode":
         return "episodes" in chosen.skip_categories
     return category == "people" or category in chosen.skip_categories

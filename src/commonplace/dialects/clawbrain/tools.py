@@ -1,4 +1,4 @@
-"""The seven tools of the contract, in calls of the engine."""
+"""The seven tools of the contract, implemented with the engine."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ PEERS = 100  # memories that each changed fact is compared with
 
 
 def succeed(tool: Tool, value: Any) -> Wire:
-    """The contract's result: JSON as a person would lay it out."""
+    """The contract's result: indented JSON."""
     del tool
     text = json_text(value, indent=2)
     return {"content": [{"type": "text", "text": text}], "isError": False}
@@ -105,7 +105,7 @@ def _exists(place: Place) -> Conflict:
 
 
 def retrieve(call: Call, *, id: str) -> dict[str, Any]:
-    """One memory; that it was retrieved counts."""
+    """Return one memory, and count the retrieval."""
     memory = records.find(call.memory, id)
     credit.record_turn(call.memory, keeping.session(call), [memory.id])
     # after the first write, so that the count is part of the same unit
@@ -129,7 +129,7 @@ def retrieve(call: Call, *, id: str) -> dict[str, Any]:
 
 
 def search(call: Call, *, query: str, limit: int, type: str | None = None) -> dict[str, Any]:
-    """What holds the query in its name, a tag or its content, by relevance and credit."""
+    """Memories with the query in their name, tags or content, by relevance and credit."""
     most = max(1, min(MOST_RESULTS, limit))
     found, total = seek(call.memory, query, type, most)
     rule = credit.rule(call.memory)
@@ -154,7 +154,7 @@ def search(call: Call, *, query: str, limit: int, type: str | None = None) -> di
 def seek(
     memory: Commonplace, query: str, type: str | None, most: int
 ) -> tuple[list[tuple[Memory, tuple[TextField, ...]]], int]:
-    """The best matches with where they match, and how many there are.
+    """The best matches with the fields that match, and the number of all matches.
 
     They match the whole query; if nothing does, or it is too long for that, all its words.
     """
@@ -181,14 +181,14 @@ def _relevance(where: Sequence[TextField]) -> float:
 
 
 def _relevances(located: Located) -> Doubles:
-    """The same of many, added up in the same order."""
+    """The relevances of many memories, with the same rounding as `_relevance`."""
     worth = np.array([RELEVANCE[place] for place in FIELDS])
     each = located.places.T
     return sum((worth[places] for places in each), np.zeros(each.shape[1])) / len(each)
 
 
 def _conditions(type: str | None) -> dict[str, Any]:
-    """What a type stands for among the kinds of all dialects."""
+    """The filters for a type: it covers kinds of other dialects, too."""
     episodes = [kind for kind, shown in SHOWN_AS.items() if shown == "episode"]
     if type == "episode":
         return {"kinds": ["episode", *episodes]}
@@ -204,7 +204,7 @@ def snippet(text: str) -> str:
 
 
 def update(call: Call, *, id: str, content: str) -> dict[str, Any]:
-    """Other content; everything else stays."""
+    """Replace a memory's content; everything else stays."""
     memory, place = _own(call, id)
     checks.text(content, "content")
     # Searching takes long, so it is done before the lock is taken.
@@ -230,7 +230,7 @@ def update(call: Call, *, id: str, content: str) -> dict[str, Any]:
 def _contradictions(
     call: Call, memory: Memory, place: Place, content: str
 ) -> list[contradictions.Contradiction]:
-    """What other entities of the category say otherwise than the facts that are new."""
+    """Facts of other entities in the category that the new facts contradict."""
     old = set(contradictions.facts(memory.text))
     new = [fact for fact in contradictions.facts(content) if fact not in old][:FACTS]
     peers: dict[str, Memory] = {}
@@ -259,7 +259,7 @@ def delete(call: Call, *, id: str) -> dict[str, Any]:
 
 
 def _taken(kept: Kept | None, wanted: Sequence[Place] = ()) -> set[str]:
-    """Paths in the archive that are in use, by us or by anybody."""
+    """Paths in the archive that are in use."""
     if kept is None:
         return set()
     archived = {ARCHIVE + place.path for place in wanted}
@@ -267,7 +267,7 @@ def _taken(kept: Kept | None, wanted: Sequence[Place] = ()) -> set[str]:
 
 
 def report(call: Call, *, top_n: int) -> dict[str, Any]:
-    """How the credits stand."""
+    """Statistics of credits."""
     kept = keeping.kept(call)
     chosen = strategy.read(kept.directory if kept else None)
     rule, at = credit.rule(call.memory), datetime.now(UTC)

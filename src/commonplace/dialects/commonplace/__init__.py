@@ -1,1 +1,1 @@
-"""The dialect of our own: ten tools, small enough for any model's context."""
+"""Commonplace's own dialect: ten tools, small enough for any model's context."""

@@ -1,4 +1,4 @@
-"""Keeping an answer within a response: excerpts get shorter, then what comes last is left out."""
+"""Fit an answer into a response: excerpts get shorter, then the last items are left out."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Shown = dict[str, Any]
 
 
 def once(value: Any) -> int:
-    """The bytes of a value that stands in the structured result alone."""
+    """The bytes of a value that is only in the structured result."""
     return len(as_json(value).encode())
 
 
 def twice(value: Any) -> int:
-    """The bytes of one that stands there and, as JSON within JSON, in the text too."""
+    """The bytes of a value that is in the structured result and, as escaped JSON, in the text."""
     written = as_json(value)
     return once(value) + once(written)
 
@@ -33,7 +33,7 @@ def fitted(
     most: int = BYTES,
     size: Callable[[Any], int] = twice,
 ) -> list[Shown]:
-    """The items, or as many of the first as `most` bytes hold when even short ones are too many."""
+    """All items, shortened if needed; if that is not enough, the first ones that fit."""
     for width in WIDTHS:
         shown = [show(item, width) for item in items]
         sizes = [size(each) + 1 for each in shown]
@@ -45,7 +45,7 @@ def fitted(
 def as_many(
     shown: Sequence[Shown], most: int = BYTES, size: Callable[[Any], int] = twice
 ) -> list[Shown]:
-    """As many of the first as `most` bytes hold."""
+    """The first items, as many as fit into `most` bytes."""
     kept = []
     for each in shown:
         most -= size(each) + 1

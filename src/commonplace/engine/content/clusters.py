@@ -262,7 +262,7 @@ def members(
     if most is not None:
         checks.limit(most, "most")
         if as_of is not None:
-            raise InvalidInput("most cannot be combined with as_of.", field="most")
+            raise InvalidInput("'most' cannot be combined with 'as_of'.", field="most")
     with reading(space, as_of) as (connection, seq):
         _need(connection, space.name, identity, seq)
         if seq is None:

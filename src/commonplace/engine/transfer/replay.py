@@ -136,7 +136,7 @@ def _read_line(raw: bytes, file: str, number: int) -> _Line | None:
     form = checks.whole(parts.get("form"), "form", rows.COUNT_MOST)
     after = parts.get("after")
     if form < 1 or not isinstance(after, str | None):
-        raise InvalidInput("form must be 1 or more, after a text.", field="form")
+        raise InvalidInput("form must be at least 1, and after a string or null.", field="form")
     known = ("current", "replaced", "removed", "removal")
     status = checks.one_of(parts.get("status"), "status", known)
     if table is None:

@@ -213,7 +213,7 @@ def _pending(connection: psycopg.Connection[tuple[Any, ...]]) -> list[tuple[str,
 def _checked_role(role: str) -> str:
     if not _ROLE.fullmatch(role):
         raise InvalidInput(
-            "A role's name is 1 to 51 of a-z, 0-9 and '_', and does not start with a digit.",
+            "A role's name must be 1 to 51 of a-z, 0-9 and '_', and does not start with a digit.",
             hint="Choose another with --role.",
             field="role",
         )

@@ -79,9 +79,11 @@ def _split(address: str) -> tuple[str, dict[str, str]]:
         else:
             kept.append((name, value))
     if not options["pool"].isdigit() or not 1 <= int(options["pool"]) <= 1_000:
-        raise InvalidInput("pool is a number from 1 to 1000.", hint="Leave it out.", field="pool")
+        raise InvalidInput(
+            "pool must be a number from 1 to 1000.", hint="Leave it out.", field="pool"
+        )
     if options["prepare"] not in ("on", "off"):
-        raise InvalidInput("prepare is on or off.", hint="Leave it out.", field="prepare")
+        raise InvalidInput("prepare must be on or off.", hint="Leave it out.", field="prepare")
     return urlunsplit(parts._replace(query=urlencode(kept))), options
 
 
@@ -91,7 +93,7 @@ class Pool:
     def __init__(self, address: str) -> None:
         if not is_address(address):
             raise InvalidInput(
-                "A database's address begins with postgresql://.",
+                "A database's address must begin with postgresql://.",
                 hint="For example postgresql://commonplace@db.example.com/commonplace.",
                 field="database",
             )
@@ -102,7 +104,7 @@ class Pool:
             known = conninfo.conninfo_to_dict(self._address)
         except (psycopg.Error, ValueError) as error:
             raise InvalidInput(
-                "This is no address of a PostgreSQL database.",
+                "This is not the address of a PostgreSQL database.",
                 hint="For example postgresql://commonplace@db.example.com/commonplace.",
                 field="database",
             ) from error

@@ -170,7 +170,7 @@ class PostgresMaintenance:
         found = self.check(space, progress=progress)
         if found.findings:
             raise StorageUnavailable(
-                "Repair does not know PostgreSQL yet; nothing was changed.",
+                "Repair does not support PostgreSQL yet; nothing was changed.",
                 hint="Back the space up, repair it as files, and restore it.",
             )
         return Repair([], found, found)

@@ -70,9 +70,11 @@ def _key(table: re.Match[str]) -> str:
 
 
 def translated(step: Step) -> str:
-    """A step of the migrations in PostgreSQL's words."""
+    """A migration step in PostgreSQL's SQL."""
     if not isinstance(step, str):
-        raise TypeError("A step that is a function needs a translation of its own.")
+        raise TypeError(
+            "A migration step that is a Python function needs an SQL version for PostgreSQL."
+        )
     text = _INSTEAD.get(step, step)
     text = _GRAMS.sub(_FOLDED, text)
     text = _ONE_LINE.sub(r"\1\n);", text)

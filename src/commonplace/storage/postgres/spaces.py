@@ -76,7 +76,7 @@ class PostgresSpaces:
     def file(self, name: str) -> Path:  # noqa: ARG002
         """There is none."""
         raise StorageUnavailable(
-            "A space in PostgreSQL is no file.", hint="Use the tools of the database."
+            "A space in PostgreSQL is not a file.", hint="Use the tools of the database."
         )
 
     def exists(self, name: str) -> bool:

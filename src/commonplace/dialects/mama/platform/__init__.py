@@ -1,4 +1,4 @@
-"""The part of MAMA's contract beside memory: jobs, configuration, skills, media, channels, chat."""
+"""The parts of MAMA's contract without memory: jobs, settings, skills, media, channels, chat."""
 
 from __future__ import annotations
 

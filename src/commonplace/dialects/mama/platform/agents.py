@@ -63,12 +63,12 @@ class Asked:
 
 
 def answer(running: Service, prompt: str, *, agent: str, seconds: float, key: str = "") -> str:
-    """What the agent says to a prompt; a CommonplaceError if it says nothing. Holds no lock."""
+    """The agent's answer to a prompt; CommonplaceError if there is none. Holds no lock."""
     return respond(running, Asked(prompt, agent, seconds, key))
 
 
 def respond(running: Service, asked: Asked, member: str = "") -> str:
-    """What an agent of the team, or a plain one, says to a prompt. Holds no lock meanwhile."""
+    """The answer of a team's agent, or of the default one, to a prompt. Holds no lock."""
     memory = memory_of(running)
     tree = configuration.effective(memory, running)
     member = member or _addressed(tree, asked.prompt)
@@ -87,7 +87,7 @@ def respond(running: Service, asked: Asked, member: str = "") -> str:
 
 
 def _addressed(tree: Mapping[str, Any], prompt: str) -> str:
-    """The agent of the team that a prompt is for; empty for a plain one."""
+    """The id of the team's agent that a prompt is for; empty for the default agent."""
     if not tree["multi_agent"]["enabled"]:
         return ""
     enabled = {id: each for id, each in team.agents_of(tree).items() if each["enabled"]}
@@ -144,7 +144,7 @@ def _abilities(
     asked: Asked,
     chosen: Mapping[str, Any] | None,
 ) -> list[Ability]:
-    """What an agent may call: what its tier and its own permissions allow."""
+    """The tools that an agent's tier and own permissions allow."""
     from commonplace.dialects.mama.platform.code_act import Functions
     from commonplace.dialects.mama.tools import TOOLS
 
@@ -190,7 +190,7 @@ def _skill_reader(running: Service) -> Ability:
 
 
 def _watched(found: Sequence[Ability], watch: Watch) -> list[Ability]:
-    """Abilities that tell of each call."""
+    """Abilities that report each call to a callback."""
     count, lock = [0], threading.Lock()
 
     def told(ability: Ability) -> Ability:
@@ -223,7 +223,7 @@ def _delegate(running: Service, tree: Mapping[str, Any], asked: Asked) -> Abilit
         if target in chain:
             return "error: An agent cannot delegate to itself, or back along the chain."
         if len(chain) > most:
-            return f"error: A chain may have {most} delegations."
+            return f"error: A chain may have at most {most} delegations."
         return _delegated(running, asked, target, task, chain)
 
     schema = {

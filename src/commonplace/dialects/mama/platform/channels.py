@@ -44,7 +44,7 @@ _SLACK_CHANNEL = re.compile(r"[A-Z0-9]{2,30}")
 
 
 def pieces(text: str, most: int) -> list[str]:
-    """A text in parts of a limited length, cut at a newline or a blank where there is one."""
+    """Split a text into parts of a limited length, at a newline or blank if possible."""
     found = []
     while len(text) > most:
         part = text[:most]
@@ -76,7 +76,7 @@ def _discord_token(tree: dict[str, Any]) -> str:
 
 
 class Discord:
-    """A client for the time of one request."""
+    """A client of Discord's API, for one request."""
 
     def __init__(self, running: Service, token: str, pause: Callable[[float], None] = time.sleep):
         self._url = (running.environ.get("COMMONPLACE_DISCORD_URL") or DISCORD).rstrip("/")
@@ -93,7 +93,7 @@ class Discord:
         self._client.close()
 
     def call(self, method: str, path: str, **request: Any) -> Any:
-        """One request; a wish to wait is followed a few times."""
+        """Send one request; a Retry-After is obeyed a few times."""
         for attempt in range(TRIES + 1):
             try:
                 answer = self._client.request(method, self._url + path, **request)
@@ -144,7 +144,7 @@ def _discord(call: Call, channel: str) -> tuple[Service, dict[str, Any], str]:
 
 
 def notify(running: Service, tree: dict[str, Any], channel: str, text: str) -> None:
-    """Send a notice of the server itself to a Discord channel."""
+    """Send a notification of this server to a Discord channel."""
     if not _DISCORD_CHANNEL.fullmatch(channel):
         raise malformed("The channel for notices must be 1 to 25 digits.")
     with Discord(running, _discord_token(tree)) as discord:
@@ -187,7 +187,7 @@ def discord_image(call: Call, *, channelId: str, imagePath: str, caption: str) -
 
 
 def _news(memory: Commonplace, since: datetime) -> str:
-    """What was stored since a moment, newest first, as text for a model."""
+    """Memories stored since a time, newest first, as text for a model."""
     found, size = [], 0
     for one in lookup.every(memory, page=200, created_since=since):
         line = f"- [{one.kind}] {one.text}"[:2_000]

@@ -41,7 +41,7 @@ Message = dict[str, Any]
 
 
 def refusal(error: CommonplaceError) -> tuple[Message, int]:
-    """The message and close code of a socket that is not let in."""
+    """The error message and close code for a refused socket."""
     if error.code == "RATE_LIMITED":
         return {"type": "error", "error": "too many connections"}, TOO_MANY
     return {"type": "error", "error": "unauthorized"}, UNAUTHORIZED
@@ -60,7 +60,7 @@ def _find(memory: Commonplace, id: str) -> str:
 
 
 def open_chat(call: Call) -> Any:
-    """Let somebody into the chat."""
+    """Allow a caller to open the chat."""
     del call
     return {"clientId": uuid.uuid4().hex, "userId": "local"}
 
@@ -128,7 +128,7 @@ def reply(
 
 @dataclass(eq=False)
 class Channel:
-    """A session in which somebody waits: its sockets, and what is asked one after the other."""
+    """An open session: its sockets and its queue of questions."""
 
     loop: asyncio.AbstractEventLoop
     sockets: set[_Client] = field(default_factory=set)
@@ -136,11 +136,11 @@ class Channel:
     busy: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def watch(self, kind: str, about: Mapping[str, Any]) -> None:
-        """Tell everybody of a tool, from the thread that the agent runs in."""
+        """Report a tool call to all sockets, from the agent's thread."""
         self.loop.call_soon_threadsafe(self.tell, {"type": kind, **about})
 
     def tell(self, message: Message) -> None:
-        """Send a message to everybody who is there."""
+        """Send a message to all sockets of the session."""
         for client in list(self.sockets):
             client.send(message)
 
@@ -175,7 +175,7 @@ _clients: set[_Client] = set()
 
 
 class _Client:
-    """One browser."""
+    """One browser's socket."""
 
     def __init__(self, exchange: Exchange, socket: WebSocket) -> None:
         self._exchange = exchange
@@ -186,7 +186,7 @@ class _Client:
         self._tier = 3
 
     def send(self, message: Message) -> None:
-        """Have a message sent, in order."""
+        """Queue a message to be sent."""
         self._out.put_nowait(message)
 
     async def run(self, let_in: Message) -> None:
@@ -282,14 +282,15 @@ class _Client:
             return
         if len(content) > CONTENT_CHARS or len(files) > ATTACHMENTS:
             self._error(
-                f"A message may have {CONTENT_CHARS:,} characters and {ATTACHMENTS} attachments."
+                f"A message may have at most {CONTENT_CHARS:,} characters"
+                f" and {ATTACHMENTS} attachments."
             )
             return
         if not self._session:
             await self._attach({"osAgentMode": True})
         channel = self._channel()
         if channel.waiting > WAITING:
-            self._error(f"{WAITING} messages wait already.")
+            self._error(f"{WAITING} messages are already waiting. Wait for an answer.")
             return
         if channel.waiting:
             self.send({"type": "queued", "message": "Another message is being answered."})
@@ -303,7 +304,7 @@ class _Client:
         task.add_done_callback(_answers.discard)
 
     async def _attached(self, files: list[Any]) -> list[Message]:
-        """The attachments that are there; of each other it is told that it failed."""
+        """The attachments that exist; an error is sent for each other one."""
         known = []
         for each in files:
             name = each.get("filename") if isinstance(each, dict) else None

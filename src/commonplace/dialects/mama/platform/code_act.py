@@ -61,7 +61,7 @@ def named(name: str, given: Sequence[Any]) -> dict[str, Any]:
 
 
 class Functions:
-    """What a script may call, in the operator's space."""
+    """The functions that a script may call, in the operator's space."""
 
     def __init__(self, memory: Commonplace, running: Service) -> None:
         self._memory = memory
@@ -73,7 +73,7 @@ class Functions:
         self._calls = AgentCalls(running.setting, caller, "mama")
 
     def every(self) -> dict[str, sandbox.Function]:
-        """All of them by name."""
+        """All functions by name."""
         made: dict[str, Callable[..., Any]] = {
             "mama_search": lambda **given: self._tool("search", given),
             "mama_load_checkpoint": lambda **given: self._tool("load_checkpoint", given),
@@ -84,7 +84,7 @@ class Functions:
         return {name: self._callable(name, function) for name, function in made.items()}
 
     def abilities(self) -> list[Ability]:
-        """Those that are no tools of the dialect, for a model."""
+        """The functions that are not tools of the dialect, for a model."""
         made = []
         for name, function in self.every().items():
             if not name.startswith("mama_"):
@@ -151,7 +151,7 @@ def run_code(call: Call, *, code: str, timeout: int) -> Any:
         raise not_installed("quickjs-rs")
     running = service.of(call)
     if not running.scripts.acquire(blocking=False):
-        raise TooManyCalls("Two scripts run already.", wait=1)
+        raise TooManyCalls("Two scripts are already running. Try again later.", wait=1)
     try:
         cache = running.folder / "cache"
         make_private(cache)

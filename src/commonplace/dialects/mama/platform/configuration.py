@@ -126,7 +126,7 @@ def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> Tree:
 
 
 def masked(tree: Mapping[str, Any]) -> Tree:
-    """A tree as it may be shown."""
+    """A tree with its secrets masked."""
     shown = merged({}, tree)
     for path, value in leaves(tree):
         if is_secret(path.rpartition(".")[2]):
@@ -239,7 +239,7 @@ FILE = StoredFile("config.yaml", _parsed, _rendered, {})
 
 
 def effective(memory: Commonplace, running: Service) -> Tree:
-    """The whole configuration: what was set over the defaults, with its secrets."""
+    """The whole configuration: defaults, overridden by what was set, with secrets."""
 
     def edited(tree: Tree) -> Tree:
         plain, secrets = without_secrets(tree)
@@ -260,7 +260,7 @@ def _secrets(running: Service) -> dict[str, str]:
 
 
 def _seal(running: Service, new: Mapping[str, str]) -> None:
-    """Store secrets; one that is empty is removed, a mask stands for the one that there is."""
+    """Store secrets; an empty value deletes one, a mask keeps the stored one."""
     new = {path: value for path, value in new.items() if not _is_mask(value)}
     if not new:
         return
@@ -283,7 +283,7 @@ def change(memory: Commonplace, running: Service, given: Mapping[str, Any]) -> N
     plain.get("agent", {}).get("tools", {}).pop("mcp_config", None)
     for path, value in secrets.items():
         if not isinstance(value, str) or len(value) > 1_000 or not value.isprintable():
-            raise senseless(f"{path} is not a secret that a service gives.")
+            raise senseless(f"{path} must be printable text of at most 1000 characters.")
     with exclusive(memory, "change configuration"):
         effective(memory, running)  # import edits of the configuration file first
         wanted = merged(FILE.load(memory, running), plain)

@@ -1,4 +1,4 @@
-"""Scheduled jobs: records of the space, and the clock that begins their runs."""
+"""Scheduled jobs: records of the space, and the scheduler that starts their runs."""
 
 from __future__ import annotations
 
@@ -95,19 +95,19 @@ def delete_job(call: Call, *, id: str) -> Any:
 
 
 def run_job(call: Call, *, id: str) -> Any:
-    """Run a job now; its log tells how it went."""
+    """Run a job now; its result is in the job's log."""
     if not durable.installed():
         raise not_installed("DBOS")
     with exclusive(call.memory, "run job"):
         job = _job(call.memory, id)
         if runs.is_running(call.memory, id):
-            raise PlatformError(409, "JOB_RUNNING", "A run of this job is not over yet.")
+            raise PlatformError(409, "JOB_RUNNING", "This job is still running.")
         identity = begin(call.memory, job, runs.new_id("exec"))
     return {"execution_id": identity, "started": True}
 
 
 def begin(memory: Commonplace, job: Memory, identity: str) -> str:
-    """Store a run of a job, and have it carried out."""
+    """Store a run of a job, and request its execution."""
     assert job.ref is not None
     runs.begin(memory, identity, job.ref, job.attrs["prompt"], "cron")
     records.change(memory, job, last_run=int(time.time()))
@@ -123,7 +123,7 @@ def list_runs(call: Call, *, id: str, limit: int, offset: int) -> Any:
 
 
 class Clock:
-    """Begins the runs of jobs that are due, in the process that holds the lock.
+    """Starts the runs of jobs that are due, in the process that holds the lock.
 
     What was due while no server ran is not made up for.
     """
@@ -136,7 +136,7 @@ class Clock:
         self._next: datetime | None = None
 
     def tick(self, memory: Commonplace) -> None:
-        """Look once; costs nothing while no row changed and nothing is due."""
+        """Start what is due; cheap while no row changed and nothing is due."""
         version, now = self._watch.version(), datetime.now(UTC)
         if version != self._version:
             self._version = version
@@ -151,7 +151,7 @@ class Clock:
         self._read(memory, now, again=True)
 
     def _read(self, memory: Commonplace, now: datetime, *, again: bool = False) -> None:
-        """The enabled jobs; those whose expression is the same keep the time they wait for."""
+        """Read the enabled jobs; one with an unchanged expression keeps its next time."""
         due = {}
         for job in records.listing(memory, KIND):
             attrs, former = job.attrs, self._due.get(job.ref or "")
@@ -169,7 +169,7 @@ class Clock:
         self._next = min((at for _, at in due.values()), default=None)
 
     def _begin(self, memory: Commonplace, job: Memory, due: datetime) -> None:
-        """Begin a run, once for a job and a moment, unless one of it is not over."""
+        """Start a run, once per job and time, unless the job is still running."""
         assert job.ref is not None
         identity = f"exec_{int(due.timestamp()) * 1000}_{job.ref[-6:]}"
         try:
@@ -181,7 +181,7 @@ class Clock:
 
 
 def configured_jobs(memory: Commonplace, running: Service) -> None:
-    """Store the jobs of the configuration that are not there yet, by their names."""
+    """Store jobs of the configuration whose name is new."""
     tree = configuration.effective(memory, running)
     jobs = tree.get("scheduling", {}).get("jobs", [])
     held = {job.attrs["name"] for job in records.listing(memory, KIND)} if jobs else set()
@@ -191,7 +191,7 @@ def configured_jobs(memory: Commonplace, running: Service) -> None:
 
 
 def _configured(job: Mapping[str, Any]) -> dict[str, Any] | None:
-    """A job as it stands in the file; None if it is not one."""
+    """A job of the configuration file; None if it is invalid."""
     name, prompt = job.get("name") or job.get("id"), job.get("prompt")
     expression = job.get("cron_expr") or job.get("cron") or job.get("cronExpr")
     if not all(isinstance(each, str) and each.strip() for each in (name, prompt, expression)):

@@ -32,28 +32,28 @@ class PlatformError(CommonplaceError):
 
 
 def missing(*names: str) -> PlatformError:
-    """Fields that are needed were not given."""
+    """The error for missing required fields."""
     told = f"Missing required field{'s' * (len(names) > 1)}: {', '.join(names)}"
     return PlatformError(400, "BAD_REQUEST", told, details={"missing": list(names)})
 
 
 def malformed(message: str) -> PlatformError:
-    """A field that cannot be read as what it is."""
+    """The error for a field that cannot be parsed."""
     return PlatformError(400, "BAD_REQUEST", message)
 
 
 def senseless(message: str) -> PlatformError:
-    """A value that makes no sense."""
+    """The error for an invalid value."""
     return PlatformError(400, "VALIDATION_ERROR", message)
 
 
 def absent(what: str) -> PlatformError:
-    """There is no such thing."""
+    """The error for something that does not exist."""
     return PlatformError(404, "NOT_FOUND", f"{what} not found")
 
 
 def not_installed(package: str, extra: str = "platform") -> PlatformError:
-    """A library that a route needs is not installed."""
+    """The error for a missing library that a route needs."""
     from commonplace import DISTRIBUTION
 
     told = f"{package} is not installed (pip install '{DISTRIBUTION}[{extra}]')."

@@ -36,14 +36,14 @@ records = Records(RESERVED)
 
 
 def write(path: Path, data: bytes) -> None:
-    """Put a file in its place, whole and for its owner alone."""
+    """Write a file atomically, readable by its owner only."""
     make_private(path.parent)
     with replacing(path) as stream:
         stream.write(data)
 
 
 def read(path: Path, most: int = MOST_BYTES) -> bytes | None:
-    """A regular file of at most so many bytes; None for anything else, also a link."""
+    """Read a regular file of limited size; None for anything else, also for a link."""
     try:
         descriptor = os.open(path, os.O_RDONLY | _NO_LINK | getattr(os, "O_NONBLOCK", 0))
     except OSError:
@@ -73,13 +73,13 @@ class StoredFile:
 
     @property
     def ref(self) -> str:
-        """What the record goes by."""
+        """The ref of the record."""
         return f"mama:{self.path}"
 
     def load(
         self, memory: Commonplace, running: Service, edited: Callable[[Any], Any] = lambda it: it
     ) -> Any:
-        """The value; `edited` is given what a person wrote, and returns what to store of it."""
+        """The value; `edited` converts a file that a person changed to the value to store."""
         record = records.find(memory, self.ref, KIND)
         data = read(running.folder / self.path)
         if data is not None and (record is None or _digest(data) not in record.attrs["copies"]):
@@ -93,7 +93,7 @@ class StoredFile:
         return self.default if record is None else record.attrs["content"]
 
     def save(self, memory: Commonplace, running: Service, value: Any) -> None:
-        """Store another value, and write its copy."""
+        """Store a new value, and write its copy."""
         data = self.render(value)
         self._store(memory, value, _digest(data))
         if data:

@@ -41,12 +41,12 @@ class Place:
 
     @property
     def name(self) -> str:
-        """The last part, which a skill is named by."""
+        """The last part of the path, used as the skill's name."""
         return (self.folder or self.repository).rpartition("/")[2]
 
 
 def place_of(url: str) -> Place:
-    """The place that an address names."""
+    """The directory that a GitHub URL names."""
     found = _URL.fullmatch(url.strip())
     if found is None or {found[1], found[2]} & {".", ".."} or ".." in (found[3] or ""):
         raise malformed("url must be https://github.com/<owner>/<repo>[/tree/<branch>[/<dir>]].")
@@ -55,7 +55,7 @@ def place_of(url: str) -> Place:
 
 
 class Repositories:
-    """A client for the time of one request."""
+    """A client of GitHub's API, for one request."""
 
     def __init__(self, running: Service) -> None:
         self._api = running.environ.get("COMMONPLACE_GITHUB_API_URL") or API
@@ -75,7 +75,9 @@ class Repositories:
         try:
             with self._client.stream("GET", url) as response:
                 if response.status_code == 404:
-                    raise PlatformError(404, "NOT_FOUND", "The repository does not have that.")
+                    raise PlatformError(
+                        404, "NOT_FOUND", "GitHub has no such repository, branch or directory."
+                    )
                 if response.status_code != 200:
                     raise _refused(f"GitHub answered {response.status_code}.")
                 data = b""
@@ -93,13 +95,13 @@ class Repositories:
         try:
             return json.loads(self._get(self._api.rstrip("/") + path, ANSWER_BYTES))
         except ValueError:
-            raise _refused("GitHub's answer cannot be read.") from None
+            raise _refused("GitHub's response is not valid.") from None
 
     def folders(self, repository: str) -> list[str]:
         """The names of the directories at the top of a repository."""
         found = self._json(f"/repos/{repository}/contents")
         if not isinstance(found, list):
-            raise _refused("GitHub's answer cannot be read.")
+            raise _refused("GitHub's response is not valid.")
         names = (each.get("name") for each in found if isinstance(each, dict)
                  and each.get("type") == "dir")  # fmt: skip
         return [name for name in names if isinstance(name, str) and not name.startswith(".")]
@@ -111,20 +113,22 @@ class Repositories:
         )
         entries = tree.get("tree") if isinstance(tree, dict) else None
         if not isinstance(entries, list):
-            raise _refused("GitHub's answer cannot be read.")
+            raise _refused("GitHub's response is not valid.")
         prefix = f"{place.folder}/" if place.folder else ""
         wanted = [path for each in entries if (path := _blob(each, prefix))]
         if not wanted:
             raise PlatformError(404, "NOT_FOUND", "There are no files at that place.")
         if len(wanted) > FILES:
-            raise PlatformError(413, "TOO_LARGE", f"A skill may have {FILES} files.")
+            raise PlatformError(413, "TOO_LARGE", f"A skill may have at most {FILES} files.")
         size = 0
         for path in wanted:
             address = f"{self._raw.rstrip('/')}/{place.repository}/{place.branch}/{quote(path)}"
             data = self._get(address, FILE_BYTES)
             size += len(data)
             if size > ALL_BYTES:
-                raise PlatformError(413, "TOO_LARGE", f"A skill may have {ALL_BYTES:,} bytes.")
+                raise PlatformError(
+                    413, "TOO_LARGE", f"A skill may have at most {ALL_BYTES:,} bytes."
+                )
             yield path.removeprefix(prefix), data
 
 
@@ -136,7 +140,9 @@ def _blob(entry: Any, prefix: str) -> str:
     if not isinstance(path, str) or not path.startswith(prefix):
         return ""
     if isinstance(entry.get("size"), int) and entry["size"] > FILE_BYTES:
-        raise PlatformError(413, "TOO_LARGE", f"A file of a skill may have {FILE_BYTES:,} bytes.")
+        raise PlatformError(
+            413, "TOO_LARGE", f"A file of a skill may have at most {FILE_BYTES:,} bytes."
+        )
     parts = path.removeprefix(prefix).split("/")
     if any(part in (".", "..") or not _PART.fullmatch(part) for part in parts):
         raise _refused("The repository has a file with a name that is not allowed.")

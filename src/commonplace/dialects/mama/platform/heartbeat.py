@@ -69,7 +69,7 @@ def trigger(call: Call, *, prompt: str) -> Any:
 
 
 def begin(memory: Commonplace, prompt: str) -> str:
-    """Store a heartbeat's run, and have it carried out."""
+    """Store a heartbeat's run, and request its execution."""
     identity = runs.new_id("heartbeat")
     runs.begin(memory, identity, JOB, prompt, AGENT)
     runs.ask(memory, identity)
@@ -82,7 +82,7 @@ def is_quiet(start: int, end: int, hour: int) -> bool:
 
 
 def follow(running: Service, memory: Commonplace, answer: str) -> None:
-    """Do what the answer to a heartbeat asks for: send a notice, or note that something is done."""
+    """Act on the answer to a heartbeat: send a notification, or mark a task as done."""
     word, _, rest = answer.strip().partition(":")
     if word == "DONE" and rest.strip():
         memory.events.record(DONE, JOB, {"text": rest.strip()[:20_000]})
@@ -96,7 +96,7 @@ def follow(running: Service, memory: Commonplace, answer: str) -> None:
 
 
 class Beat:
-    """Begins a heartbeat at every interval, in the process that holds the lock."""
+    """Starts a heartbeat at every interval, in the process that holds the lock."""
 
     def __init__(self, running: Service) -> None:
         self._running = running
@@ -106,7 +106,7 @@ class Beat:
         self._next = datetime.now(UTC) + timedelta(seconds=FIRST_SECONDS)
 
     def tick(self, memory: Commonplace) -> None:
-        """Look once; costs nothing while no row changed and nothing is due."""
+        """Start what is due; cheap while no row changed and nothing is due."""
         version = self._watch.version()
         if version != self._version:
             self._version = version

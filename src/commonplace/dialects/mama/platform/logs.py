@@ -1,4 +1,4 @@
-"""The log of the server as a file, and its end for the operator."""
+"""The server's log file, and its last lines for the operator."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MOST_BYTES = 1024 * 1024
 
 
 def file_of(running: Service) -> Path:
-    """Where the log lies."""
+    """The path of the log file."""
     return running.folder / "logs" / "daemon.log"
 
 
@@ -50,7 +50,7 @@ class _PrivateFile(RotatingFileHandler):
 
 @contextlib.contextmanager
 def written(running: Service) -> Iterator[None]:
-    """Write to the file what the server logs to standard error."""
+    """Write the server's log to the file as well as to standard error."""
     root = logging.getLogger()
     handler = _PrivateFile(file_of(running), maxBytes=FILE_BYTES, backupCount=FILES - 1, delay=True)
     handler.setFormatter(running.setting.log_lines)

@@ -71,7 +71,7 @@ def extension_of(name: str) -> str:
 
 
 def fits(extension: str, data: bytes) -> bool:
-    """Whether content is what an extension says."""
+    """Whether the content matches the file name's extension."""
     begins = BEGINS.get(extension)
     if begins is not None:
         if not data.startswith(begins):
@@ -135,7 +135,7 @@ def reduced(extension: str, data: bytes) -> bytes:
 
 
 def store(memory: Commonplace, running: Service, folder: str, filename: str, data: bytes) -> str:
-    """Store a file under a name of its own; the name."""
+    """Store a file under a unique name; return the name."""
     extension = extension_of(filename)
     stem = PurePosixPath(filename.replace("\\", "/")).name[: -len(extension) - 1]
     base = _UNSAFE.sub("_", stem)[:BASE_CHARS] or "_"
@@ -155,7 +155,7 @@ def store(memory: Commonplace, running: Service, folder: str, filename: str, dat
 
 
 def find(memory: Commonplace, running: Service, name: str) -> bytes:
-    """A file by its name: what agents made before what was uploaded."""
+    """Find a file by its name, first among those that agents made."""
     if not _PLAIN.fullmatch(name) or name in (".", ".."):
         raise absent("File")
     for folder in (OUTBOUND, INBOUND):
@@ -180,7 +180,7 @@ def upload(call: Call, *, filename: str, content_type: str, data: str) -> Any:
         raise TooManyCalls(f"Only {service.UPLOADS} uploads a minute are accepted.", wait=wait)
     content = base64.b64decode(data)
     if len(content) > MOST_BYTES:
-        raise PlatformError(413, "TOO_LARGE", f"A file may have {MOST_BYTES:,} bytes.")
+        raise PlatformError(413, "TOO_LARGE", f"A file may have at most {MOST_BYTES:,} bytes.")
     extension = checked(filename, content_type, content)
     content = reduced(extension, content)
     name = store(call.memory, service.of(call), INBOUND, filename, content)

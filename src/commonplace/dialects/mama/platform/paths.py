@@ -25,7 +25,7 @@ TEMPORARY = Path("/tmp")  # noqa: S108
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A file that was named by a caller, as it was when it was opened."""
+    """A file that a caller named, with its content when it was opened."""
 
     name: str
     path: Path

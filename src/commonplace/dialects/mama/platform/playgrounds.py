@@ -46,7 +46,7 @@ def _page(slug: str) -> StoredFile:
 
 
 def _entry(found: Any) -> dict[str, Any] | None:
-    """An entry of the index as it is shown; None for one that is not of its form."""
+    """An entry of the index as it is shown; None if it is malformed."""
     names = ("name", "slug", "description", "created_at")
     if not isinstance(found, dict) or not _SLUG.fullmatch(str(found.get("slug", ""))):
         return None
@@ -71,7 +71,7 @@ def listed(memory: Commonplace, running: Service) -> list[dict[str, Any]]:
 def create(
     memory: Commonplace, running: Service, name: str, html: str, description: str = ""
 ) -> str:
-    """Store a page, and list it; its slug."""
+    """Store a page and add it to the index; return its slug."""
     slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:64].strip("-") or "playground"
     if len(html.encode()) > MOST_BYTES:
         raise PlatformError(413, "TOO_LARGE", f"The page is larger than {MOST_BYTES:,} bytes.")
@@ -98,7 +98,7 @@ def list_playgrounds(call: Call) -> Any:
 
 
 def delete_playground(call: Call, *, slug: str) -> Any:
-    """Delete a playground; one that is not there is deleted already."""
+    """Delete a playground; a missing one counts as deleted."""
     if not _SLUG.fullmatch(slug):
         raise malformed("slug must be 1 to 64 small letters, digits or -.")
     running = service.of(call)

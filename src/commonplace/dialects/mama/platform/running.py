@@ -42,7 +42,7 @@ def running(setting: Setting) -> Iterator[None]:
 
 
 def _prepare(here: service.Service) -> None:
-    """Take over the jobs of the configuration, and have the clock run if there is any job."""
+    """Store the jobs of the configuration, and start the scheduler if there is any job."""
     memory = agents.memory_of(here)
     if not here.setting.library.exists(service.OWNER_SPACE) and not here.folder.exists():
         return

@@ -41,7 +41,7 @@ def _random() -> str:
 
 
 def begin(memory: Commonplace, identity: str, job: str, prompt: str, agent: str) -> Memory:
-    """Store a run that is to be carried out; Conflict if there is one of that id."""
+    """Store a new run; Conflict if its id exists."""
     attrs = {
         "job": job, "prompt": prompt, "agent": agent, "status": "running",
         "started_at": int(time.time()), "finished_at": None, "output": None, "error": None,
@@ -50,18 +50,18 @@ def begin(memory: Commonplace, identity: str, job: str, prompt: str, agent: str)
 
 
 def ask(memory: Commonplace, identity: str) -> None:
-    """Have a run carried out by whoever holds the lock."""
+    """Request that the process which holds the lock executes a run."""
     durable.ask(memory.library.path, memory.name, durable.named(KIND, identity))
 
 
 def is_running(memory: Commonplace, job: str) -> bool:
-    """Whether a run of a job is not over."""
+    """Whether a run of a job is unfinished."""
     newest = records.page(memory, KIND, f"job:{job}", limit=AT_ONCE)
     return any(run.attrs["status"] == "running" for run in newest)
 
 
 def finish(memory: Commonplace, identity: str, output: str | None, error: str | None) -> None:
-    """Store how a run went, unless it is over."""
+    """Store the result of a run, unless it has ended."""
     with exclusive(memory, "finish run", ORIGIN):
         run = records.find(memory, identity, KIND)
         if run is not None and run.attrs["status"] == "running":
@@ -99,7 +99,7 @@ class Runs:
         return None if self._run(identity) is None else 1
 
     def step(self, space: str, identity: str, index: int) -> bool:
-        """Carry a run out, unless it is over."""
+        """Execute a run, unless it has ended."""
         del space, index
         with self._slots:
             run, memory = self._run(identity), self._memory()
@@ -119,16 +119,16 @@ class Runs:
         return True
 
     def end(self, space: str, identity: str) -> None:
-        """Nothing is left to do."""
+        """Do nothing: a run has no cleanup."""
 
     def failed(self, space: str, identity: str) -> None:
-        """End a run that this server cannot carry out."""
+        """Mark a run as failed that this server cannot execute."""
         del space
         told = "The server could not carry it out; its log says why."
         finish(self._memory(), identity.partition("~")[2], None, told)
 
     def unfinished(self, given_up: Callable[[], bool]) -> Iterator[tuple[str, str, int]]:
-        """Runs that are not over."""
+        """Runs that have not ended."""
         memory = self._memory()
         if given_up() or not self._running.setting.library.exists(service.OWNER_SPACE):
             return

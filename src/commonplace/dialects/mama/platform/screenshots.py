@@ -1,4 +1,4 @@
-"""Pictures of HTML files: a browser without scripts and without a network."""
+"""Screenshots of HTML files, by a browser without scripts and network."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MILLISECONDS = 30_000
 
 
 def taken(running: Service, page: Opened) -> Opened:
-    """A picture of a page, stored in the workspace's `temp`."""
+    """Take a screenshot of a page; it is stored in the workspace's `temp`."""
     try:
         from playwright.sync_api import Error, sync_playwright
     except ImportError:

@@ -57,7 +57,7 @@ class Service:
 
     @property
     def folder(self) -> Path:
-        """Where copies of the files lie that people may look at and edit."""
+        """The directory with copies of files that people may read and edit."""
         return self.setting.library.path / "mama"
 
     @property
@@ -80,7 +80,7 @@ def serving(setting: Setting) -> Iterator[Service]:
 
 
 def of(call: Call) -> Service:
-    """The platform that a call came to."""
+    """The platform that serves a call."""
     found = _services.get(call.memory.library)
     if found is None:
         raise PlatformError(501, "NOT_CONFIGURED", "Start the server to use this.")
@@ -90,7 +90,7 @@ def of(call: Call) -> Service:
 def check_owner(call: Call) -> None:
     """Refuse a caller of another space."""
     if call.caller.space != OWNER_SPACE:
-        raise NotPermitted("This belongs to the operator of this installation.")
+        raise NotPermitted("Only the operator of this server may use this.")
 
 
 def check_operator(call: Call) -> None:
@@ -107,7 +107,7 @@ def check_operator(call: Call) -> None:
             error.headers["www-authenticate"] = 'Bearer realm="MAMA"'
             raise error
     elif caller.credential and not _is_local(call.request_info.address):
-        raise NotPermitted(f"This is for the operator alone. Set {TOKENS[0]} to use it from afar.")
+        raise NotPermitted(f"Only the operator may use this. Set {TOKENS[0]} to use it remotely.")
 
 
 def _is_local(address: str) -> bool:

@@ -61,7 +61,7 @@ class Skill:
 
     @property
     def folder(self) -> str:
-        """Where its files lie, below DATA/mama."""
+        """The folder of its files, below DATA/mama."""
         return f"skills/{self.source}/{self.id}"
 
     @property
@@ -75,7 +75,7 @@ class Skill:
 
 
 def named(source: str, name: str) -> Skill:
-    """A skill of a checked name and source."""
+    """A skill by its name and source, which are checked."""
     if source not in SOURCES:
         raise malformed(f"source must be one of {', '.join(SOURCES)}.")
     if not _NAME.fullmatch(name) or ".." in name:
@@ -126,7 +126,7 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def described(skill: Skill, text: str) -> tuple[str, str]:
-    """Name and description: of the frontmatter, else of the first heading, else the id."""
+    """Name and description, from the frontmatter, the first heading, or the id."""
     fields = _frontmatter(text)
     name, description = fields.get("name"), fields.get("description")
     body = _FRONTMATTER.sub("", text, count=1)
@@ -177,7 +177,7 @@ def listed(memory: Commonplace, running: Service) -> list[dict[str, Any]]:
 def store(
     memory: Commonplace, running: Service, skill: Skill, text: str, more: dict[str, bytes]
 ) -> None:
-    """Store a skill's text and its other files instead of those before."""
+    """Store a skill's text and other files, replacing earlier ones."""
     for artifact in memory.artifacts.all(prefix=skill.artifacts):
         if artifact.path is not None and artifact.path.removeprefix(skill.artifacts) not in more:
             memory.artifacts.delete(artifact.path)
@@ -209,7 +209,7 @@ def remove(memory: Commonplace, running: Service, skill: Skill) -> None:
 def _merge_servers(
     memory: Commonplace, running: Service, skill: Skill, offered: dict[str, Any]
 ) -> None:
-    """List the MCP servers of a skill; none takes the place of another, and none is started."""
+    """Add a skill's MCP servers to the list; existing ones stay, and none is started."""
     tree = mcp_servers.FILE.load(memory, running)
     held = tree.get(mcp_servers.SERVERS, {})
     kept = {

@@ -125,7 +125,7 @@ def update_agent(call: Call, *, id: str, changes: Mapping[str, Any]) -> Any:
 
 
 def _check(changes: Mapping[str, Any], agent: Mapping[str, Any], running: Service) -> None:
-    """Refuse values that make no sense for an agent."""
+    """Refuse invalid values for an agent."""
     for name, most in _TEXTS.items():
         if name in changes and not (
             isinstance(changes[name], str) and 1 <= len(changes[name]) <= most

@@ -1,4 +1,4 @@
-"""What language models have cost: sums over the events that their runs leave."""
+"""The cost of language models: sums over the events of their runs."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Sums:
         return sum(self._numbers.values())
 
     def shown(self) -> dict[str, Any]:
-        """As the contract names them."""
+        """The sums under the contract's names."""
         return {
             **self._numbers,
             "cost_usd": float(round(self._cost, 6)),
