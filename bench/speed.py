@@ -104,7 +104,7 @@ def _fingerprint() -> str:
     files = [
         *sorted((root / "storage").glob("*.py")),
         *sorted((root / "text").glob("*.py")),
-        root / "engine" / "memories.py",
+        root / "engine" / "content" / "memories.py",
         Path(corpora.__file__),
         Path(embedders.__file__),
     ]

@@ -66,7 +66,7 @@ def test_everything_that_the_project_asks_for_is_pinned_to_a_version_that_fits()
 
 
 def test_everything_that_a_package_needs_is_pinned_on_every_platform() -> None:
-    for name in _pins().keys() - {"colorama", "editables", "pywin32", "sqlite-vec"}:
+    for name in _pins().keys() - {"colorama", "editables", "playwright", "pywin32", "sqlite-vec"}:
         for wanted in _needed_by(name):
             assert canonicalize_name(wanted.name) in _pins(), f"{name} needs {wanted}"
 
