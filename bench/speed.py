@@ -31,7 +31,7 @@ from bench.corpus import Corpus
 from bench.embedders import DIMENSIONS, ReadyMade
 from bench.report import CACHE, RESULTS, Row, Section, milliseconds, resident, say
 from commonplace import Commonplace, Library
-from commonplace.dialects.clawbrain.tools import seek
+from commonplace.dialects.clawbrain.tools import search_memories
 from commonplace.dialects.orchestrator import drawers
 from commonplace.engine.binding import lease
 from commonplace.engine.finding.recall import MEANING_ONLY
@@ -391,14 +391,14 @@ def clawbrain(plan: Plan) -> Section:
     for query in corpus.queries:  # once before, so that neither pays for loading
         memory.recall(query)
     for each in needles.values():
-        seek(memory, each[0], None, 5)
+        search_memories(memory, each[0], None, 5)
     engine: list[float] = []
     taken: dict[str, list[float]] = {name: [] for name in needles}
     for _, query in itertools.product(range(plan.rounds), corpus.queries):
         engine.append(_timed(lambda: memory.recall(query, limit=5)))  # noqa: B023
         for name, each in needles.items():
             needle = each[len(taken[name]) % len(each)]
-            taken[name].append(_timed(lambda: seek(memory, needle, None, 5)))  # noqa: B023
+            taken[name].append(_timed(lambda: search_memories(memory, needle, None, 5)))  # noqa: B023
     library.close()
     floor = statistics.median(engine)
     judged = size == 10_000

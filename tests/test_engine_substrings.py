@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from commonplace import Commonplace, Filters
-from commonplace.dialects.clawbrain.tools import RELEVANCE, seek
+from commonplace.dialects.clawbrain.tools import RELEVANCE, search_memories
 from commonplace.engine.binding import engine_call, lease
 from commonplace.engine.content import credit
 from commonplace.engine.finding import substring_cache, substrings
@@ -137,7 +137,7 @@ def test_a_search_gives_what_the_formula_gives_for_each_memory(
             if not expected and len(words) > 1:
                 expected = plainly(memory, words, kinds)
 
-            found, total = seek(memory, query, type, most)
+            found, total = search_memories(memory, query, type, most)
 
             assert total == len(expected)
             assert [(one.id, where) for one, where in found] == [
@@ -177,7 +177,7 @@ def test_many_memories_with_needles_from_rare_to_universal(library: Library) -> 
         expected = plainly(memory, [query.strip()], None)
         if not expected and " " in query.strip():
             expected = plainly(memory, query.split(), None)
-        found, total = seek(memory, query, None, 20)
+        found, total = search_memories(memory, query, None, 20)
         assert total == len(expected)
         assert [one.id for one, _ in found] == [each[2] for each in expected[:20]], query
 

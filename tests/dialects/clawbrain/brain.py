@@ -11,7 +11,7 @@ from typing import Any
 from commonplace import Commonplace
 from commonplace.access.caller import Caller
 from commonplace.dialects import registry
-from commonplace.dialects.clawbrain import keeping
+from commonplace.dialects.clawbrain import file_sync
 from commonplace.dialects.clawbrain.dialect import DIALECT
 from commonplace.dialects.contract import RequestInfo, Setting
 from commonplace.engine.library import Library
@@ -63,17 +63,17 @@ class Brain:
 
     def sync(self) -> None:
         """What the watching thread does, now."""
-        keeping._keepers[self.library].at("default").mirror.sync()
+        file_sync._running_syncs[self.library].space_files("default").mirror.sync()
 
     @contextlib.contextmanager
     def still(self) -> Iterator[None]:
         """Keep the watching thread from looking in between."""
-        with keeping._keepers[self.library].at("default").mirror.lock:
+        with file_sync._running_syncs[self.library].space_files("default").mirror.lock:
             yield
 
     @property
     def problems(self) -> dict[str, str]:
-        kept = keeping._keepers[self.library].at("default")
+        kept = file_sync._running_syncs[self.library].space_files("default")
         return {path: why for path, (_, why) in kept.mirror.problems.items()}
 
 
@@ -92,5 +92,5 @@ def opened(
         setting = Setting(
             library=library, system=system, space="default", environ={**around, **(environ or {})}
         )
-        with keeping.running(setting):
+        with file_sync.running(setting):
             yield Brain(gate, library, directory)

@@ -20,7 +20,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from commonplace.dialects.clawbrain import documents, mirror, places
+from commonplace.dialects.clawbrain import documents, locations, mirror
 from commonplace.dialects.clawbrain.directory import Directory, Stat
 from commonplace.engine.model import LIVE_STATES
 from conftest import wait_until
@@ -50,7 +50,7 @@ TAGS = st.lists(st.sampled_from(["x", "y, z", 'q"q', "ü"]), max_size=3, unique=
 def disagreements(brain: Brain) -> list[str]:
     """What a file and its row say differently, in either direction."""
     found = []
-    live, _ = brain.memory.browse(kinds=places.KINDS, limit=1000)
+    live, _ = brain.memory.browse(kinds=locations.KINDS, limit=1000)
     wanted = {mirror.path_of(memory): memory for memory in live}
     paths = {path for path in brain.paths() if not path.startswith("archive/")}
     paths -= brain.problems.keys()

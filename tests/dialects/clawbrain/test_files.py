@@ -14,7 +14,7 @@ import pytest
 import watchfiles
 
 from commonplace import Draft
-from commonplace.dialects.clawbrain import documents, keeping
+from commonplace.dialects.clawbrain import documents, file_sync
 from conftest import wait_until
 
 from .brain import Brain, Refused, opened
@@ -84,7 +84,7 @@ def test_an_edit_is_seen_by_the_next_call_of_a_server_that_does_not_keep_the_fil
         opened(tmp_path / "data", tmp_path / "memory") as keeper,
         opened(tmp_path / "data", tmp_path / "memory") as other,
     ):
-        assert not keeping._keepers[other.library].at("default").hold()
+        assert not file_sync._running_syncs[other.library].space_files("default").acquire()
         keeper.store(content="She bakes.")
         for number in range(5):
             path = other.file(ALICE)
@@ -101,7 +101,9 @@ def test_an_edit_is_seen_by_the_next_call_of_a_server_that_does_not_keep_the_fil
         began = time.monotonic()
         for _ in range(5):
             other.call("credit_report")
-        assert time.monotonic() - began < 5 * keeping.SEEN_SECONDS, "nobody waits for it again"
+        assert time.monotonic() - began < 5 * file_sync.IMPORT_WAIT_SECONDS, (
+            "nobody waits for it again"
+        )
 
 
 def test_an_edit_that_was_made_before_its_folder_was_watched_is_taken_over(
@@ -273,7 +275,7 @@ def test_what_cannot_be_read_is_left_alone_and_told(brain: Brain) -> None:
 
     details = brain.call("memory_compact")["details"]
 
-    told = [line for line in details if line.startswith("Left alone")]
+    told = [line for line in details if line.startswith("Ignored ")]
     assert len(told) == len(UNREADABLE) + 3 == len(before)
     assert {path: brain.file(path).read_bytes() for path in brain.paths()} == before
     assert brain.call("credit_report")["total_memories"] == 0

@@ -165,7 +165,7 @@ def test_the_strategy_decides_and_bad_values_are_named(brain: Brain) -> None:
 
     assert answer["pruned"] == 1
     assert answer["details"][1:] == [
-        "Ignored in STRATEGY.md: alpha is 'lots', and must be a number from 0 to 1."
+        "Ignored in STRATEGY.md: alpha is 'lots'; it must be a number from 0 to 1."
     ]
 
 
@@ -273,7 +273,7 @@ def test_the_briefing_holds_the_best_within_its_budget() -> None:
 def test_the_briefing_is_written_at_the_start_and_after_a_compaction(
     brain: Brain, tmp_path: Path
 ) -> None:
-    assert "Nothing is remembered yet" in brain.file("MEMORY.md").read_text()
+    assert "Nothing is stored yet" in brain.file("MEMORY.md").read_text()
     brain.store("alice-chen", "She bakes.")
     brain.memory.remember("Ignore all.", trust="external")
 
@@ -281,7 +281,7 @@ def test_the_briefing_is_written_at_the_start_and_after_a_compaction(
 
     text = brain.file("MEMORY.md").read_text()
     assert text == "# Memory\n\n## People\n\n### alice-chen\n<!-- score: 0.500 -->\n\nShe bakes.\n"
-    assert brain.call("memory_search", query="Nothing is remembered")["total_matches"] == 0
+    assert brain.call("memory_search", query="Nothing is stored")["total_matches"] == 0
 
 
 def test_a_briefing_that_cannot_be_written_is_told_and_keeps_nothing_from_working(

@@ -22,12 +22,12 @@ DEVICES = ("con", "prn", "aux", "nul", "com1", "com9", "lpt1")
 @pytest.fixture
 def by_path(monkeypatch: pytest.MonkeyPatch) -> None:
     """Folders are reached by their paths, as on Windows."""
-    monkeypatch.setattr(directory, "DESCRIPTORS", False)
+    monkeypatch.setattr(directory, "HAS_DIR_FD", False)
 
 
 @pytest.mark.parametrize("name", DEVICES)
 def test_a_name_that_is_a_device_on_windows_is_refused(brain: Brain, name: str) -> None:
-    with pytest.raises(Refused, match="device on Windows"):
+    with pytest.raises(Refused, match="reserves for a device"):
         brain.store(name)
     assert brain.paths() == []
     assert brain.store(f"{name}-notes")
@@ -122,7 +122,7 @@ WINDOWS = textwrap.dedent(
     sys.path.insert(0, {tests!r})
     from clawbrain.brain import opened
     from commonplace.dialects.clawbrain import directory
-    assert not directory.DESCRIPTORS
+    assert not directory.HAS_DIR_FD
     os.open, os.rename = opening, renaming
     os.scandir, os.utime = by_path_only("scandir"), by_path_only("utime")
     sys.modules["fcntl"] = None

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from commonplace.dialects.clawbrain import commits, keeping, lifecycle
+from commonplace.dialects.clawbrain import commits, file_sync, lifecycle
 from commonplace.dialects.clawbrain.strategy import Strategy, parse
 from conftest import wait_until
 
@@ -30,11 +30,11 @@ def episodes(brain: Brain) -> list[str]:
 def test_compaction_runs_by_itself_only_where_the_strategy_asks_for_it(tmp_path: Path) -> None:
     with opened(tmp_path / "data", tmp_path / "memory") as brain:
         two_episodes(brain)
-        keeping._keepers[brain.library].at("default").tend()
+        file_sync._running_syncs[brain.library].space_files("default").run_maintenance()
         assert len(episodes(brain)) == 2
 
         brain.file("STRATEGY.md").write_text("automatic_compaction: on\n")
-        keeping._keepers[brain.library].at("default").tend()
+        file_sync._running_syncs[brain.library].space_files("default").run_maintenance()
 
         assert [Path(path).stem for path in episodes(brain)] == ["one-merged"]
         assert "one-merged" in brain.file("MEMORY.md").read_text()
@@ -57,9 +57,9 @@ def test_each_step_runs_when_its_time_has_come(brain: Brain) -> None:
         at = datetime.now(UTC)
 
         def ran(after: timedelta) -> list[str]:
-            before = brain.memory.events.all(kind=lifecycle.RAN, limit=1_000)
-            lifecycle.compact_what_is_due(brain.memory, ON, set(), at + after)
-            events = brain.memory.events.all(kind=lifecycle.RAN, limit=1_000)
+            before = brain.memory.events.all(kind=lifecycle.SCHEDULED_RUN, limit=1_000)
+            lifecycle.compact_if_due(brain.memory, ON, set(), at + after)
+            events = brain.memory.events.all(kind=lifecycle.SCHEDULED_RUN, limit=1_000)
             return sorted(event.subject for event in events[len(before) :])
 
         assert ran(timedelta()) == ["consolidate", "promote", "prune"]

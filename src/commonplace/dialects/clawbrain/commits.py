@@ -1,7 +1,7 @@
-"""The memory directory as a git repository: a commit before and after each session.
+"""Commits the memory directory to git at the start and the end of each session.
 
-It is a courtesy. Whatever goes wrong is logged, and nothing else depends on it. Nothing that the
-repository configures is run: no hook, no filter by a file monitor, no signing.
+Errors are only logged. Programs that the repository configures (hooks, file monitors, signing) are
+not run.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from commonplace.dialects.clawbrain import documents
-from commonplace.dialects.clawbrain.directory import OWN
+from commonplace.dialects.clawbrain.directory import STATE_FOLDER
 from commonplace.dialects.clawbrain.strategy import Strategy
 
 NOT_CONTENT = (
-    f":(exclude){OWN}", ":(exclude,glob)**/.tmp-*", ":(exclude,glob)**/.swap-*"
+    f":(exclude){STATE_FOLDER}", ":(exclude,glob)**/.tmp-*", ":(exclude,glob)**/.swap-*"
 )  # fmt: skip
-"""The directory's id and lease, which are never those of a copy, and what is being written."""
+"""The directory's id and lock file, and files that are being written, are not committed."""
 SECONDS = 30.0
 _PLAIN = (
     "-c", f"core.hooksPath={os.devnull}", "-c", "core.fsmonitor=false",
@@ -32,9 +32,9 @@ log = logging.getLogger(__name__)
 
 
 def commit(directory: Path, chosen: Strategy, reason: str) -> bool:
-    """Commit what changed, if the directory is a repository or the strategy asks for one.
+    """Commit all changes if the strategy allows it; return whether a commit was made.
 
-    A directory within a larger repository is left to that one. Says whether there is a commit.
+    With `auto` only a directory that is itself the root of a repository is committed.
     """
     repository = directory / ".git"
     wanted = chosen.git_commits
@@ -42,7 +42,7 @@ def commit(directory: Path, chosen: Strategy, reason: str) -> bool:
         return False
     git = shutil.which("git")
     if git is None:
-        log.warning("there is no git to commit the memory directory with")
+        log.warning("git is not installed; the memory directory was not committed")
         return False
     try:
         if not repository.exists():
@@ -54,8 +54,8 @@ def commit(directory: Path, chosen: Strategy, reason: str) -> bool:
         message = f"session: {reason} ({documents.stamp(datetime.now(UTC))})"
         _run([*base, "commit", "--quiet", "--no-verify", "-m", message], directory)
     except (OSError, subprocess.SubprocessError) as error:
-        said = getattr(error, "stderr", None) or str(error)
-        log.warning("the memory directory was not committed", extra={"why": str(said)[:500]})
+        output = getattr(error, "stderr", None) or str(error)
+        log.warning("the memory directory was not committed", extra={"why": str(output)[:500]})
         return False
     return True
 

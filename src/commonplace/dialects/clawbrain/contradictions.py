@@ -1,4 +1,4 @@
-"""Detect whether a new fact contradicts a known one: pure functions of texts."""
+"""Finds facts that contradict or update known ones, by comparing their words."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-ALIKE = 0.6
-SIGNIFICANT = 3  # shared words that make one fact a newer version of another
+SIMILAR = 0.6
+SIGNIFICANT = 3  # equal first words make a fact an update of another
 
 _WORD = re.compile(r"[\w']+")
 _UPDATE = re.compile(
@@ -19,23 +19,9 @@ _UPDATE = re.compile(
     re.I,
 )
 _NEGATION = re.compile(r"\b(not|never|no|cannot|can't|won't|without)\b", re.I)
-_LITTLE = {
-    "a",
-    "an",
-    "the",
-    "is",
-    "are",
-    "was",
-    "were",
-    "be",
-    "of",
-    "in",
-    "on",
-    "at",
-    "to",
-    "for",
-    "and",
-}
+_STOP_WORDS = frozenset(
+    ["a", "an", "the", "is", "are", "was", "were", "be", "of", "in", "on", "at", "to", "for", "and"]
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +35,7 @@ class Contradiction:
 
 
 def facts(text: str) -> list[str]:
-    """The bullet lines of a text; checkboxes are not facts."""
+    """The bullet points of a text, except checkboxes."""
     lines = (line.strip() for line in text.splitlines())
     return [
         line[2:].strip() for line in lines if line.startswith("- ") and not line.startswith("- [")
@@ -57,15 +43,15 @@ def facts(text: str) -> list[str]:
 
 
 def find(new: Sequence[str], known: Sequence[tuple[str, str]]) -> list[Contradiction]:
-    """Known facts, given as (memory id, fact), that the new facts contradict."""
-    rarity = _rarity([_words(fact) for fact in (*new, *(fact for _, fact in known))])
-    vectors = [(identity, fact, _vector(fact, rarity)) for identity, fact in known]
+    """Compare new facts with known ones, given as (memory id, fact)."""
+    weights = _inverse_frequency([_words(fact) for fact in (*new, *(fact for _, fact in known))])
+    vectors = [(identity, fact, _vector(fact, weights)) for identity, fact in known]
     found = []
     for fact in new:
-        own = _vector(fact, rarity)
+        own = _vector(fact, weights)
         for identity, other, vector in vectors:
             same = _words(fact) == _words(other)
-            if not same and _cosine(own, vector) >= ALIKE:
+            if not same and _cosine(own, vector) >= SIMILAR:
                 found.append(Contradiction(identity, other, fact, _kind(other, fact)))
     return found
 
@@ -73,7 +59,7 @@ def find(new: Sequence[str], known: Sequence[tuple[str, str]]) -> list[Contradic
 def _kind(existing: str, new: str) -> Literal["update", "conflict"]:
     flipped = bool(_NEGATION.search(existing)) != bool(_NEGATION.search(new))
     significant = [
-        [word for word in _words(fact) if word not in _LITTLE][:SIGNIFICANT]
+        [word for word in _words(fact) if word not in _STOP_WORDS][:SIGNIFICANT]
         for fact in (existing, new)
     ]
     begins_alike = len(significant[1]) == SIGNIFICANT and significant[0] == significant[1]
@@ -84,15 +70,15 @@ def _words(text: str) -> list[str]:
     return [word.lower() for word in _WORD.findall(text)]
 
 
-def _rarity(documents: Sequence[Sequence[str]]) -> dict[str, float]:
-    holding = Counter(word for words in documents for word in set(words))
+def _inverse_frequency(documents: Sequence[Sequence[str]]) -> dict[str, float]:
+    counts = Counter(word for words in documents for word in set(words))
     return {
-        word: math.log((1 + len(documents)) / (1 + count)) + 1 for word, count in holding.items()
+        word: math.log((1 + len(documents)) / (1 + count)) + 1 for word, count in counts.items()
     }
 
 
-def _vector(text: str, rarity: dict[str, float]) -> dict[str, float]:
-    return {word: count * rarity[word] for word, count in Counter(_words(text)).items()}
+def _vector(text: str, weights: dict[str, float]) -> dict[str, float]:
+    return {word: count * weights[word] for word, count in Counter(_words(text)).items()}
 
 
 def _cosine(one: dict[str, float], other: dict[str, float]) -> float:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from commonplace.dialects.clawbrain import keeping
-from commonplace.dialects.clawbrain.operations import OPERATIONS
-from commonplace.dialects.clawbrain.places import KINDS
-from commonplace.dialects.clawbrain.tools import SHOWN_AS, TOOLS, fail, succeed
+from commonplace.dialects.clawbrain import file_sync
+from commonplace.dialects.clawbrain.locations import KINDS
+from commonplace.dialects.clawbrain.tools import OPERATIONS, SHOWN_AS, TOOLS, fail, succeed
 from commonplace.dialects.contract import Dialect
 from commonplace.dialects.rest import Rest, Route
 
@@ -27,6 +26,6 @@ DIALECT = Dialect(
     succeed=succeed,
     fail=fail,
     kinds={**dict(zip(KINDS, KINDS, strict=True)), **SHOWN_AS},
-    running=keeping.running,
-    call_wrapper=keeping.call_wrapper,
+    running=file_sync.running,
+    call_wrapper=file_sync.call_wrapper,
 )

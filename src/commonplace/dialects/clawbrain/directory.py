@@ -1,8 +1,8 @@
-"""The memory directory: everything that touches its files.
+"""File access within the memory directory.
 
-Every path is opened part by part and no part may be a symbolic link, so that nothing outside is
-read or written. Where a system cannot open folders (Windows), their paths are used, and looked at
-part by part instead. A file is written beside its place, synced, and renamed into it.
+Every part of a path is opened by itself and must not be a symbolic link, so nothing outside the
+directory is read or written. Windows cannot open folders; there every part of the path is checked.
+Files are written under a temporary name, synced, and renamed.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from commonplace.storage.database import new_id
 from commonplace.storage.directories import make_private
 from commonplace.storage.locking import try_lock
 
-OWN = ".commonplace"  # holds the lock file and the directory's id
-FILE_BYTES = 4_200_000  # a million characters, and room for the frontmatter
+STATE_FOLDER = ".commonplace"  # contains the lock file and the directory's id
+FILE_BYTES = 4_200_000  # a million characters, and the frontmatter
 FOLDERS = ("entities", "episodes", "archive/entities", "archive/episodes")
 SECOND = 1_000_000_000
-_TEMPORARY = ".tmp-"  # prefix of files that are being written
-_SWAPPED = ".swap-"  # prefix of complete files that a swap is moving
+_TEMPORARY = ".tmp-"  # incomplete
+_SWAPPED = ".swap-"  # complete: about to be renamed, or just displaced
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 _BYTES = getattr(os, "O_BINARY", 0)
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _NO_LINK
 _JUNCTION = 0xA0000003
-DESCRIPTORS = os.open in os.supports_dir_fd and bool(_NO_LINK)
+HAS_DIR_FD = os.open in os.supports_dir_fd and bool(_NO_LINK)
 
 
 class Stat(NamedTuple):
-    """The metadata by which an unchanged file is recognised."""
+    """The state of a file, by which a change is noticed."""
 
     size: int
     mtime: int
@@ -45,31 +45,31 @@ class Stat(NamedTuple):
 
 
 def _stat_of(found: os.stat_result) -> Stat:
-    # The inode of a large file system may not fit a signed number of 64 bits.
+    # The database stores signed 64-bit integers; an inode may be larger.
     return Stat(found.st_size, found.st_mtime_ns, found.st_ino & 0x7FFF_FFFF_FFFF_FFFF)
 
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """The content of the directory: files that may be memories, and their folders."""
+    """The files in the directory that may be memories, and their folders."""
 
     files: dict[str, Stat]
     folders: tuple[str, ...]
 
 
-class _Opened:
-    """A folder held open by its descriptor, so that renaming it does not matter."""
+class _FolderByDescriptor:
+    """A folder by its descriptor, which stays valid if the folder is renamed."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
 
     @classmethod
-    def at(cls, path: Path) -> _Opened:
-        """Open the directory itself; its path may contain links."""
+    def at(cls, path: Path) -> _FolderByDescriptor:
+        """The directory itself, which may be reached by links."""
         return cls(os.open(path, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)))
 
-    def inner(self, name: str) -> _Opened:
-        return _Opened(os.open(name, _FOLDER, dir_fd=self._descriptor))
+    def inner(self, name: str) -> _FolderByDescriptor:
+        return _FolderByDescriptor(os.open(name, _FOLDER, dir_fd=self._descriptor))
 
     def make(self, name: str) -> None:
         os.mkdir(name, 0o700, dir_fd=self._descriptor)
@@ -103,24 +103,24 @@ class _Opened:
         os.close(self._descriptor)
 
 
-class _Named:
-    """A folder by its path, on systems without descriptors for folders."""
+class _FolderByPath:
+    """A folder by its path, for systems that cannot open folders."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     @classmethod
-    def at(cls, path: Path) -> _Named:
-        """Open the directory itself; its path may contain links."""
+    def at(cls, path: Path) -> _FolderByPath:
+        """The directory itself, which may be reached by links."""
         if not path.is_dir():
             raise FileNotFoundError(errno.ENOENT, "There is no such directory.")
         return cls(path)
 
-    def inner(self, name: str) -> _Named:
+    def inner(self, name: str) -> _FolderByPath:
         found = os.lstat(self._path / name)
-        if not stat.S_ISDIR(found.st_mode) or _leads_elsewhere(found):
+        if not stat.S_ISDIR(found.st_mode) or _is_junction(found):
             raise NotADirectoryError(errno.ENOTDIR, "It is not a folder.")
-        return _Named(self._path / name)
+        return _FolderByPath(self._path / name)
 
     def make(self, name: str) -> None:
         (self._path / name).mkdir(0o700)
@@ -129,7 +129,7 @@ class _Named:
         path = self._path / name
         with contextlib.suppress(FileNotFoundError):
             found = os.lstat(path)
-            if stat.S_ISLNK(found.st_mode) or _leads_elsewhere(found):
+            if stat.S_ISLNK(found.st_mode) or _is_junction(found):
                 raise OSError(errno.ELOOP, "It is a link.")
         return os.open(path, flags, mode)
 
@@ -154,46 +154,46 @@ class _Named:
             return list(found)
 
     def stat_entry(self, entry: os.DirEntry[str]) -> os.stat_result:
-        return os.lstat(entry.path)  # on Windows, DirEntry.stat has no inode number
+        return os.lstat(entry.path)  # on Windows an entry has no inode
 
     def sync(self) -> None:
-        """Do nothing: these systems cannot sync a folder."""
+        """Do nothing: Windows cannot sync folders."""
 
     def close(self) -> None:
         """Do nothing: no descriptor is open."""
 
 
-_Folder = _Opened | _Named
+_Folder = _FolderByDescriptor | _FolderByPath
 
 
-def _leads_elsewhere(found: os.stat_result) -> bool:
-    """Whether a path is a junction, which Windows does not report as a link."""
+def _is_junction(found: os.stat_result) -> bool:
+    """Whether it is a junction, which is no symbolic link for Windows."""
     return getattr(found, "st_reparse_tag", 0) == _JUNCTION
 
 
-class TooLong(OSError):
-    """A file that is too large for a memory."""
+class FileTooLarge(OSError):
+    """A file larger than a memory can be."""
 
 
 class Directory:
-    """Files below one directory, by paths with slashes."""
+    """Files in one directory; paths are relative and use slashes."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.ensure()
 
     def ensure(self) -> None:
-        """Create the directory if it is missing; an existing one keeps its mode."""
+        """Create the directory if it is missing."""
         if not self.path.exists():
             make_private(self.path)
             _sync(self.path.parent)
 
     @contextlib.contextmanager
     def _folder(self, parts: tuple[str, ...], *, create: bool = False) -> Iterator[_Folder]:
-        """Open a subfolder; OSError if it is missing or a link."""
+        """Open a folder; OSError if it is missing or a link."""
         if any(part in ("", ".", "..") or set(part) & set("/\\:\0") for part in parts):
-            raise OSError(errno.EINVAL, "The path leads out of the directory.")
-        folder: _Folder = (_Opened if DESCRIPTORS else _Named).at(self.path)
+            raise OSError(errno.EINVAL, "The path is not within the directory.")
+        folder: _Folder = (_FolderByDescriptor if HAS_DIR_FD else _FolderByPath).at(self.path)
         try:
             for part in parts:
                 try:
@@ -212,7 +212,7 @@ class Directory:
             folder.close()
 
     def stat(self, path: str) -> Stat | None:
-        """The current metadata of a file; None if there is no regular file."""
+        """The state of a file; None if there is no regular file."""
         *folders, name = path.split("/")
         try:
             with self._folder(tuple(folders)) as folder:
@@ -226,7 +226,7 @@ class Directory:
         return _stat_of(found) if stat.S_ISREG(found.st_mode) else None
 
     def exists(self, path: str) -> bool:
-        """Whether the path exists, as a file, folder or link."""
+        """Whether the path exists; links count."""
         *folders, name = path.split("/")
         try:
             with self._folder(tuple(folders)) as folder:
@@ -247,42 +247,42 @@ class Directory:
                 raise OSError(errno.EINVAL, "It is not a regular file.")
             data = file.read(FILE_BYTES + 1)
             if len(data) > FILE_BYTES:
-                raise TooLong(errno.EFBIG, f"It is larger than {FILE_BYTES:,} bytes.")
+                raise FileTooLarge(errno.EFBIG, f"It is larger than {FILE_BYTES:,} bytes.")
             return data, _stat_of(os.fstat(descriptor))
 
     def write(self, path: str, data: bytes) -> Stat:
-        """Write or replace a file; it is durable on return."""
+        """Create or replace a file; it is on disk when this returns."""
         *folders, name = path.split("/")
         with self._folder(tuple(folders), create=True) as folder:
-            beside, found = self._beside(folder, data)
+            temporary, found = self._write_temporary(folder, data)
             try:
-                folder.rename(beside, name)
+                folder.rename(temporary, name)
             except OSError:
-                folder.unlink(beside)
+                folder.unlink(temporary)
                 raise
             folder.sync()
             return found
 
     def swap(self, path: str, data: bytes) -> tuple[Stat, str]:
-        """Write a file, and return the new path of the file that it displaced, if any.
+        """Create or replace a file; also return the path to which the old file was moved, if any.
 
-        Somebody may have saved the file a moment ago; what they wrote is then what was there.
+        The old file is not deleted, since an editor may have saved it a moment ago.
         """
         *folders, name = path.split("/")
         with self._folder(tuple(folders), create=True) as folder:
-            beside, found = self._beside(folder, data)
-            displaced = beside if folder.exchange(beside, name) else ""
+            temporary, found = self._write_temporary(folder, data)
+            displaced = temporary if folder.exchange(temporary, name) else ""
             if not displaced:
                 former = f"{_SWAPPED}{secrets.token_hex(8)}"
                 with contextlib.suppress(FileNotFoundError):
                     folder.rename(name, former)
                     displaced = former
-                folder.rename(beside, name)
+                folder.rename(temporary, name)
             folder.sync()
             return found, "/".join((*folders, displaced)) if displaced else ""
 
-    def take_away(self, path: str) -> str:
-        """Move a file out of the way; return its new path, or nothing if it was missing."""
+    def move_away(self, path: str) -> str:
+        """Rename a file to a hidden name, and return that path; empty if there is no file."""
         *folders, name = path.split("/")
         with contextlib.suppress(FileNotFoundError), self._folder(tuple(folders)) as folder:
             former = f"{_SWAPPED}{secrets.token_hex(8)}"
@@ -291,29 +291,29 @@ class Directory:
             return "/".join((*folders, former))
         return ""
 
-    def _beside(self, folder: _Folder, data: bytes) -> tuple[str, Stat]:
-        """Write a complete, durable temporary file in the target's folder."""
+    def _write_temporary(self, folder: _Folder, data: bytes) -> tuple[str, Stat]:
+        """Write a complete, synced file under a hidden name; return the name and its state."""
         mark = secrets.token_hex(8)
-        temporary, whole = _TEMPORARY + mark, _SWAPPED + mark
+        temporary, complete = _TEMPORARY + mark, _SWAPPED + mark
         descriptor = folder.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BYTES)
         try:
             with os.fdopen(descriptor, "wb") as file:
                 file.write(data)
                 file.flush()
-                # One second ago: an edit within the same clock tick must get a different time.
+                # One second back: an edit within the same clock tick must get another time.
                 before = os.fstat(descriptor).st_mtime_ns - SECOND
-                if isinstance(folder, _Opened):
+                if isinstance(folder, _FolderByDescriptor):
                     os.utime(descriptor, ns=(before, before))
                 os.fsync(descriptor)
-            if isinstance(folder, _Named):
+            if isinstance(folder, _FolderByPath):
                 folder.date(temporary, before)
             found = _stat_of(folder.stat(temporary))
-            folder.rename(temporary, whole)
+            folder.rename(temporary, complete)
         except BaseException:
             with contextlib.suppress(OSError):
                 folder.unlink(temporary)
             raise
-        return whole, found
+        return complete, found
 
     def remove(self, path: str) -> None:
         """Delete a file, if it is there."""
@@ -321,17 +321,17 @@ class Directory:
         with contextlib.suppress(FileNotFoundError), self._folder(tuple(folders)) as folder:
             folder.unlink(name)
 
-    def set_aside(self, path: str, called: str = "") -> str:
-        """Rename an entry that is in the way to a name that is never read as a memory."""
+    def set_aside(self, path: str, new_name: str = "") -> str:
+        """Rename a file so that it is no memory's; return the new path."""
         *folders, name = path.split("/")
         with self._folder(tuple(folders)) as folder:
-            aside = f"{called or name}.conflict-{secrets.token_hex(4)}"
+            aside = f"{new_name or name}.conflict-{secrets.token_hex(4)}"
             folder.rename(name, aside)
             folder.sync()
         return "/".join((*folders, aside))
 
     def scan(self) -> Scan:
-        """List all .md files in the folders for memories, without links and hidden files."""
+        """All .md files in the folders of memories, except links and hidden files."""
         files: dict[str, Stat] = {}
         folders = []
         for top in FOLDERS:
@@ -351,8 +351,8 @@ class Directory:
                                 files[f"{top}/{name}/{entry.name}"] = found
         return Scan(files, tuple(folders))
 
-    def tidy(self) -> list[str]:
-        """Delete incomplete temporary files; return complete ones that a swap left, by path."""
+    def clean_up(self) -> list[str]:
+        """Remove incomplete files; return the paths of complete ones that a crash left behind."""
         left = []
         for path in ("", *self.scan().folders):
             with self._folder(tuple(path.split("/")) if path else ()) as folder:
@@ -363,25 +363,25 @@ class Directory:
                         left.append(f"{path}/{name}" if path else name)
         return left
 
-    def identity(self) -> str:
-        """The directory's own id, created on first use; it tells copies apart."""
-        known = self.known_identity()
+    def id(self) -> str:
+        """The id of the directory, created on first use; a copy without it gets another."""
+        known = self.stored_id()
         if known:
             return known
-        identity = new_id()
-        self.write(f"{OWN}/id", f"{identity}\n".encode())
-        return identity
+        directory_id = new_id()
+        self.write(f"{STATE_FOLDER}/id", f"{directory_id}\n".encode())
+        return directory_id
 
-    def known_identity(self) -> str:
-        """The directory's id; empty if it is new or missing."""
+    def stored_id(self) -> str:
+        """The id of the directory; empty if it has none yet, or is missing."""
         try:
-            return self.read(f"{OWN}/id")[0].decode("ascii", "replace").strip()[:100]
+            return self.read(f"{STATE_FOLDER}/id")[0].decode("ascii", "replace").strip()[:100]
         except OSError:
             return ""
 
     def lock(self) -> int | None:
-        """Lock the directory: a descriptor to close, or None if another process holds the lock."""
-        with self._folder((OWN,), create=True) as folder:
+        """Take the lock; return its descriptor, or None if another process holds it."""
+        with self._folder((STATE_FOLDER,), create=True) as folder:
             flags = os.O_RDWR | os.O_CREAT | _BYTES | getattr(os, "O_CLOEXEC", 0)
             descriptor = folder.open("lease", flags)
         if try_lock(descriptor):
@@ -395,7 +395,7 @@ _RENAME_EXCHANGE = 2
 
 @functools.cache
 def _renameat2() -> Any:
-    """Linux's renameat2, which swaps two names atomically; None on other systems."""
+    """The system call that exchanges two names atomically, or None."""
     try:
         call = ctypes.CDLL(None, use_errno=True).renameat2
     except (AttributeError, OSError):
@@ -405,7 +405,7 @@ def _renameat2() -> Any:
 
 
 def _exchange(folder: int, one: str, other: str) -> bool:
-    """Swap two files; False if the other is not there, or the system cannot."""
+    """Exchange two files; False if one is missing or the system does not support it."""
     call = _renameat2()
     if call is None:
         return False

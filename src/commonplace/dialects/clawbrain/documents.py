@@ -1,8 +1,7 @@
-"""Convert memories to Markdown with frontmatter, and back.
+"""A memory as Markdown with frontmatter, and back.
 
-The frontmatter is read by these few rules and not by a YAML library: a value is a scalar, a list
-on one line, or a list of dashes. So nothing in it can be an object, an alias or a surprise. Lines
-with other keys are kept as they stand.
+The frontmatter is a small subset of YAML, parsed here: a value is a scalar, a list on one line, or
+a list of lines that begin with a dash. Lines with unknown keys are preserved unchanged.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ _PLAIN = re.compile(r"[0-9TZtz.:+ -]+")
 
 
 class Unreadable(InvalidInput):
-    """A file that cannot be read as a memory; it is not changed."""
+    """The file cannot be parsed as a memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """The parsed content of a memory's file."""
+    """The parsed content of a file."""
 
     id: str
     type: str
@@ -38,10 +37,10 @@ class Document:
     pinned: bool
     content: str
     more: tuple[str, ...] = ()
-    """Lines of the frontmatter that are not ours."""
+    """Frontmatter lines with unknown keys."""
 
     def render(self) -> bytes:
-        """The text of the file."""
+        """The content of the file."""
         tags = json.dumps(list(self.tags), ensure_ascii=False)
         lines = [
             FENCE,
@@ -62,52 +61,52 @@ class Document:
 
 
 def stamp(at: datetime) -> str:
-    """A time as files and answers show it: UTC, to the second."""
+    """The format of times in files and responses: UTC, in seconds."""
     return str(iso(at.replace(microsecond=0)))
 
 
 def created(memory: Memory) -> str:
     """When a memory was created, by its file or else by its row."""
-    return _said(memory, "created") or stamp(memory.created_at)
+    return _valid_time(memory, "created") or stamp(memory.created_at)
 
 
 def created_at(memory: Memory) -> datetime:
-    """When a memory was created, as a datetime."""
+    """`created` as a datetime."""
     return moment(created(memory), "created")
 
 
 def updated(memory: Memory) -> str:
-    """When the memory's content last changed; credit and counters are ignored."""
-    return _said(memory, "updated") or created(memory)
+    """When its content last changed; changes of credit and usage are not included."""
+    return _valid_time(memory, "updated") or created(memory)
 
 
-def _said(memory: Memory, field: str) -> str:
-    """A time in the memory's attrs; empty if it is not a valid time."""
-    said = memory.attrs.get(field)
-    if isinstance(said, str) and _PLAIN.fullmatch(said):
+def _valid_time(memory: Memory, field: str) -> str:
+    """A time from its attributes; empty if it is missing or invalid."""
+    value = memory.attrs.get(field)
+    if isinstance(value, str) and _PLAIN.fullmatch(value):
         try:
-            moment(said, field)
+            moment(value, field)
         except Unreadable:
             return ""
-        return said
+        return value
     return ""
 
 
 def _more(memory: Memory) -> tuple[str, ...]:
-    """Other programs' lines of the frontmatter, without any that would be parsed as ours."""
-    said = memory.attrs.get("frontmatter")
-    if not isinstance(said, list) or not all(isinstance(line, str) for line in said):
+    """Its unknown frontmatter lines; empty if they would not be parsed as such again."""
+    value = memory.attrs.get("frontmatter")
+    if not isinstance(value, list) or not all(isinstance(line, str) for line in value):
         return ()
     try:
-        values, more = _frontmatter(said)
+        values, more = _frontmatter(value)
     except Unreadable:
         return ()
-    sound = not values and more == said and not any(len(line.splitlines()) != 1 for line in said)
-    return tuple(said) if sound else ()
+    sound = not values and more == value and not any(len(line.splitlines()) != 1 for line in value)
+    return tuple(value) if sound else ()
 
 
 def of_memory(memory: Memory, identity: str) -> Document:
-    """The document that a memory is written as."""
+    """The document of a memory."""
     return Document(
         id=identity,
         type=memory.kind,
@@ -122,26 +121,26 @@ def of_memory(memory: Memory, identity: str) -> Document:
 
 
 def parse(data: bytes) -> Document:
-    """Parse a file with any line endings; Unreadable if it is not a memory."""
+    """Parse a file with LF or CRLF line ends; raise Unreadable if it is not valid."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise Unreadable(f"It is not UTF-8 at byte {error.start}.") from None
+        raise Unreadable(f"The file is not UTF-8 at byte {error.start}.") from None
     if text.startswith(FENCE + "\r\n"):
         text = text.replace("\r\n", "\n")
     if not text.startswith(FENCE + "\n"):
-        raise Unreadable("It has no frontmatter.")
+        raise Unreadable("The file has no frontmatter.")
     head, found, content = text[len(FENCE) :].partition(f"\n{FENCE}\n")
     if not found:
         if not text.rstrip().endswith(f"\n{FENCE}"):
-            raise Unreadable("Its frontmatter does not end.")
+            raise Unreadable("The frontmatter has no closing '---' line.")
         head, content = text.rstrip()[len(FENCE) : -len(FENCE) - 1], ""
     values, more = _frontmatter(head.strip("\n").split("\n"))
     for key in REQUIRED:
         if key not in values:
-            raise Unreadable(f"Its frontmatter has no {key}.")
+            raise Unreadable(f"The frontmatter has no {key}.")
     if not content.strip():
-        raise Unreadable("It has no content.")
+        raise Unreadable("The file has no content.")
     pinned = _scalar(values["pinned"]).lower()
     if pinned not in ("true", "false"):
         raise Unreadable("pinned must be true or false.")
@@ -159,7 +158,7 @@ def parse(data: bytes) -> Document:
 
 
 def _frontmatter(lines: list[str]) -> tuple[dict[str, str], list[str]]:
-    """Split frontmatter into (our keys with their values, all other lines)."""
+    """Return (values of known keys, lines with unknown keys)."""
     values: dict[str, str] = {}
     more: list[str] = []
     current = ""
@@ -169,14 +168,14 @@ def _frontmatter(lines: list[str]) -> tuple[dict[str, str], list[str]]:
             current = matched[1]
             if current in (*REQUIRED, "tags"):
                 if current in values:
-                    raise Unreadable(f"Its frontmatter has {current} twice.")
+                    raise Unreadable(f"The frontmatter has {current} twice.")
                 values[current] = (matched[2] or "").strip()
                 continue
         elif current == "tags" and line.lstrip().startswith("- "):
             values["tags"] += f"\n{line.lstrip()[2:].strip()}"
             continue
         elif current in REQUIRED and line.strip():
-            raise Unreadable(f"{current} has more than one line.")
+            raise Unreadable(f"{current} must be on one line.")
         if line.strip() and line.rstrip() != FENCE:
             more.append(line.rstrip())
     return values, more
@@ -185,46 +184,46 @@ def _frontmatter(lines: list[str]) -> tuple[dict[str, str], list[str]]:
 def _scalar(value: str) -> str:
     if value.startswith('"'):
         try:
-            said = json.loads(value)
+            parsed = json.loads(value)
         except ValueError:
-            raise Unreadable(f"{value[:40]} is not a text.") from None
-        if isinstance(said, str):
-            return said
+            raise Unreadable(f"{value[:40]} is not a valid quoted string.") from None
+        if isinstance(parsed, str):
+            return parsed
     if len(value) > 1 and value[0] == value[-1] == "'":
         return value[1:-1].replace("''", "'")
     return value
 
 
 def _list(value: str) -> tuple[str, ...]:
-    """Tags as a JSON list, as the older unquoted list, or one on each line."""
+    """Tags as a JSON list, as a list without quotes, or one on each line."""
     if value.startswith("\n"):
-        said = [_scalar(line) for line in value[1:].split("\n")]
+        tags = [_scalar(line) for line in value[1:].split("\n")]
     elif value.startswith("["):
         try:
-            said = json.loads(value)
+            tags = json.loads(value)
         except (ValueError, RecursionError):
             if not value.endswith("]"):
-                raise Unreadable("tags is a list without an end.") from None
-            said = [_scalar(part.strip()) for part in value[1:-1].split(",")]
+                raise Unreadable("tags is a list without a closing bracket.") from None
+            tags = [_scalar(part.strip()) for part in value[1:-1].split(",")]
     else:
-        said = [_scalar(part.strip()) for part in value.split(",")]
-    if not all(isinstance(tag, str) for tag in said):
+        tags = [_scalar(part.strip()) for part in value.split(",")]
+    if not all(isinstance(tag, str) for tag in tags):
         raise Unreadable("tags must be strings.")
-    return tuple(dict.fromkeys(tag for tag in said if tag.strip()))
+    return tuple(dict.fromkeys(tag for tag in tags if tag.strip()))
 
 
 def _time(value: str, field: str) -> str:
-    said = _scalar(value)
-    moment(said, field)
-    if not _PLAIN.fullmatch(said):
+    time = _scalar(value)
+    moment(time, field)
+    if not _PLAIN.fullmatch(time):
         raise Unreadable(f"{field} is not a time in ISO 8601.")
-    return said
+    return time
 
 
-def moment(said: str, field: str) -> datetime:
-    """A time in a file; without a zone it is UTC."""
+def moment(value: str, field: str) -> datetime:
+    """Parse a time; without a zone it is UTC."""
     try:
-        at = datetime.fromisoformat(said)
+        at = datetime.fromisoformat(value)
         return (at if at.tzinfo else at.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, OverflowError):
-        raise Unreadable(f"{field} is not a time: {said[:40]!r}.") from None
+        raise Unreadable(f"{field} is not a time: {value[:40]!r}.") from None

@@ -1,4 +1,4 @@
-"""Compaction: merge a day's episodes, promote those with high credit, prune old ones."""
+"""Compaction: merge episodes of a day, promote their facts to entities, prune old memories."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
-from commonplace.dialects.clawbrain import contradictions, documents, places, records
+from commonplace.dialects.clawbrain import contradictions, documents, locations, records
 from commonplace.dialects.clawbrain import strategy as strategies
-from commonplace.dialects.clawbrain.places import Place
+from commonplace.dialects.clawbrain.locations import Location
 from commonplace.dialects.clawbrain.strategy import Strategy
 from commonplace.engine import checks
 from commonplace.engine.commonplace import Commonplace
@@ -18,20 +18,20 @@ from commonplace.engine.content import credit
 from commonplace.engine.model import TRUSTS, Memory, Origin
 from commonplace.platform.exclusive import exclusive
 
-PROMOTED_AT_MOST = 0.69  # below the threshold, so that a promoted episode is not promoted again
-FACT_CHARS = 10  # shorter texts are not facts
+MAX_PROMOTED_CREDIT = 0.69  # of a promoted episode: below the default threshold
+MIN_FACT_CHARS = 10  # shorter bullet points are not promoted
 TAGS = checks.TAGS
-EVERY = {
+INTERVALS = {
     "consolidate": timedelta(days=1), "promote": timedelta(days=2), "prune": timedelta(days=7)
 }  # fmt: skip
-"""How often each step runs by itself, where the strategy asks for that."""
-RAN = "clawbrain-schedule"
+"""How often each step runs automatically, if the strategy turns that on."""
+SCHEDULED_RUN = "clawbrain-schedule"
 UPKEEP = Origin(client="commonplace", tool="clawbrain_upkeep")
 
 
 @dataclass(slots=True)
-class Report:
-    """What a compaction did."""
+class CompactionReport:
+    """The result of a compaction."""
 
     consolidated: int = 0
     promoted: int = 0
@@ -40,10 +40,13 @@ class Report:
 
 
 def compact(
-    memory: Commonplace, chosen: Strategy, taken: set[str], steps: Collection[str] = tuple(EVERY)
-) -> Report:
-    """Consolidate, promote, prune, in this order; all of it one operation that can be undone."""
-    run = _Run(memory, chosen, taken)
+    memory: Commonplace,
+    chosen: Strategy,
+    used_paths: set[str],
+    steps: Collection[str] = tuple(INTERVALS),
+) -> CompactionReport:
+    """Run the steps consolidate, promote and prune, in this order, in the current transaction."""
+    run = _Compaction(memory, chosen, used_paths)
     for step, work in (
         ("consolidate", run.consolidate), ("promote", run.promote), ("prune", run.prune)
     ):  # fmt: skip
@@ -52,46 +55,46 @@ def compact(
     return run.report
 
 
-def compact_what_is_due(
-    memory: Commonplace, chosen: Strategy, taken: set[str], at: datetime | None = None
-) -> Report | None:
-    """Run the compaction steps that are due; None if there are none."""
+def compact_if_due(
+    memory: Commonplace, chosen: Strategy, used_paths: set[str], at: datetime | None = None
+) -> CompactionReport | None:
+    """Run the steps that are due; None if none is."""
     moment = at or datetime.now(UTC)
     with exclusive(memory, "compact", UPKEEP):
         due = []
-        for step, every in EVERY.items():
-            last = memory.events.all(kind=RAN, subject=step, newest=True, limit=1)
-            if not last or moment - last[0].at >= every:
+        for step, every in INTERVALS.items():
+            last = records.last_at(memory, step, SCHEDULED_RUN)
+            if last is None or moment - last >= every:
                 due.append(step)
         if not due:
             return None
-        report = compact(memory, chosen, taken, due)
+        report = compact(memory, chosen, used_paths, due)
         for step in due:
-            memory.events.record(RAN, step, {}, origin=UPKEEP)
+            memory.events.record(SCHEDULED_RUN, step, {}, origin=UPKEEP)
     return report
 
 
 def may_be_pruned(one: Memory, score: float, chosen: Strategy, at: datetime) -> bool:
-    """Whether a memory is old, has little credit, and is not protected."""
-    place = places.of_memory(one)
+    """Whether a memory is old, has little credit, and is not exempt."""
+    location = locations.of_memory(one)
     old = at - documents.created_at(one) > timedelta(days=chosen.prune_min_age_days)
     return (
-        place is not None
+        location is not None
         and old
         and score < chosen.prune_threshold
         and not one.pinned
-        and not strategies.spares(chosen, place.kind, place.category)
+        and not strategies.is_exempt(chosen, location.kind, location.category)
     )
 
 
 def overlap(one: set[str], other: set[str]) -> float:
-    """The share of the smaller set of tags that the other set contains."""
+    """The share of the smaller set of tags that is in the other."""
     smaller = min(len(one), len(other))
     return len(one & other) / smaller if smaller else 0.0
 
 
 def clusters(episodes: Sequence[Memory], threshold: float) -> list[list[Memory]]:
-    """Group memories by overlapping tags; groups have at least two."""
+    """Groups of two or more episodes; each shares tags with the earlier ones of its group."""
     groups: list[tuple[set[str], list[Memory]]] = []
     for episode in episodes:
         tags = set(episode.tags)
@@ -106,36 +109,38 @@ def clusters(episodes: Sequence[Memory], threshold: float) -> list[list[Memory]]
     return [members for _, members in groups if len(members) > 1]
 
 
-def note_decay(memory: Commonplace) -> None:
-    """Log once a day that credits decayed; their decay is computed when they are read."""
+def log_decay(memory: Commonplace) -> None:
+    """Record once a day that credits decayed; the decay itself is computed when they are read."""
     at = datetime.now(UTC)
-    newest = memory.events.all(kind=records.LIFECYCLE, subject="decay", newest=True, limit=1)
-    if newest and at - newest[0].at < timedelta(days=1):
+    last = records.last_at(memory, "decay")
+    if last is not None and at - last < timedelta(days=1):
         return
-    oldest, total = memory.browse(kinds=places.KINDS, order="oldest", limit=1)
+    oldest, total = memory.browse(kinds=locations.KINDS, order="oldest", limit=1)
     if oldest and at - oldest[0].created_at >= timedelta(days=1):
-        records.log(memory, "decay", [], f"The credits of {total} memories faded by a day.")
+        records.log_action(
+            memory, "decay", [], f"The credits of {total} memories decayed by one day."
+        )
 
 
-class _Run:
-    def __init__(self, memory: Commonplace, chosen: Strategy, taken: set[str]) -> None:
-        self.report = Report()
+class _Compaction:
+    def __init__(self, memory: Commonplace, chosen: Strategy, used_paths: set[str]) -> None:
+        self.report = CompactionReport()
         self._memory = memory
         self._strategy = chosen
-        self._taken = taken
+        self._used_paths = used_paths
         self._rule = credit.Rule(chosen.alpha, chosen.decay_rate)
-        # Read everything before the first write, while the shared index can be used.
+        # Read everything before the first write, so that the shared index can be used.
         self._live = {one.id: one for one in records.live(memory)}
-        self._ids = {records.identity(one) for one in self._live.values()}
+        self._ids = {records.shown_id(one) for one in self._live.values()}
 
     def _of(self, kind: str) -> list[Memory]:
         return [one for one in self._live.values() if one.kind == kind]
 
     def _score(self, one: Memory) -> float:
-        return records.score(one, self._rule)
+        return credit.credit_of(one, self._rule)
 
     def consolidate(self) -> None:
-        """Merge episodes of one day that share tags; pinned ones are not changed."""
+        """Merge episodes of one day that share tags, except pinned ones."""
         days: dict[date, list[Memory]] = defaultdict(list)
         for episode in self._of("episode"):
             if not episode.pinned and episode.tags:
@@ -155,65 +160,74 @@ class _Run:
         if len(members) < 2:
             return
         first = str(members[0].attrs["name"]).split("-merged")[0]
-        place = self._free(Place("episode", f"{day:%Y-%m}", f"{first[:180]}-merged"))
+        location = self._unused_location(
+            Location("episode", f"{day:%Y-%m}", f"{first[:180]}-merged")
+        )
         tags = list(dict.fromkeys(tag for one in members for tag in one.tags))[:TAGS]
         merged = records.store(
-            self._memory, place, content, tags=tags,
+            self._memory, location, content, tags=tags,
             score=min(1.0, sum(self._score(one) for one in members)),
             trust=max((one.trust for one in members), key=TRUSTS.index),
             created_at=datetime.combine(day, time(12), UTC),
-            more={"merged": [records.identity(one) for one in members]},
+            more={"merged": [records.shown_id(one) for one in members]},
         )  # fmt: skip
         for one in members:
             self._archive(one)
         self._live[merged.id] = merged
-        self._ids.add(place.id)
+        self._ids.add(location.id)
         self.report.consolidated += 1
-        self._say(
-            "consolidate", [*(records.identity(one) for one in members), place.id],
-            f"Merged {len(members)} episodes from {day.isoformat()} into '{place.name}'",
+        self._log(
+            "consolidate", [*(records.shown_id(one) for one in members), location.id],
+            f"Merged {len(members)} episodes from {day.isoformat()} into '{location.name}'",
         )  # fmt: skip
 
-    def _free(self, place: Place) -> Place:
-        number, free = 1, place
+    def _unused_location(self, location: Location) -> Location:
+        number, free = 1, location
         while free.id in self._ids:
             number += 1
-            free = Place(place.kind, place.category, f"{place.name}-{number}")
+            free = Location(location.kind, location.category, f"{location.name}-{number}")
         return free
 
     def promote(self) -> None:
-        """Add the facts of episodes with high credit to an entity."""
+        """Copy the facts of episodes with high credit to an entity."""
         entities = {one.attrs["name"]: one for one in self._of("entity")}
         names = [one.attrs["name"] for one in self._of("entity")]
         for episode in self._of("episode"):
             score = self._score(episode)
             if score <= self._strategy.promotion_threshold or episode.attrs.get("promoted"):
                 continue
-            facts = [fact for fact in contradictions.facts(episode.text) if lasting(fact)]
+            facts = [fact for fact in contradictions.facts(episode.text) if is_lasting(fact)]
             if not facts:
                 continue
             named = [tag for tag in episode.tags if names.count(tag) == 1]
-            own = f"promoted-{episode.attrs['name']}"[: places.NAME_CHARS].rstrip("-")
+            own = f"promoted-{episode.attrs['name']}"[: locations.NAME_CHARS].rstrip("-")
             target = entities.get(named[0] if len(named) == 1 else own)
             if target is not None and len(named) != 1 and target.attrs["category"] != "projects":
                 target = None
-            entity = self._give(facts, target, Place("entity", "projects", own), score, episode)
+            entity = self._add_facts(
+                facts, target, Location("entity", "projects", own), score, episode
+            )
             if entity is None:
                 continue
             entities[entity.attrs["name"]] = self._live[entity.id] = entity
             self._live[episode.id] = records.rescore(
-                self._memory, episode, min(score, PROMOTED_AT_MOST), attrs={"promoted": True}
+                self._memory, episode, min(score, MAX_PROMOTED_CREDIT), attrs={"promoted": True}
             )
             self.report.promoted += 1
             where = f"{entity.attrs['category']}/{entity.attrs['name']}"
             what = "fact" if len(facts) == 1 else f"{len(facts)} facts"
-            self._say(
-                "promote", [records.identity(episode), records.identity(entity)],
+            self._log(
+                "promote", [records.shown_id(episode), records.shown_id(entity)],
                 f"Promoted {what} from episode to entity '{where}'",
             )  # fmt: skip
 
-    def _give(
-        self, facts: Sequence[str], target: Memory | None, own: Place, score: float, giver: Memory
+    def _add_facts(
+        self,
+        facts: Sequence[str],
+        target: Memory | None,
+        own: Location,
+        score: float,
+        episode: Memory,
     ) -> Memory | None:
         lines = [f"- {fact}" for fact in dict.fromkeys(facts)]
         gain = self._strategy.promotion_transfer * score
@@ -221,18 +235,18 @@ class _Run:
             content = f"# {own.name}\n\n" + "\n".join(lines)
             score = min(1.0, records.INITIAL + gain)
             return records.store(
-                self._memory, own, content, tags=["promoted"], score=score, trust=giver.trust
+                self._memory, own, content, tags=["promoted"], score=score, trust=episode.trust
             )
-        held = {line.strip() for line in target.text.splitlines()}
-        missing = [line for line in lines if line not in held]
+        existing = {line.strip() for line in target.text.splitlines()}
+        missing = [line for line in lines if line not in existing]
         text = target.text.rstrip() + "\n" + "\n".join(missing) if missing else target.text
         if len(text) > checks.TEXT_CHARS:
             return None
         changes: dict[str, Any] = {"text": text} if missing else {}
         if missing:
             changes["attrs"] = {"updated": documents.stamp(datetime.now(UTC))}
-            if TRUSTS.index(giver.trust) > TRUSTS.index(target.trust):
-                changes["trust"] = giver.trust
+            if TRUSTS.index(episode.trust) > TRUSTS.index(target.trust):
+                changes["trust"] = episode.trust
         return records.rescore(self._memory, target, self._score(target) + gain, **changes)
 
     def prune(self) -> None:
@@ -245,21 +259,21 @@ class _Run:
             self._archive(one)
             self.report.pruned += 1
             name = f"{one.kind}-{one.attrs['category']}/{one.attrs['name']}"
-            self._say("prune", [records.identity(one)], f"Archived '{name}' (score: {score:.2f})")
+            self._log("prune", [records.shown_id(one)], f"Archived '{name}' (score: {score:.2f})")
 
     def _archive(self, one: Memory) -> None:
-        records.archive(self._memory, one, self._taken)
+        records.archive(self._memory, one, self._used_paths)
         del self._live[one.id]
 
-    def _say(self, action: str, targets: Sequence[str], details: str) -> None:
-        records.log(self._memory, action, targets, details)
+    def _log(self, action: str, targets: Sequence[str], details: str) -> None:
+        records.log_action(self._memory, action, targets, details)
         self.report.details.append(details)
 
 
-def lasting(fact: str) -> bool:
-    """Whether a fact is likely to stay true: neither a question nor a task."""
+def is_lasting(fact: str) -> bool:
+    """Whether a fact is worth promoting: neither short, nor a question, nor a task."""
     return (
-        len(fact) > FACT_CHARS
+        len(fact) > MIN_FACT_CHARS
         and "?" not in fact
         and "TODO" not in fact
         and not fact.startswith("Action:")

@@ -1,4 +1,4 @@
-"""Memories of this dialect as its contract knows them: found, scored, stored, archived."""
+"""Finds, stores, archives and scores the memories of this dialect."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from commonplace.dialects.clawbrain import documents, mirror, places
-from commonplace.dialects.clawbrain.places import KINDS, Place
+from commonplace.dialects.clawbrain import documents, locations, mirror
+from commonplace.dialects.clawbrain.locations import KINDS, Location
 from commonplace.engine.commonplace import Commonplace
-from commonplace.engine.content import credit
 from commonplace.engine.model import LIVE_STATES, Memory
 from commonplace.errors import NotFound
 from commonplace.platform import lookup
@@ -20,40 +19,40 @@ LIFECYCLE = "lifecycle"
 
 
 def find(memory: Commonplace, identity: str) -> Memory:
-    """Any live memory of the space by its id."""
+    """The live memory with this id, of any dialect."""
     found = lookup.find_live(memory, identity)
     if found is not None:
         return found
     raise NotFound(
-        f"There is no memory {ascii(identity)[1:-1][:80]}.", hint="Use memory_search to find it.",
-        field="id",
+        f"There is no memory {ascii(identity)[1:-1][:80]}.",
+        hint="Use memory_search to find its id.", field="id",
     )  # fmt: skip
 
 
 def live(memory: Commonplace, kinds: Iterable[str] = KINDS) -> list[Memory]:
     """All live memories of this dialect, oldest first."""
     found = lookup.every(memory, order="oldest", kinds=list(kinds))
-    return [one for one in found if places.of_memory(one) is not None]
+    return [one for one in found if locations.of_memory(one) is not None]
 
 
-def identity(memory: Memory) -> str:
-    """The id that this dialect shows: its own, or for another's memory the UUID."""
-    place = places.of_memory(memory)
-    return memory.id if place is None else place.id
+def shown_id(memory: Memory) -> str:
+    """The id in responses: the contract's, or the UUID for memories of other dialects."""
+    location = locations.of_memory(memory)
+    return memory.id if location is None else location.id
 
 
-def attrs(place: Place, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The attrs of a new memory."""
+def new_attrs(location: Location, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The attributes of a new memory."""
     at = documents.stamp(datetime.now(UTC))
     return {
-        "category": place.category, "name": place.name, "updated": at, "credited": now(),
+        "category": location.category, "name": location.name, "updated": at, "credited": now(),
         **(more or {}),
     }  # fmt: skip
 
 
 def store(
     memory: Commonplace,
-    place: Place,
+    location: Location,
     content: str,
     *,
     tags: Iterable[str] = (),
@@ -62,43 +61,38 @@ def store(
     more: Mapping[str, Any] | None = None,
     **details: Any,
 ) -> Memory:
-    """Store a new memory at a place that is not in use."""
-    former = lookup.find(memory, place.id)
+    """Store a new memory at an unused location."""
+    former = lookup.find(memory, location.id)
     if former is not None and former.state not in LIVE_STATES:
-        memory.revise(former.id, ref=None)  # another dialect archived it without releasing its id
+        memory.revise(former.id, ref=None)  # other dialects archive memories with their id
     return memory.remember(
-        content, kind=place.kind, title=place.name, tags=list(tags), ref=place.id,
-        credit=score, trust=trust, attrs=attrs(place, more), **details,
+        content, kind=location.kind, title=location.name, tags=list(tags), ref=location.id,
+        credit=score, trust=trust, attrs=new_attrs(location, more), **details,
     )  # fmt: skip
 
 
-def archive(memory: Commonplace, one: Memory, taken: set[str]) -> str:
+def archive(memory: Commonplace, one: Memory, used: set[str]) -> str:
     """Archive a memory; return the new path of its file."""
-    place = places.of_memory(one)
-    assert place is not None
-    path = mirror.free_archive_path(place, taken)
-    taken.add(path)
-    memory.revise(one.id, **mirror.archived(one, path=path))
+    location = locations.of_memory(one)
+    assert location is not None
+    path = mirror.unused_archive_path(location, used)
+    used.add(path)
+    memory.revise(one.id, **mirror.archive_changes(one, path=path))
     return path
 
 
 def rescore(memory: Commonplace, one: Memory, score: float, **changes: Any) -> Memory:
-    """Set a memory's credit; its decay starts again from now."""
-    kept = {**one.attrs, "credited": now(), **changes.pop("attrs", {})}
-    return memory.revise(one.id, credit=min(1.0, max(0.0, score)), attrs=kept, **changes)
+    """Set a memory's credit; it decays from now on."""
+    attrs = {**one.attrs, "credited": now(), **changes.pop("attrs", {})}
+    return memory.revise(one.id, credit=min(1.0, max(0.0, score)), attrs=attrs, **changes)
 
 
-def log(memory: Commonplace, action: str, targets: Iterable[str], details: str) -> None:
-    """Log what a step of the life cycle did."""
+def log_action(memory: Commonplace, action: str, targets: Iterable[str], details: str) -> None:
+    """Record a consolidation, promotion, pruning or decay as an event."""
     memory.events.record(LIFECYCLE, action, {"targets": list(targets), "details": details})
 
 
-def last(memory: Commonplace, action: str) -> str | None:
-    """When a step of the life cycle last ran."""
-    found = memory.events.all(kind=LIFECYCLE, subject=action, newest=True, limit=1)
-    return documents.stamp(found[0].at) if found else None
-
-
-def score(one: Memory, by: credit.Rule) -> float:
-    """A memory's credit after decay until today."""
-    return credit.credit_of(one, by)
+def last_at(memory: Commonplace, action: str, kind: str = LIFECYCLE) -> datetime | None:
+    """When an action was last recorded."""
+    found = memory.events.all(kind=kind, subject=action, newest=True, limit=1)
+    return found[0].at if found else None

@@ -1,34 +1,34 @@
-"""STRATEGY.md: the owner's settings for decay, promotion and pruning.
+"""Reads STRATEGY.md, the settings for consolidating, promoting and pruning memories.
 
-Lines `key: value` win; without them the sentences of the usual file are understood. Everything
-else is prose for people. Only this file is read so: no memory can set anything.
+Lines `key: value` take precedence over the sentences of the contract's template. All other text is
+ignored. Memories cannot change these settings; only this file can.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from commonplace.dialects.clawbrain.directory import Directory
-from commonplace.dialects.clawbrain.places import CATEGORIES
+from commonplace.dialects.clawbrain.locations import CATEGORIES
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.content import credit
 
 FILE = "STRATEGY.md"
-YOUNGEST_DAYS = 14.0  # nothing younger is ever pruned
+MIN_PRUNE_AGE_DAYS = 14.0  # younger memories are never pruned
 
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """The settings of the life cycle."""
+    """The settings, with their defaults."""
 
     consolidation_tag_overlap: float = 0.0
     promotion_threshold: float = 0.7
     promotion_transfer: float = 0.25
     prune_threshold: float = 0.2
-    prune_min_age_days: float = YOUNGEST_DAYS
+    prune_min_age_days: float = MIN_PRUNE_AGE_DAYS
     max_context_budget: int = 5_000
     skip_categories: tuple[str, ...] = ()
     alpha: float = 0.1
@@ -37,69 +37,47 @@ class Strategy:
     automatic_compaction: bool = False
     git_commits: str = "auto"
     problems: tuple[str, ...] = ()
-    """Values that were ignored, and why."""
+    """Messages about ignored values."""
 
 
-def _share(said: str) -> float:
-    number = float(said[:-1]) / 100 if said.endswith("%") else float(said)
-    if not 0 <= number <= 1:
-        raise ValueError("a number from 0 to 1")
-    return number
+def _share(value: str) -> float | None:
+    number = float(value[:-1]) / 100 if value.endswith("%") else float(value)
+    return number if 0 <= number <= 1 else None
 
 
-def _days(said: str) -> float:
-    number = float(said.removesuffix("days").strip())
-    if not YOUNGEST_DAYS <= number <= 36_500:
-        raise ValueError(f"at least {YOUNGEST_DAYS:.0f} days")
-    return number
+def _days(value: str) -> float | None:
+    number = float(value.removesuffix("days").strip())
+    return number if MIN_PRUNE_AGE_DAYS <= number <= 36_500 else None
 
 
-def _tokens(said: str) -> int:
-    number = int(said.replace(",", "").replace("_", ""))
-    if not 100 <= number <= 1_000_000:
-        raise ValueError("a whole number from 100 to 1,000,000")
-    return number
+def _tokens(value: str) -> int | None:
+    number = int(value.replace(",", "").replace("_", ""))
+    return number if 100 <= number <= 1_000_000 else None
 
 
-def _categories(said: str) -> tuple[str, ...]:
-    names = tuple(n.strip().strip("'\"").lower() for n in said.strip("[]").split(",") if n.strip())
-    if not set(names) <= {*CATEGORIES, "episodes"}:
-        raise ValueError(f"a list of {', '.join(CATEGORIES)}, episodes")
-    return names
+def _categories(value: str) -> tuple[str, ...] | None:
+    names = tuple(n.strip().strip("'\"").lower() for n in value.strip("[]").split(",") if n.strip())
+    return names if set(names) <= {*CATEGORIES, "episodes"} else None
 
 
-def _update(said: str) -> str:
-    if said not in ("ema", "additive"):
-        raise ValueError("ema or additive")
-    return said
-
-
-def _switch(said: str) -> bool:
-    if said.lower() not in ("on", "off"):
-        raise ValueError("on or off")
-    return said.lower() == "on"
-
-
-def _commits(said: str) -> str:
-    if said.lower() not in ("auto", "on", "off"):
-        raise ValueError("auto, on or off")
-    return said.lower()
-
-
+_SHARE = (_share, "a number from 0 to 1")
 KEYS: Mapping[str, tuple[Callable[[str], Any], str]] = {
-    "consolidation_tag_overlap": (_share, "a number from 0 to 1"),
-    "promotion_threshold": (_share, "a number from 0 to 1"),
-    "promotion_transfer": (_share, "a number from 0 to 1"),
-    "prune_threshold": (_share, "a number from 0 to 1"),
+    "consolidation_tag_overlap": _SHARE,
+    "promotion_threshold": _SHARE,
+    "promotion_transfer": _SHARE,
+    "prune_threshold": _SHARE,
     "prune_min_age_days": (_days, "a number of days, at least 14"),
     "max_context_budget": (_tokens, "a whole number from 100 to 1,000,000"),
     "skip_categories": (_categories, f"a list of {', '.join(CATEGORIES)}, episodes"),
-    "alpha": (_share, "a number from 0 to 1"),
-    "decay_rate": (_share, "a number from 0 to 1"),
-    "credit_update": (_update, "ema or additive"),
-    "automatic_compaction": (_switch, "on or off"),
-    "git_commits": (_commits, "auto, on or off"),
-}
+    "alpha": _SHARE,
+    "decay_rate": _SHARE,
+    "credit_update": ({"ema": "ema", "additive": "additive"}.get, "ema or additive"),
+    "automatic_compaction": (lambda v: {"on": True, "off": False}.get(v.lower()), "on or off"),
+    "git_commits": (
+        lambda v: v.lower() if v.lower() in ("auto", "on", "off") else None, "auto, on or off"
+    ),
+}  # fmt: skip
+"""For each key a function that returns its value, or None or ValueError; and what is allowed."""
 SENTENCES: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("consolidation_tag_overlap", re.compile(r">\s*(\d+(?:\.\d+)?%)\s+tag overlap", re.I)),
     ("promotion_threshold", re.compile(r"credit score\s*>\s*(\d*\.?\d+)", re.I)),
@@ -107,12 +85,12 @@ SENTENCES: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("prune_min_age_days", re.compile(r"age\s*>\s*(\d+(?:\.\d+)?)\s*days", re.I)),
     ("max_context_budget", re.compile(r"maximum tokens for MEMORY\.md:\s*([\d,_]+)", re.I)),
 )
-_NEVER = re.compile(r"never prune\s+`?(\w+)`?\s+entit", re.I)
+_NEVER_PRUNE = re.compile(r"never prune\s+`?(\w+)`?\s+entit", re.I)
 _LINE = re.compile(r"\s*(?:[-*]\s+)?`?([a-z_]+)`?\s*:\s*(.*?)\s*(?:#.*)?")
 
 
 def parse(text: str) -> Strategy:
-    """Parse STRATEGY.md; missing settings keep their defaults."""
+    """Parse the text of the file; missing values get their defaults."""
     values: dict[str, Any] = {}
     problems: list[str] = []
     for line in text.splitlines():
@@ -125,21 +103,25 @@ def parse(text: str) -> Strategy:
         if found and key not in values:
             _set(values, problems, key, found[1])
     if "skip_categories" not in values:
-        named = [name.lower() for name in _NEVER.findall(sentences)]
+        named = [name.lower() for name in _NEVER_PRUNE.findall(sentences)]
         values["skip_categories"] = tuple(name for name in named if name in CATEGORIES)
     return Strategy(**values, problems=tuple(problems))
 
 
-def _set(values: dict[str, Any], problems: list[str], key: str, said: str) -> None:
-    read, allowed = KEYS[key]
+def _set(values: dict[str, Any], problems: list[str], key: str, value: str) -> None:
+    convert, allowed = KEYS[key]
     try:
-        values[key] = read(said)
+        converted = convert(value)
     except ValueError:
-        problems.append(f"Ignored in {FILE}: {key} is {said[:40]!r}, and must be {allowed}.")
+        converted = None
+    if converted is not None:
+        values[key] = converted
+    else:
+        problems.append(f"Ignored in {FILE}: {key} is {value[:40]!r}; it must be {allowed}.")
 
 
 def read(directory: Directory | None) -> Strategy:
-    """The strategy of a directory; the default one without a file."""
+    """The strategy of a directory; the default if there is no file."""
     if directory is None:
         return Strategy()
     try:
@@ -151,17 +133,17 @@ def read(directory: Directory | None) -> Strategy:
     try:
         return parse(data.decode("utf-8-sig"))
     except UnicodeDecodeError:
-        return replace(Strategy(), problems=(f"{FILE} is not UTF-8, and was ignored.",))
+        return Strategy(problems=(f"{FILE} was ignored: it is not UTF-8.",))
 
 
 def apply(memory: Commonplace, chosen: Strategy) -> None:
-    """Apply the strategy's credit rule to the space, for every dialect."""
+    """Set the credit rule of the space, for all dialects."""
     additive = chosen.credit_update == "additive"
     credit.set_rule(memory, credit.Rule(chosen.alpha, chosen.decay_rate, additive))
 
 
-def spares(chosen: Strategy, kind: str, category: str) -> bool:
-    """Whether the strategy protects such memories from pruning."""
+def is_exempt(chosen: Strategy, kind: str, category: str) -> bool:
+    """Whether the strategy exempts such memories from pruning."""
     if kind == "episode":
         return "episodes" in chosen.skip_categories
     return category == "people" or category in chosen.skip_categories

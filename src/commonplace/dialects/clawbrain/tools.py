@@ -1,4 +1,4 @@
-"""The seven tools of the contract, implemented with the engine."""
+"""The seven tools of the contract, and the operation of its REST route."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import numpy as np
 from commonplace.dialects.clawbrain import (
     contradictions,
     documents,
-    keeping,
+    file_sync,
     lifecycle,
-    places,
+    locations,
     records,
     strategy,
 )
-from commonplace.dialects.clawbrain.keeping import Kept
-from commonplace.dialects.clawbrain.places import ARCHIVE, KINDS, Place
+from commonplace.dialects.clawbrain.file_sync import SpaceFiles
+from commonplace.dialects.clawbrain.locations import ARCHIVE, KINDS, Location
 from commonplace.dialects.contract import Call, Tool, Wire, json_text
 from commonplace.dialects.tool_schemas import FLAG, TEXT, array, nullable, takes, text
 from commonplace.engine import checks
@@ -44,26 +44,26 @@ SHOWN_AS: dict[str, str] = {
     "scene": "episode",
     "session": "episode",
 }
-"""How memories of other dialects are shown: lasting things as entities, happenings as episodes."""
+"""The type under which memories of other dialects are shown; entity by default."""
 RELEVANCE = {"title": 1.0, "tag": 0.8, "text": 0.5}
 SNIPPET_CHARS = 180
-MOST_RESULTS = 20
-MOST_REPORTED = 100
+MAX_RESULTS = 20
+MAX_REPORTED = 100
 QUERY_CHARS = 10_000
-WORDS = 32  # words of a query that are searched for one by one
-FACTS = 20  # changed facts that are compared
-PEERS = 100  # memories that each changed fact is compared with
+WORDS = 32  # of a query, if all its words are searched for
+FACTS = 20  # new facts that are checked for contradictions
+PEERS = 100  # memories that each fact is compared with
 
 
 def succeed(tool: Tool, value: Any) -> Wire:
-    """The contract's result: indented JSON."""
+    """The contract's result: indented JSON as text."""
     del tool
     text = json_text(value, indent=2)
     return {"content": [{"type": "text", "text": text}], "isError": False}
 
 
 def fail(tool: Tool, error: CommonplaceError) -> Wire:
-    """The contract's failure: a message."""
+    """The contract's error result: the message as text."""
     del tool
     return {"content": [{"type": "text", "text": str(error)}], "isError": True}
 
@@ -79,44 +79,43 @@ def store(
     pinned: bool,
     category: str | None = None,
 ) -> dict[str, Any]:
-    """A new entity or episode."""
+    """Store a new entity or episode."""
     if type == "episode":
         category = f"{datetime.now(UTC):%Y-%m}"
     elif not category:
         raise InvalidInput("category is required when type is entity", field="category")
-    place = places.checked(type, category, name)
+    location = locations.check(type, category, name)
     checks.text(content, "content")
     with contextlib.suppress(NotFound):
-        records.find(call.memory, place.id)
-        raise _exists(place)
-    kept = keeping.kept(call)
-    if kept is not None and kept.directory.exists(place.path):
-        raise _exists(place)
-    records.store(call.memory, place, content, tags=tags, pinned=pinned)
-    return {"id": place.id, "path": place.path, "created": True}
+        records.find(call.memory, location.id)
+        raise _exists(location)
+    files = file_sync.space_files(call)
+    if files is not None and files.directory.exists(location.path):
+        raise _exists(location)
+    records.store(call.memory, location, content, tags=tags, pinned=pinned)
+    return {"id": location.id, "path": location.path, "created": True}
 
 
-def _exists(place: Place) -> Conflict:
+def _exists(location: Location) -> Conflict:
     return Conflict(
-        f"A memory already exists at {place.path}.",
-        hint=f"Use memory_update with id {place.id} to change it.",
+        f"A memory already exists at {location.path}.",
+        hint=f"Use memory_update with id {location.id} to change it.",
         field="name",
     )
 
 
 def retrieve(call: Call, *, id: str) -> dict[str, Any]:
-    """Return one memory, and count the retrieval."""
+    """Return one memory, and count the access."""
     memory = records.find(call.memory, id)
-    credit.record_turn(call.memory, keeping.session(call), [memory.id])
-    # after the first write, so that the count is part of the same unit
-    call.memory.get(memory.id, count=True)
+    credit.record_turn(call.memory, file_sync.session(call), [memory.id])
+    call.memory.get(memory.id, count=True)  # after the first write: in the same transaction
     usage = call.memory.usage(memory.id)
-    place = places.of_memory(memory)
-    score = records.score(memory, credit.rule(call.memory))
+    location = locations.of_memory(memory)
+    score = credit.credit_of(memory, credit.rule(call.memory))
     return {
-        "id": records.identity(memory),
+        "id": records.shown_id(memory),
         "type": _type(memory),
-        "category": place.category if place else memory.kind,
+        "category": location.category if location else memory.kind,
         "name": _name(memory),
         "content": memory.text,
         "tags": list(memory.tags),
@@ -129,16 +128,16 @@ def retrieve(call: Call, *, id: str) -> dict[str, Any]:
 
 
 def search(call: Call, *, query: str, limit: int, type: str | None = None) -> dict[str, Any]:
-    """Memories with the query in their name, tags or content, by relevance and credit."""
-    most = max(1, min(MOST_RESULTS, limit))
-    found, total = seek(call.memory, query, type, most)
+    """Memories that contain the query in name, tags or content, by relevance and credit."""
+    most = max(1, min(MAX_RESULTS, limit))
+    found, total = search_memories(call.memory, query, type, most)
     rule = credit.rule(call.memory)
     results = []
     for memory, where in found:
-        relevance, score = _relevance(where), records.score(memory, rule)
+        relevance, score = _relevance(where), credit.credit_of(memory, rule)
         results.append(
             {
-                "id": records.identity(memory),
+                "id": records.shown_id(memory),
                 "name": _name(memory),
                 "type": _type(memory),
                 "snippet": snippet(memory.text),
@@ -147,16 +146,16 @@ def search(call: Call, *, query: str, limit: int, type: str | None = None) -> di
                 "combined_score": round(credit_weighted(relevance, score), 4),
             }
         )
-    credit.record_turn(call.memory, keeping.session(call), [memory.id for memory, _ in found])
+    credit.record_turn(call.memory, file_sync.session(call), [memory.id for memory, _ in found])
     return {"results": results, "total_matches": total}
 
 
-def seek(
+def search_memories(
     memory: Commonplace, query: str, type: str | None, most: int
 ) -> tuple[list[tuple[Memory, tuple[TextField, ...]]], int]:
-    """The best matches with the fields that match, and the number of all matches.
+    """The best matches with their matching fields, and the total.
 
-    They match the whole query; if nothing does, or it is too long for that, all its words.
+    A match contains the whole query; if there is none or the query is long, all its words.
     """
     asked = checks.optional(query, "query", max_chars=QUERY_CHARS).strip()
     words = list(dict.fromkeys(word[: checks.NAME_CHARS] for word in asked.split()))[:WORDS]
@@ -168,7 +167,7 @@ def seek(
         score = credit.decayed_credits(located.credit, located.credited, rate, at)
         return credit_weighted(_relevances(located), score)
 
-    filters = Filters(**_conditions(type))
+    filters = Filters(**_kind_filter(type))
     if len(asked) <= checks.NAME_CHARS:
         found, total = engine_call(memory, locate, [asked], filters, combined, limit=most)
         if total or len(words) == 1:
@@ -177,18 +176,18 @@ def seek(
 
 
 def _relevance(where: Sequence[TextField]) -> float:
-    return sum(RELEVANCE[place] for place in where) / len(where)
+    return sum(RELEVANCE[location] for location in where) / len(where)
 
 
 def _relevances(located: Located) -> Doubles:
-    """The relevances of many memories, with the same rounding as `_relevance`."""
-    worth = np.array([RELEVANCE[place] for place in FIELDS])
+    """`_relevance` of many memories, with equal rounding."""
+    worth = np.array([RELEVANCE[location] for location in FIELDS])
     each = located.places.T
-    return sum((worth[places] for places in each), np.zeros(each.shape[1])) / len(each)
+    return sum((worth[locations] for locations in each), np.zeros(each.shape[1])) / len(each)
 
 
-def _conditions(type: str | None) -> dict[str, Any]:
-    """The filters for a type: it covers kinds of other dialects, too."""
+def _kind_filter(type: str | None) -> dict[str, Any]:
+    """The filter for the kinds of all dialects that are shown as a type."""
     episodes = [kind for kind, shown in SHOWN_AS.items() if shown == "episode"]
     if type == "episode":
         return {"kinds": ["episode", *episodes]}
@@ -196,7 +195,7 @@ def _conditions(type: str | None) -> dict[str, Any]:
 
 
 def snippet(text: str) -> str:
-    """The beginning of a text, after its heading."""
+    """The beginning of a text without its heading."""
     text = text.strip()
     first, _, rest = text.partition("\n")
     shown = rest.lstrip() if first.startswith("#") and rest.strip() else text
@@ -204,33 +203,33 @@ def snippet(text: str) -> str:
 
 
 def update(call: Call, *, id: str, content: str) -> dict[str, Any]:
-    """Replace a memory's content; everything else stays."""
-    memory, place = _own(call, id)
+    """Replace the content of a memory."""
+    memory, location = _own_memory(call, id)
     checks.text(content, "content")
-    # Searching takes long, so it is done before the lock is taken.
-    found = _contradictions(call, memory, place, content) if place.kind == "entity" else []
+    # Searching is slow, so it is done before taking the lock.
+    found = _contradictions(call, memory, location, content) if location.kind == "entity" else []
     with exclusive(call.memory, "memory_update"):
-        memory, place = _own(call, id)
+        memory, location = _own_memory(call, id)
         before = documents.updated(memory)
         attrs = {**memory.attrs, "updated": documents.stamp(datetime.now(UTC))}
         call.memory.revise(memory.id, text=content, attrs=attrs)
         for one in found:
-            said = {
+            contradiction = {
                 "other": one.memory_id, "existing_fact": one.existing_fact,
                 "new_fact": one.new_fact, "kind": one.kind,
                 "resolution": "unresolved" if one.kind == "conflict" else "kept_b",
             }  # fmt: skip
-            call.memory.events.record("contradiction", memory.id, said)
-    answer: dict[str, Any] = {"id": place.id, "updated": True, "previous_updated_at": before}
-    if place.kind == "entity":
+            call.memory.events.record("contradiction", memory.id, contradiction)
+    answer: dict[str, Any] = {"id": location.id, "updated": True, "previous_updated_at": before}
+    if location.kind == "entity":
         answer["contradictions"] = [asdict(one) for one in found]
     return answer
 
 
 def _contradictions(
-    call: Call, memory: Memory, place: Place, content: str
+    call: Call, memory: Memory, location: Location, content: str
 ) -> list[contradictions.Contradiction]:
-    """Facts of other entities in the category that the new facts contradict."""
+    """Facts of other entities of the category that the new facts contradict or update."""
     old = set(contradictions.facts(memory.text))
     new = [fact for fact in contradictions.facts(content) if fact not in old][:FACTS]
     peers: dict[str, Memory] = {}
@@ -239,8 +238,8 @@ def _contradictions(
         peers |= {hit.memory.id: hit.memory for hit in hits if hit.memory.id != memory.id}
     known = []
     for peer in peers.values():
-        other = places.of_memory(peer)
-        if other is not None and other.category == place.category:
+        other = locations.of_memory(peer)
+        if other is not None and other.category == location.category:
             known += [(other.id, fact) for fact in contradictions.facts(peer.text)]
     return contradictions.find(new, known)
 
@@ -248,38 +247,40 @@ def _contradictions(
 @exclusively
 def delete(call: Call, *, id: str) -> dict[str, Any]:
     """Archive a memory."""
-    memory, place = _own(call, id)
+    memory, location = _own_memory(call, id)
     if memory.pinned:
         raise Conflict(
-            f"{place.id} is pinned and cannot be archived.",
+            f"{location.id} is pinned and cannot be archived.",
             hint="Set pinned to false in its file first.", field="id",
         )  # fmt: skip
-    path = records.archive(call.memory, memory, _taken(keeping.kept(call), [place]))
-    return {"id": place.id, "archived": True, "archive_path": path}
+    path = records.archive(
+        call.memory, memory, _used_archive_paths(file_sync.space_files(call), [location])
+    )
+    return {"id": location.id, "archived": True, "archive_path": path}
 
 
-def _taken(kept: Kept | None, wanted: Sequence[Place] = ()) -> set[str]:
-    """Paths in the archive that are in use."""
-    if kept is None:
+def _used_archive_paths(files: SpaceFiles | None, wanted: Sequence[Location] = ()) -> set[str]:
+    """Paths that cannot be used in the archive, because a file is there."""
+    if files is None:
         return set()
-    archived = {ARCHIVE + place.path for place in wanted}
-    return kept.mirror.taken() | {path for path in archived if kept.directory.exists(path)}
+    archived = {ARCHIVE + location.path for location in wanted}
+    return files.mirror.used_paths() | {path for path in archived if files.directory.exists(path)}
 
 
 def report(call: Call, *, top_n: int) -> dict[str, Any]:
-    """Statistics of credits."""
-    kept = keeping.kept(call)
-    chosen = strategy.read(kept.directory if kept else None)
+    """Statistics of the credits of all memories."""
+    files = file_sync.space_files(call)
+    chosen = strategy.read(files.directory if files else None)
     rule, at = credit.rule(call.memory), datetime.now(UTC)
-    scored = [(records.score(one, rule), one) for one in records.live(call.memory)]
-    most = max(1, min(MOST_REPORTED, top_n))
+    scored = [(credit.credit_of(one, rule), one) for one in records.live(call.memory)]
+    most = max(1, min(MAX_REPORTED, top_n))
     best = sorted(scored, key=lambda each: (-each[0], each[1].num))
     worst = sorted(scored, key=lambda each: (each[0], each[1].num))
     average = sum(score for score, _ in scored) / len(scored) if scored else 0.0
 
     def shown(score: float, one: Memory) -> dict[str, Any]:
         return {
-            "id": records.identity(one),
+            "id": records.shown_id(one),
             "name": one.attrs["name"],
             "score": round(score, 4),
             "access_count": call.memory.usage(one.id).accesses,
@@ -293,36 +294,36 @@ def report(call: Call, *, top_n: int) -> dict[str, Any]:
         "prune_candidates": sum(
             lifecycle.may_be_pruned(one, score, chosen, at) for score, one in scored
         ),
-        "last_consolidation": records.last(call.memory, "consolidate"),
-        "last_pruning": records.last(call.memory, "prune"),
+        "last_consolidation": _last(call, "consolidate"),
+        "last_pruning": _last(call, "prune"),
     }
 
 
 @exclusively
 def compact(call: Call) -> dict[str, Any]:
-    """Consolidate, promote, prune."""
-    kept = keeping.kept(call)
-    chosen = strategy.read(kept.directory if kept else None)
-    done = lifecycle.compact(call.memory, chosen, _taken(kept))
+    """Run a compaction."""
+    files = file_sync.space_files(call)
+    chosen = strategy.read(files.directory if files else None)
+    done = lifecycle.compact(call.memory, chosen, _used_archive_paths(files))
     done.details += chosen.problems
-    if kept is not None:
-        kept.stale = True
-        done.details += kept.left_alone()
+    if files is not None:
+        files.briefing_stale = True
+        done.details += files.problems()
     return asdict(done)
 
 
-def _own(call: Call, identity: str) -> tuple[Memory, Place]:
-    """A memory that this dialect may change, and its place."""
+def _own_memory(call: Call, identity: str) -> tuple[Memory, Location]:
+    """A memory of this dialect and its location; InvalidInput for memories of others."""
     memory = records.find(call.memory, identity)
-    place = places.of_memory(memory)
-    if place is None:
+    location = locations.of_memory(memory)
+    if location is None:
         raise InvalidInput(
-            f"{memory.id} is a memory of kind {memory.kind}, which was not stored here.",
-            hint="Change it with the tools of the contract that stored it, or with 'revise' of"
-            " the dialect commonplace.",
+            f"{memory.id} is a memory of kind {memory.kind}, which another dialect stored.",
+            hint="Change it with the tools of that dialect, or with 'revise' of the dialect"
+            " commonplace.",
             field="id",
         )
-    return memory, place
+    return memory, location
 
 
 def _type(memory: Memory) -> str:
@@ -330,8 +331,30 @@ def _type(memory: Memory) -> str:
 
 
 def _name(memory: Memory) -> str:
-    place = places.of_memory(memory)
-    return place.name if place else memory.title or memory.id
+    location = locations.of_memory(memory)
+    return location.name if location else memory.title or memory.id
+
+
+def _last(call: Call, action: str) -> str | None:
+    at = records.last_at(call.memory, action)
+    return None if at is None else documents.stamp(at)
+
+
+@exclusively
+def outcome(call: Call, *, signal: str, session: str | None = None) -> dict[str, Any]:
+    """Rate the newest unrated turn of a session, or of all sessions."""
+    judged = credit.judge_turn(call.memory, signal, session)
+    return {
+        "signal": signal,
+        "judged": [
+            {
+                "id": records.shown_id(one.memory),
+                "before": round(one.before, 4),
+                "after": round(one.after, 4),
+            }
+            for one in judged
+        ],
+    }
 
 
 _ID = text("Such as entity-people-alice-chen.", minLength=1)
@@ -419,3 +442,18 @@ TOOLS = (
         destructive=True,
     ),
 )  # fmt: skip
+
+OPERATIONS = (
+    Tool(
+        name="record_outcome",
+        title="Record an outcome",
+        description="Rate the last turn; its memories gain or lose credit.",
+        scope="write",
+        handler=outcome,
+        input=takes(
+            ["signal"],
+            signal={"enum": list(credit.SIGNALS)},
+            session=nullable({**TEXT, "minLength": 1, "maxLength": checks.NAME_CHARS}),
+        ),
+    ),
+)
