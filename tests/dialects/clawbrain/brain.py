@@ -62,12 +62,12 @@ class Brain:
         return [name for name in names if "/" in name]
 
     def sync(self) -> None:
-        """What the watching thread does, now."""
+        """Sync now, as the watching thread does."""
         file_sync._running_syncs[self.library].space_files("default").mirror.sync()
 
     @contextlib.contextmanager
-    def still(self) -> Iterator[None]:
-        """Keep the watching thread from looking in between."""
+    def paused(self) -> Iterator[None]:
+        """Keep the watching thread from syncing meanwhile."""
         with file_sync._running_syncs[self.library].space_files("default").mirror.lock:
             yield
 

@@ -116,7 +116,7 @@ class BothSides(RuleBasedStateMachine):
         data = document.render()
         if windows:
             data = b"\xef\xbb\xbf" + data.replace(b"\r\n", b"\n").replace(b"\n", b"\r\n")
-        with self.brain.still():
+        with self.brain.paused():
             self._file(name).write_bytes(data)
         self.texts.add(documents.parse(data).content)
 
@@ -131,7 +131,7 @@ class BothSides(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(NAMES), content=CONTENTS, theirs=CONTENTS)
     def both_at_once(self, name: str, content: str, theirs: str) -> None:
-        with self.brain.still(), contextlib.suppress(Exception):
+        with self.brain.paused(), contextlib.suppress(Exception):
             document = documents.parse(self._file(name).read_bytes())
             self.brain.memory.revise(f"entity-people-{name}", text=content)
             self.texts.add(content.strip())
@@ -190,7 +190,7 @@ def test_a_write_that_forgets_the_note_is_detected(
     """The checks above can fail: a mirror that takes over nothing leaves both sides apart."""
     brain.store("a", "One.")
     monkeypatch.setattr(mirror.Mirror, "pull", lambda self: None)
-    with brain.still():
+    with brain.paused():
         path = brain.file("entities/people/a.md")
         path.write_text(path.read_text().replace("One.", "Two."))
         brain.sync()

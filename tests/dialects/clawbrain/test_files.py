@@ -6,7 +6,7 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,10 @@ import watchfiles
 
 from commonplace import Draft
 from commonplace.dialects.clawbrain import documents, file_sync
+from commonplace.engine.library import OpenSpace
+from commonplace.engine.maintenance import file_copies
+from commonplace.engine.maintenance.file_copies import File
+from commonplace.platform import lookup
 from conftest import wait_until
 
 from .brain import Brain, Refused, opened
@@ -104,6 +108,26 @@ def test_an_edit_is_seen_by_the_next_call_of_a_server_that_does_not_keep_the_fil
         assert time.monotonic() - began < 5 * file_sync.IMPORT_WAIT_SECONDS, (
             "nobody waits for it again"
         )
+
+
+def test_a_deletion_is_recorded_after_its_memory_is_archived(
+    brain: Brain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process takes the record as a sign that it can read."""
+    brain.store(content="She bakes.")
+    note, live = file_copies.note, []
+
+    def observed(space: OpenSpace, root: str, files: Sequence[File], **more: Any) -> None:
+        note(space, root, files, **more)
+        if any(not file.path for file in files):
+            live.append(lookup.find_live(brain.memory, ID))
+
+    monkeypatch.setattr(file_copies, "note", observed)
+    with brain.paused():
+        brain.file(ALICE).unlink()
+        brain.sync()
+
+    assert live == [None]
 
 
 def test_an_edit_that_was_made_before_its_folder_was_watched_is_taken_over(
@@ -223,7 +247,7 @@ def test_files_moved_into_and_out_of_the_archive(brain: Brain) -> None:
 def test_when_both_changed_both_are_kept(brain: Brain, tmp_path: Path) -> None:
     brain.store(content="She bakes.", tags=["baker"])
     theirs = brain.file(ALICE).read_text().replace("bakes", "sings")
-    with brain.still():
+    with brain.paused():
         brain.memory.revise(ID, text="She paints.")
         brain.file(ALICE).write_text(theirs)
     brain.sync()
@@ -238,7 +262,7 @@ def test_when_both_changed_both_are_kept(brain: Brain, tmp_path: Path) -> None:
 
 def test_a_file_deleted_while_its_memory_changed_is_written_again(brain: Brain) -> None:
     brain.store(content="She bakes.")
-    with brain.still():
+    with brain.paused():
         brain.memory.revise(ID, text="She paints.")
         brain.file(ALICE).unlink()
 
@@ -370,7 +394,7 @@ def test_a_start_with_ten_thousand_unchanged_files_reads_none_of_them(
     tmp_path: Path, reads: list[str]
 ) -> None:
     count = 10_000
-    with opened(tmp_path / "data", tmp_path / "memory") as brain, brain.still():
+    with opened(tmp_path / "data", tmp_path / "memory") as brain, brain.paused():
         rows = [
             Draft(
                 text=f"Number {n}.", kind="entity", title=f"n{n}", ref=f"entity-projects-n{n}",

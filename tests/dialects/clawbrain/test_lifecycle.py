@@ -36,7 +36,7 @@ def put(
 
 def states(brain: Brain) -> dict[str, object]:
     """Every memory, live or not, and every file; while nothing is written."""
-    with brain.still():
+    with brain.paused():
         return _states(brain)
 
 

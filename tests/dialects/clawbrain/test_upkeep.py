@@ -53,7 +53,7 @@ def test_the_watcher_looks_soon_after_the_start(tmp_path: Path) -> None:
 
 
 def test_each_step_runs_when_its_time_has_come(brain: Brain) -> None:
-    with brain.still():
+    with brain.paused():
         at = datetime.now(UTC)
 
         def ran(after: timedelta) -> list[str]:
@@ -70,7 +70,7 @@ def test_each_step_runs_when_its_time_has_come(brain: Brain) -> None:
 
 
 def test_a_step_that_is_not_due_does_nothing(brain: Brain) -> None:
-    with brain.still():
+    with brain.paused():
         two_episodes(brain)
         report = lifecycle.compact(brain.memory, ON, set(), ["prune"])
         assert report.consolidated == 0

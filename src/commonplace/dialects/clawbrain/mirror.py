@@ -327,22 +327,23 @@ class Mirror:
         if memory is None:
             self._delete_record(num)
             return
-        own = document_of(memory)
-        changed = own is None or digest(own.render()) != file.rendered
-        if changed or path_of(memory) != file.path:
+        own, location = document_of(memory), locations.of_memory(memory)
+        unwritten = replace(file, path="", **ABSENT._asdict(), rendered=b"", seq=0)
+        if (
+            own is None or location is None
+            or digest(own.render()) != file.rendered or path_of(memory) != file.path
+        ):  # fmt: skip
             self._written_head = 0  # the row changed too, or is moving: write it again
-            self._save_record(replace(file, path="", **ABSENT._asdict(), rendered=b"", seq=0))
-            return
-        self._save_record(replace(file, path="", **ABSENT._asdict(), seq=memory.version))
-        if memory.state in LIVE_STATES:
-            location = locations.of_memory(memory)
-            assert location is not None
+        elif memory.state in LIVE_STATES:
             path = unused_archive_path(location, self.used_paths())
             changes = archive_changes(memory, path=path, missing=True)
+            # Before the record, by which other processes see that the deletion is imported. The
+            # next push writes the file to the archive, as after memory_delete.
             with self._memory.unit("delete file", EDITOR):
                 self._memory.revise(memory.id, origin=EDITOR, **changes)
-            # The next push writes the file to the archive, as after memory_delete.
-            self._save_record(replace(self._files[num], rendered=b"", seq=0))
+        else:  # deleted from the archive: it is not written again
+            unwritten = replace(unwritten, rendered=file.rendered, seq=memory.version)
+        self._save_record(unwritten)
 
     def _live_memory(self, location: Location) -> Memory | None:
         """The live memory at a location."""
