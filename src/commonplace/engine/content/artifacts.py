@@ -63,6 +63,7 @@ def create(
     data = _content(content)
     given = {"path": path, "title": title, "media_type": media_type, "attrs": attrs}
     values = checks.columns(ARTIFACTS, given)
+    reserved.check_artifact(path)
     with space.write("create artifact", origin) as unit:
         if path is not None:
             _check_free(unit, path)
