@@ -44,9 +44,9 @@ def ticks(work: Ticks) -> bool:
 def test_servers_on_one_directory_stop_in_any_order(tmp_path: Path) -> None:
     (tmp_path / "workflows").mkdir()
     one, two, other = Ticks(), Ticks(), Ticks()
-    first = durable.carrying_out(tmp_path, "jobs", one)
-    second = durable.carrying_out(tmp_path, "jobs", two)
-    third = durable.carrying_out(tmp_path, "workflow", other)
+    first = durable.executing(tmp_path, "jobs", one)
+    second = durable.executing(tmp_path, "jobs", two)
+    third = durable.executing(tmp_path, "workflow", other)
     first.__enter__()
     second.__enter__()
     third.__enter__()

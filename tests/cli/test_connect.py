@@ -869,7 +869,7 @@ def test_undoing_a_file_that_was_changed_since_is_refused_with_a_diff(
         (("cursor", "--undo", "--remove"), "Only one of"),
         (("cursor", "--config", "x", "--project"), "Choose one"),
         (("cursor", "--check", "--timeout", "0"), "time limit"),
-        (("--list", "--config", "x"), "usual files"),
+        (("--list", "--config", "x"), "default configuration files"),
     ],
 )
 def test_bad_input_is_refused(args: tuple[str, ...], says: str, do: Callable[..., Ended]) -> None:

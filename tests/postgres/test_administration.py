@@ -90,8 +90,8 @@ def test_a_role_that_cannot_be_named_is_refused(admin: str, role: str) -> None:
     ("address", "kind", "says"),
     [
         ("postgresql://127.0.0.1:1/none", StorageUnavailable, "does not answer"),
-        ("postgresql://%zz", InvalidInput, "no address"),
-        ("postgresql://x/y?nonsense=1", InvalidInput, "no address"),
+        ("postgresql://%zz", InvalidInput, "not the address"),
+        ("postgresql://x/y?nonsense=1", InvalidInput, "not the address"),
         ("postgresql://x/y?pool=0", InvalidInput, "1 to 1000"),
     ],
 )

@@ -38,7 +38,7 @@ with store.read() as connection:
 WORKER = """
 import sys, time
 from pathlib import Path
-from commonplace.platform.durable import carrying_out
+from commonplace.platform.durable import executing
 
 data, stop_in = Path(sys.argv[1]), int(sys.argv[2])
 
@@ -59,7 +59,7 @@ class Work:
     def tick(self):
         pass
 
-with carrying_out(data, "workflow", Work()):
+with executing(data, "workflow", Work()):
     sys.stdin.readline()
 """
 

@@ -162,7 +162,7 @@ class Accounts:
         return _account(row)
 
     def remove(self, name: str) -> int:
-        """Remove an account and revoke its tokens; how many. Its memories stay."""
+        """Remove an account, revoke its tokens and return their number. Memories stay."""
         with self._store.maintain() as rows:
             row = self._existing(rows, name)
             gone = row._replace(salt=b"", hash=b"", spaces="[]", removed_at=now())

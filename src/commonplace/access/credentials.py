@@ -196,7 +196,7 @@ class Credentials:
             return self.create_in(rows, grant)
 
     def create_in(self, rows: Rows, grant: Grant) -> Issued:
-        """As `create`, as a part of the caller's own transaction."""
+        """Like `create`, within the caller's own transaction."""
         self._check(grant)
         token = self.forms.of(grant.dialects, oauth=grant.oauth).make(grant.space)
         sort = "oauth" if grant.oauth else "token"
@@ -305,12 +305,12 @@ class Credentials:
             return self.create_in(rows, grant)
 
     def revoke_all(self, **which: str) -> int:
-        """Revoke all of an owner, space, being, client or family; how many were not revoked."""
+        """Revoke all of an owner, space, being, client or family; return their number."""
         with self._store.maintain() as rows:
             return self.revoke_all_in(rows, **which)
 
     def revoke_all_in(self, rows: Rows, **which: str) -> int:
-        """As `revoke_all`, as a part of the caller's own transaction."""
+        """Like `revoke_all`, within the caller's own transaction."""
         if not which:
             raise ValueError("revoke_all needs an owner, space, being, client or family")
         found = stored.select(rows, revoked=False, **which)
@@ -327,13 +327,13 @@ class Credentials:
         return row
 
     def end_before(self, space: str, at: int | None = None) -> int:
-        """Invalidate every token of a space created before a moment (now); the moment in force."""
+        """Invalidate every token of a space created before a time; return the time in force."""
         checks.space(space)
         with self._store.maintain() as rows:
             return end_before_in(rows, "space", space, now() if at is None else at)
 
     def prune(self, days: float = ENDED_DAYS) -> int:
-        """Delete opaque tokens that ended more than so many days ago; how many."""
+        """Delete opaque tokens that ended more than `days` ago; return their number."""
         before = now() - int(days * 86_400 * SECOND)
         with self._store.maintain() as rows:
             return stored.delete_ended(rows, before)
@@ -462,7 +462,7 @@ class Credentials:
         return known
 
     def flush(self) -> int:
-        """Store when credentials were last used; how many."""
+        """Store when credentials were last used; return their number."""
         with self._flushing:
             used, self._used = self._used, {}
             if not used:

@@ -183,7 +183,7 @@ _as_json = False  # whether errors are JSON, also usage errors
 
 
 def run(args: Sequence[str]) -> int:
-    """Run a command line; its exit code."""
+    """Run a command line; return its exit code."""
     global _as_json
     args = [os.fsencode(arg).decode("utf-8", "surrogateescape") for arg in args]
     _as_json = "--json" in args[: args.index("--") if "--" in args else None]

@@ -176,7 +176,7 @@ def has_system(data: Path | None) -> bool:
 
 
 def open_system(data: Path | None) -> Store:
-    """What lies above the spaces."""
+    """The store of accounts and credentials, which all spaces share."""
     from commonplace.engine.library import directory
     from commonplace.storage import opening
 

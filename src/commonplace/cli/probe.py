@@ -40,7 +40,7 @@ class Probe:
 
 
 def probe(server: Stdio | Http, seconds: float) -> Probe:
-    """Test the server for at most so many seconds; errors are in the result."""
+    """Test the server within a time limit; errors are in the result."""
     found = Probe()
     begun = time.monotonic()
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors:

@@ -57,9 +57,9 @@ def serve(
 
     Settings can also be given in COMMONPLACE_* variables and in config.toml of the data directory.
     """
-    from commonplace.server.loading import uncollected
+    from commonplace.server.loading import without_garbage_collection
 
-    with uncollected():
+    with without_garbage_collection():
         from commonplace.server.serving import serve as run
         from commonplace.server.settings import Settings
 

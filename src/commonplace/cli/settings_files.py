@@ -178,7 +178,7 @@ def _lines(data: bytes | None) -> list[str]:
 def write(
     settings: Settings, new: bytes | None, backups: Path, *, mode: int = PRIVATE
 ) -> Path | None:
-    """Replace the file in one step, or delete it; the path of the backup.
+    """Replace the file atomically, or delete it; return the path of the backup.
 
     Conflict if somebody else changed the file since it was read; then nothing is written.
     """

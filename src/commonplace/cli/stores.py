@@ -298,7 +298,7 @@ def doctor(
 def _examine_space(
     library: Library, name: str, repair: bool, salvage: Path | None, as_json: bool
 ) -> bool:
-    """Check a space, after repairing or salvaging it if asked to; whether it is healthy."""
+    """Check a space, after repairing or salvaging it if asked to; return whether it is healthy."""
     if not library.exists(name):
         raise NotFound(f"There is no space {name}.", hint="See 'commonplace spaces'.")
     more: dict[str, Any] = {}

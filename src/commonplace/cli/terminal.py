@@ -24,7 +24,7 @@ def width(text: str) -> int:
 
 
 def one_line(text: str, columns: int) -> str:
-    """The text on one line of at most so many columns, cut with an ellipsis."""
+    """The text on one line of limited width, cut with an ellipsis."""
     line = " ".join(visible(text).split())
     if width(line) <= columns:
         return line

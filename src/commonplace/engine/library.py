@@ -297,7 +297,7 @@ class Library:
         return self._spaces.maintenance(self)
 
     def open_system(self) -> Store:
-        """What lies above the spaces; the caller closes it."""
+        """The store of accounts and credentials, which all spaces share; the caller closes it."""
         return opening.open_system(self.path, self.database)
 
     @staticmethod

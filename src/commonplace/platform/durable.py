@@ -43,7 +43,7 @@ class Work(Protocol):
         """The number of steps; None if there is no such work."""
 
     def step(self, space: str, identity: str, index: int) -> bool:
-        """Run a step; whether to continue with the next."""
+        """Run a step; return whether to continue with the next."""
 
     def end(self, space: str, identity: str) -> None:
         """Called after the last step, or after one that returned False."""
@@ -253,8 +253,8 @@ def named(kind: str, identity: str) -> str:
 
 
 @contextlib.contextmanager
-def carrying_out(data: Path, kind: str, work: Work) -> Iterator[None]:
-    """Carry out a kind of work until the block is left, by one thread for each data directory."""
+def executing(data: Path, kind: str, work: Work) -> Iterator[None]:
+    """Execute a kind of work during the block, in one thread for each data directory."""
     with _starting:
         durable = _running.get(data)
         if durable is None:

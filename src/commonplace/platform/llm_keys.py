@@ -18,7 +18,7 @@ MODEL_CHARS = 200
 
 
 class LlmKeys:
-    """The keys in the file above the spaces, one a space."""
+    """The keys in system.db, one for each space."""
 
     def __init__(self, store: Store, vault: Sealing) -> None:
         self._sealed = sealed.llm_keys(store, vault)
@@ -52,5 +52,5 @@ class LlmKeys:
         }
 
     def forget(self, space: str) -> bool:
-        """Delete it; whether there was one."""
+        """Delete the key of a space; return whether there was one."""
         return self._sealed.forget(space)

@@ -53,7 +53,7 @@ class SealedSettings:
         return held
 
     def forget(self, space: str) -> bool:
-        """Delete the secrets of a space; whether there were any."""
+        """Delete the secrets of a space; return whether there were any."""
         with self.store.maintain() as rows:
             return secrets.delete_setting(rows, self._setting(checks.space(space)))
 

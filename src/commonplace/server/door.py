@@ -43,9 +43,9 @@ from commonplace.server.protocol import (
     Admitted,
     Workers,
     calls_in,
+    fault_of,
     identity_of,
     messages_of,
-    wrong_with,
 )
 from commonplace.server.refusals import Refusals
 from commonplace.server.request import (
@@ -266,7 +266,7 @@ class Door:
             raise _too_many(wait)
         scope[ADMITTED] = await self._decided(request, request.caller, body)
         if request.entrance.mcp and request.method == "POST":
-            wrong = wrong_with(request.message)
+            wrong = fault_of(request.message)
             if wrong:
                 answer = _json_rpc_error(identity_of(request.message), INVALID_REQUEST, wrong)
                 raise _JsonRpcRefusal(wrong, 400, answer)
@@ -305,7 +305,7 @@ class Door:
         return Rejected(404, "NOT_FOUND", message)
 
     def _wait_of(self, caller: Caller) -> int:
-        """Take from the rate of the caller's credential; the seconds to wait if nothing is left."""
+        """Take from the rate limit of the caller's credential; return the seconds to wait, or 0."""
         return self._rates.take(f"credential {caller.credential}") if caller.credential else 0
 
     async def _open(self, request: HttpRequest, receive: Receive, send: Send) -> None:

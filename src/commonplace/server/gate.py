@@ -372,7 +372,7 @@ class Gate:
         state: CallState,
         key: bytes | None,
     ) -> Wire:
-        """Run the handler, and commit its effects together with the audit entry; the result."""
+        """Run the handler, commit its effects with the audit entry, and return the result."""
         dialect, tool = running.operation.dialect, running.operation.tool
         wrapper = dialect.call_wrapper
         call.afterwards.clear()

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def uncollected() -> Iterator[None]:
+def without_garbage_collection() -> Iterator[None]:
     """Disable the garbage collector meanwhile: scanning what stays takes a tenth of the time."""
     if not gc.isenabled():
         yield

@@ -28,10 +28,10 @@ from commonplace.server.protocol import (
     UNREADABLE,
     Admitted,
     calls_in,
+    fault_of,
     identity_of,
     message_in,
     named,
-    wrong_with,
 )
 from commonplace.server.refusals import Called, Refusals
 
@@ -207,7 +207,7 @@ def _fault(error: Exception) -> _Fault | None:
         return _Fault(_escaped(first["input"]), types.PARSE_ERROR, why)
     if first.get("type") != "json_invalid":
         found = _message(error)
-        why = wrong_with(found) or "This is not a JSON-RPC 2.0 message."
+        why = fault_of(found) or "This is not a JSON-RPC 2.0 message."
         return _Fault(found, types.INVALID_REQUEST, why)
     line = str(first["input"])
     if not line.strip():

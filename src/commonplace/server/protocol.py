@@ -74,7 +74,7 @@ class _Pool:
         self._start_waiting()
 
     def withdraw(self, work: Callable[[], None]) -> bool:
-        """Forget it if it has not begun; whether that was so."""
+        """Cancel queued work if it has not started; return whether it was cancelled."""
         waiting = [each for each in self._waiting if each[1] is not work]
         withdrawn = len(waiting) < len(self._waiting)
         self._waiting = waiting
@@ -388,7 +388,7 @@ def calls_in(message: Any) -> list[dict[str, Any]]:
     return [each for each in messages_of(message) if each.get("method") == "tools/call"]
 
 
-def wrong_with(message: Any) -> str:
+def fault_of(message: Any) -> str:
     """Why a message is not valid MCP, as a sentence; empty if it is valid.
 
     The SDK treats a request with an invalid id as a notification: it would be accepted, but

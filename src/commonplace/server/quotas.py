@@ -68,7 +68,7 @@ class Quota:
         return Left(self._limit, self._limit - count - 1, reset, 0)
 
     def refusal(self, caller: Caller) -> TooManyCalls | None:
-        """Count one more tool call; the error if it is over the limit."""
+        """Count one more tool call; return the error if it is over the limit."""
         return self.take(caller.space).error
 
 

@@ -35,7 +35,7 @@ from commonplace.server.connections import (
     raise_file_limit,
 )
 from commonplace.server.door import Door
-from commonplace.server.loading import uncollected
+from commonplace.server.loading import without_garbage_collection
 from commonplace.server.observing import set_up_logging
 from commonplace.server.settings import Settings
 from commonplace.server.tracing import tracing
@@ -126,7 +126,7 @@ def assembled(settings: Settings, restart: Restart | None = None) -> Iterator[As
         listening = stack.enter_context(contextlib.closing(bind(settings.host, settings.port)))
         settings = replace(settings, port=listening.getsockname()[1])
         parts = http.Parts(settings, library, system, tokens, accounts, vault, restart)
-        with uncollected():
+        with without_garbage_collection():
             app = http.application(parts)
         yield Assembled(settings, parts, app, listening)
 

@@ -19,7 +19,7 @@ from commonplace.embedding.provider import open_embedder
 from commonplace.engine import checks
 from commonplace.engine.library import Library
 from commonplace.server.gate import Gate
-from commonplace.server.loading import uncollected
+from commonplace.server.loading import without_garbage_collection
 
 CALL_SECONDS = 30.0
 
@@ -58,7 +58,7 @@ def run(
 
 async def _serve(gate: Gate, caller: Caller, dialect: Dialect) -> bool:
     """Whether the client closed its end; False when a signal asked to stop before."""
-    with uncollected():
+    with without_garbage_collection():
         from mcp.server.stdio import stdio_server
 
         from commonplace.server.pipes import Pipes, lines

@@ -97,7 +97,7 @@ def set_used(rows: Rows, used: Iterable[tuple[int, str]]) -> None:
 
 
 def delete_ended(rows: Rows, before: int) -> int:
-    """Delete unsigned credentials that expired or were revoked before a time; how many."""
+    """Delete unsigned credentials that ended before a time; return their number."""
     deleted = rows.execute(
         "DELETE FROM credentials WHERE sort != 'signed'"
         " AND (expires_at < ?1 OR revoked_at < ?1) RETURNING id",

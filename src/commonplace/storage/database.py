@@ -77,7 +77,7 @@ def check_runtime(directory: Path, version: str = "", mounts: str = "/proc/self/
         )
 
 
-def no_room() -> StorageFull:
+def disk_full_error() -> StorageFull:
     """The error for a write on a full disk."""
     return StorageFull(
         "The disk is full; nothing of this call was stored.",
@@ -92,7 +92,7 @@ def typed(error: apsw.Error | UnicodeDecodeError) -> CommonplaceError:
         apsw.SQLITE_IOERR_WRITE,
         apsw.SQLITE_IOERR_SHMSIZE,
     ):
-        return no_room()
+        return disk_full_error()
     if isinstance(error, apsw.ReadOnlyError):
         return StorageReadOnly(
             "The file is read-only; nothing of this call was stored.",

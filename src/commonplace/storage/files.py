@@ -12,7 +12,7 @@ _PUT = FILES.upsert("root", "memory")
 
 
 def known(rows: Rows, space: str, root: str) -> list[tuple[Any, ...]]:
-    """The intact rows of a directory, with the columns from `memory` to `seq`."""
+    """The recorded files of a directory: columns `memory` to `seq` of intact rows."""
     found = rows.execute(FILES.select_sql + " AND root = ?", (space, root))
     return [tuple(row[2:10]) for row in found if FILES.sound(row)]
 

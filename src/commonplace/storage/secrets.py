@@ -32,7 +32,7 @@ def put_setting(rows: Rows, name: str, value: bytes) -> None:
 
 
 def delete_setting(rows: Rows, name: str) -> bool:
-    """Delete a setting; whether there was one."""
+    """Delete a setting; return whether there was one."""
     found = rows.execute("DELETE FROM settings WHERE name = ? RETURNING name", (name,))
     return bool(found.fetchall())
 

@@ -94,19 +94,19 @@ def spans(rows: Rows, space: str, table: Table, num: int) -> list[tuple[int, int
 
 
 def _deleted(rows: Rows, table: str, space: str, where: str, *params: object) -> int:
-    """Delete rows of a space; how many there were."""
+    """Delete rows of a space; return their number."""
     statement = f"DELETE FROM {table} WHERE space = ? AND {where} RETURNING 1"  # noqa: S608
     return len(rows.execute(statement, (space, *params)).fetchall())
 
 
 def erase_row(rows: Rows, space: str, table: Table, num: int) -> int:
-    """Delete a row and all its versions; how many rows there were."""
+    """Delete a row and all its versions; return the number of rows."""
     count = _deleted(rows, table.name, space, "num = ?", num)
     return count + _deleted(rows, "versions", space, "entity = ? AND num = ?", table.name, num)
 
 
 def erase_derived(rows: Rows, space: str, memory: int) -> int:
-    """Delete a memory's derived rows, its counter and its request in the outbox; how many rows."""
+    """Delete a memory's derived rows, counter and outbox request; return the number of rows."""
     count = sum(
         _deleted(rows, table, space, "memory = ?", memory)
         for table in ("lexemes", "passages", "labels", "counters")

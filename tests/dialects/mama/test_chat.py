@@ -194,7 +194,7 @@ def test_messages_of_a_session_are_answered_in_turn(web: Web, model: FakeModel) 
         talk.next("stream_end")
         for number in range(8):
             talk.send(type="send", content=f"more {number}")
-        assert "wait already" in talk.next("error")["error"]
+        assert "already waiting" in talk.next("error")["error"]
 
 
 def test_attachments_are_given_to_the_model(web: Web, model: FakeModel) -> None:

@@ -250,7 +250,7 @@ def test_a_job_that_is_due_is_run_by_the_clock(web: Web, model: FakeModel) -> No
 def test_two_clocks_begin_a_run_once(web: Web) -> None:
     identity = create(web, cron_expr="0 0 1 1 *")
     setting = Setting(library=web.library, system=None, environ={})  # type: ignore[arg-type]
-    clocks = [cron.Clock(Service(setting)) for _ in range(2)]
+    clocks = [cron.JobScheduler(Service(setting)) for _ in range(2)]
     due = datetime(2026, 1, 1, tzinfo=UTC)
     found = records.find(web.memory, identity, cron.KIND)
     assert found is not None

@@ -113,7 +113,7 @@ def test_equal_tags_are_kept_once_in_their_order() -> None:
 
 
 def test_first_place_everywhere_scores_one() -> None:
-    base = fusion.worth(Ranks(1, 1, 0.9), RECALL)
+    base = fusion.fused_score(Ranks(1, 1, 0.9), RECALL)
     assert base == pytest.approx(0.8)
     assert fusion.final(base, 1, RECALL.graph, 0.5, 60) == pytest.approx(1.0)
 
@@ -130,11 +130,11 @@ def test_first_place_everywhere_scores_one() -> None:
     ],
 )
 def test_each_ranking_counts_by_its_weight(ranks: Ranks, weights: Weights, expected: float) -> None:
-    assert fusion.worth(ranks, weights) == pytest.approx(expected)
+    assert fusion.fused_score(ranks, weights) == pytest.approx(expected)
 
 
 def test_without_meaning_words_have_its_weight() -> None:
-    assert fusion.worth(Ranks(1, None, 0.0), RECALL, meaning=False) == pytest.approx(0.8)
+    assert fusion.fused_score(Ranks(1, None, 0.0), RECALL, meaning=False) == pytest.approx(0.8)
 
 
 @given(
@@ -144,7 +144,7 @@ def test_without_meaning_words_have_its_weight() -> None:
 def test_scores_stay_within_nothing_and_one(
     bm25: int, vector: int, graph: int, importance: float, k: int
 ) -> None:
-    base = fusion.worth(Ranks(bm25, vector, 1.0), RECALL, k)
+    base = fusion.fused_score(Ranks(bm25, vector, 1.0), RECALL, k)
     assert 0 <= fusion.final(base, graph, RECALL.graph, importance, k) <= 1
 
 

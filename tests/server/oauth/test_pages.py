@@ -268,7 +268,7 @@ async def test_nothing_can_be_allowed_without_a_choice(world: World) -> None:
     async with world.client() as client:
         browser = await consent_page(world, client)
         await browser.press("allow", scope__read="UNTICKED", scope__write="UNTICKED")
-        assert "Choose at least one thing" in browser.page.text
+        assert "Allow at least one permission" in browser.page.text
         await browser.press("allow", scope__admin="yes", scope__delete="yes")
         assert browser.answer["code"]
     with world.store.read() as connection:

@@ -105,7 +105,7 @@ class Registered:
     created_at: int
 
     def body(self) -> dict[str, Any]:
-        """As RFC 7591 answers it."""
+        """The response body of RFC 7591."""
         client = self.client
         body: dict[str, Any] = {
             "client_id": client.id,

@@ -193,7 +193,7 @@ Action = Callable[[_Post], Awaitable[Response]]
 
 
 class _People:
-    """The pages on which a person logs in and decides."""
+    """The pages on which a person logs in and allows or denies a client."""
 
     def __init__(self, oauth: OAuth, address: Address) -> None:
         self._oauth = oauth

@@ -19,7 +19,7 @@ class OAuthError(CommonplaceError):
         self.retry_after = retry_after
 
     def body(self) -> dict[str, str]:
-        """As the JSON endpoints answer it."""
+        """The response body of the JSON endpoints."""
         return {"error": self.error, "error_description": self.message}
 
 

@@ -141,7 +141,7 @@ class Families:
     # The code
 
     def begin(self, allowed: Consent) -> str:
-        """Begin a family; its code, durable on return."""
+        """Begin a family; return its code, which is durable on return."""
         at, code = now(), f"cpc_{secrets.token_urlsafe(32)}"
         with self._store.maintain() as rows:
             family = self.begin_in(rows, allowed, at + CODE_SECONDS * SECOND)
@@ -153,7 +153,7 @@ class Families:
         return code
 
     def begin_in(self, rows: Rows, allowed: Consent, until: int) -> str:
-        """Begin a family without tokens; its id. It expires unless tokens are issued."""
+        """Begin a family without tokens; return its id. It expires unless tokens are issued."""
         at, family = now(), str(uuid.uuid4())
         self._prune(rows, at)
         resource = allowed.audience.resource

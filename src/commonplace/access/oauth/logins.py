@@ -31,7 +31,7 @@ class Logins:
         self._mac_rows = mac_rows
 
     def begin(self, user: str) -> str:
-        """A login for ten minutes; the value of its cookie."""
+        """Begin a login for ten minutes; return the value of its cookie."""
         cookie, at = secrets.token_urlsafe(32), now()
         with self._store.maintain() as rows:
             at = max(at, not_before(rows, owner=user, space=""))

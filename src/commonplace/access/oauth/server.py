@@ -263,7 +263,7 @@ class OAuth:
     async def allow(
         self, request: Request, account: Account, *, scopes: set[str], space: str, subject: str
     ) -> str:
-        """Where the person is sent, with the code, after allowing some of what was asked.
+        """Store the person's consent; return the redirect URL with the code.
 
         Empty for a device, which learns it by itself.
         """
@@ -399,7 +399,7 @@ class OAuth:
             await self.in_thread(self.families.revoke, token, client=client)
 
     async def authenticate(self, parameters: Mapping[str, str], authorization: str | None) -> str:
-        """Authenticate the client; its id."""
+        """Authenticate the client; return its id."""
         basic = _basic(authorization) if authorization is not None else None
         if basic is not None:
             client_id, secret = basic

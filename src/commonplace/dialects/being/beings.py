@@ -96,10 +96,10 @@ def change_soul(
 
 
 def lower(there: Memory, trust: str) -> str:
-    """The lesser of a memory's trust and another one."""
+    """The lower one of a memory's trust and another trust."""
     return max(there.trust, trust, key=_TRUSTS.index)
 
 
 def lowest(rows: Iterable[Memory]) -> str:
-    """The least trust of some memories: text made of several is trusted as the worst of them."""
+    """The lowest trust of some memories, which a text made of them gets."""
     return max((row.trust for row in rows), key=_TRUSTS.index)

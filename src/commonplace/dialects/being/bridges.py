@@ -90,15 +90,15 @@ class Bridge:
     pending: dict[str, Future[dict[str, Any]]] = field(default_factory=dict)
 
     def answer(self, act_id: str, status: str, result: Any) -> bool:
-        """Set the outcome of an act; whether one of that id was pending."""
+        """Set the outcome of an act; return whether it was pending."""
         waiting = self.pending.pop(act_id, None)
         if waiting is None or waiting.done():
             return False
         waiting.set_result({"status": status, "result": result})
         return True
 
-    def die(self) -> None:
-        """The bridge has gone: its pending acts time out."""
+    def time_out_acts(self) -> None:
+        """Let pending acts time out after the bridge has disconnected."""
         for act_id in list(self.pending):
             self.answer(act_id, "timeout", None)
 
@@ -116,7 +116,7 @@ def connect(space: str, being: str, bridge: Bridge) -> None:
         before = held.get(bridge.id)
         held[bridge.id] = bridge
     if before is not None and before is not bridge:
-        before.die()
+        before.time_out_acts()
 
 
 def disconnect(space: str, being: str, bridge: Bridge) -> None:
@@ -125,7 +125,7 @@ def disconnect(space: str, being: str, bridge: Bridge) -> None:
         held = _connected.get((space, being), {})
         if held.get(bridge.id) is bridge:
             del held[bridge.id]
-    bridge.die()
+    bridge.time_out_acts()
 
 
 def connected(space: str, being: str) -> list[Bridge]:

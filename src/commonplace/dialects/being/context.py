@@ -172,7 +172,7 @@ def _headed(rows: Iterable[Memory]) -> list[str]:
 def _within(
     start: str, sections: Sequence[tuple[str, Sequence[str]]], tokens: int, *, tags: bool = False
 ) -> str:
-    """The sections that are not empty, within a limit; how many entries are left out is said."""
+    """The sections that are not empty, within a limit; each tells how many entries it omits."""
     parts = [start] if start else []
     room = tokens - token_estimate(start)
     for name, entries in sections:

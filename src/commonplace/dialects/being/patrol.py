@@ -535,7 +535,7 @@ class _Patrol:
     def _separate(
         self, cluster: Cluster, nodes: Sequence[Memory], parts: Sequence[tuple[str, list[Memory]]]
     ) -> int:
-        """Make clusters of the parts; how many. A cluster below the roots keeps two nodes."""
+        """Make clusters of the parts; return their number. Non-root clusters keep two nodes."""
         parent = cluster.id if _is_root(cluster) else cluster.parent
         staying = len(nodes)
         made = []

@@ -113,7 +113,7 @@ def _actions(entries: Keyed | ById) -> dict[str, Action]:
 
 @dataclass(frozen=True, slots=True)
 class Keyed:
-    """A target whose entries have a key."""
+    """A target of update_memory whose entries have a key."""
 
     kind: str
     default: int = 0
@@ -269,7 +269,7 @@ def _unsupported(request: Request) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ById:
-    """A target whose entries are found by their id."""
+    """A target of update_memory whose entries are found by their id."""
 
     noun: str
     kinds: tuple[str, ...]

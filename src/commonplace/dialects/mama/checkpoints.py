@@ -72,7 +72,7 @@ def identity(memory: Memory) -> str:
 
 
 def shown(memory: Memory, *, per_second: int) -> dict[str, Any]:
-    """A checkpoint as load_checkpoint shows it; its time in such parts of a second."""
+    """A checkpoint as load_checkpoint shows it; times are in units of 1 / `per_second` seconds."""
     checkpoint = read(memory)
     return {
         "id": number(memory),

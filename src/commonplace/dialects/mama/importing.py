@@ -66,7 +66,7 @@ class Imported:
 
 
 def import_database(memory: Commonplace, path: Path) -> Imported:
-    """Add the rows that are not here yet, with their ids and times; the database stays as it is."""
+    """Import new rows with their ids and times; the source database is not changed."""
     imported = Imported()
     seen = foreign.fingerprint(path)
     subject = str(path)[-400:]
@@ -92,7 +92,7 @@ def _already(memory: Commonplace, subject: str, seen: str) -> bool:
 def _add(
     memory: Commonplace, rows: Sequence[Row], draft: Callable[[Row], Draft], imported: Imported
 ) -> int:
-    """Store the rows that are new, in batches; how many there were."""
+    """Store new rows, in batches; return their number."""
     drafts = []
     for row in rows:
         try:
@@ -207,7 +207,7 @@ class _Linking:
         self._added = 0
 
     def run(self) -> int:
-        """Add the links; how many there were."""
+        """Add the links; return their number."""
         for new, old, reason in self._successions():
             self._follow(new, old, reason)
         for edge in self._found["decision_edges"]:

@@ -128,7 +128,7 @@ def presented(found: Memory, similarity: float) -> dict[str, Any]:
 def search(
     memory: Commonplace, query: str, *, limit: int, wing: str = "", room: str = ""
 ) -> list[dict[str, Any]]:
-    """The nearest in meaning of all live memories, or of those of a wing or room."""
+    """The most similar live memories, of all or of a wing or room."""
     tags = [_tag(sort, name) for sort, name in (("wing", wing), ("room", room)) if name]
     conditions: dict[str, Any] = {"tags_all": tags}
     if tags:
@@ -152,7 +152,7 @@ def _elsewhere(memory: Commonplace, query: str, limit: int, room: str) -> Sequen
 
 
 def by_meaning(memory: Commonplace, query: str, *, limit: int, **conditions: Any) -> Hits:
-    """The nearest in meaning; by words where there is no model, or none that knows the script."""
+    """The most similar memories; by words without a model that knows the script."""
     from commonplace.engine.finding.recall import MEANING_ONLY
 
     hits = memory.recall(query, limit=limit, weighting=MEANING_ONLY, **conditions)
@@ -162,7 +162,7 @@ def by_meaning(memory: Commonplace, query: str, *, limit: int, **conditions: Any
 
 
 def put(memory: Commonplace, wing: str, room: str, content: str, **about: str) -> tuple[str, str]:
-    """Store a drawer once; (its id, its type). Drawers that are near in meaning gain importance."""
+    """Store a drawer once; return its id and type. Similar drawers gain importance."""
     for name, value in (("wing", wing), ("room", room)):
         if len(value) > NAME_CHARS:
             raise InvalidInput(f"{name} exceeds max length of {NAME_CHARS}")
@@ -193,7 +193,7 @@ def put(memory: Commonplace, wing: str, room: str, content: str, **about: str) -
 
 
 def write_diary(memory: Commonplace, agent: str, entry: str, topic: str) -> str:
-    """Store an entry of an agent's diary; its id. The same text twice is a Conflict."""
+    """Store an entry of an agent's diary; return its id. The same text twice is a Conflict."""
     _check_length("entry", entry, CONTENT_CHARS)
     if len(agent) > NAME_CHARS or len(topic) > NAME_CHARS:
         raise InvalidInput(f"agent_name and topic may have at most {NAME_CHARS} characters")
@@ -262,13 +262,13 @@ def delete(memory: Commonplace, identity: str) -> None:
 
 
 def identity_of(memory: Commonplace) -> str:
-    """What the workspace says of itself; empty if nothing."""
+    """The workspace's description of itself; empty if there is none."""
     found = lookup.find_live(memory, IDENTITY_REF)
     return found.text if found is not None else ""
 
 
 def set_identity(memory: Commonplace, content: str) -> None:
-    """Replace what the workspace says of itself."""
+    """Replace the workspace's description of itself."""
     _check_length("content", content, IDENTITY_CHARS)
     with exclusive(memory, "set identity"):
         found = lookup.find(memory, IDENTITY_REF)
@@ -312,7 +312,7 @@ def _within(heading: str, by_room: Mapping[str, Sequence[str]], chars: int) -> s
 
 
 def cut(text: str, chars: int) -> str:
-    """At most so many characters, and three dots if there were more."""
+    """The text, cut to a number of characters with three dots if it is longer."""
     return text if len(text) <= chars else text[:chars] + "..."
 
 

@@ -237,7 +237,7 @@ class _Import:
                 _store_triple(self._memory, triple, counts)
 
     def store_identity(self, file: Path) -> bool:
-        """Store the palace's identity, unless the workspace has one; whether it was stored."""
+        """Store the palace's identity, unless the workspace has one; return whether it did."""
         if not file.is_file() or drawers.identity_of(self._memory):
             return False
         text = file.read_text(encoding="utf-8", errors="replace").strip()[: drawers.IDENTITY_CHARS]

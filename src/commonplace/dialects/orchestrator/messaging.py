@@ -1,4 +1,4 @@
-"""Agents together: the history of what they did, and messages from one to another."""
+"""The history of agents, and messages from one agent to another."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def running(setting: Setting) -> Iterator[None]:
     try:
         with (
             lifecycle.running(setting),
-            durable.carrying_out(library.path, durable.WORKFLOWS, executions),
+            durable.executing(library.path, durable.WORKFLOWS, executions),
         ):
             yield
     finally:

@@ -133,7 +133,7 @@ def list_workflows(
 
 @operation("write", {})
 def change_workflow(call: Call, *, workflow_id: str, is_active: bool) -> Answer:
-    """Allow a workflow to be triggered, or no longer."""
+    """Enable or disable a workflow."""
     record = records.get(call.memory, workflow_id, WORKFLOW, NO_WORKFLOW)
     return _shown(records.change(call.memory, record, is_active=is_active))
 
@@ -302,7 +302,7 @@ class Executions:
         return None if record is None else len(record.attrs["steps"])
 
     def step(self, space: str, identity: str, index: int) -> bool:
-        """Run a step unless it is done; whether to continue with the next."""
+        """Run a step unless it is done; return whether to continue with the next."""
         memory = self._memory(space)
         with exclusive(memory, "workflow step"):
             execution = executed(memory, identity)
@@ -397,7 +397,7 @@ class Executions:
         output: str,
         error: str,
     ) -> bool:
-        """Store a step's output and status in one unit; whether to continue with the next step."""
+        """Store a step's output and status in one unit; return whether to continue."""
         index = record.attrs["step_index"]
         step = before.attrs["steps"][index]
         with exclusive(memory, "workflow step"):
@@ -454,7 +454,7 @@ class Executions:
                 log.warning("the workflows of a space could not be read", extra={"why": error.code})
 
     def tick(self) -> None:
-        """Nothing is due by the clock."""
+        """Do nothing: workflows have no schedule."""
 
     def end(self, space: str, identity: str) -> None:
         """Mark an execution as completed if all of its steps are done."""

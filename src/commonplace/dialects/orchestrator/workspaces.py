@@ -67,7 +67,7 @@ class Agent:
 
     @classmethod
     def of(cls, record: Memory) -> Agent:
-        """From its record."""
+        """The agent that a record describes."""
         attrs = {name: record.attrs[name] for name in _AGENT}
         return cls(id=record.id, created_at=record.created_at, **attrs)
 

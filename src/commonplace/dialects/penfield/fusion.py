@@ -38,7 +38,7 @@ def reciprocal(rank: int | None, k: int = RRF_K) -> float:
     return 0.0 if rank is None else reciprocal_rank(float(rank), k)
 
 
-def worth(ranks: Ranks, weights: Weights, k: int = RRF_K, *, meaning: bool = True) -> float:
+def fused_score(ranks: Ranks, weights: Weights, k: int = RRF_K, *, meaning: bool = True) -> float:
     """The score by words and meaning; without meaning, words have both weights."""
     if not meaning:
         return (weights.bm25 + weights.vector) * reciprocal(ranks.bm25, k)

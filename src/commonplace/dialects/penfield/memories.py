@@ -122,7 +122,7 @@ def shown_all(call: Call, memories: Sequence[Memory]) -> list[dict[str, Any]]:
 
 
 def brief(memory: Memory, most: int = CONTENT_CHARS) -> dict[str, Any]:
-    """The main fields of a memory, with at most so many characters of its text."""
+    """The main fields of a memory, with a limited part of its text."""
     return {
         "id": memory.id,
         "content": opening(memory.text, most),
@@ -363,7 +363,7 @@ class Window:
         }
 
     def of(self, found: Sequence[Any], show: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
-        """The page of a complete list."""
+        """The part of a complete list that is on this page."""
         items = [show(one) for one in found[self.first : self.first + self.size]]
         return self.answer(items, len(found))
 

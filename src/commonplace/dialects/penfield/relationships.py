@@ -222,7 +222,7 @@ def disconnect(call: Call, *, from_memory: str, to_memory: str) -> dict[str, Any
 
 @exclusively
 def _remove_between(call: Call, from_id: str, to_id: str) -> int:
-    """Remove every relationship from one memory to another; how many there were."""
+    """Remove every relationship from one memory to another; return their number."""
     one, other = readable(call, from_id), readable(call, to_id)
     leaving = call.memory.links.of(one.id, direction="out")
     between = [link for link in leaving if link.target == other.id]

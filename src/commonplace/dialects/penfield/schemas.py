@@ -15,18 +15,18 @@ DESCRIPTION_CHARS = 8_000
 
 
 def chars(most: int, least: int = 0) -> Schema:
-    """Text of at most so many characters."""
+    """The schema of a text with a maximum length."""
     return {"type": "string", "maxLength": most, **({"minLength": least} if least else {})}
 
 
 def choice(values: Iterable[str], default: str | None = None) -> Schema:
-    """One of these texts."""
+    """The schema of one of these texts."""
     taken = {"type": "string", "enum": list(values)}
     return taken if default is None else {**taken, "default": default}
 
 
 def share(default: float) -> Schema:
-    """A number from 0 to 1."""
+    """The schema of a number from 0 to 1."""
     return {**SHARE, "default": default}
 
 

@@ -109,7 +109,7 @@ def hybrid(call: Call, search: Search, *, count: bool = True) -> Results:
         near = hit.why.dense_rank if hit.why.similarity >= fusion.RELATED else None
         ranks = Ranks(hit.why.lexical_rank, near, hit.why.similarity)
         if ranks.bm25 is not None or near is not None:
-            base = fusion.worth(ranks, weights, search.rrf_k, meaning=has_meaning)
+            base = fusion.fused_score(ranks, weights, search.rrf_k, meaning=has_meaning)
             pool[hit.memory.id] = Found(hit.memory, ranks, base)
     bm25_count = sum(one.ranks.bm25 is not None for one in pool.values())
     vector_count = sum(one.ranks.vector is not None for one in pool.values())
@@ -139,7 +139,7 @@ def _expand(
     Returns the results that were started from, and the links that were followed.
     """
     scores = {
-        key: one.base or fusion.worth(one.ranks, Weights(0.5, 0.5, 0.0))
+        key: one.base or fusion.fused_score(one.ranks, Weights(0.5, 0.5, 0.0))
         for key, one in pool.items()
     }
     places = fusion.ranked(scores)
@@ -194,7 +194,7 @@ def _hybrid_item(call: Call, one: Found, query: str, around: int) -> dict[str, A
 def _item(
     call: Call, memory: Memory, query: str, score: float, breakdown: dict[str, Any], around: int
 ) -> dict[str, Any]:
-    """A result as every search shows it; a chunk with so many chunks around it."""
+    """A result as every search shows it; a chunk with `around` chunks on each side."""
     return {
         "id": memory.id,
         "content": snippet(memory.text, query, CONTENT_CHARS),
@@ -231,7 +231,7 @@ def in_context(call: Call, memory: Memory, around: int) -> dict[str, Any]:
 
 
 def _answer(call: Call, search: Search, around: int) -> dict[str, Any]:
-    """Search, and answer as hybrid search does; chunks come with so many around them."""
+    """Search, and answer as hybrid search does; chunks come with their neighbours."""
     began = time.perf_counter()
     results = hybrid(call, search)
     query, weights = search.query, search.weights

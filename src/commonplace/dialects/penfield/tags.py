@@ -33,7 +33,7 @@ def storable(given: Iterable[str] | None) -> list[str]:
 
 
 def within_limit(tags: list[str]) -> list[str]:
-    """The tags, if a memory can have so many."""
+    """The tags; Invalid if there are more than a memory may have."""
     if len(tags) > MOST:
         raise Invalid(
             f"A memory can have at most {MOST} tags.",

@@ -77,7 +77,7 @@ def _chain(call: Call, memory: Memory) -> list[Memory]:
 
 
 def _versions(call: Call, chain: list[Memory]) -> list[_Version]:
-    """The versions of a chain, oldest first; a change that left the text as it was is none."""
+    """The versions of a chain, oldest first; changes that left the text alone are skipped."""
     found = [
         _Version(version.since, one, version.memory, version.until is None)
         for one in chain

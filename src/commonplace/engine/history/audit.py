@@ -119,7 +119,7 @@ def _is_whole(written: str) -> bool:
 
 
 def append(store: Store, entry: Entry) -> int:
-    """Write a row in the open unit of work, or in a transaction of its own; its number.
+    """Write a row in the open unit of work, or in its own transaction; return its number.
 
     Outside a unit it may use the room that is set aside for a full disk.
     """
@@ -225,7 +225,7 @@ def verify(store: Store, *, head: str | None = None) -> Verdict:
 
 
 def cut(store: Store, before: datetime | str) -> int:
-    """Remove the oldest rows, written before a moment; how many.
+    """Remove the rows written before a time, oldest first; return their number.
 
     Each removal leaves an anchor row with the number and the hash of the last row removed, in the
     same transaction. Rows that were purged of their payloads are removed like others.

@@ -151,7 +151,7 @@ def _import_centroid(value: Any, name: str) -> bytes:
     return data
 
 
-# How a value of a type is checked on import; others as when they are stored.
+# How values of a type are checked on import; other types are checked when they are stored.
 _IMPORTED: Mapping[str, Callable[[Any, str], Any]] = {
     "identity": _import_id,
     "time": import_time,

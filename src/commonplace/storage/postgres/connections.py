@@ -195,7 +195,7 @@ class Pool:
         return self._connect()
 
     def close(self) -> None:
-        """Close what is idle, once all who share it have; the rest when it is given back."""
+        """Close the pool when its last user closes it; busy connections close when returned."""
         with _LOCK:
             self._users -= 1
             if self._users > 0:
@@ -212,7 +212,7 @@ class Pool:
 
 
 def _sent(connection: Connection, command: bytes) -> bool:
-    """Send a command without waiting for its answer; whether that worked."""
+    """Send a command without waiting for its answer; return whether it was sent."""
     try:
         connection.pgconn.send_query(command)
         while connection.pgconn.flush():

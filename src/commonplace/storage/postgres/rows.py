@@ -170,7 +170,7 @@ class PostgresRows:
             self._run(*self._waiting.pop())
 
     def _run(self, text: str, bindings: Sequence[Any] | None) -> list[tuple[Any, ...]]:
-        """Send what waits and one statement, in one round trip; the rows of the latter."""
+        """Send postponed statements and this one in one round trip; return this one's rows."""
         first, self._begun = not self._begun, True
         waiting, self._waiting = self._waiting, []
         try:
@@ -201,7 +201,7 @@ class PostgresRows:
         return cursor.fetchall() if cursor.description is not None else []
 
     def give_back(self, *, sound: bool = True) -> None:
-        """Roll back what is open, without waiting for it, and let others use the connection."""
+        """Roll back without waiting, and return the connection to the pool."""
         if self.in_transaction and sound:
             self._pool.give_back(self.connection, ending=b"ROLLBACK")
         else:

@@ -32,7 +32,7 @@ OPERATION = "embed"  # an operation of this name is neither listed in the histor
 
 
 def rebuild(store: Store, library: Contents, diagnosis: Diagnosis) -> list[str]:
-    """Rebuild what a diagnosis found damaged; the names of what was rebuilt."""
+    """Rebuild what a diagnosis found damaged; return the names of the rebuilt parts."""
     rebuilt = []
     with store.maintain() as connection:
         if diagnosis.damaged("file"):

@@ -243,7 +243,7 @@ def _rename_space(connection: Connection, space: str) -> None:
 def _confirm(
     library: Contents, space: str, entry: Mapping[str, Any], steps: Steps
 ) -> tuple[int, str]:
-    """Read the restored space through a Store; (how many memories it has, its digest)."""
+    """Read the restored space through a Store; return its number of memories and its digest."""
     store = Store(library.file(space), space)
     try:
         with store.read() as connection:

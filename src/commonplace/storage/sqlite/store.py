@@ -30,8 +30,8 @@ from commonplace.storage.database import (
     copy_database,
     create,
     damaged,
+    disk_full_error,
     migrate,
-    no_room,
     recognised,
     refuse_newer,
     typed,
@@ -270,7 +270,7 @@ class Store(Units[Connection]):
     def _check_writable(self) -> None:
         super()._check_writable()
         if not (self._scope.on_reserve or self._ballast.is_whole()):
-            raise no_room()  # the free space is reserved for `with_reserve`
+            raise disk_full_error()  # the free space is reserved for `with_reserve`
 
     def with_reserve(self, work: Callable[[], T]) -> T:
         """See `ports.Store`. Inside an open unit the work is done once; the unit can be retried."""

@@ -60,7 +60,7 @@ class Swap:
         overwrite: bool = True,
         unchanged: Callable[[Connection], bool] = lambda _: True,
     ) -> bool:
-        """Replace the file; whether there was one. A kill leaves the old file or the new one.
+        """Replace the file; return whether there was one. A kill leaves either file intact.
 
         `close` closes the file in this process. It is an error if another process has it open, or
         if `unchanged` is false: changes made meanwhile would be lost.
@@ -159,7 +159,7 @@ def journal(data: Path, swaps: Sequence[Swap]) -> Iterator[None]:
 
 
 def recover(data: Path) -> bool:
-    """Undo the swaps of a process that was killed; whether there were any.
+    """Undo the swaps of a process that was killed; return whether there were any.
 
     A journal that cannot be read stays, and `doctor` reports it.
     """

@@ -166,7 +166,7 @@ def _abilities(
     found = [each for each in found if each.name in allowed]
     if chosen is not None and chosen["can_delegate"] and chosen["tier"] == 1:
         found.append(_delegate(running, tree, asked))
-    return _watched(found, asked.watch) if asked.watch is not None else found
+    return _with_reports(found, asked.watch) if asked.watch is not None else found
 
 
 def _outgoing() -> list[Any]:
@@ -189,7 +189,7 @@ def _skill_reader(running: Service) -> Ability:
     return Ability("skill_read", "Read the text of a skill.", schema, read)
 
 
-def _watched(found: Sequence[Ability], watch: Watch) -> list[Ability]:
+def _with_reports(found: Sequence[Ability], watch: Watch) -> list[Ability]:
     """Abilities that report each call to a callback."""
     count, lock = [0], threading.Lock()
 

@@ -14,10 +14,10 @@ from commonplace.dialects.contract import Call
 from commonplace.dialects.mama.platform import agents, configuration, heartbeat, paths, service
 from commonplace.dialects.mama.platform.failures import (
     PlatformError,
+    invalid_value,
     malformed,
     missing,
     not_installed,
-    senseless,
 )
 from commonplace.dialects.mama.platform.paths import Opened
 from commonplace.dialects.mama.platform.service import Service, operation, read
@@ -303,7 +303,7 @@ def slack_send(
 def check_setup(call: Call, *, what: str) -> Any:
     """Try a stored secret with one real call."""
     if what not in ("llm", "discord", "slack"):
-        raise senseless("what must be llm, discord or slack.")
+        raise invalid_value("what must be llm, discord or slack.")
     running = service.of(call)
     tree = configuration.effective(call.memory, running)
     try:

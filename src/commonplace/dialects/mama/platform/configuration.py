@@ -12,7 +12,7 @@ from typing import Any
 
 from commonplace.dialects.contract import Call
 from commonplace.dialects.mama.platform import service
-from commonplace.dialects.mama.platform.failures import PlatformError, senseless
+from commonplace.dialects.mama.platform.failures import PlatformError, invalid_value
 from commonplace.dialects.mama.platform.files import StoredFile
 from commonplace.dialects.mama.platform.service import Service, operation
 from commonplace.dialects.rest import Exchange, Route
@@ -151,17 +151,17 @@ def check(given: Mapping[str, Any]) -> None:
     """Refuse a change with an unknown section, a wrong type or a value that makes no sense."""
     for section in given:
         if section not in SECTIONS:
-            raise senseless(f"Unknown section {section!r}. Allowed: {', '.join(SECTIONS)}.")
+            raise invalid_value(f"Unknown section {section!r}. Allowed: {', '.join(SECTIONS)}.")
     _check_types(given, {**DEFAULTS, "scheduling": {"jobs": []}}, "")
     for path, value in leaves(given):
         if path in NUMBERS:
             least, most = NUMBERS[path]
             if value < least or (most is not None and value > most):
                 upto = f" to {most}" if most is not None else " or more"
-                raise senseless(f"{path} must be {least}{upto}.")
+                raise invalid_value(f"{path} must be {least}{upto}.")
     jobs = given.get("scheduling", {}).get("jobs", [])
     if not all(isinstance(job, Mapping) for job in jobs):
-        raise senseless("scheduling.jobs must be a list of objects.")
+        raise invalid_value("scheduling.jobs must be a list of objects.")
 
 
 def _check_types(given: Mapping[str, Any], model: Mapping[str, Any], path: str) -> None:
@@ -169,38 +169,38 @@ def _check_types(given: Mapping[str, Any], model: Mapping[str, Any], path: str) 
         where = f"{path}.{name}" if path else name
         if where.startswith(("roles.", "multi_agent.agents")):
             if where.count(".") == 1 and not isinstance(value, Mapping):
-                raise senseless(f"{where} must be an object.")
+                raise invalid_value(f"{where} must be an object.")
             continue
         if name not in model:
             continue
         usual = model[name]
         if isinstance(usual, Mapping):
             if not isinstance(value, Mapping):
-                raise senseless(f"{where} must be an object.")
+                raise invalid_value(f"{where} must be an object.")
             _check_types(value, usual, where)
         elif value is None and (usual is None or is_secret(name)):
             continue
         elif type(value) is not type("" if usual is None else usual):
             wanted = {bool: "true or false", int: "a whole number", str: "a text", list: "a list"}
-            raise senseless(f"{where} must be {wanted[type('' if usual is None else usual)]}.")
+            raise invalid_value(f"{where} must be {wanted[type('' if usual is None else usual)]}.")
 
 
 def check_model(agent: Mapping[str, Any], environ: Mapping[str, str], where: str) -> None:
     """Refuse a backend, a model or an effort that do not fit each other."""
     backend, model, effort = agent["backend"], agent["model"], agent.get("effort")
     if backend not in BACKENDS:
-        raise senseless(f"{where}.backend must be one of {', '.join(BACKENDS)}.")
+        raise invalid_value(f"{where}.backend must be one of {', '.join(BACKENDS)}.")
     starts = (
         ("claude-",) if backend == "claude" else ("gpt-", "codex", *(f"o{n}" for n in range(10)))
     )
     free = backend == "codex-mcp" and environ.get("COMMONPLACE_LLM_OPENAI_URL")
     if model and not free and not str(model).startswith(starts):
-        raise senseless(f"{where}.model does not fit the backend {backend}.")
+        raise invalid_value(f"{where}.model does not fit the backend {backend}.")
     if effort is not None:
         if effort not in EFFORTS:
-            raise senseless(f"{where}.effort must be one of {', '.join(EFFORTS)}.")
+            raise invalid_value(f"{where}.effort must be one of {', '.join(EFFORTS)}.")
         if backend != "claude" or (effort == "max" and model != "claude-opus-4-6"):
-            raise senseless(f"{where}.effort {effort} does not fit the model {model}.")
+            raise invalid_value(f"{where}.effort {effort} does not fit the model {model}.")
 
 
 # --- reading and changing ------------------------------------------------------------------------
@@ -283,7 +283,7 @@ def change(memory: Commonplace, running: Service, given: Mapping[str, Any]) -> N
     plain.get("agent", {}).get("tools", {}).pop("mcp_config", None)
     for path, value in secrets.items():
         if not isinstance(value, str) or len(value) > 1_000 or not value.isprintable():
-            raise senseless(f"{path} must be printable text of at most 1000 characters.")
+            raise invalid_value(f"{path} must be printable text of at most 1000 characters.")
     with exclusive(memory, "change configuration"):
         effective(memory, running)  # import edits of the configuration file first
         wanted = merged(FILE.load(memory, running), plain)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from commonplace.dialects.contract import Call
 from commonplace.dialects.mama.platform import configuration, runs, schedule, service
-from commonplace.dialects.mama.platform.failures import PlatformError, absent, not_installed
+from commonplace.dialects.mama.platform.failures import PlatformError, not_found, not_installed
 from commonplace.dialects.mama.platform.files import records
 from commonplace.dialects.mama.platform.service import operation, read
 from commonplace.dialects.rest import Route
@@ -33,7 +33,7 @@ EXPRESSION = {"type": "string", "minLength": 1, "maxLength": 200}
 def _job(memory: Commonplace, id: str) -> Memory:
     found = records.find(memory, id, KIND)
     if found is None:
-        raise absent("Job")
+        raise not_found("Job")
     return found
 
 
@@ -122,7 +122,7 @@ def list_runs(call: Call, *, id: str, limit: int, offset: int) -> Any:
     return {"logs": [runs.shown(run) for run in found]}
 
 
-class Clock:
+class JobScheduler:
     """Starts the runs of jobs that are due, in the process that holds the lock.
 
     What was due while no server ran is not made up for.

@@ -42,12 +42,12 @@ def malformed(message: str) -> PlatformError:
     return PlatformError(400, "BAD_REQUEST", message)
 
 
-def senseless(message: str) -> PlatformError:
+def invalid_value(message: str) -> PlatformError:
     """The error for an invalid value."""
     return PlatformError(400, "VALIDATION_ERROR", message)
 
 
-def absent(what: str) -> PlatformError:
+def not_found(what: str) -> PlatformError:
     """The error for something that does not exist."""
     return PlatformError(404, "NOT_FOUND", f"{what} not found")
 

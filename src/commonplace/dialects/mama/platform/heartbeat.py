@@ -95,7 +95,7 @@ def follow(running: Service, memory: Commonplace, answer: str) -> None:
             channels.notify(running, tree, channel, rest.strip()[:20_000])
 
 
-class Beat:
+class HeartbeatScheduler:
     """Starts a heartbeat at every interval, in the process that holds the lock."""
 
     def __init__(self, running: Service) -> None:

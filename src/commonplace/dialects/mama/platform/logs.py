@@ -13,7 +13,7 @@ from typing import Any
 
 from commonplace.dialects.contract import Call
 from commonplace.dialects.mama.platform import service
-from commonplace.dialects.mama.platform.failures import absent
+from commonplace.dialects.mama.platform.failures import not_found
 from commonplace.dialects.mama.platform.service import Service, operation, read
 from commonplace.dialects.rest import Exchange, Reply, Route
 from commonplace.dialects.tool_schemas import integer
@@ -70,9 +70,9 @@ def daemon_log(call: Call, *, tail: int, since: int | None = None) -> Any:
             found = os.fstat(file.fileno())
             data = file.read(2 * FILE_BYTES)
     except OSError:
-        raise absent("Log") from None
+        raise not_found("Log") from None
     if not data:
-        raise absent("Log")
+        raise not_found("Log")
     changed = found.st_mtime_ns // 1_000_000
     if since is not None and changed <= since:
         return None

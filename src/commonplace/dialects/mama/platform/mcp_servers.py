@@ -8,7 +8,7 @@ from typing import Any
 
 from commonplace.dialects.contract import Call
 from commonplace.dialects.mama.platform import service
-from commonplace.dialects.mama.platform.failures import absent, malformed
+from commonplace.dialects.mama.platform.failures import malformed, not_found
 from commonplace.dialects.mama.platform.files import StoredFile
 from commonplace.dialects.mama.platform.service import operation
 from commonplace.dialects.rest import Route
@@ -61,7 +61,7 @@ def delete_server(call: Call, *, name: str) -> Any:
         tree = FILE.load(call.memory, running)
         servers = dict(tree.get(SERVERS, {}))
         if name not in servers:
-            raise absent("MCP server")
+            raise not_found("MCP server")
         del servers[name]
         FILE.save(call.memory, running, {**tree, SERVERS: servers})
     return {"deleted": True, "name": name}

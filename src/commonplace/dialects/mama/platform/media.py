@@ -20,8 +20,8 @@ from commonplace.dialects.contract import Call, TooManyCalls
 from commonplace.dialects.mama.platform import files, service
 from commonplace.dialects.mama.platform.failures import (
     PlatformError,
-    absent,
     missing,
+    not_found,
     not_installed,
 )
 from commonplace.dialects.mama.platform.service import Service, operation
@@ -157,7 +157,7 @@ def store(memory: Commonplace, running: Service, folder: str, filename: str, dat
 def find(memory: Commonplace, running: Service, name: str) -> bytes:
     """Find a file by its name, first among those that agents made."""
     if not _PLAIN.fullmatch(name) or name in (".", ".."):
-        raise absent("File")
+        raise not_found("File")
     for folder in (OUTBOUND, INBOUND):
         try:
             return memory.artifacts.read(f"mama/{folder}/{name}")[1].content
@@ -165,7 +165,7 @@ def find(memory: Commonplace, running: Service, name: str) -> bytes:
             data = files.read(running.folder / folder / name, MOST_BYTES)
             if data is not None:
                 return data
-    raise absent("File")
+    raise not_found("File")
 
 
 # --- operations ----------------------------------------------------------------------------------

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from commonplace.dialects.mama.platform.failures import (
     PlatformError,
-    absent,
     malformed,
+    not_found,
 )
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def read(running: Service, given: str, *, most: int, temporary: bool = False) ->
     except (OSError, ValueError) as error:
         if isinstance(error, PermissionError):
             raise malformed("The file cannot be read.") from None
-        raise absent("File") from None
+        raise not_found("File") from None
 
 
 def _opened(real: Path, most: int, *, own: bool) -> Opened:

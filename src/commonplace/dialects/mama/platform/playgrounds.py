@@ -9,7 +9,7 @@ from typing import Any
 
 from commonplace.dialects.contract import Call
 from commonplace.dialects.mama.platform import files, paths, service
-from commonplace.dialects.mama.platform.failures import PlatformError, absent, malformed
+from commonplace.dialects.mama.platform.failures import PlatformError, malformed, not_found
 from commonplace.dialects.mama.platform.files import StoredFile
 from commonplace.dialects.mama.platform.service import Service, operation
 from commonplace.dialects.rest import Exchange, Reply, Route
@@ -115,10 +115,10 @@ def read_playground(call: Call, *, file: str) -> Any:
     """The page of a playground."""
     slug, _, ending = file.rpartition(".")
     if ending != "html" or not _SLUG.fullmatch(slug):
-        raise absent("Playground")
+        raise not_found("Playground")
     html = _page(slug).load(call.memory, service.of(call))
     if not html:
-        raise absent("Playground")
+        raise not_found("Playground")
     return html
 
 
@@ -155,7 +155,7 @@ def read_workspace_skill(call: Call, *, name: str) -> Any:
         opened = paths.read(service.of(call), f"skills/{name}/SKILL.md", most=SKILL_BYTES)
         return {"content": opened.data.decode()}
     except (PlatformError, UnicodeDecodeError):
-        raise absent("Skill") from None
+        raise not_found("Skill") from None
 
 
 OPERATIONS = (

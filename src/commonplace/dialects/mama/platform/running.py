@@ -26,7 +26,7 @@ def running(setting: Setting) -> Iterator[None]:
         if setting.space is None:
             stack.enter_context(logs.written(here))
             _prepare(here)
-            clock, beat = cron.Clock(here), heartbeat.Beat(here)
+            clock, beat = cron.JobScheduler(here), heartbeat.HeartbeatScheduler(here)
 
             def tick(memory: Commonplace) -> None:
                 clock.tick(memory)
@@ -37,7 +37,7 @@ def running(setting: Setting) -> Iterator[None]:
                     heartbeat.follow(here, memory, answer)
 
             work = runs.Runs(here, tick, followed)
-            stack.enter_context(durable.carrying_out(setting.library.path, runs.KIND, work))
+            stack.enter_context(durable.executing(setting.library.path, runs.KIND, work))
         yield
 
 

@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from commonplace.dialects.mama.platform.failures import not_installed, senseless
+from commonplace.dialects.mama.platform.failures import invalid_value, not_installed
 
 _NAMED = re.compile(r"@(?:yearly|annually|monthly|weekly|daily|midnight|hourly)")
 # croniter's random fields, which would differ on each reading
@@ -36,7 +36,7 @@ def _fields(expression: str) -> list[str]:
     if _NAMED.fullmatch(expression.strip()):
         return fields
     if len(fields) not in (5, 6) or _RANDOM.search(expression):
-        raise senseless(
+        raise invalid_value(
             "cron_expr must have five fields, six with the seconds first, or be a name such as"
             " @hourly."
         )
@@ -67,7 +67,7 @@ def following(expression: str, after: datetime, zone: tzinfo | None = None) -> d
         if fixed and _is_repeated(found):
             found = times.get_next(datetime)
     except (ValueError, KeyError, OverflowError) as error:
-        raise senseless("cron_expr is not a valid expression, or is never due.") from error
+        raise invalid_value("cron_expr is not a valid expression, or is never due.") from error
     return found.astimezone(UTC)
 
 

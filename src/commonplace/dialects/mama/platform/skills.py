@@ -12,7 +12,7 @@ from typing import Any
 
 from commonplace.dialects.contract import Call, Schema
 from commonplace.dialects.mama.platform import files, github, mcp_servers, service
-from commonplace.dialects.mama.platform.failures import PlatformError, absent, malformed
+from commonplace.dialects.mama.platform.failures import PlatformError, malformed, not_found
 from commonplace.dialects.mama.platform.files import StoredFile
 from commonplace.dialects.mama.platform.service import Service, operation, read
 from commonplace.dialects.rest import Exchange, Route
@@ -329,7 +329,7 @@ def _other_files(memory: Commonplace, skill: Skill) -> dict[str, bytes]:
 def _held(call: Call, skill: Skill) -> str:
     text = content(call.memory, service.of(call), skill)
     if not text:
-        raise absent("Skill")
+        raise not_found("Skill")
     return text
 
 
@@ -376,7 +376,7 @@ def install_skill(call: Call, *, source: str, name: str) -> Any:
         return _install(call, skill, github.place_of(url), url)
     names, why = catalog(running)
     if name not in names:
-        raise PlatformError(502, "GATEWAY_ERROR", why) if why else absent("Skill")
+        raise PlatformError(502, "GATEWAY_ERROR", why) if why else not_found("Skill")
     return _install(call, skill, github.Place(CATALOG, "HEAD", name))
 
 

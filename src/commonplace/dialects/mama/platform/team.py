@@ -8,7 +8,7 @@ from typing import Any
 
 from commonplace.dialects.contract import Call
 from commonplace.dialects.mama.platform import configuration, service
-from commonplace.dialects.mama.platform.failures import PlatformError, senseless
+from commonplace.dialects.mama.platform.failures import PlatformError, invalid_value
 from commonplace.dialects.mama.platform.files import records
 from commonplace.dialects.mama.platform.service import Service, operation, read
 from commonplace.dialects.rest import Exchange, Route
@@ -130,19 +130,19 @@ def _check(changes: Mapping[str, Any], agent: Mapping[str, Any], running: Servic
         if name in changes and not (
             isinstance(changes[name], str) and 1 <= len(changes[name]) <= most
         ):
-            raise senseless(f"{name} must be 1 to {most} characters.")
+            raise invalid_value(f"{name} must be 1 to {most} characters.")
     for name in ("enabled", "can_delegate"):
         if name in changes and not isinstance(changes[name], bool):
-            raise senseless(f"{name} must be true or false.")
+            raise invalid_value(f"{name} must be true or false.")
     for name, least, most in (("tier", 1, 3), ("cooldown_ms", 0, 86_400_000)):
         value = agent[name]
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-            raise senseless(f"{name} must be a whole number from {least} to {most}.")
+            raise invalid_value(f"{name} must be a whole number from {least} to {most}.")
     for name in ("persona_file", "trigger_prefix", "effort", *SECRETS):
         if changes.get(name) is not None and not isinstance(changes[name], str):
-            raise senseless(f"{name} must be a text.")
+            raise invalid_value(f"{name} must be a text.")
     if not isinstance(agent["model"], str) or not isinstance(agent["backend"], str):
-        raise senseless("backend and model must be texts.")
+        raise invalid_value("backend and model must be texts.")
     configuration.check_model(agent, running.environ, "agent")
     _check_persona(changes.get("persona_file"), running)
     _check_lists(changes, agent)
@@ -154,23 +154,23 @@ def _check_persona(given: str | None, running: Service) -> None:
     allowed = (running.folder / "personas", running.folder / "workspace")
     path = (running.folder / given).resolve()
     if "\0" in given or not any(path.is_relative_to(root.resolve()) for root in allowed):
-        raise senseless("persona_file must lie in personas or in the workspace.")
+        raise invalid_value("persona_file must lie in personas or in the workspace.")
 
 
 def _check_lists(changes: Mapping[str, Any], agent: Mapping[str, Any]) -> None:
     words = changes.get("auto_respond_keywords")
     if words is not None and not _are_texts(words):
-        raise senseless("auto_respond_keywords must be a list of texts.")
+        raise invalid_value("auto_respond_keywords must be a list of texts.")
     permissions = changes.get("tool_permissions")
     if permissions is None:
         return
     if not isinstance(permissions, Mapping) or not all(
         name in ("allowed", "blocked") and _are_texts(value) for name, value in permissions.items()
     ):
-        raise senseless("tool_permissions must have lists of tools as allowed and blocked.")
+        raise invalid_value("tool_permissions must have lists of tools as allowed and blocked.")
     beyond = set(permissions.get("allowed", ())) - {*tools_of(agent["tier"]), "*"}
     if beyond:
-        raise senseless(
+        raise invalid_value(
             f"An agent of tier {agent['tier']} cannot have {', '.join(sorted(beyond))}."
         )
 
