@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, HTTPConnection, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, WebSocketRoute
@@ -96,6 +97,9 @@ class _Adapter:
             response = _response(await self._answer(exchange))
         except Rejected as error:
             response = refusal(error.status, error.code, error.message, self.dialect)
+        except HTTPException as error:  # Starlette's, for a form
+            unread = "The form cannot be read, or has too many parts."
+            response = refusal(error.status_code, "BAD_REQUEST", unread, self.dialect)
         except CommonplaceError as error:
             reply = self.rest.fail(exchange, error)
             if isinstance(error, NotPermitted):

@@ -149,15 +149,25 @@ def test_an_unknown_session_is_a_new_one(web: Web) -> None:
         '{"type": "send", "content": ""}', '{"type": "send", "content": 5}',
         json.dumps({"type": "send", "content": "x" * 20_001}),
         json.dumps({"type": "send", "content": "x", "attachments": [{}] * 11}),
-        '{"type": "attach", "sessionId": 5}',
+        '{"type": "attach", "sessionId": 5}', '{"type": "attach", "sessionId": "\\u0000"}', b"{}",
+        "[" * 65 + "]" * 65,
     ],
 )  # fmt: skip
-def test_what_is_no_message_gets_an_error_and_the_socket_stays(web: Web, text: str) -> None:
+def test_what_is_no_message_gets_an_error_and_the_socket_stays(web: Web, text: str | bytes) -> None:
     with talking(web) as talk:
         talk.socket.send(text)
-        assert talk.next("error")["error"]
+        assert talk.next("error")["error"] not in ("", "unauthorized")
         talk.send(type="ping")
         assert talk.next("pong")["timestamp"] > 1e12
+
+
+def test_what_cannot_be_stored_or_sent_as_it_is_leaves_the_socket_open(web: Web) -> None:
+    with talking(web, "?sessionId=%00") as talk:
+        assert talk.next("error")["error"]
+        files = [{"filename": "half a character: \ud83d"}]
+        talk.send(type="send", content="Hi", attachments=files)
+        assert talk.next("attachment_failed")["filename"] == files[0]["filename"]
+        assert talk.next("stream_end")
 
 
 def test_a_model_that_fails_keeps_what_was_said(web: Web, model: FakeModel) -> None:

@@ -131,6 +131,9 @@ def test_names_are_made_safe(web: Web) -> None:
 
 
 def test_no_file_is_refused(web: Web) -> None:
+    kind = {"content-type": "multipart/form-data; boundary=x"}
+    unread = web.client.post(web.url + "/api/upload", content=b"x", headers=kind)
+    refused(unread, 400, "BAD_REQUEST")
     refused(web.client.post(web.url + "/api/upload", files={"other": ("a.txt", b"x")}), 400,
             "BAD_REQUEST")  # fmt: skip
     refused(web.client.post(web.url + "/api/upload", json={}), 400, "BAD_REQUEST")

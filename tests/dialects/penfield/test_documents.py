@@ -210,6 +210,23 @@ def test_the_form_must_hold_a_file(rest: httpx.Client) -> None:
     assert response.status_code == 415
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"x",
+        b"--x\r\n" + b"A: b\r\n" * 10_000,
+        b'--x\r\nContent-Disposition: form-data; name="a"\r\n\r\n1\r\n' * 11 + b"--x--\r\n",
+        b"--x\r\nContent-Disposition: form-data\r\n\r\n1\r\n--x--\r\n",
+    ],
+)
+def test_a_form_that_cannot_be_read_is_refused_in_the_format_of_the_contract(
+    rest: httpx.Client, body: bytes
+) -> None:
+    kind = {"content-type": "multipart/form-data; boundary=x"}
+    response = rest.post("/documents/upload", content=body, headers=kind)
+    failure(response, 400, "VAL_VALIDATION_FAILED")
+
+
 def test_metadata_may_have_as_many_objects_as_any_body(rest: httpx.Client) -> None:
     def sent(lists: int) -> httpx.Response:
         return upload(rest, "a.txt", b"text", metadata='{"a":[' + "[]," * (lists - 1) + "[]]}")

@@ -44,7 +44,13 @@ def refusal(error: CommonplaceError) -> tuple[Message, int]:
     """The error message and close code for a refused socket."""
     if error.code == "RATE_LIMITED":
         return {"type": "error", "error": "too many connections"}, TOO_MANY
+    if error.code in ("TOO_DEEP", "TOO_LARGE"):  # of a message; the socket stays open
+        return _failed(error.message), TOO_LARGE
     return {"type": "error", "error": "unauthorized"}, UNAUTHORIZED
+
+
+def _failed(message: str) -> Message:
+    return {"type": "error", "error": message, "message": message}
 
 
 # --- sessions ------------------------------------------------------------------------------------
@@ -196,14 +202,18 @@ class _Client:
         tasks = [asyncio.create_task(self._write()), asyncio.create_task(self._ping())]
         try:
             if asked:
-                await self._attach({"sessionId": asked, "osAgentMode": True})
+                await self._handle({"type": "attach", "sessionId": asked, "osAgentMode": True})
             while True:
-                text = await self._socket.receive_text()
+                try:
+                    text = await self._socket.receive_text()
+                except KeyError:
+                    self._error("A message must be a JSON object as text.")
+                    continue
                 if len(text.encode(errors="replace")) > FRAME_BYTES:
                     await self._socket.close(TOO_LARGE)
                     return
                 await self._received(text)
-        except (WebSocketDisconnect, KeyError):
+        except WebSocketDisconnect:
             pass
         finally:
             for task in tasks:
@@ -214,7 +224,7 @@ class _Client:
         while True:
             message = await self._out.get()
             with contextlib.suppress(RuntimeError, WebSocketDisconnect):
-                await self._socket.send_json(message)
+                await self._socket.send_text(json.dumps(message))  # all in ASCII
 
     async def _ping(self) -> None:
         while True:
@@ -229,6 +239,9 @@ class _Client:
         if not isinstance(message, dict):
             self._error("A message must be a JSON object.")
             return
+        await self._handle(message)
+
+    async def _handle(self, message: Message) -> None:
         kind = message.get("type")
         try:
             if kind == "attach":
@@ -243,7 +256,7 @@ class _Client:
             self._error(str(error))
 
     def _error(self, told: str) -> None:
-        self.send({"type": "error", "error": told, "message": told})
+        self.send(_failed(told))
 
     async def _attach(self, message: Message) -> None:
         given = message.get("sessionId")
