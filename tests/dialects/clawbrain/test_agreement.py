@@ -58,7 +58,7 @@ def disagreements(brain: Brain) -> list[str]:
         found.append(f"{path} is only on one side")
     for path in wanted.keys() & paths:
         memory, document = wanted[path], documents.parse(brain.file(path).read_bytes())
-        own = mirror.document_of(memory)
+        own = documents.of_memory(memory)
         assert own is not None
         if (
             document.content != memory.text.strip()

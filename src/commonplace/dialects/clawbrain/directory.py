@@ -211,11 +211,24 @@ class Directory:
         finally:
             folder.close()
 
+    @contextlib.contextmanager
+    def _parent(self, path: str, *, create: bool = False) -> Iterator[tuple[_Folder, str]]:
+        """Open the folder of a file; yields it and the name of the file."""
+        *folders, name = path.split("/")
+        with self._folder(tuple(folders), create=create) as folder:
+            yield folder, name
+
+    def _rename(self, path: str, name: str) -> str:
+        """Rename a file within its folder, and return its new path."""
+        with self._parent(path) as (folder, former):
+            folder.rename(former, name)
+            folder.sync()
+        return _sibling(path, name)
+
     def stat(self, path: str) -> Stat | None:
         """The state of a file; None if there is no regular file."""
-        *folders, name = path.split("/")
         try:
-            with self._folder(tuple(folders)) as folder:
+            with self._parent(path) as (folder, name):
                 found = folder.stat(name)
         except (FileNotFoundError, NotADirectoryError):
             return None
@@ -227,9 +240,8 @@ class Directory:
 
     def exists(self, path: str) -> bool:
         """Whether the path exists; links count."""
-        *folders, name = path.split("/")
         try:
-            with self._folder(tuple(folders)) as folder:
+            with self._parent(path) as (folder, name):
                 folder.stat(name)
         except OSError:
             return False
@@ -237,8 +249,7 @@ class Directory:
 
     def read(self, path: str) -> tuple[bytes, Stat]:
         """A regular file's content; OSError for anything else."""
-        *folders, name = path.split("/")
-        with self._folder(tuple(folders)) as folder:
+        with self._parent(path) as (folder, name):
             flags = os.O_RDONLY | _BYTES | getattr(os, "O_NONBLOCK", 0)
             descriptor = folder.open(name, flags)
         with os.fdopen(descriptor, "rb") as file:
@@ -252,8 +263,7 @@ class Directory:
 
     def write(self, path: str, data: bytes) -> Stat:
         """Create or replace a file; it is on disk when this returns."""
-        *folders, name = path.split("/")
-        with self._folder(tuple(folders), create=True) as folder:
+        with self._parent(path, create=True) as (folder, name):
             temporary, found = self._write_temporary(folder, data)
             try:
                 folder.rename(temporary, name)
@@ -268,8 +278,7 @@ class Directory:
 
         The old file is not deleted, since an editor may have saved it a moment ago.
         """
-        *folders, name = path.split("/")
-        with self._folder(tuple(folders), create=True) as folder:
+        with self._parent(path, create=True) as (folder, name):
             temporary, found = self._write_temporary(folder, data)
             displaced = temporary if folder.exchange(temporary, name) else ""
             if not displaced:
@@ -279,16 +288,12 @@ class Directory:
                     displaced = former
                 folder.rename(temporary, name)
             folder.sync()
-            return found, "/".join((*folders, displaced)) if displaced else ""
+            return found, _sibling(path, displaced) if displaced else ""
 
     def move_away(self, path: str) -> str:
         """Rename a file to a hidden name, and return that path; empty if there is no file."""
-        *folders, name = path.split("/")
-        with contextlib.suppress(FileNotFoundError), self._folder(tuple(folders)) as folder:
-            former = f"{_SWAPPED}{secrets.token_hex(8)}"
-            folder.rename(name, former)
-            folder.sync()
-            return "/".join((*folders, former))
+        with contextlib.suppress(FileNotFoundError):
+            return self._rename(path, f"{_SWAPPED}{secrets.token_hex(8)}")
         return ""
 
     def _write_temporary(self, folder: _Folder, data: bytes) -> tuple[str, Stat]:
@@ -317,18 +322,13 @@ class Directory:
 
     def remove(self, path: str) -> None:
         """Delete a file, if it is there."""
-        *folders, name = path.split("/")
-        with contextlib.suppress(FileNotFoundError), self._folder(tuple(folders)) as folder:
+        with contextlib.suppress(FileNotFoundError), self._parent(path) as (folder, name):
             folder.unlink(name)
 
     def set_aside(self, path: str, new_name: str = "") -> str:
         """Rename a file so that it is no memory's; return the new path."""
-        *folders, name = path.split("/")
-        with self._folder(tuple(folders)) as folder:
-            aside = f"{new_name or name}.conflict-{secrets.token_hex(4)}"
-            folder.rename(name, aside)
-            folder.sync()
-        return "/".join((*folders, aside))
+        name = new_name or path.rpartition("/")[2]
+        return self._rename(path, f"{name}.conflict-{secrets.token_hex(4)}")
 
     def scan(self) -> Scan:
         """All .md files in the folders of memories, except links and hidden files."""
@@ -388,6 +388,10 @@ class Directory:
             return descriptor
         os.close(descriptor)
         return None
+
+
+def _sibling(path: str, name: str) -> str:
+    return path[: path.rfind("/") + 1] + name
 
 
 _RENAME_EXCHANGE = 2

@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from commonplace.dialects.clawbrain import locations
 from commonplace.engine.model import Memory, iso
 from commonplace.errors import InvalidInput
 
@@ -105,12 +106,15 @@ def _more(memory: Memory) -> tuple[str, ...]:
     return tuple(value) if sound else ()
 
 
-def of_memory(memory: Memory, identity: str) -> Document:
-    """The document of a memory."""
+def of_memory(memory: Memory) -> Document | None:
+    """The file content of a memory; None for a memory without a file."""
+    location = locations.of_memory(memory)
+    if location is None:
+        return None
     return Document(
-        id=identity,
-        type=memory.kind,
-        category=str(memory.attrs.get("category", "")),
+        id=location.id,
+        type=location.kind,
+        category=location.category,
         tags=memory.tags,
         created=created(memory),
         updated=updated(memory),

@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 
 from commonplace.dialects.clawbrain import briefing, commits, lifecycle, locations, strategy
 from commonplace.dialects.clawbrain.directory import STATE_FOLDER, Directory, Stat
-from commonplace.dialects.clawbrain.mirror import EDITOR, Mirror
+from commonplace.dialects.clawbrain.mirror import EDITOR, Mirror, recorded_stat
 from commonplace.dialects.contract import Call, Setting
 from commonplace.engine.binding import engine_call
 from commonplace.engine.commonplace import Commonplace
@@ -155,7 +155,7 @@ class SpaceFiles:
         scanned = self.directory.scan().files
         self._is_large = len(scanned) > SMALL_FILES
         known = {
-            file.path: Stat(file.size, file.mtime, file.inode)
+            file.path: recorded_stat(file)
             for file in engine_call(self.memory, file_copies.known, root)
             if file.path
         }

@@ -11,12 +11,11 @@ import contextlib
 import hashlib
 import logging
 import threading
-from collections.abc import Collection
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from commonplace.dialects.clawbrain import documents, locations
+from commonplace.dialects.clawbrain import documents, locations, records
 from commonplace.dialects.clawbrain.directory import Directory, Scan, Stat
 from commonplace.dialects.clawbrain.documents import Document
 from commonplace.dialects.clawbrain.locations import ARCHIVE, KINDS, InvalidLocation, Location
@@ -26,10 +25,9 @@ from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.content import memories, reserved
 from commonplace.engine.maintenance import file_copies
 from commonplace.engine.maintenance.file_copies import File
-from commonplace.engine.model import LIVE_STATES, Memory, Origin
+from commonplace.engine.model import LIVE_STATES, TRUSTS, Memory, Origin
 from commonplace.errors import CommonplaceError, Conflict, NotFound
 from commonplace.platform import lookup
-from commonplace.storage.database import now
 
 EDITOR = Origin(client="editor", tool="file")
 MAX_PASSES = 4
@@ -43,10 +41,9 @@ def digest(data: bytes) -> bytes:
     return hashlib.sha256(data).digest()
 
 
-def document_of(memory: Memory) -> Document | None:
-    """The file content of a memory; None for a memory without a file."""
-    location = locations.of_memory(memory)
-    return None if location is None else documents.of_memory(memory, location.id)
+def recorded_stat(file: File) -> Stat:
+    """The state of a file in its record."""
+    return Stat(file.size, file.mtime, file.inode)
 
 
 def path_of(memory: Memory | None) -> str:
@@ -64,21 +61,15 @@ def path_of(memory: Memory | None) -> str:
     return ARCHIVE + location.path
 
 
-def unused_archive_path(location: Location, used: Collection[str]) -> str:
-    """The path of a newly archived file; with a timestamp if the plain path is in use."""
-    path = ARCHIVE + location.path
-    if path not in used:
-        return path
-    stem = path.removesuffix(".md")[:200].rstrip("-")
-    return f"{stem}-{datetime.now(UTC):%Y%m%dt%H%M%S%f}.md"
+@dataclass(frozen=True, slots=True)
+class _EditedFile:
+    """A file that is being imported."""
 
-
-def archive_changes(memory: Memory, *, path: str, missing: bool = False) -> dict[str, Any]:
-    """The changes that archive a memory; its id can be used again."""
-    attrs = {**memory.attrs, "archived_as": path}
-    if missing:
-        attrs["missing"] = True
-    return {"state": "archived", "ref": None, "attrs": attrs}
+    path: str
+    location: Location
+    stat: Stat
+    digest: bytes
+    document: Document
 
 
 class Mirror:
@@ -144,7 +135,7 @@ class Mirror:
                 del self.problems[path]
             for path, stat in scan.files.items():
                 num = self._paths.get(path)
-                if num is not None and self._is_recorded(num, stat):
+                if num is not None and recorded_stat(self._files[num]) == stat:
                     continue
                 if path in self.problems and self.problems[path][0] == stat:
                     continue
@@ -159,7 +150,7 @@ class Mirror:
             if stat is None or num is None:
                 if stat is not None or num is not None:
                     self.pull()
-            elif not self._is_recorded(num, stat):
+            elif recorded_stat(self._files[num]) != stat:
                 self._import(path, stat, {})
 
     def _scan(self) -> Scan:
@@ -168,10 +159,6 @@ class Mirror:
         if any(path not in scan.files for path in self._paths):
             return self.directory.scan()
         return scan
-
-    def _is_recorded(self, num: int, stat: Stat) -> bool:
-        file = self._files[num]
-        return (file.size, file.mtime, file.inode) == stat
 
     def _import(self, path: str, stat: Stat, missing: dict[str, int]) -> None:
         try:
@@ -182,20 +169,18 @@ class Mirror:
                 self._save_record(replace(self._files[num], **stat._asdict()))
                 self.problems.pop(path, None)
                 return
-            document = documents.parse(data)
+            edited = _EditedFile(path, location, stat, digest(data), documents.parse(data))
             with reserved.enforced(by_others("clawbrain")):  # files obey the same rules as clients
                 if num is not None:
-                    self._import_edited(path, stat, data, document, num)
+                    self._import_edited(edited, num)
                 else:
-                    self._import_added(location, path, stat, data, document, missing)
+                    self._import_added(edited, missing)
             self.problems.pop(path, None)
         except FileNotFoundError:
             return  # deleted meanwhile: the next scan handles it
         except (CommonplaceError, OSError) as error:
-            why = error.message if isinstance(error, CommonplaceError) else str(error.strerror)
-            field = (
-                f"{error.field}: " if isinstance(error, CommonplaceError) and error.field else ""
-            )
+            why = str(error.strerror) if isinstance(error, OSError) else error.message
+            field = "" if isinstance(error, OSError) or not error.field else f"{error.field}: "
             self.problems[path] = (stat, f"{field}{why}")
             log.warning("file not imported", extra={"file": path, "why": why})
 
@@ -203,123 +188,98 @@ class Mirror:
         found = engine_call(self._memory, memories.numbered, [num])
         return found[0] if found else None
 
-    def _import_edited(
-        self, path: str, stat: Stat, data: bytes, document: Document, num: int
-    ) -> None:
+    def _import_edited(self, edited: _EditedFile, num: int) -> None:
         """Import a recorded file whose content changed."""
         file, memory = self._files[num], self._row(num)
         if memory is None:
             self._delete_record(num)
-            self._import_added(locations.of_path(path), path, stat, data, document, {})
+            self._import_added(edited, {})
             return
-        own = document_of(memory)
-        rendered = digest(own.render()) if own else b""
-        updated = replace(file, **stat._asdict(), digest=digest(data))
-        if rendered == file.rendered:
-            memory = self._revise(memory, document)
-            self._record_synced(memory, path, stat, data, document)
-        elif own is not None and _same_content(own, document):
-            self._record_synced(memory, path, stat, data, document)
-        elif not self._is_own_write(memory, file, data):
-            self._keep_both(memory, document)
-            self._save_record(updated)
+        own = documents.of_memory(memory)
+        if (digest(own.render()) if own else b"") == file.rendered:
+            self._record_synced(self._revise(memory, edited.document), edited)
+        elif own is not None and _same_content(own, edited.document):
+            self._record_synced(memory, edited)
         else:
-            self._save_record(updated)
+            if not self._is_own_write(memory, edited.digest, after=file.seq):
+                self._keep_both(memory, edited.document)
+            self._save_record(replace(file, **edited.stat._asdict(), digest=edited.digest))
 
-    def _is_own_write(self, memory: Memory, file: File, data: bytes) -> bool:
-        """Whether the file is a version of the row that was written, but not recorded."""
+    def _is_own_write(self, memory: Memory, content: bytes, after: int = 0) -> bool:
+        """Whether the digest is that of a version of the row after a recorded one."""
         return any(
-            version.memory.version > file.seq and (own := document_of(version.memory)) is not None
-            and own.render() == data
+            version.memory.version > after
+            and (own := documents.of_memory(version.memory)) is not None
+            and digest(own.render()) == content
             for version in self._memory.history.versions(memory.id)
-        )  # fmt: skip
+        )
 
-    def _import_added(
-        self,
-        location: Location,
-        path: str,
-        stat: Stat,
-        data: bytes,
-        document: Document,
-        missing: dict[str, int],
-    ) -> None:
+    def _import_added(self, edited: _EditedFile, missing: dict[str, int]) -> None:
         """Import a file without a record: moved, added, or written just before a crash."""
-        moved = self._moved_from(stat, data, document, missing)
+        moved = self._moved_from(edited, missing)
         if moved is not None:
             old, mover = moved
             del missing[old]
-            self._import_moved(mover, location, path, stat, data, document)
+            self._import_moved(mover, edited)
             return
-        if path.startswith(ARCHIVE):
+        if edited.path.startswith(ARCHIVE):
             return  # files that a person adds to the archive are not imported
-        memory = self._live_memory(location)
+        memory = self._live_memory(edited.location)
         if memory is None:
-            former = self._deleted_memory(location)
+            former = self._deleted_memory(edited.location)
             if former is not None:
-                self._release_id(location)
-                attrs = {k: v for k, v in former.attrs.items() if k not in _ARCHIVE_ATTRS}
-                memory = self._memory.revise(
-                    former.id, state="active", ref=location.id, attrs=attrs, origin=EDITOR
-                )
-                memory = self._revise(memory, document)
+                self._import_moved(former, edited)
             else:
-                memory = self._create(location, document)
-            self._record_synced(memory, path, stat, data, document)
+                self._record_synced(self._create(edited.location, edited.document), edited)
             return
-        own = document_of(memory)
-        if own is not None and not _same_content(own, document):
-            if not self._is_own_write(memory, _NO_RECORD, data):
-                self._keep_both(memory, document)
-            unwritten = File(memory.num, path, *stat, digest(data), b"", 0)
-            self._save_record(unwritten)
+        own = documents.of_memory(memory)
+        if own is not None and not _same_content(own, edited.document):
+            if not self._is_own_write(memory, edited.digest):
+                self._keep_both(memory, edited.document)
+            self._save_record(File(memory.num, edited.path, *edited.stat, edited.digest, b"", 0))
             self._written_head = 0
         else:
-            self._record_synced(memory, path, stat, data, document)
+            self._record_synced(memory, edited)
 
     def _moved_from(
-        self, stat: Stat, data: bytes, document: Document, missing: dict[str, int]
+        self, edited: _EditedFile, missing: dict[str, int]
     ) -> tuple[str, Memory] | None:
         """The path and memory of the missing file with the same content or id, if there is one.
 
         The inode only breaks ties: a new file often gets the inode of a deleted one.
         """
         for path, num in sorted(
-            missing.items(), key=lambda at: self._files[at[1]].inode != stat.inode
+            missing.items(), key=lambda at: self._files[at[1]].inode != edited.stat.inode
         ):
-            if self._files[num].digest == digest(data) or _id_of_path(path) == document.id:
+            same = self._files[num].digest == edited.digest
+            if same or _id_of_path(path) == edited.document.id:
                 memory = self._row(num)
                 if memory is not None:
                     return path, memory
         return None
 
-    def _import_moved(
-        self,
-        memory: Memory,
-        location: Location,
-        path: str,
-        stat: Stat,
-        data: bytes,
-        document: Document,
-    ) -> None:
-        attrs = {k: v for k, v in memory.attrs.items() if k not in _ARCHIVE_ATTRS}
-        attrs |= {"category": location.category, "name": location.name}
-        if path.startswith(ARCHIVE):
-            changes = archive_changes(memory, path=path)
+    def _import_moved(self, memory: Memory, edited: _EditedFile) -> None:
+        """Move the memory to the location of its file, or into the archive."""
+        location = edited.location
+        if edited.path.startswith(ARCHIVE):
+            changes = records.archive_changes(memory, path=edited.path)
         else:
             other = self._live_memory(location)
             if other is not None and other.num != memory.num:
-                self._keep_both(other, document)
+                self._keep_both(other, edited.document)
                 self._written_head = 0
                 return
-            self._release_id(location)
+            records.release_id(self._memory, location, EDITOR)
+            attrs = {k: v for k, v in memory.attrs.items() if k not in _ARCHIVE_ATTRS}
+            attrs |= {"category": location.category, "name": location.name}
             changes = {
                 "state": "active", "ref": location.id, "kind": location.kind,
                 "title": location.name, "attrs": attrs,
             }  # fmt: skip
         with self._memory.unit("move file", EDITOR):
             memory = self._memory.revise(memory.id, origin=EDITOR, **changes)
-            memory = self._revise(memory, document)
-        self._record_synced(memory, path, stat, data, document)
+            memory = self._revise(memory, edited.document)
+        self._record_synced(memory, edited)
 
     def _import_deletion(self, num: int) -> None:
         """Archive the memory whose file was deleted."""
@@ -327,20 +287,18 @@ class Mirror:
         if memory is None:
             self._delete_record(num)
             return
-        own, location = document_of(memory), locations.of_memory(memory)
+        own = documents.of_memory(memory)
         unwritten = replace(file, path="", **ABSENT._asdict(), rendered=b"", seq=0)
-        if (
-            own is None or location is None
-            or digest(own.render()) != file.rendered or path_of(memory) != file.path
-        ):  # fmt: skip
+        changed = own is None or digest(own.render()) != file.rendered
+        if changed or path_of(memory) != file.path:
             self._written_head = 0  # the row changed too, or is moving: write it again
         elif memory.state in LIVE_STATES:
-            path = unused_archive_path(location, self.used_paths())
-            changes = archive_changes(memory, path=path, missing=True)
             # Before the record, by which other processes see that the deletion is imported. The
             # next push writes the file to the archive, as after memory_delete.
             with self._memory.unit("delete file", EDITOR):
-                self._memory.revise(memory.id, origin=EDITOR, **changes)
+                records.archive(
+                    self._memory, memory, self.used_paths(), missing=True, origin=EDITOR
+                )
         else:  # deleted from the archive: it is not written again
             unwritten = replace(unwritten, rendered=file.rendered, seq=memory.version)
         self._save_record(unwritten)
@@ -366,27 +324,16 @@ class Mirror:
                     return memory
         return None
 
-    def _release_id(self, location: Location) -> None:
-        """Remove the id from a memory that another dialect archived with its id."""
-        with contextlib.suppress(NotFound):
-            former = self._memory.get(location.id, count=False)
-            if former.state not in LIVE_STATES:
-                self._memory.revise(former.id, ref=None, origin=EDITOR)
-
     def _create(self, location: Location, document: Document) -> Memory:
+        more: dict[str, Any] = {"created": document.created, "updated": document.updated}
+        if document.more:
+            more["frontmatter"] = list(document.more)
         with self._memory.unit("add file", EDITOR):
-            self._release_id(location)
-            return self._memory.remember(
-                document.content,
-                kind=location.kind,
-                title=location.name,
-                tags=document.tags,
-                pinned=document.pinned,
+            return records.store(
+                self._memory, location, document.content, tags=document.tags, trust=TRUSTS[0],
+                more=more, pinned=document.pinned, origin=EDITOR,
                 created_at=documents.moment(document.created, "created"),
-                ref=location.id,
-                attrs=_attrs(location, document),
-                origin=EDITOR,
-            )
+            )  # fmt: skip
 
     def _revise(self, memory: Memory, document: Document) -> Memory:
         """Update the memory from its file; surrounding whitespace is not a change."""
@@ -428,20 +375,18 @@ class Mirror:
             self._memory.events.record("conflict", memory.id, said, origin=EDITOR)
         log.warning("a file and its memory both changed; both versions are stored", extra=said)
 
-    def _record_synced(
-        self, memory: Memory, path: str, stat: Stat, data: bytes, document: Document
-    ) -> None:
+    def _record_synced(self, memory: Memory, edited: _EditedFile) -> None:
         """Record that row and file are equal; a file with another id or category is rewritten."""
-        own = document_of(memory)
+        own, document = documents.of_memory(memory), edited.document
         assert own is not None
         fits = (own.id, own.type, own.category) == (document.id, document.type, document.category)
         former = self._files.get(memory.num)
-        if former is not None and former.path not in ("", path):
+        if former is not None and former.path not in ("", edited.path):
             self._remove_unchanged(former)  # it was restored: remove the archived copy
         rendered, seq = (digest(own.render()), memory.version) if fits else (b"", 0)
         if not fits:
             self._written_head = 0
-        self._save_record(File(memory.num, path, *stat, digest(data), rendered, seq))
+        self._save_record(File(memory.num, edited.path, *edited.stat, edited.digest, rendered, seq))
 
     # --- from rows to files ------------------------------------------------------------------
 
@@ -458,10 +403,10 @@ class Mirror:
             self._memory, file_copies.behind, self._directory_id, KINDS, after=after
         )
         self._written_head = behind.head
-        records: list[File] = []
+        changed: list[File] = []
         for memory in behind.memories:
             try:
-                self._write(memory, records)
+                self._write(memory, changed)
                 self.failures.pop(memory.num, None)
             except OSError as error:
                 self._written_head = min(self._written_head, after)  # retry it in the next push
@@ -473,29 +418,29 @@ class Mirror:
         gone = [num for num in behind.gone if num in self._files]
         for num in gone:
             self._remove_file_of(num)
-        if records or gone:
-            engine_call(self._memory, file_copies.note, self._directory_id, records, gone=gone)
-        return bool(records or gone) and not self.failures
+        if changed or gone:
+            engine_call(self._memory, file_copies.note, self._directory_id, changed, gone=gone)
+        return bool(changed or gone) and not self.failures
 
-    def _write(self, memory: Memory, records: list[File]) -> None:
+    def _write(self, memory: Memory, changed: list[File]) -> None:
         file = self._files.get(memory.num)
-        own, path = document_of(memory), path_of(memory)
+        own, path = documents.of_memory(memory), path_of(memory)
         if own is None:
             if file is not None and file.path:
                 self._remove_file_of(memory.num)
-            self._set_record(File(memory.num, "", *ABSENT, b"", b"", memory.version), records)
+            self._set_record(File(memory.num, "", *ABSENT, b"", b"", memory.version), changed)
             return
         data = own.render()
         rendered = digest(data)
         absent = file is not None and not file.path and memory.state not in LIVE_STATES
         if file is not None and file.rendered == rendered and (file.path == path or absent):
-            self._set_record(replace(file, seq=memory.version), records)
+            self._set_record(replace(file, seq=memory.version), changed)
             return
         if file is not None and file.path and self._import_if_changed(file):
             # The file was edited meanwhile: import that first.
             newer = self._row(memory.num)
             if newer is not None and newer.version != memory.version:
-                self._write(newer, records)
+                self._write(newer, changed)
                 return
             file = self._files.get(memory.num)
         path = self._writable_path(memory, path, data)
@@ -503,11 +448,11 @@ class Mirror:
         self._discard(displaced, self._files.get(self._paths.get(path, -1)), data)
         if file is not None and file.path != path and self._paths.get(file.path) == memory.num:
             self._remove_unchanged(file)
-        self._set_record(File(memory.num, path, *stat, rendered, rendered, memory.version), records)
+        self._set_record(File(memory.num, path, *stat, rendered, rendered, memory.version), changed)
 
     def _import_if_changed(self, file: File) -> bool:
         stat = self.directory.stat(file.path)
-        if stat is None or stat == (file.size, file.mtime, file.inode):
+        if stat is None or stat == recorded_stat(file):
             return False
         self.problems.pop(file.path, None)
         self._import(file.path, stat, {})
@@ -515,9 +460,6 @@ class Mirror:
             self.directory.set_aside(file.path)
             del self.problems[file.path]
         return True
-
-    def _is_unchanged(self, file: File) -> bool:
-        return self.directory.stat(file.path) == (file.size, file.mtime, file.inode)
 
     def _writable_path(self, memory: Memory, path: str, data: bytes) -> str:
         """The path to write to; a foreign file at that path is renamed first."""
@@ -531,7 +473,7 @@ class Mirror:
         if path.startswith(ARCHIVE):
             location = locations.of_memory(memory)
             assert location is not None
-            return unused_archive_path(location, {path, ARCHIVE + location.path})
+            return records.unused_archive_path(location, {path, ARCHIVE + location.path})
         self.directory.set_aside(path)
         self.problems.pop(path, None)
         return path
@@ -545,7 +487,7 @@ class Mirror:
 
     def _remove_unchanged(self, file: File) -> None:
         """Remove a file, unless it was edited since."""
-        if self._is_unchanged(file):
+        if self.directory.stat(file.path) == recorded_stat(file):
             self._discard(self.directory.move_away(file.path), file, b"")
 
     def _discard(self, displaced: str, file: File | None, data: bytes) -> None:
@@ -553,7 +495,7 @@ class Mirror:
         if not displaced:
             return
         found = self.directory.stat(displaced)
-        if file is None or found != (file.size, file.mtime, file.inode):
+        if file is None or found != recorded_stat(file):
             try:
                 content, _ = self.directory.read(displaced)
                 mark = digest(content)
@@ -573,26 +515,26 @@ class Mirror:
         except CommonplaceError:
             self.directory.set_aside(displaced, "unknown.md")
             return
-        own = document_of(memory)
+        own = documents.of_memory(memory)
         known = own is not None and _same_content(own, document)
-        if not known and not self._is_own_write(memory, _NO_RECORD, content):
+        if not known and not self._is_own_write(memory, digest(content)):
             self._keep_both(memory, document)
 
     # --- records -----------------------------------------------------------------------------
 
-    def _set_record(self, file: File, records: list[File]) -> None:
+    def _set_record(self, file: File, changed: list[File]) -> None:
         former = self._files.get(file.memory)
         if former is not None and former.path and self._paths.get(former.path) == file.memory:
             del self._paths[former.path]
         self._files[file.memory] = file
         if file.path:
             self._paths[file.path] = file.memory
-        records.append(file)
+        changed.append(file)
 
     def _save_record(self, file: File) -> None:
-        records: list[File] = []
-        self._set_record(file, records)
-        engine_call(self._memory, file_copies.note, self._directory_id, records)
+        changed: list[File] = []
+        self._set_record(file, changed)
+        engine_call(self._memory, file_copies.note, self._directory_id, changed)
 
     def _delete_record(self, num: int) -> None:
         file = self._files.pop(num)
@@ -602,7 +544,6 @@ class Mirror:
 
 
 _ARCHIVE_ATTRS = ("archived_as", "missing")
-_NO_RECORD = File(0, "", *ABSENT, b"", b"", 0)
 
 
 def _id_of_path(path: str) -> str | None:
@@ -611,19 +552,6 @@ def _id_of_path(path: str) -> str | None:
         return locations.of_path(path).id
     except InvalidLocation:
         return None
-
-
-def _attrs(location: Location, document: Document) -> dict[str, Any]:
-    attrs: dict[str, Any] = {
-        "category": location.category,
-        "name": location.name,
-        "created": document.created,
-        "updated": document.updated,
-        "credited": now(),
-    }
-    if document.more:
-        attrs["frontmatter"] = list(document.more)
-    return attrs
 
 
 def _same_content(own: Document, other: Document) -> bool:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from commonplace.dialects.clawbrain import documents, locations, mirror
-from commonplace.dialects.clawbrain.locations import KINDS, Location
+from commonplace.dialects.clawbrain import documents, locations
+from commonplace.dialects.clawbrain.locations import ARCHIVE, KINDS, Location
 from commonplace.engine.commonplace import Commonplace
-from commonplace.engine.model import LIVE_STATES, Memory
+from commonplace.engine.model import LIVE_STATES, Memory, Origin
 from commonplace.errors import NotFound
 from commonplace.platform import lookup
 from commonplace.storage.database import now
@@ -62,22 +62,51 @@ def store(
     **details: Any,
 ) -> Memory:
     """Store a new memory at an unused location."""
-    former = lookup.find(memory, location.id)
-    if former is not None and former.state not in LIVE_STATES:
-        memory.revise(former.id, ref=None)  # other dialects archive memories with their id
+    release_id(memory, location, details.get("origin"))
     return memory.remember(
         content, kind=location.kind, title=location.name, tags=list(tags), ref=location.id,
         credit=score, trust=trust, attrs=new_attrs(location, more), **details,
     )  # fmt: skip
 
 
-def archive(memory: Commonplace, one: Memory, used: set[str]) -> str:
+def release_id(memory: Commonplace, location: Location, origin: Origin | None = None) -> None:
+    """Remove the id from an archived memory; other dialects archive memories with their id."""
+    former = lookup.find(memory, location.id)
+    if former is not None and former.state not in LIVE_STATES:
+        memory.revise(former.id, ref=None, origin=origin)
+
+
+def unused_archive_path(location: Location, used: Collection[str]) -> str:
+    """The path of a newly archived file; with a timestamp if the plain path is in use."""
+    path = ARCHIVE + location.path
+    if path not in used:
+        return path
+    stem = path.removesuffix(".md")[:200].rstrip("-")
+    return f"{stem}-{datetime.now(UTC):%Y%m%dt%H%M%S%f}.md"
+
+
+def archive_changes(memory: Memory, *, path: str, missing: bool = False) -> dict[str, Any]:
+    """The changes that archive a memory; its id can be used again."""
+    attrs = {**memory.attrs, "archived_as": path}
+    if missing:
+        attrs["missing"] = True
+    return {"state": "archived", "ref": None, "attrs": attrs}
+
+
+def archive(
+    memory: Commonplace,
+    one: Memory,
+    used: set[str],
+    *,
+    missing: bool = False,
+    origin: Origin | None = None,
+) -> str:
     """Archive a memory; return the new path of its file."""
     location = locations.of_memory(one)
     assert location is not None
-    path = mirror.unused_archive_path(location, used)
+    path = unused_archive_path(location, used)
     used.add(path)
-    memory.revise(one.id, **mirror.archive_changes(one, path=path))
+    memory.revise(one.id, origin=origin, **archive_changes(one, path=path, missing=missing))
     return path
 
 
