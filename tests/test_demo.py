@@ -54,4 +54,4 @@ def test_it_can_be_kept(
     (kept,) = tmp_path.iterdir()
     assert str(kept) in capsys.readouterr().out
     assert run(["search", "gloves", "--data", str(kept), "--embedding", "none"]) == 0
-    assert len(demo.NOTES) + len(demo.TALK) >= 24
+    assert len(demo.NOTES) + len(demo.CONVERSATION) >= 24

@@ -67,7 +67,7 @@ _MODULES = {
     "errors": "CommonplaceError Conflict EmbeddingUnavailable InvalidInput NotFound StorageCorrupt"
     " StorageFull StorageReadOnly StorageUnavailable UnsupportedVersion",
 }
-_WHERE = {name: module for module, names in _MODULES.items() for name in names.split()}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 __all__ = [
     "Artifact",
@@ -115,9 +115,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Load what is asked for, so that importing the package costs next to nothing."""
-    if name not in _WHERE:
+    """Load public names on first use, so that importing the package is fast."""
+    if name not in _MODULE_OF:
         raise AttributeError(f"module 'commonplace' has no attribute {name!r}")
-    value = getattr(import_module(f"commonplace.{_WHERE[name]}"), name)
+    value = getattr(import_module(f"commonplace.{_MODULE_OF[name]}"), name)
     globals()[name] = value
     return value

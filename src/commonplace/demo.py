@@ -1,4 +1,4 @@
-"""A tour of the memory with a small team's project, in a directory that is thrown away."""
+"""The command `demo`: shows the main features with sample memories in a temporary directory."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ NOTES: tuple[Draft, ...] = (
           kind="note"),
 )  # fmt: skip
 
-TALK: tuple[Line, ...] = (
+CONVERSATION: tuple[Line, ...] = (
     Line(speaker="Alice", text="The model mistakes plastic bags for egrets again.",
          at="2026-03-25T09:10:00Z", session="standup"),
     Line(speaker="Tomás", text="How bad is it?", at="2026-03-25T09:10:20Z", session="standup"),
@@ -75,8 +75,8 @@ TALK: tuple[Line, ...] = (
 
 
 def run(*, keep: bool = False) -> None:
-    """Tell the tour on stdout; with `keep`, leave its directory for trying further."""
-    begun = time.monotonic()
+    """Print the tour to stdout; with `keep`, do not delete its directory."""
+    started = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="commonplace-demo-"))
     try:
         with (
@@ -85,11 +85,11 @@ def run(*, keep: bool = False) -> None:
                 folder, embedding=embedder, origin=Origin(user="demo", client="demo")
             ) as memory,
         ):
-            _tour(memory, begun)
+            _tour(memory, started)
     finally:
         if not keep:
             shutil.rmtree(folder, ignore_errors=True)
-    _farewell(folder if keep else None)
+    _print_next_steps(folder if keep else None)
 
 
 @contextmanager
@@ -97,51 +97,51 @@ def _embedder() -> Iterator[Embedder | None]:
     try:
         yield open_embedder("builtin")
     except EmbeddingUnavailable as error:
-        _say(f"  (by words alone: {error.message})")
+        _print(f"  (search by words only: {error.message})")
         yield None
 
 
-def _tour(memory: Commonplace, begun: float) -> None:
+def _tour(memory: Commonplace, started: float) -> None:
     with memory.unit("a team's memories"):
         stored = {each.ref or "": each for each in memory.remember_many(NOTES)}
-        memory.conversations.add("heron", *TALK)
+        memory.conversations.add("heron", *CONVERSATION)
         memory.links.add("renewal", "outage", "resolves", weight=0.9, reason="so it stays fixed")
         memory.facts.add("Alice", "works on", "the map", valid_to="2026-02-01")
         memory.facts.add("Alice", "works on", "vision", valid_from="2026-02-02", memory="alice")
-    count = len(NOTES) + len(TALK)
-    _say(f"Commonplace remembered {count} things of a small team, a talk, a link and two facts"
-         f" ({time.monotonic() - begun:.1f} s).")  # fmt: skip
+    count = len(NOTES) + len(CONVERSATION)
+    _print(f"Stored {count} memories of a small team, a conversation, a link and two facts"
+           f" ({time.monotonic() - started:.1f} s).")  # fmt: skip
 
-    _say("Each answer comes with its score, and with why it came.")
+    _print("Each result has a score and the reasons why it was found.")
 
-    _head("By meaning: the answer shares no word with the question")
+    _print_heading("Search by meaning: the result shares no word with the question")
     _ask(memory, "can everyone eat the dessert?")
     _ask(memory, "what annoys users with cold hands?")
-    _head("By word: a code, a name, in any script")
+    _print_heading("Search by word: a code, a name, in any script")
     _ask(memory, "E-4012")
     _ask(memory, "葛西でのテストはいつ？")
     _ask(memory, "список птиц")
-    _head("Together: a line of a talk brings the lines around it, a link what it leads to")
+    _print_heading("With context: the lines around a match, and the memories linked to it")
     _ask(memory, "what does Alice need photos of litter for?", limit=3)
     _ask(memory, "why did the certificate expire?", limit=2)
 
-    _head("A correction keeps what was")
+    _print_heading("Versions: a correction keeps the earlier text")
     before = datetime.now(UTC)
-    time.sleep(0.01)  # a moment must pass to look back at it
+    time.sleep(0.01)  # so that `before` is earlier than the change
     shipped = stored["ship-day"]
     memory.revise(shipped.id, text="We ship on Tuesdays; Fridays spoilt two weekends.")
     _ask(memory, "when do we ship?", why=False)
     _ask(memory, "when do we ship?", why=False, as_of=before)
-    _say("  Its versions, newest first:")
+    _print("  Its versions, newest first:")
     for version in memory.history.versions(shipped.id):
-        _say(f"    {'was' if version.until else 'is':<4}  {version.memory.text}")
+        _print(f"    {'was' if version.until else 'is':<4}  {version.memory.text}")
     memory.undo()
-    _say(f"  After undo:\n    is    {memory.get(shipped.id).text}")
+    _print(f"  After undo:\n    is    {memory.get(shipped.id).text}")
 
-    _head("Facts have a when")
+    _print_heading("Facts are valid for a time")
     for day in ("2026-01-15", "2026-03-15"):
         known = memory.facts.query("Alice", predicate="works on", true_at=day)
-        _say(f"  On {day} Alice works on {', '.join(fact.object for fact in known)}.")
+        _print(f"  On {day} Alice works on {', '.join(fact.object for fact in known)}.")
 
 
 def _ask(
@@ -152,11 +152,11 @@ def _ask(
     why: bool = True,
     as_of: datetime | None = None,
 ) -> None:
-    _say(f"  ? {query}" + ("" if as_of is None else "   … asked of the moment before"))
+    _print(f"  ? {query}" + ("" if as_of is None else "   (as of before the change)"))
     for hit in memory.recall(query, limit=limit, as_of=as_of):
-        _say(f"    {hit.score:.2f}  {_cut(hit.memory.text)}")
+        _print(f"    {hit.score:.2f}  {_cut(hit.memory.text)}")
         if why:
-            _say(f"          {hit.why}")
+            _print(f"          {hit.why}")
 
 
 def _cut(text: str) -> str:
@@ -164,21 +164,21 @@ def _cut(text: str) -> str:
     return text if len(text) <= room else text[: room - 1].rstrip() + "…"
 
 
-def _head(text: str) -> None:
-    _say(f"\n{text}")
+def _print_heading(text: str) -> None:
+    _print(f"\n{text}")
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     sys.stdout.write(text + "\n")
 
 
-def _farewell(kept: Path | None) -> None:
-    if kept is None:
-        _say("\nAll of it is gone again. Now yours:")
-        _say('  commonplace remember "…" --tag first')
-        _say('  commonplace search "…" --why')
+def _print_next_steps(folder: Path | None) -> None:
+    if folder is None:
+        _print("\nThe demo data is deleted. Now store your own:")
+        _print('  commonplace remember "…" --tag first')
+        _print('  commonplace search "…" --why')
     else:
-        _say(f"\nIt stays in {kept}. Try:")
-        _say(f'  commonplace search "gloves" --why --data {kept}')
-        _say(f"  commonplace log --data {kept}")
-    _say("  commonplace --help")
+        _print(f"\nThe demo data is in {folder}. Try:")
+        _print(f'  commonplace search "gloves" --why --data {folder}')
+        _print(f"  commonplace log --data {folder}")
+    _print("  commonplace --help")

@@ -52,4 +52,4 @@ def test_a_checkpoint_is_finished_once(memory: Commonplace, perform: Perform) ->
     perform("checkpoint", summary="Half way")
     with overtaken(memory, partial(perform, "checkpoint", done=True)) as waiting:
         perform("checkpoint", done=True)
-    assert "No checkpoint is open." in waiting.result()
+    assert "There is no open checkpoint." in waiting.result()

@@ -8,48 +8,47 @@ from typing import Any, TypeVar
 from commonplace.dialects.contract import as_json
 
 BYTES = 1_000_000
-"""What the lists of an answer may have in all, below the megabyte of a response."""
+"""The size of all lists of a response; a response has at most a megabyte."""
 WIDTHS = (2_000, 500, 100)
-"""How many characters of a text are shown in a list, the first that fits."""
+"""Lengths of excerpts in lists; the first that fits is used."""
 
 T = TypeVar("T")
-Shown = dict[str, Any]
+Item = dict[str, Any]
 
 
-def once(value: Any) -> int:
+def structured_size(value: Any) -> int:
     """The bytes of a value that is only in the structured result."""
     return len(as_json(value).encode())
 
 
-def twice(value: Any) -> int:
+def full_size(value: Any) -> int:
     """The bytes of a value that is in the structured result and, as escaped JSON, in the text."""
-    written = as_json(value)
-    return once(value) + once(written)
+    return structured_size(value) + structured_size(as_json(value))
 
 
-def fitted(
+def fit(
     items: Sequence[T],
-    show: Callable[[T, int], Shown],
+    show: Callable[[T, int], Item],
     most: int = BYTES,
-    size: Callable[[Any], int] = twice,
-) -> list[Shown]:
+    size: Callable[[Any], int] = full_size,
+) -> list[Item]:
     """All items, shortened if needed; if that is not enough, the first ones that fit."""
     for width in WIDTHS:
         shown = [show(item, width) for item in items]
         sizes = [size(each) + 1 for each in shown]
         if sum(sizes) <= most:
             return shown
-    return as_many(shown, most, size)
+    return first_fitting(shown, most, size)
 
 
-def as_many(
-    shown: Sequence[Shown], most: int = BYTES, size: Callable[[Any], int] = twice
-) -> list[Shown]:
+def first_fitting(
+    shown: Sequence[Item], most: int = BYTES, size: Callable[[Any], int] = full_size
+) -> list[Item]:
     """The first items, as many as fit into `most` bytes."""
-    kept = []
+    result = []
     for each in shown:
         most -= size(each) + 1
         if most < 0:
             break
-        kept.append(each)
-    return kept
+        result.append(each)
+    return result
