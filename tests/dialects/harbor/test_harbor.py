@@ -6,6 +6,7 @@ other file of the program or of its tests names it.
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import json
 import os
@@ -18,6 +19,7 @@ from typing import Any
 import pytest
 
 from commonplace.dialects import registry
+from commonplace.dialects.contract import Dialect
 from commonplace.server.request import Paths
 from server.harness import Answer, Running, calling, cli, matrix, running
 
@@ -154,6 +156,12 @@ def test_the_guide_shows_this_folder() -> None:
         .read_text().splitlines()[1].partition(" = ")
     )  # fmt: skip
     assert f'[project.entry-points."{registry.GROUP}"]\n{name} = "{package}"' in guide
+
+
+def test_the_guide_names_every_field_of_a_declaration() -> None:
+    guide = (ROOT / "docs" / "new-dialect.md").read_text()
+    fields = [field.name for field in dataclasses.fields(Dialect)]
+    assert [name for name in fields if f"`{name}`" not in guide and f" {name}=" not in guide] == []
 
 
 def test_two_dialects_at_one_path_are_refused() -> None:
