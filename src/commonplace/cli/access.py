@@ -30,6 +30,7 @@ from commonplace.text.hidden import visible
 
 if TYPE_CHECKING:
     from commonplace.access.accounts import Accounts
+    from commonplace.access.caller import Scope
     from commonplace.access.credentials import Credential
     from commonplace.access.signed import Tokens
     from commonplace.access.vault import Vault
@@ -138,18 +139,13 @@ def create_token(
       commonplace token create --dialect commonplace --name "laptop"
       commonplace token create --dialect being --being 7c9e… --scope read-only --expires 90d
     """
-    from commonplace.access.credentials import SCOPE_NAMES, Grant
+    from commonplace.access.credentials import Grant
     from commonplace.dialects import registry
 
     for given in dialect:
         if given != "server":  # the server's own operations, such as /metrics
             registry.known(given)
-    if scope not in SCOPE_NAMES:
-        raise InvalidInput(
-            f"There is no scope {scope!r}.",
-            hint=f"There are: {', '.join(SCOPE_NAMES)}.",
-            field="scope",
-        )
+    scopes = _scopes_of(scope)
     lifetime = None if expires is None else span(expires, "expires")
     if subject:
         _check_subject(data, space, dialect, subject)
@@ -163,7 +159,7 @@ def create_token(
                 Grant(
                     user=user,
                     space=space,
-                    scopes=SCOPE_NAMES[scope],
+                    scopes=scopes,
                     dialects=frozenset(dialect),
                     name=name,
                     subject=subject,
@@ -173,6 +169,18 @@ def create_token(
         access.write_down("token create", **issued.credential.as_dict())
     tell(as_json, {"token": issued.token, **issued.credential.as_dict()}, issued.token)
     note(f"Copy it now: it is not shown again. Revoke it with: {_revoking(issued.credential)}")
+
+
+def _scopes_of(name: str) -> frozenset[Scope]:
+    from commonplace.access.credentials import SCOPE_NAMES
+
+    if name not in SCOPE_NAMES:
+        raise InvalidInput(
+            f"There is no scope {name!r}.",
+            hint=f"There are: {', '.join(SCOPE_NAMES)}.",
+            field="scope",
+        )
+    return SCOPE_NAMES[name]
 
 
 def _revoking(credential: Credential) -> str:

@@ -233,20 +233,10 @@ def application(parts: Parts) -> Door:
     )
     app.router.redirect_slashes = False
     return Door(
-        app,
-        straight=endpoints,
-        settings=settings,
-        paths=paths,
-        gate=gate,
-        workers=workers,
-        refusals=refusals,
-        tokens=parts.tokens,
-        metrics=metrics,
-        oauth=oauth,
-        sessions=browsers,
-        streams=streams,
-        sockets=sockets,
-    )
+        app, straight=endpoints, settings=settings, paths=paths, gate=gate, workers=workers,
+        refusals=refusals, tokens=parts.tokens, metrics=metrics, oauth=oauth, sessions=browsers,
+        streams=streams, sockets=sockets,
+    )  # fmt: skip
 
 
 def _lifespan(

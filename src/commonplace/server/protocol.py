@@ -23,7 +23,7 @@ from mcp.shared.exceptions import MCPError
 from commonplace.access.caller import Caller, NotPermitted
 from commonplace.dialects.contract import Dialect, RequestInfo, Tool, Wire
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound
-from commonplace.server.gate import CallState, Decision, Gate, Outcome, TookTooLong
+from commonplace.server.gate import CallState, Decision, Gate, Operation, Outcome, TookTooLong
 from commonplace.server.quotas import Quota
 
 FORBIDDEN = -32003
@@ -195,12 +195,7 @@ class Workers:
 
         def cancel() -> None:
             if state.cancel():
-                late = TookTooLong(
-                    f"The call took longer than {self._seconds:g} s and was cancelled.",
-                    hint="Nothing was changed; ask for less, or try again.",
-                )
-                wire = operation.dialect.fail(operation.tool, late) if operation else {}
-                settle(Outcome(wire, late), None)
+                settle(_timed_out(operation, self._seconds), None)
 
         timer = None
         if operation is None or not operation.tool.stepwise:
@@ -246,21 +241,23 @@ class Workers:
         self._recognisers.shutdown(wait=True)
 
 
+def _timed_out(operation: Operation | None, seconds: float) -> Outcome:
+    late = TookTooLong(
+        f"The call took longer than {seconds:g} s and was cancelled.",
+        hint="Nothing was changed; ask for less, or try again.",
+    )
+    return Outcome(operation.dialect.fail(operation.tool, late) if operation else {}, late)
+
+
 def build(dialect: Dialect, workers: Workers, quota: Quota | None = None) -> Server:
     """The MCP server of a dialect; the caller is in the ASGI scope of the request."""
-
-    def admitted(ctx: ServerRequestContext[Any, Any]) -> Admitted:
-        found = None if ctx.request is None else ctx.request.scope.get(ADMITTED)
-        if found is None:
-            raise MCPError(code=FORBIDDEN, message="The caller is unknown.")
-        return _with_details(found, ctx)
 
     async def list_tools(
         ctx: ServerRequestContext[Any, Any], params: types.PaginatedRequestParams
     ) -> dict[str, Any]:
         del params
         try:
-            tools = await workers.visible(admitted(ctx).caller, dialect)
+            tools = await workers.visible(_admitted(ctx).caller, dialect)
         except MCPError:
             raise
         except Exception as error:
@@ -272,19 +269,7 @@ def build(dialect: Dialect, workers: Workers, quota: Quota | None = None) -> Ser
     ) -> dict[str, Any]:
         who, given = _calling.get(), params.arguments or {}
         try:
-            decision = who.decision
-            # The door may have decided already, but a decision is valid for one tool only.
-            if decision is None or (decision.dialect, decision.name) != (dialect.name, params.name):
-                decision = await workers.decide(
-                    who.caller, dialect.name, params.name, tools_only=True
-                )
-            operation = decision.operation
-            late = quota.refusal(who.caller) if quota is not None and operation else None
-            if late is not None and operation is not None:
-                await workers.refuse(who, dialect, params.name, given, late)
-                return {**COMPLETE, **dialect.fail(operation.tool, late)}
-            wire = await workers.perform(who, dialect, params.name, given, decision)
-            return {**COMPLETE, **wire}
+            return {**COMPLETE, **await _called(dialect, workers, quota, who, params.name, given)}
         except NotFound as error:
             raise MCPError(code=types.INVALID_PARAMS, message=str(error)) from error
         except NotPermitted as error:
@@ -300,7 +285,7 @@ def build(dialect: Dialect, workers: Workers, quota: Quota | None = None) -> Ser
         """Audit calls that the SDK rejects before they reach `call_tool`."""
         if ctx.method != "tools/call":
             return await call_next(ctx)
-        who = admitted(ctx)
+        who = _admitted(ctx)
         _calling.set(who)
         try:
             return await call_next(ctx)
@@ -323,6 +308,34 @@ def build(dialect: Dialect, workers: Workers, quota: Quota | None = None) -> Ser
     server.add_request_handler("tools/call", types.CallToolRequestParams, call_tool)
     server.middleware.append(audit_invalid)
     return server
+
+
+async def _called(
+    dialect: Dialect,
+    workers: Workers,
+    quota: Quota | None,
+    who: Admitted,
+    name: str,
+    given: Mapping[str, Any],
+) -> Wire:
+    """The result of a tool call, if the caller may make it and has not made too many."""
+    decision = who.decision
+    # The door may have decided already, but a decision is valid for one tool only.
+    if decision is None or (decision.dialect, decision.name) != (dialect.name, name):
+        decision = await workers.decide(who.caller, dialect.name, name, tools_only=True)
+    operation = decision.operation
+    late = quota.refusal(who.caller) if quota is not None and operation else None
+    if late is not None and operation is not None:
+        await workers.refuse(who, dialect, name, given, late)
+        return dialect.fail(operation.tool, late)
+    return await workers.perform(who, dialect, name, given, decision)
+
+
+def _admitted(ctx: ServerRequestContext[Any, Any]) -> Admitted:
+    found = None if ctx.request is None else ctx.request.scope.get(ADMITTED)
+    if found is None:
+        raise MCPError(code=FORBIDDEN, message="The caller is unknown.")
+    return _with_details(found, ctx)
 
 
 def _with_details(admitted: Admitted, ctx: ServerRequestContext[Any, Any]) -> Admitted:

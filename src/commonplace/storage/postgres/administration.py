@@ -65,11 +65,10 @@ FROM pg_roles r WHERE r.rolname = session_user
 """
 
 
-def _problems(facts: tuple[Any, ...]) -> Iterator[Problem]:
-    (
-        version, superuser, bypasses, fsync, pages, encoding, standby, synchronous, standbys,
-        there, usable, owned, open_tables, inherits, has_system,
-    ) = facts  # fmt: skip
+def _server_problems(
+    version: int, superuser: bool, bypasses: bool, fsync: str, pages: str, encoding: str,
+    standby: bool, synchronous: str, standbys: int,
+) -> Iterator[Problem]:  # fmt: skip
     if version < OLDEST:
         yield Problem(
             "error", "PostgreSQL is older than 14.", "Use version 14 or newer of the server."
@@ -79,12 +78,6 @@ def _problems(facts: tuple[Any, ...]) -> Iterator[Problem]:
             "error",
             "The role may bypass row-level security, which keeps spaces apart.",
             "Use the address that 'commonplace database init' printed, not an administrator's.",
-        )
-    if owned:
-        yield Problem(
-            "error",
-            "The role owns our tables, and could switch row-level security off.",
-            "Use the address that 'commonplace database init' printed, not the owner's.",
         )
     if fsync == "off":
         yield Problem(
@@ -113,6 +106,17 @@ def _problems(facts: tuple[Any, ...]) -> Iterator[Problem]:
             "warning",
             "A standby follows asynchronously: a failover can lose what was acknowledged.",
             "Set synchronous_standby_names.",
+        )
+
+
+def _table_problems(
+    there: bool, usable: bool, owned: bool, open_tables: str, inherits: bool, has_system: bool
+) -> Iterator[Problem]:
+    if owned:
+        yield Problem(
+            "error",
+            "The role owns our tables, and could switch row-level security off.",
+            "Use the address that 'commonplace database init' printed, not the owner's.",
         )
     if not there or not usable:
         yield Problem(
@@ -147,7 +151,7 @@ def check(pool: Pool) -> list[Problem]:
     try:
         facts = connection.execute(_FACTS).fetchone()
         assert facts is not None
-        found = list(_problems(facts))
+        found = [*_server_problems(*facts[:9]), *_table_problems(*facts[9:])]
         if not any(each.severity == "error" for each in found):
             try:
                 found += _versions(connection)

@@ -68,29 +68,17 @@ def restore(
     verify_files(source, manifest, list(targets), files, steps)
     restored = {}
     copies: list[_Copy] = []
-    former: dict[str, str] = {}
     try:
         for copy in _copies(library, source, manifest, targets, files):
             copies.append(copy)
             copy.stage()
             steps.next()
         swaps = [Swap.plan(copy.live, copy.staged, "restore") for copy in copies]
-        with journal(library.path, swaps):
-            swapped: list[_Copy] = []
-            try:
-                for copy, swap in zip(copies, swaps, strict=True):
-                    if swap.run(copy.close, overwrite=overwrite):
-                        former[copy.name] = str(swap.former)
-                    swapped.append(copy)
-                for name, target in targets.items():
-                    restored[target] = _confirm(library, target, manifest["spaces"][name], steps)
-                if files:
-                    shared_files.write_due_requests(library.path, manifest["due"])
-            except BaseException:
-                for copy in swapped:  # no file may be open here while it is put back
-                    with contextlib.suppress(CommonplaceError):
-                        copy.close()
-                raise
+        with journal(library.path, swaps), _replaced(copies, swaps, overwrite) as former:
+            for name, target in targets.items():
+                restored[target] = _confirm(library, target, manifest["spaces"][name], steps)
+            if files:
+                shared_files.write_due_requests(library.path, manifest["due"])
     except OSError as error:
         raise write_error(error, library.path) from error
     except apsw.Error as error:
@@ -106,6 +94,26 @@ def restore(
         former,
         tuple(files),
     )
+
+
+@contextlib.contextmanager
+def _replaced(
+    copies: Sequence[_Copy], swaps: Sequence[Swap], overwrite: bool
+) -> Iterator[dict[str, str]]:
+    """Replace the files in use; yields where the former ones are, by the names of the copies."""
+    former: dict[str, str] = {}
+    swapped: list[_Copy] = []
+    try:
+        for copy, swap in zip(copies, swaps, strict=True):
+            if swap.run(copy.close, overwrite=overwrite):
+                former[copy.name] = str(swap.former)
+            swapped.append(copy)
+        yield former
+    except BaseException:
+        for copy in swapped:  # no file may be open here while it is put back
+            with contextlib.suppress(CommonplaceError):
+                copy.close()
+        raise
 
 
 def _wanted(
