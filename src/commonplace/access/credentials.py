@@ -338,7 +338,7 @@ class Credentials:
         with self._store.maintain() as rows:
             return stored.delete_ended(rows, before)
 
-    # Recognition
+    # Finding the caller of a token
 
     def recognise(self, token: str, *, resource: str | None = None) -> Caller:
         """The caller of a token; Unauthenticated if it is unknown, revoked or expired.
@@ -483,7 +483,7 @@ class Credentials:
         finally:
             self.watch.close()
 
-    # Rows
+    # MACs of rows
 
     def reseal_in(self, rows: Rows) -> None:
         """Make every row's MAC with the newest master key; damaged rows are left as they are."""

@@ -190,7 +190,7 @@ def _read(client: Client, path: Path) -> tuple[Client, Settings]:
     return clients.as_written(client, path, settings.contents()), settings
 
 
-# What is written
+# The entry that is written to a client's file
 
 
 def _server(
@@ -287,7 +287,7 @@ def _program() -> list[str]:
     return [sys.executable, "-m", "commonplace.cli"]
 
 
-# Showing, asking, writing
+# Show the change, ask, and write it
 
 
 @dataclass(frozen=True)
@@ -368,7 +368,7 @@ def _agreed(as_json: bool) -> bool:
     return True
 
 
-# Looking
+# --list and --check
 
 
 def _list(name: str | None, project: Path | None, entry: str, as_json: bool) -> None:

@@ -39,7 +39,7 @@ class Settings:
 
     @property
     def text(self) -> str:
-        """Its text, without a byte order mark."""
+        """The file's text, without a byte order mark."""
         try:
             return (self.data or b"").decode("utf-8").removeprefix(BOM)
         except UnicodeDecodeError:
@@ -55,7 +55,7 @@ class Settings:
         )
 
     def contents(self) -> dict[str, Any]:
-        """Its contents; empty if there is no file."""
+        """The file's parsed contents; empty if there is no file."""
         try:
             value = _parsed(self.format, self.text)
         except ValueError as error:

@@ -41,7 +41,7 @@ class AgentCalls:
         ]
 
     def of(self, name: str) -> Any:
-        """What calls one tool."""
+        """A function that calls one tool."""
 
         def call(arguments: Mapping[str, Any]) -> str:
             perform = self.setting.perform

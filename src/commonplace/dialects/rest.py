@@ -131,7 +131,7 @@ class Route:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Its path and aliases."""
+        """The route's path and aliases."""
         return (self.path, *self.aliases)
 
 

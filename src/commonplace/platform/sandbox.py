@@ -31,12 +31,12 @@ Function = Callable[[Sequence[Any]], Any]
 
 
 class Unsuitable(Exception):
-    """What a function cannot do, in words for the script."""
+    """An error of a called function, with a message for the script."""
 
 
 @dataclass(slots=True)
 class Ran:
-    """What a script gave."""
+    """The result of a script."""
 
     success: bool = False
     result: Any = None

@@ -21,7 +21,7 @@ class Sealing(Protocol):
         """The secret as it may be stored."""
 
     def open(self, sealed: bytes, *aad: str) -> bytes:
-        """What was sealed as that."""
+        """Decrypt a secret that was sealed for the same use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class SealedSettings:
             secrets.put_setting(rows, name, self.vault.seal(opened, *bound))
 
     def damaged_in(self, rows: Rows) -> Iterator[str]:
-        """Those that cannot be opened."""
+        """The secrets that cannot be decrypted."""
         for name, sealed in secrets.settings(rows, self._setting("")):
             space = name.removeprefix(self._setting(""))
             with contextlib.suppress(CommonplaceError):
@@ -91,5 +91,5 @@ def mama_secrets(store: Store, vault: Sealing) -> SealedSettings:
 
 
 def every(store: Store, vault: Sealing) -> tuple[SealedSettings, ...]:
-    """All of them, for a new master key and for `doctor`."""
+    """All sealed settings, for a new master key and for `doctor`."""
     return llm_keys(store, vault), mama_secrets(store, vault)

@@ -66,7 +66,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What the application is made of."""
+    """The objects that the HTTP application uses."""
 
     settings: Settings
     library: Library

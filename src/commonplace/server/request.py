@@ -67,7 +67,7 @@ Headers = Sequence[tuple[bytes, bytes]]
 
 @dataclass(frozen=True, slots=True)
 class Entrance:
-    """What the door has to know of a path before it reads the request."""
+    """What a path serves: the door checks it before it reads the request."""
 
     route: str
     """The path as it is declared, for the metrics and the audit."""
@@ -357,7 +357,7 @@ class HttpRequest:
         return ""
 
     def authorization(self) -> list[bytes]:
-        """Its Authorization headers, or the token that a WebSocket may bring in the query."""
+        """The Authorization headers, or the token in the query of a WebSocket request."""
         found = [value for key, value in self.scope["headers"] if key == b"authorization"]
         if not found and self.scope["type"] == "websocket":
             token = next((value for key, value in self._query() if key == "token"), "")

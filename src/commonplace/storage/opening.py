@@ -74,7 +74,7 @@ def open_spaces(data: Path, database: str | None) -> Spaces:
 
 
 def open_system(data: Path, database: str | None) -> Store:
-    """What lies above the spaces: who may come in, and the calls that reached no space."""
+    """Open the system store: accounts, credentials, and calls that reached no space."""
     if database is not None:
         found: Store = _postgres("spaces").open_system(data, database)
         return found

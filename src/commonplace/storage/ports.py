@@ -127,7 +127,7 @@ class Leased(Protocol):
 
     @property
     def store(self) -> Store:
-        """Its store."""
+        """The store of the space."""
 
     def write_reads(self) -> None:
         """Write the access counters that are kept in memory."""

@@ -55,7 +55,7 @@ class Origin:
 
     @staticmethod
     def load(text: str) -> Origin:
-        """From the stored JSON; unknown keys of newer releases are ignored."""
+        """Parse the stored JSON; unknown keys of newer releases are ignored."""
         return NOBODY if text == "{}" else _origin(text)
 
 

@@ -205,7 +205,7 @@ def _inside(folder: str, name: str) -> str:
 
 
 def read_html(data: bytes) -> str:
-    """What a reader of the page sees, headings marked."""
+    """The visible text of a page, with headings marked."""
     import lxml.html
 
     parser = lxml.html.HTMLParser(encoding="utf-8", no_network=True, huge_tree=False)

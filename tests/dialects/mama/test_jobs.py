@@ -285,7 +285,7 @@ BERLIN = ZoneInfo("Europe/Berlin")
 def moments(expression: str, start: datetime, count: int) -> list[str]:
     found = []
     for _ in range(count):
-        start = schedule.following(expression, start, BERLIN)
+        start = schedule.next_due(expression, start, BERLIN)
         found.append(start.astimezone(BERLIN).isoformat())
     return found
 

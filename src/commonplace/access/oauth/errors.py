@@ -28,7 +28,7 @@ class PageError(OAuthError):
 
     @classmethod
     def of(cls, error: OAuthError) -> PageError:
-        """Another refusal as a page."""
+        """The page for another error."""
         return cls(error.error, error.message, status=error.status, retry_after=error.retry_after)
 
 

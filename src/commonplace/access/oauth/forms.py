@@ -28,18 +28,18 @@ class Cookie:
 
     @property
     def name(self) -> str:
-        """Its name; the prefix makes browsers refuse it from other hosts and over http."""
+        """The cookie's name; its prefix makes browsers refuse it from other hosts and over http."""
         return f"__Host-{self.base}" if self.secure else self.base
 
     def set(self, response: Response, value: str) -> Response:
-        """Set it with a response."""
+        """Set the cookie with a response."""
         response.set_cookie(
             self.name, value, self.seconds, secure=self.secure, httponly=True, samesite="strict"
         )
         return response
 
     def delete(self, response: Response) -> Response:
-        """Delete it with a response."""
+        """Delete the cookie with a response."""
         response.delete_cookie(self.name, secure=self.secure, httponly=True, samesite="strict")
         return response
 

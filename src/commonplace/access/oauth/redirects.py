@@ -66,7 +66,7 @@ class Redirect:
 
     @property
     def form_sources(self) -> str:
-        """What `form-action` must allow for the page that leads there.
+        """The sources that a page's `form-action` must allow for this redirect.
 
         Browsers apply it to every redirect that follows a form, also to those that the client
         makes after us, so for https the scheme stands for all of them.

@@ -67,7 +67,7 @@ class Resources:
 
     @property
     def for_devices(self) -> Audience:
-        """What is meant by a device that names no resource."""
+        """The resource for a device that names none."""
         found = (path for path, what in self._fixed.items() if what.devices)
         path = next(found, self.default.path)
         return Audience(self._issuer + path, path, self._fixed[path])

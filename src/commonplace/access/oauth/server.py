@@ -434,7 +434,7 @@ class OAuth:
         async with self.audited("register", address=address, name=described.name):
             return await self.in_thread(self.clients.register, described)
 
-    # Other
+    # Audit and helpers
 
     @contextlib.asynccontextmanager
     async def audited(

@@ -57,7 +57,7 @@ class Capability:
         return "act_" + _NOT_NAME.sub("_", self.name.lower())[:NAME_CHARS]
 
     def as_dict(self) -> dict[str, Any]:
-        """As it is listed and stored."""
+        """The capability as JSON, as it is listed and stored."""
         return asdict(self)
 
 
@@ -385,7 +385,7 @@ def _senses(memory: Commonplace, being: str) -> Iterator[Event]:
         after = page[-1].num
 
 
-def listed(call: Call, being_id: str) -> dict[str, Any]:
+def list_capabilities(call: Call, being_id: str) -> dict[str, Any]:
     """The capabilities of connected bridges."""
     found = capabilities(call.memory.name, being_id)
     return {"capabilities": [{**each.as_dict(), "bridge_id": b.id} for b, each in found]}

@@ -217,7 +217,7 @@ def rest_context(call: Call, being: str, tools: list[dict[str, Any]]) -> dict[st
     """The context with pinned nodes, notes and tools."""
     built = context(call, being, mark="write" in call.caller.scopes)
     preferences = {row.title: row.text for row in records.PREFERENCES.all(call.memory, being)}
-    listed = [*notes.open_notes(call.memory, being), *notes.waiting(call.memory, being)]
+    listed = [*notes.open_notes(call.memory, being), *notes.waiting_scenes(call.memory, being)]
     built["pinned_context"] = [
         {"id": node.id, "text": scene_of(node).line}
         for node in sight.every(call.memory, sight.own(being, NODE, pinned=True))

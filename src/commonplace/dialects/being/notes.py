@@ -73,7 +73,7 @@ def add_note(
     )
 
 
-def waiting(memory: Commonplace, being: str) -> list[Memory]:
+def waiting_scenes(memory: Commonplace, being: str) -> list[Memory]:
     """Scenes that wait for a patrol, oldest first."""
     return list(sight.every(memory, sight.own(being, SCENE), "oldest"))
 

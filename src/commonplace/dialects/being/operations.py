@@ -297,7 +297,7 @@ def memory_auto_recall(call: Call, being: str, *, user_message: str) -> Any:
     thinking.spent = lambda what, cost: call.memory.events.record(
         "being.llm", being, {"purpose": what, **cost}
     )
-    clusters = {each.name: each for each in recalling.held(call.memory, being)}
+    clusters = {each.name: each for each in recalling.clusters_in_use(call.memory, being)}
     chosen = thinking.choose(user_message, list(clusters)) if clusters else []
     if chosen is None:
         raise CommonplaceError(
@@ -333,7 +333,7 @@ _operation("write", called="bridge_connect")(bridges.may_connect)
 _operation(
     "write", "capability_id", "data", called="bridge_sense", capability_id=TEXT, data={},
 )(bridges.take_sense)  # fmt: skip
-_operation("read", called="list_capabilities")(bridges.listed)
+_operation("read", called="list_capabilities")(bridges.list_capabilities)
 _operation(
     "write", "capabilities", called="register_capabilities",
     capabilities=array(OBJECT, bridges.CAPABILITIES), bridge_id=TEXT, bridge_name=TEXT,

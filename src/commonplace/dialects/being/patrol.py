@@ -67,7 +67,7 @@ class Report:
     failed: list[str] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
-        """As trigger_patrol answers."""
+        """The answer of trigger_patrol."""
         return {
             "status": self.status,
             "scenes_created": self.scenes_created,
@@ -184,7 +184,7 @@ class _Patrol:
 
     def gather(self) -> None:
         """❶ Turn scenes into nodes, each in the most similar cluster."""
-        waiting = notes.waiting(self.memory, self.being)
+        waiting = notes.waiting_scenes(self.memory, self.being)
         self.report.scenes_created = len(waiting)
         read = [(note, _scene_in(note)) for note in waiting]
         self._mark_unreadable([note for note, scene in read if scene is None])
@@ -383,7 +383,7 @@ class _Patrol:
             live = filter(None, (lookup.find_live(self.memory, each) for each in made))
             nodes = self._shown_first([*there, *live])[:SHOWN_OF_EACH]
             if len(nodes) < 2:
-                self._let_go(cluster, [node for node in nodes if node.state == "dying"])
+                self._mark_dead(cluster, [node for node in nodes if node.state == "dying"])
                 continue
             if len(batch) + len(nodes) > SHOWN_NODES:
                 self._consolidate(batch)
@@ -420,7 +420,7 @@ class _Patrol:
             "importance": node.importance,
         }
 
-    def _let_go(self, cluster: str, dying: Sequence[Memory]) -> None:
+    def _mark_dead(self, cluster: str, dying: Sequence[Memory]) -> None:
         if not dying:
             return
         with self.unit():

@@ -95,7 +95,7 @@ def recall_memory(
     return _clusters(call.memory, being)
 
 
-def held(memory: Commonplace, being: str) -> list[Cluster]:
+def clusters_in_use(memory: Commonplace, being: str) -> list[Cluster]:
     """The being's clusters that are not empty."""
     sizes = memory.clusters.sizes()
     every = mine(memory, being)
@@ -104,7 +104,7 @@ def held(memory: Commonplace, being: str) -> list[Cluster]:
 
 
 def _clusters(memory: Commonplace, being: str) -> str:
-    there = held(memory, being)
+    there = clusters_in_use(memory, being)
     if not there:
         return NO_CLUSTERS
     lines = [f"{len(there)} clusters:"]

@@ -140,7 +140,7 @@ class Keyed:
         return f"{request.target} {key!r} {'updated' if there else 'added'}."
 
     def update(self, request: Request) -> str:
-        """Another text for an entry; one that is missing is added."""
+        """Replace an entry's text; a missing entry is added."""
         there = self.find(request.memory, request.being, request.key)
         self.put(
             request.memory, request.being, request.key, request.content, request.trust,
@@ -289,7 +289,7 @@ class ById:
         return f"{self.noun} {self.add(request).id} added."
 
     def update(self, request: Request) -> str:
-        """Another text for an entry."""
+        """Replace an entry's text."""
         there = self._existing(request)
         self.rewrite(request, there)
         return f"{self.noun} updated. before: {self.text(there)} after: {request.content}"
@@ -307,7 +307,7 @@ class ById:
 
 
 def _rewrite_note(request: Request, there: Memory) -> None:
-    """Another text; a scene is replaced by the scene in its JSON, if there is one."""
+    """Replace a note's text; a scene, by the scene in the JSON if there is one."""
     memory, content = request.memory, request.content
     trust = lower(there, request.trust)
     if there.kind == NOTE:

@@ -150,7 +150,9 @@ class Runtime:
             return False
 
     def _enough(self, memory: Commonplace, being: str) -> bool:
-        fit = [n for n in notes.waiting(memory, being) if not n.text.startswith(scenes.FAILED)]
+        fit = [
+            n for n in notes.waiting_scenes(memory, being) if not n.text.startswith(scenes.FAILED)
+        ]
         return len(fit) >= notes.ENOUGH
 
     def close(self) -> None:

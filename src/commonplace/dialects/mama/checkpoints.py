@@ -56,7 +56,7 @@ def _summary(memory: Memory) -> str:
 
 
 def number(memory: Memory) -> int:
-    """Its number; for a checkpoint of another contract, the number of its row."""
+    """A checkpoint's number; for one of another contract, its row number."""
     numbered = _NUMBERED.fullmatch(memory.ref or "")
     return int(numbered[1]) if numbered else memory.num
 

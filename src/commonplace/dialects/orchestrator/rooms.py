@@ -24,7 +24,7 @@ class Room:
     count: int = 0
 
     def as_dict(self) -> dict[str, Any]:
-        """As a tunnel is shown."""
+        """The room as JSON, as tunnels are listed."""
         return {
             "room": self.name,
             "wings": sorted(self.wings),

@@ -72,7 +72,7 @@ class Agent:
         return cls(id=record.id, created_at=record.created_at, **attrs)
 
     def brief(self) -> dict[str, str]:
-        """As the workspace's list shows it."""
+        """The agent as the workspace's list shows it."""
         return {"id": self.id, "name": self.name, "role": self.role, "slug": self.slug}
 
     def as_dict(self) -> dict[str, str]:

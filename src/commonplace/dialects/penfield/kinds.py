@@ -84,7 +84,7 @@ def is_own(memory: Memory) -> bool:
 
 
 def source_of(memory: Memory) -> str:
-    """Where its text came from."""
+    """The source type of a memory's text."""
     if memory.kind == CHUNK:
         return UPLOADED
     given = memory.attrs.get("source_type") if memory.kind in TYPES else None

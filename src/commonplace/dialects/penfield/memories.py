@@ -339,12 +339,12 @@ class Window:
 
     @property
     def size(self) -> int:
-        """How many items it can have."""
+        """How many items the page can have."""
         return min(self.per_page, MOST_PER_PAGE)
 
     @property
     def first(self) -> int:
-        """How many items come before it."""
+        """How many items come before the page."""
         return (self.page - 1) * self.size
 
     def answer(self, items: list[dict[str, Any]], total: int) -> dict[str, Any]:

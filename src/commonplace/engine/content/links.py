@@ -54,7 +54,7 @@ class Path:
 
     @property
     def depth(self) -> int:
-        """How many links it follows."""
+        """How many links the path follows."""
         return len(self.links)
 
 

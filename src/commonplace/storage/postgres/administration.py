@@ -37,7 +37,7 @@ class Problem(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """What setting up has done."""
+    """What setting up a database has changed."""
 
     address: str
     """The address for servers; without a password if the role had one already."""
@@ -146,7 +146,7 @@ def _table_problems(
 
 
 def check(pool: Pool) -> list[Problem]:
-    """All that is wrong with a database; errors of connecting are raised."""
+    """List the problems of a database; connection errors are raised."""
     connection = pool.take()
     try:
         facts = connection.execute(_FACTS).fetchone()

@@ -37,16 +37,16 @@ from commonplace.storage.tables import Row
 
 
 class _OpenFile:
-    """`ports.Leased` on a file of a copy."""
+    """A space that is open in a temporary SQLite copy; implements `ports.Leased`."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
 
     def write_reads(self) -> None:
-        """None are noted."""
+        """Do nothing: a copy counts no reads."""
 
     def forget_index(self) -> None:
-        """Nothing is held in memory."""
+        """Do nothing: no index is held in memory."""
 
 
 class _Files:
@@ -76,7 +76,7 @@ class _Files:
         """No copy stays open."""
 
     def derive(self, row: Row, speaker: str) -> Findable:
-        """As the engine says."""
+        """Derive the rows of a memory, as the engine does."""
         return self._contents.derive(row, speaker)
 
 
@@ -161,7 +161,7 @@ class PostgresMaintenance:
             return SqliteMaintenance(files).check(space, progress=progress)
 
     def check_shared_files(self) -> list[Diagnosis]:
-        """The same for what belongs to no space."""
+        """Check the rows that belong to no space."""
         with self._copied([], system=True) as files:
             return SqliteMaintenance(files).check_shared_files()
 

@@ -124,11 +124,11 @@ class PostgresRows:
         self.connection = pool.take()
 
     def open_with(self, statements: Sequence[Statement]) -> None:
-        """What begins the transaction; sent with the first statement."""
+        """Set the statements that begin the transaction; they are sent with the first other one."""
         self._waiting = list(statements)
 
     def lock(self, statement: str, space: str) -> tuple[int, str]:
-        """Let this writer in alone: (version of the tables, id of the transaction)."""
+        """Take the write lock of a space; return (schema version, id of the transaction)."""
         found = self._run(rewritten(statement), (space,))
         if not found:
             return 0, ""

@@ -30,7 +30,7 @@ class SystemStore(PostgresStore):
     """The tables above the spaces. It holds the pool while it is open."""
 
     def watch(self) -> Watch:
-        """What tells whether anything in them changed."""
+        """A watch that notices changes in any space."""
         statement = "SELECT number, one FROM revision WHERE CAST(? AS TEXT) IS NOT NULL"
         return Watch(self._pool, self._part, self.space, statement)
 
@@ -110,7 +110,7 @@ class PostgresSpaces:
         return PostgresStore(self._pool, SPACES_PART, name, self._data / "spaces" / f"{name}.db")
 
     def watch(self, name: str) -> Watch:
-        """What tells whether a space's head moved."""
+        """A watch that notices new operations in a space."""
         return PostgresStore(self._pool, SPACES_PART, name, self._data).watch()
 
     def maintenance(self, contents: Contents) -> Maintenance:

@@ -163,13 +163,13 @@ class Watch:
         self._statement = statement
 
     def version(self) -> tuple[int, int]:
-        """Another value after every commit that moved it."""
+        """A value that changes with every commit that adds an operation."""
         with transaction(self._pool, self._part, self._space) as rows:
             found = rows.execute(self._statement, (self._space,)).fetchone()
         return (0, 0) if found is None else (int(found[0]), int(found[1]))
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no connection is held."""
 
 
 class PostgresStore(Units[PostgresRows]):
@@ -198,11 +198,11 @@ class PostgresStore(Units[PostgresRows]):
             rows.give_back()
 
     def sweep(self, windows: Set[bytes]) -> Swept:  # noqa: ARG002
-        """Nothing is known: deleted bytes are in files of the server, its replicas and backups."""
+        """Report nothing: deleted bytes may remain in the server's files, replicas and backups."""
         return Swept(files=(), scanned=0, traces=None, copies=())
 
     def watch(self) -> Watch:
-        """What tells whether the space's head moved."""
+        """A watch that notices new operations in the space."""
         statement = "SELECT seq, hashtext(operation) FROM head WHERE space = ?"
         return Watch(self._pool, self._part, self.space, statement)
 

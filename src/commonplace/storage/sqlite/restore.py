@@ -179,7 +179,7 @@ class _Copy:
 
     @property
     def staged(self) -> Path:
-        """The copy, until all copies are ready."""
+        """The temporary path of the copy, until all copies are ready."""
         return self.live.with_name(self.live.name + ".restoring")
 
     def stage(self) -> None:

@@ -306,7 +306,7 @@ class Store(Units[Connection]):
                 raise typed(error) from error
 
     def watch(self) -> Watch:
-        """What tells whether anything in the file changed."""
+        """A watch that notices changes of the file."""
         return Watch(self.path)
 
     def sweep(self, windows: Set[bytes]) -> Swept:
@@ -348,7 +348,7 @@ class Ballast:
         self._path = database.with_name(database.name + _BALLAST)
 
     def size(self) -> int | None:
-        """Its size in bytes; None if there is no file."""
+        """The ballast's size in bytes; None if there is no file."""
         try:
             return self._path.stat().st_size
         except OSError:

@@ -45,7 +45,7 @@ def memory_of(running: Service) -> Commonplace:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AgentPrompt:
     """A prompt, and how it is to be answered."""
 
     prompt: str
@@ -64,10 +64,10 @@ class Asked:
 
 def answer(running: Service, prompt: str, *, agent: str, seconds: float, key: str = "") -> str:
     """The agent's answer to a prompt; CommonplaceError if there is none. Holds no lock."""
-    return respond(running, Asked(prompt, agent, seconds, key))
+    return respond(running, AgentPrompt(prompt, agent, seconds, key))
 
 
-def respond(running: Service, asked: Asked, member: str = "") -> str:
+def respond(running: Service, asked: AgentPrompt, member: str = "") -> str:
     """The answer of a team's agent, or of the default one, to a prompt. Holds no lock."""
     memory = memory_of(running)
     tree = configuration.effective(memory, running)
@@ -141,7 +141,7 @@ def _instructions(memory: Commonplace, running: Service, chosen: Mapping[str, An
 def _abilities(
     running: Service,
     tree: Mapping[str, Any],
-    asked: Asked,
+    asked: AgentPrompt,
     chosen: Mapping[str, Any] | None,
 ) -> list[Ability]:
     """The tools that an agent's tier and own permissions allow."""
@@ -211,7 +211,7 @@ def _with_reports(found: Sequence[Ability], watch: Watch) -> list[Ability]:
 # --- delegation ----------------------------------------------------------------------------------
 
 
-def _delegate(running: Service, tree: Mapping[str, Any], asked: Asked) -> Ability:
+def _delegate(running: Service, tree: Mapping[str, Any], asked: AgentPrompt) -> Ability:
     members = {id: each for id, each in team.agents_of(tree).items() if each["enabled"]}
     most = tree["multi_agent"]["loop_prevention"]["max_chain_length"]
 
@@ -234,7 +234,7 @@ def _delegate(running: Service, tree: Mapping[str, Any], asked: Asked) -> Abilit
 
 
 def _delegated(
-    running: Service, asked: Asked, target: str, task: str, chain: tuple[str, ...]
+    running: Service, asked: AgentPrompt, target: str, task: str, chain: tuple[str, ...]
 ) -> str:
     memory, begun = memory_of(running), time.time_ns() // 1_000_000
     from commonplace.dialects.mama.platform.runs import new_id

@@ -232,7 +232,7 @@ def screenshot(call: Call, *, channelId: str, htmlFile: str, caption: str) -> An
     page = paths.read(running, htmlFile, most=5_000_000)
     from commonplace.dialects.mama.platform import screenshots
 
-    picture = screenshots.taken(running, page)
+    picture = screenshots.take_screenshot(running, page)
     with Discord(running, token) as discord:
         discord.send(channelId, caption, picture)
     inside = picture.path.relative_to(paths.workspace(running).resolve())

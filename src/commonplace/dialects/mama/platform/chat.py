@@ -120,7 +120,7 @@ def reply(
     history = "\n".join(f"{line.speaker}: {line.memory.text}" for line in lines)
     before = f"The conversation so far:\n{history}" if history else ""
     channel = _channels.get(session)
-    asked = agents.Asked(
+    asked = agents.AgentPrompt(
         prompt, "chat", ANSWER_SECONDS, tier=tier, history=before, images=tuple(images),
         watch=None if channel is None else channel.watch,
     )  # fmt: skip

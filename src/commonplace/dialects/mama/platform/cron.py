@@ -41,7 +41,7 @@ def _shown(job: Memory) -> dict[str, Any]:
     attrs = job.attrs
     due = None
     if attrs["enabled"]:
-        due = int(schedule.following(attrs["cron_expr"], datetime.now(UTC)).timestamp())
+        due = int(schedule.next_due(attrs["cron_expr"], datetime.now(UTC)).timestamp())
     return {
         "id": job.ref,
         **{name: attrs[name] for name in ("name", "cron_expr", "prompt", "enabled", "last_run")},
@@ -162,7 +162,7 @@ class JobScheduler:
                 due[job.ref] = former
                 continue
             try:
-                due[job.ref] = (expression, schedule.following(expression, now))
+                due[job.ref] = (expression, schedule.next_due(expression, now))
             except CommonplaceError:
                 continue  # the stored expression is invalid: imported, or from another release
         self._due = due

@@ -81,7 +81,7 @@ def is_quiet(start: int, end: int, hour: int) -> bool:
     return start <= hour < end if start <= end else hour >= start or hour < end
 
 
-def follow(running: Service, memory: Commonplace, answer: str) -> None:
+def act_on_answer(running: Service, memory: Commonplace, answer: str) -> None:
     """Act on the answer to a heartbeat: send a notification, or mark a task as done."""
     word, _, rest = answer.strip().partition(":")
     if word == "DONE" and rest.strip():

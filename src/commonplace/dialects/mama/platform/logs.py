@@ -49,7 +49,7 @@ class _PrivateFile(RotatingFileHandler):
 
 
 @contextlib.contextmanager
-def written(running: Service) -> Iterator[None]:
+def log_to_file(running: Service) -> Iterator[None]:
     """Write the server's log to the file as well as to standard error."""
     root = logging.getLogger()
     handler = _PrivateFile(file_of(running), maxBytes=FILE_BYTES, backupCount=FILES - 1, delay=True)

@@ -24,7 +24,7 @@ def running(setting: Setting) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         here = stack.enter_context(service.serving(setting))
         if setting.space is None:
-            stack.enter_context(logs.written(here))
+            stack.enter_context(logs.log_to_file(here))
             _prepare(here)
             clock, beat = cron.JobScheduler(here), heartbeat.HeartbeatScheduler(here)
 
@@ -34,7 +34,7 @@ def running(setting: Setting) -> Iterator[None]:
 
             def followed(memory: Commonplace, run: Memory, answer: str) -> None:
                 if run.attrs["job"] == heartbeat.JOB:
-                    heartbeat.follow(here, memory, answer)
+                    heartbeat.act_on_answer(here, memory, answer)
 
             work = runs.Runs(here, tick, followed)
             stack.enter_context(durable.executing(setting.library.path, runs.KIND, work))

@@ -45,10 +45,10 @@ def _fields(expression: str) -> list[str]:
 
 def check(expression: str) -> None:
     """Refuse an expression that cannot be read, or that is never due."""
-    following(expression, datetime.now(UTC))
+    next_due(expression, datetime.now(UTC))
 
 
-def following(expression: str, after: datetime, zone: tzinfo | None = None) -> datetime:
+def next_due(expression: str, after: datetime, zone: tzinfo | None = None) -> datetime:
     """The next moment at which an expression is due, in UTC.
 
     An hour that the clock repeats counts once for a job at a fixed hour; one that it skips is made

@@ -16,7 +16,7 @@ SIZE = {"width": 1280, "height": 800}
 MILLISECONDS = 30_000
 
 
-def taken(running: Service, page: Opened) -> Opened:
+def take_screenshot(running: Service, page: Opened) -> Opened:
     """Take a screenshot of a page; it is stored in the workspace's `temp`."""
     try:
         from playwright.sync_api import Error, sync_playwright

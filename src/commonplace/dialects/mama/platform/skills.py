@@ -56,7 +56,7 @@ class Skill:
 
     @property
     def key(self) -> str:
-        """Its name in the state file."""
+        """The skill's name in the state file."""
         return f"{self.source}/{self.id}"
 
     @property
@@ -66,11 +66,11 @@ class Skill:
 
     @property
     def artifacts(self) -> str:
-        """Where its other files are stored."""
+        """The path prefix of the skill's other files, which are artifacts."""
         return f"mama/{self.folder}/"
 
     def text(self, name: str = TEXTS[0]) -> StoredFile:
-        """Its text."""
+        """The skill's text."""
         return StoredFile(f"{self.folder}/{name}", bytes.decode, str.encode, "")
 
 
