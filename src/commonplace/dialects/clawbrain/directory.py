@@ -171,10 +171,6 @@ def _is_junction(found: os.stat_result) -> bool:
     return getattr(found, "st_reparse_tag", 0) == _JUNCTION
 
 
-class FileTooLarge(OSError):
-    """A file larger than a memory can be."""
-
-
 class Directory:
     """Files in one directory; paths are relative and use slashes."""
 
@@ -258,7 +254,7 @@ class Directory:
                 raise OSError(errno.EINVAL, "It is not a regular file.")
             data = file.read(FILE_BYTES + 1)
             if len(data) > FILE_BYTES:
-                raise FileTooLarge(errno.EFBIG, f"It is larger than {FILE_BYTES:,} bytes.")
+                raise OSError(errno.EFBIG, f"It is larger than {FILE_BYTES:,} bytes.")
             return data, _stat_of(os.fstat(descriptor))
 
     def write(self, path: str, data: bytes) -> Stat:

@@ -28,7 +28,7 @@ from commonplace.engine.maintenance import file_copies
 from commonplace.errors import NO_ROOM, CommonplaceError, NotFound, StorageUnavailable
 
 SESSION = "local-session"
-SMALL_FILES = 1_000  # at most so many files are all checked before every call
+SMALL_FILES = 1_000  # a directory with at most so many files is scanned before every call
 TICK_SECONDS = 0.1
 WRITE_WAIT_SECONDS = 10.0
 IMPORT_WAIT_SECONDS = 3.0  # for the lock holder to import an edit
@@ -211,9 +211,7 @@ class SpaceFiles:
             strategy.apply(self.memory, strategy.read(self.directory))
         version = self._rows.version()
         if version != self._version:
-            self._version = (
-                version  # read before the push: later commits are written by the next tick
-            )
+            self._version = version  # read before the push: the next tick sees later commits
             self.mirror.push()
         if self._maintained_at is None or time.monotonic() - self._maintained_at > HOUR:
             self._maintained_at = time.monotonic()
@@ -257,6 +255,9 @@ class FileSync:
         self._library = setting.library
         self._environ = setting.environ
         self._space = setting.space
+        stdio = setting.space is not None
+        self.session = (setting.environ.get("SESSION_ID") or SESSION) if stdio else ""
+        """The session of all calls of a stdio server; empty for other servers."""
         self._spaces: dict[str, SpaceFiles] = {}
         self._lock = threading.Lock()
         self._stop = threading.Event()
@@ -283,12 +284,6 @@ class FileSync:
         if self._space is not None and own:
             return Path(own).expanduser().absolute()
         return self._library.path / "clawbrain" / space
-
-    def session(self, call: Call) -> str:
-        """The session that a call belongs to."""
-        if self._space is not None:
-            return self._environ.get("SESSION_ID") or SESSION
-        return call.request_info.session or SESSION
 
     def space_files(self, space: str) -> SpaceFiles:
         """The directory of a space, opened on first use."""
@@ -318,10 +313,7 @@ class FileSync:
                 continue
             try:
                 self._watch_folders(folders)
-            except (
-                OSError,
-                RuntimeError,
-            ) as error:  # a folder was removed before it could be watched
+            except (OSError, RuntimeError) as error:  # a folder was removed meanwhile
                 log.warning("watching restarted", extra={"why": str(error)})
                 self._stop.wait(TICK_SECONDS)
 
@@ -387,7 +379,7 @@ def space_files(call: Call) -> SpaceFiles | None:
 def session(call: Call) -> str:
     """The session that a call belongs to."""
     sync = _running_syncs.get(call.memory.library)
-    return call.request_info.session or SESSION if sync is None else sync.session(call)
+    return (sync.session if sync else "") or call.request_info.session or SESSION
 
 
 @contextlib.contextmanager

@@ -88,7 +88,7 @@ def may_be_pruned(one: Memory, score: float, chosen: Strategy, at: datetime) -> 
 
 
 def overlap(one: set[str], other: set[str]) -> float:
-    """The share of the smaller set of tags that is in the other."""
+    """The share of the smaller set that is also in the other set."""
     smaller = min(len(one), len(other))
     return len(one & other) / smaller if smaller else 0.0
 

@@ -53,11 +53,11 @@ def path_of(memory: Memory | None) -> str:
         return ""
     if memory.state in LIVE_STATES:
         return location.path
-    said = memory.attrs.get("archived_as")
-    if isinstance(said, str) and said.startswith(ARCHIVE):
+    path = memory.attrs.get("archived_as")
+    if isinstance(path, str) and path.startswith(ARCHIVE):
         with contextlib.suppress(InvalidLocation):
-            locations.of_path(said)
-            return said
+            locations.of_path(path)
+            return path
     return ARCHIVE + location.path
 
 
@@ -360,9 +360,9 @@ class Mirror:
         with self._memory.unit("keep both", EDITOR):
             for number in range(1, 1_000):
                 name = f"{location.name[:180].rstrip('-')}-conflict" + (f"-{number}" * (number > 1))
-                beside = locations.check(location.kind, location.category, name)
+                second = locations.check(location.kind, location.category, name)
                 try:
-                    self._memory.get(beside.id, count=False)
+                    self._memory.get(second.id, count=False)
                 except NotFound:
                     break
             else:
@@ -370,10 +370,10 @@ class Mirror:
                     f"{location.id} has too many conflicts.", hint="Delete or merge some."
                 )
             tags = tuple(dict.fromkeys((*document.tags, "conflict")))
-            self._create(beside, replace(document, tags=tags))
-            said = {"kept": location.id, "beside": beside.id}
-            self._memory.events.record("conflict", memory.id, said, origin=EDITOR)
-        log.warning("a file and its memory both changed; both versions are stored", extra=said)
+            self._create(second, replace(document, tags=tags))
+            ids = {"kept": location.id, "beside": second.id}
+            self._memory.events.record("conflict", memory.id, ids, origin=EDITOR)
+        log.warning("a file and its memory both changed; both versions are stored", extra=ids)
 
     def _record_synced(self, memory: Memory, edited: _EditedFile) -> None:
         """Record that row and file are equal; a file with another id or category is rewritten."""
