@@ -148,6 +148,8 @@ class OpenApi:
     other_statuses: Mapping[int, str] = field(default_factory=dict)
     envelope: Callable[[Schema], Schema] = lambda data: data
     """Wraps the schema of a value in the schema of a successful response."""
+    routes: tuple[Route, ...] = ()
+    """The routes that are described; all of them if none is named."""
 
 
 def succeed(exchange: Exchange, value: Any) -> Any:

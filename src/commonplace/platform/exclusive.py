@@ -22,6 +22,12 @@ def exclusive(memory: Commonplace, name: str, origin: Origin | None = None) -> I
         yield
 
 
+def after_commit(memory: Commonplace, act: Callable[[], None]) -> None:
+    """Call a function once the open unit is stored, or at once if none is open."""
+    with memory.library.lease(memory.name) as space:
+        space.store.after_commit(act)
+
+
 class HasMemory(Protocol):
     """A call, which has the caller's memory."""
 

@@ -22,7 +22,8 @@ from typing import Any
 
 MEMORY_BYTES = 32 * 1024 * 1024
 RESULT_BYTES = 1024 * 1024
-MOST_CALLS = 50
+LINE_BYTES = 2 * RESULT_BYTES
+MOST_CALLS, ARGUMENT_CHARS = 50, 20_000
 LOG_LINES, LOG_CHARS = 1_000, 1_000
 GRACE_SECONDS = 2.0
 COMMAND = (sys.executable, "-I", "-m", "commonplace.platform.sandbox")
@@ -83,9 +84,12 @@ def _converse(
         _send(process.stdin, asked)
     ran.error = "TimeoutError: the script was stopped"
     while True:
-        line = process.stdout.readline(2 * RESULT_BYTES)
+        line = process.stdout.readline(LINE_BYTES)
+        if len(line) == LINE_BYTES:
+            ran.error = "RangeError: the arguments of a call are too large"
+            return
         try:
-            told = json.loads(line)
+            told = _well_formed(line)
         except ValueError:
             return  # the process was killed or crashed
         if "log" in told:
@@ -102,10 +106,20 @@ def _converse(
             return
 
 
+def _well_formed(line: bytes) -> Any:
+    """The value of a line of JSON; half of a character, which no answer can have, becomes `?`."""
+    told = json.loads(line)
+    if b"\\ud" not in line.lower():
+        return told
+    return json.loads(json.dumps(told, ensure_ascii=False).encode(errors="replace"))
+
+
 def _called(functions: Mapping[str, Function], told: Mapping[str, Any], ran: Ran) -> dict[str, Any]:
     name, arguments = str(told["call"]), told.get("arguments") or []
     if len(ran.calls) >= MOST_CALLS:
         return {"error": f"A script may call {MOST_CALLS} functions."}
+    if len(json.dumps(arguments)) > ARGUMENT_CHARS:
+        return {"error": f"The arguments of a call may have {ARGUMENT_CHARS:,} characters."}
     ran.calls.append((name, arguments))
     try:
         return {"value": functions[name](arguments)}
@@ -126,7 +140,7 @@ _PRELUDE = """
     if (typeof value === 'string') return value;
     try { return JSON.stringify(value) ?? String(value); } catch { return String(value); }
   };
-  const write = (...values) => { log(values.map(text).join(' ')); };
+  const write = (...values) => { log(values.map(text).join(' ').toWellFormed()); };
   globalThis.console = { log: write, info: write, warn: write, error: write, debug: write };
   for (const name of globalThis.__names) {
     globalThis[name] = async (...values) => {
@@ -218,6 +232,7 @@ async def _evaluate(asked: Mapping[str, Any], host: _Host) -> dict[str, Any]:
             context.globals["__names"] = asked["functions"]
             context.eval(_PRELUDE)
             handle = await context.eval_handle_async(asked["code"], timeout=seconds)
+            handle = await handle.await_promise(timeout=seconds)
             show = context.eval_handle(_SHOW)
             text = show.call(handle).to_python()
     except quickjs.MemoryLimitError:

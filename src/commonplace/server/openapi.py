@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,14 +12,18 @@ from commonplace.dialects.rest import OpenApi, Rest, Route
 
 
 def document(dialect: Dialect, rest: Rest, openapi: OpenApi) -> dict[str, Any]:
-    """The whole document; paths are relative to the dialect's first root."""
-    root = rest.roots[0] if rest.roots else ""
+    """The whole document; paths are relative to the dialect's root, if it has one only."""
+    root = rest.roots[0] if len(rest.roots) == 1 else ""
     inputs = {tool.name: tool.input for tool in dialect.operations}
     paths: dict[str, dict[str, Any]] = {}
-    for route in rest.routes:
+    told: Counter[str] = Counter()
+    for route in openapi.routes or rest.routes:
         if route.method != "WEBSOCKET":
             for path in route.paths:
                 described = _operation(route, inputs.get(route.operation, {}), openapi, root)
+                told[route.operation] += 1
+                if told[route.operation] > 1:  # an id stands for one path
+                    described["operationId"] += f"_{told[route.operation]}"
                 paths.setdefault(path.removeprefix(root), {})[route.method.lower()] = described
     return {
         "openapi": "3.1.0",
@@ -38,7 +43,7 @@ def _operation(route: Route, taken: Schema, openapi: OpenApi, root: str) -> dict
         for name in in_path
     ]
     described: dict[str, Any] = {
-        "tags": [route.path.removeprefix(root).split("/")[1]],
+        "tags": [route.path.removeprefix(root).removeprefix("/api").split("/")[1]],
         "summary": route.summary,
         "operationId": route.operation,
         "parameters": parameters,

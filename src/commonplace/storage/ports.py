@@ -98,6 +98,12 @@ class Store(Protocol):
     def unit(self, name: str, origin: Mapping[str, Any]) -> AbstractContextManager[None]:
         """Make all writes of the block one unit of work; nested blocks join it."""
 
+    def after_commit(self, act: Callable[[], None]) -> None:
+        """Call a function once this thread's open unit is stored; at once without a unit.
+
+        If the unit fails, the function is not called.
+        """
+
     def write(
         self, name: str, origin: Mapping[str, Any], undoes: int | None = None
     ) -> AbstractContextManager[Unit]:

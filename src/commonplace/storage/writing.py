@@ -316,6 +316,8 @@ class _Scope(threading.local):
         self.name = ""
         self.origin: Mapping[str, Any] = {}
         self.unit: Unit | None = None
+        self.afterwards: list[Callable[[], None]] = []
+        """What is to be done once the unit is stored."""
         self.on_reserve = False
         """Whether this thread may use the disk space reserved for a full disk."""
 
@@ -342,12 +344,22 @@ class Units(Generic[C]):
             with self.write(name, origin):  # an inner unit is a savepoint
                 yield
             return
+        scope.afterwards = []
         with contextlib.ExitStack() as stack:
             scope.stack, scope.name, scope.origin = stack, name, origin
             try:
                 yield
             finally:
                 scope.stack = None
+        for act in scope.afterwards:
+            act()
+
+    def after_commit(self, act: Callable[[], None]) -> None:
+        """See `ports.Store`."""
+        if self._scope.stack is None:
+            act()
+        else:
+            self._scope.afterwards.append(act)
 
     @contextlib.contextmanager
     def write(

@@ -16,7 +16,7 @@ from urllib.parse import parse_qs
 import httpx
 import pytest
 
-from commonplace.dialects.mama.platform import channels
+from commonplace.dialects.mama.platform import channels, paths
 from dialects.orchestrator.fake_model import FakeModel
 
 from .conftest import Web, serving
@@ -348,3 +348,26 @@ def test_stored_secrets_are_tried_with_one_call(
         assert web.post("/api/setup/check", {"what": what}).json()["ok"] is False
     wrong = web.post("/api/setup/check", {"what": "else"})
     assert (wrong.status_code, wrong.json()["code"]) == (400, "VALIDATION_ERROR")
+
+
+def test_a_file_is_kept_back_by_its_own_name(web: Web, outside: Outside) -> None:
+    workspace(web, "private.db", b"rows")
+    folder = web.library.path / "mama" / "workspace"
+    (folder / "picture.png").symlink_to(folder / "private.db")
+    for path in ("private.db/", "picture.png", str(folder / "private.db") + "/"):
+        body = {"channelId": "C01234567", "filePath": path}
+        refused(web.post("/api/slack/send", body), 400, "BAD_REQUEST")
+    body = {"channelId": "1", "imagePath": "picture.png"}
+    refused(web.post("/api/discord/image", body), 400, "BAD_REQUEST")
+    assert outside.asked == []
+
+
+def test_a_temporary_data_directory_is_not_sent(
+    web: Web, outside: Outside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paths, "TEMPORARY", web.library.path.parent)
+    assert (web.library.path / "system.db-wal").exists()
+    for path in (str(web.library.path / "system.db-wal"), "../config.yaml"):
+        body = {"channelId": "C01234567", "filePath": path}
+        refused(web.post("/api/slack/send", body), 400, "BAD_REQUEST")
+    assert outside.asked == []

@@ -280,3 +280,13 @@ def test_only_so_many_sockets_are_open(web: Web, monkeypatch: pytest.MonkeyPatch
         one.next()
         two.next()
         assert refused(web)[1] == 4029
+
+
+def test_only_uploads_can_be_attached(web: Web, model: FakeModel) -> None:
+    outbound = web.library.path / "mama" / "workspace" / "media" / "outbound"
+    outbound.mkdir(parents=True)
+    (outbound / "made.txt").write_text("made by an agent")
+    assert web.get("/api/media/made.txt").status_code == 200
+    with talking(web) as talk:
+        talk.send(type="send", content="Read it", attachments=[{"filename": "made.txt"}])
+        assert talk.next("attachment_failed")["filename"] == "made.txt"

@@ -181,3 +181,36 @@ def test_two_scripts_run_at_once(web: Web) -> None:
 def test_the_cache_is_private(web: Web) -> None:
     run(web, "1")
     assert (Path(web.library.path) / "mama" / "cache").stat().st_mode & 0o77 == 0
+
+
+@pytest.mark.parametrize(
+    ("code", "result"),
+    [("Promise.resolve(5)", 5), ("(async () => 'x')()", "x"), (r"'a\ud800'", "a?")],
+)
+def test_a_promise_is_awaited_and_text_is_well_formed(web: Web, code: str, result: Any) -> None:
+    told = run(web, code)
+    assert (told["success"], told.get("result")) == (True, result), told
+
+
+@pytest.mark.parametrize("code", ["Promise.reject(new Error('no'))", "new Promise(() => {})"])
+def test_a_promise_that_is_not_kept_fails_the_script(web: Web, code: str) -> None:
+    assert run(web, code)["success"] is False
+
+
+def test_half_of_a_character_can_be_logged(web: Web) -> None:
+    assert run(web, r"console.log('a\ud800'); 1")["logs"] == ["a\ufffd"]
+
+
+def test_the_arguments_of_calls_are_limited(web: Web) -> None:
+    told = run(web, "for (let i = 0; i < 40; i++) try { await Read('x'.repeat(9e5)) } catch {}; 1")
+    assert (told["success"], told["toolCalls"]) == (True, [])
+    told = run(web, "await Read('x'.repeat(3e6))")
+    assert told["error"] == "RangeError: the arguments of a call are too large"
+    told = run(web, "try { await Read('x'.repeat(19000)) } catch {}; 1")
+    assert len(told["toolCalls"]) == 1
+
+
+def test_a_long_result_and_long_logs_are_sent_together(web: Web) -> None:
+    code = "for (let i = 0; i < 1000; i++) console.log('z'.repeat(1000)); 'x'.repeat(1e6)"
+    told = run(web, code, 10_000)
+    assert (len(told["result"]), len(told["logs"])) == (1_000_000, 1_000)

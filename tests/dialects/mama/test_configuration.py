@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import stat
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,11 @@ import yaml
 
 from commonplace.access.caller import EVERYTHING, FULL
 from commonplace.access.credentials import Grant
+from commonplace.dialects.contract import Setting
+from commonplace.dialects.mama.platform import heartbeat
 from commonplace.dialects.mama.platform.configuration import DEFAULTS, MASK
 from commonplace.dialects.mama.platform.heartbeat import is_quiet
+from commonplace.dialects.mama.platform.service import Service
 
 from .conftest import Web, serving
 
@@ -269,3 +273,88 @@ def test_the_defaults_are_valid() -> None:
     from commonplace.dialects.mama.platform.configuration import check
 
     check(DEFAULTS)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"multi_agent": {"agents": {"a.b": {"bot_token": "secret"}}}},
+        {"multi_agent": {"agents": {"pm": {"tier": "x"}}}},
+        {"multi_agent": {"agents": {"pm": {"trigger_prefix": 5}}}},
+        {"multi_agent": {"agents": {"pm": {"persona_file": "../../system.db"}}}},
+        {"multi_agent": {"agents": {"pm": {"backend": "other"}}}},
+        {"multi_agent": {"agents": {"pm": 5}}},
+        {"roles": {"definitions": {"r": [{"token": "secret"}]}}},
+        {"roles": {"definitions": {"r": {"token": ["secret"]}}}},
+        {"heartbeat": {"interval": 2**31}},
+        {"agent": {"timeout": 2**31}},
+        {"roles": {"definitions": {"r": "x" * 200_000}}},
+    ],
+)  # fmt: skip
+def test_what_no_agent_could_use_is_refused(web: Web, body: dict[str, Any]) -> None:
+    before = web.get("/api/config").json()
+    refused(put(web, body), 400, "VALIDATION_ERROR")
+    assert web.get("/api/config").json() == before
+
+
+def test_a_name_with_a_dot_hides_its_secret(web: Web) -> None:
+    roles = {"definitions": {"a.b": {"token": "secret-1"}, "a%2Eb": {"token": "secret-2"}}}
+    assert put(web, {"roles": roles}).status_code == 200
+
+    shown = web.get("/api/config").json()["roles"]["definitions"]
+    assert shown == {"a.b": {"token": MASK}, "a%2Eb": {"token": MASK}}
+    assert "secret-" not in (web.library.path / "mama" / "config.yaml").read_text()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "roles: {definitions: {a: 2024-01-01}}", "roles: {definitions: &r {x: *r}}",
+        "roles: {definitions: {a: .nan}}", 'roles: {definitions: {a: "\\0"}}',
+        "roles: {definitions: {a: !!binary aGVsbG8=}}", "roles: {definitions: {? [1] : 3}}",
+        "multi_agent: {agents: {x: {bot_token: 123}}}", "roles: {definitions: {a: !!set {x}}}",
+        f"roles: {{definitions: {{a: {'[' * 100}{']' * 100}}}}}", "version: 2",
+    ],
+)  # fmt: skip
+def test_a_file_that_cannot_be_stored_leaves_the_configuration_as_it_was(
+    web: Web, text: str
+) -> None:
+    assert put(web, {"heartbeat": {"quiet_end": 7}}).status_code == 200
+    before = web.get("/api/config").json()
+    (web.library.path / "mama" / "config.yaml").write_text(text)
+
+    answer = web.get("/api/config")
+    assert (answer.status_code, answer.json()) == (200, before)
+    assert web.get("/api/multi-agent/status").status_code == 200
+    assert put(web, {"heartbeat": {"quiet_end": 6}}).status_code == 200
+
+
+def test_agents_of_mamas_own_file_lose_only_the_fields_that_make_no_sense(web: Web) -> None:
+    file = web.library.path / "mama" / "config.yaml"
+    file.parent.mkdir(exist_ok=True)
+    agent = {
+        "name": "Dev", "model": "gpt-5", "backend": "codex-mcp", "tier": 7, "cooldown_ms": "soon",
+        "persona_file": "~/.mama/personas/dev.md",
+        "tool_permissions": {"allowed": ["Bash", "Read"]},
+    }  # fmt: skip
+    file.write_text(yaml.safe_dump({"multi_agent": {"agents": {"dev": agent}}}))
+
+    found = web.get("/api/multi-agent/agents").json()["agents"]
+    (dev,) = [each for each in found if each["id"] == "dev"]
+    assert (dev["name"], dev["backend"], dev["model"]) == ("Dev", "codex-mcp", "gpt-5")
+    assert (dev["tier"], dev["cooldown_ms"]) == (1, 5_000)
+    assert dev["persona_file"] == "personas/dev.md"
+    assert dev["tool_permissions"] == {"allowed": ["Bash", "Read"]}
+
+
+def test_a_shorter_interval_takes_effect_at_once(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heartbeat, "FIRST_SECONDS", 0.0)
+    here = Service(Setting(library=web.library, system=None, environ={}))  # type: ignore[arg-type]
+    quiet = {"enabled": True, "quiet_start": 0, "quiet_end": 0}
+    put(web, {"heartbeat": {**quiet, "interval": 86_400_000}})
+    beat = heartbeat.Beat(here)
+    beat.tick(web.memory)
+    first = beat._due()
+    put(web, {"heartbeat": {"interval": 60_000}})
+    beat.tick(web.memory)
+    assert first - beat._due() == timedelta(milliseconds=86_400_000 - 60_000)

@@ -410,3 +410,16 @@ def test_the_answer_to_a_heartbeat_is_followed(web: Web, model: FakeModel) -> No
     settings = {"heartbeat": {"notify_channel_id": "1"}}
     web.client.put(web.url + "/api/config", json=settings)
     assert beat("NOTIFY: the oven is on")["status"] == "failed", "Discord is not set up"
+
+
+def test_the_longest_page_of_logs_is_sent(web: Web) -> None:
+    identity = create(web, enabled=False)
+    for number in range(60):
+        runs.begin(web.memory, f"exec_{number}", identity, "p", "cron")
+        runs.finish(web.memory, f"exec_{number}", "ü" * 20_000, None)
+    found = logs(web, identity, limit=100)
+    assert [len(each["output"]) for each in found] == [20_000] * 60
+
+
+def test_blanks_around_a_name_of_a_schedule_are_passed_over(web: Web) -> None:
+    assert create(web, cron_expr=" @hourly ")

@@ -235,3 +235,28 @@ def test_a_circle_of_delegations_is_refused(staffed: Web, model: FakeModel) -> N
     beat(staffed, "!conductor start")
     found = staffed.get("/api/multi-agent/delegations").json()["delegations"]
     assert len(found) == 1 and "back along the chain" in found[0]["result"]
+
+
+def test_a_delegation_that_was_cut_off_with_its_server_is_not_active(
+    web: Web, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attrs = {
+        "fromAgentId": "conductor", "toAgentId": "developer", "task": "t", "status": "active",
+        "depth": 1, "startedAt": 1_000, "completedAt": None, "duration": None, "error": None,
+        "chain": "c", "result": None,
+    }  # fmt: skip
+    records.add(web.memory, team.DELEGATION, "del_1", "t", attrs)
+    assert web.get("/api/multi-agent/status").json()["activeChains"] == 1
+    monkeypatch.setattr(team, "LONGEST_SECONDS", 0.0)
+
+    told = web.get("/api/multi-agent/status").json()
+    assert told["activeChains"] == 0
+    assert told["recentDelegations"] == [
+        {
+            "id": "del_1", "fromAgentId": "conductor", "toAgentId": "developer", "task": "t",
+            "status": "failed", "startedAt": 1_000, "completedAt": None, "duration": None,
+            "error": "interrupted",
+        }
+    ]  # fmt: skip
+    (listed,) = web.get("/api/multi-agent/delegations").json()["delegations"]
+    assert listed["status"] == "failed"

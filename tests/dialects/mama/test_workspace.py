@@ -307,3 +307,69 @@ def test_the_dashboard_counts_memories_and_sessions(web: Web) -> None:
     }  # fmt: skip
     assert told["memory"]["topTopics"][0]["topic"] in ("tea", "milk")
     assert told["sessions"]["total"] == 1 and told["sessions"]["bySource"] == {"viewer": 1}
+
+
+def test_what_a_person_put_there_by_mistake_fails_no_list(web: Web) -> None:
+    folder = web.library.path / "mama"
+    pages, skills = folder / "workspace" / "playgrounds", folder / "skills" / "mama"
+    (pages / "folder.html").mkdir(parents=True)
+    (pages / "link.html").symlink_to("/nowhere")
+    (pages / "nul.html").write_bytes(b"a\0b")
+    (pages / "index.json").write_text("[" * 100_000)
+    (pages / "ok.html").write_text("<p>")
+    (skills / "folder" / "SKILL.md").mkdir(parents=True)
+    (skills / "nul").mkdir()
+    (skills / "nul" / "SKILL.md").write_bytes(b"# a\0b")
+    (skills.parent / "state.json").write_text('{"x": NaN}')
+    (folder / "mcp-config.json").write_text('{"mcpServers": {"a\\u0000": {}}}')
+    (folder / "workspace" / "media" / "inbound" / "folder.txt").mkdir(parents=True)
+
+    assert [each["slug"] for each in web.get("/api/playgrounds").json()] == ["ok"]
+    assert web.get("/api/skills").json() == {"skills": []}
+    assert web.get("/api/mcp-servers").json() == {"servers": []}
+    refused(web.get("/api/media/folder.txt"), 404, "NOT_FOUND")
+    assert web.post("/api/skills", {"name": "new", "content": "# New"}).status_code == 201
+
+
+def test_a_linked_skill_outside_the_workspace_is_not_listed(web: Web, tmp_path: Path) -> None:
+    outside, folder = tmp_path / "outside", web.library.path / "mama" / "workspace" / "skills"
+    for made in (outside, folder / "inside"):
+        made.mkdir(parents=True)
+        (made / "SKILL.md").write_text("# A skill")
+    (folder / "linked").symlink_to(outside)
+    assert web.get("/api/workspace/skills").json() == {"skills": [{"id": "inside"}]}
+    refused(web.get("/api/workspace/skills/linked/content"), 404, "NOT_FOUND")
+
+
+def test_a_directory_is_not_opened_for_reading(here: Service) -> None:
+    (here.folder / "workspace" / "media").mkdir(parents=True)
+    before = len(list(Path("/proc/self/fd").iterdir())) if Path("/proc/self/fd").exists() else 0
+    for _ in range(20):
+        with pytest.raises(PlatformError, match="not found"):
+            paths.read(here, "media", most=10)
+    after = len(list(Path("/proc/self/fd").iterdir())) if Path("/proc/self/fd").exists() else 0
+    assert after < before + 20
+
+
+def test_a_change_that_fails_leaves_no_copy_behind(web: Web, here: Service) -> None:
+    with pytest.raises(RuntimeError), web.memory.unit("try"):
+        playgrounds.create(web.memory, here, "Gone", "<p>")
+        raise RuntimeError
+    assert web.get("/api/playgrounds").json() == []
+    assert not (here.folder / playgrounds.FOLDER / "gone.html").exists()
+
+    playgrounds.create(web.memory, here, "Kept", "<p>")
+    with pytest.raises(RuntimeError), web.memory.unit("try"):
+        playgrounds._page("kept").delete(web.memory, here)
+        raise RuntimeError
+    assert (here.folder / playgrounds.FOLDER / "kept.html").exists()
+
+
+def test_the_longest_tail_of_the_log_is_sent(web: Web, here: Service) -> None:
+    file = logs.file_of(here)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(('"' * 299 + "\n") * 6_000)
+    answer = web.get("/api/logs/daemon", tail=5_000)
+    assert answer.status_code == 200, answer.text[:200]
+    assert answer.json()["truncated"] is True
+    assert sum(len(line) + 1 for line in answer.json()["lines"]) <= logs.MOST_BYTES

@@ -11,7 +11,15 @@ from commonplace.access.caller import NotPermitted
 from commonplace.dialects.mama import exporting, operations, platform
 from commonplace.dialects.mama.platform import failures
 from commonplace.dialects.mama.refusing import refusal
-from commonplace.dialects.rest import Exchange, Rejected, Reply, Rest, Route, status_of
+from commonplace.dialects.rest import (
+    Exchange,
+    OpenApi,
+    Rejected,
+    Reply,
+    Rest,
+    Route,
+    status_of,
+)
 from commonplace.engine.model import iso
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound, StorageFull
 
@@ -161,6 +169,14 @@ def _fail(exchange: Exchange, error: CommonplaceError) -> Reply:
 REST = Rest(
     roots=("/api", "/graph", "/checkpoints"),
     fail=_fail,
+    openapi=OpenApi(
+        path="/api/openapi.json",
+        title="MAMA, beside memory",
+        version="0.10.0",
+        error=failures.SCHEMA,
+        statuses=failures.STATUSES,
+        routes=platform.ROUTES,
+    ),
     routes=(
         Route("GET", "/api/health", public=True, answer=_health),
         Route("POST", "/api/checkpoint/save", "http_save_checkpoint", read=_checkpoint),

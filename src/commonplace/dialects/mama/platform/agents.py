@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from commonplace.access.caller import EVERYTHING, FULL, READ_ONLY, Caller
 from commonplace.dialects.agent_calls import AgentCalls
-from commonplace.dialects.mama.platform import configuration, service, skills, team
+from commonplace.dialects.mama.platform import configuration, members, service, skills, team
 from commonplace.dialects.mama.platform.failures import PlatformError
 from commonplace.dialects.mama.platform.files import records
 from commonplace.engine.commonplace import Commonplace
@@ -72,7 +72,7 @@ def respond(running: Service, asked: AgentPrompt, member: str = "") -> str:
     memory = memory_of(running)
     tree = configuration.effective(memory, running)
     member = member or _addressed(tree, asked.prompt)
-    chosen = team.agents_of(tree).get(member) if member else None
+    chosen = members.agents_of(tree).get(member) if member else None
     if chosen is not None:
         asked = replace(asked, agent=member, tier=chosen["tier"])
     instructions = _instructions(memory, running, chosen)
@@ -90,7 +90,7 @@ def _addressed(tree: Mapping[str, Any], prompt: str) -> str:
     """The id of the team's agent that a prompt is for; empty for the default agent."""
     if not tree["multi_agent"]["enabled"]:
         return ""
-    enabled = {id: each for id, each in team.agents_of(tree).items() if each["enabled"]}
+    enabled = {id: each for id, each in members.agents_of(tree).items() if each["enabled"]}
     for id, each in enabled.items():
         if each["trigger_prefix"] and prompt.startswith(each["trigger_prefix"]):
             return id
@@ -113,7 +113,7 @@ def access(
             "No language model is set. Set COMMONPLACE_LLM_KEY, or agent.api_key in the"
             " configuration.",
         )  # fmt: skip
-    provider = configuration.BACKENDS[agent["backend"]][0]
+    provider = members.BACKENDS[agent["backend"]][0]
     return llm.configured(llm.Access(key, provider, agent["model"]), running.environ)
 
 
@@ -158,7 +158,7 @@ def _abilities(
     found.append(_skill_reader(running))
     if asked.tier == 1:
         found += calls.abilities(_outgoing())
-    allowed = {*team.tools_of(asked.tier), "skill_read"}
+    allowed = {*members.tools_of(asked.tier), "skill_read"}
     own = (chosen or {}).get("tool_permissions") or {}
     if (permitted := own.get("allowed")) and "*" not in permitted:
         allowed &= set(permitted)
@@ -212,14 +212,14 @@ def _with_reports(found: Sequence[Ability], watch: Watch) -> list[Ability]:
 
 
 def _delegate(running: Service, tree: Mapping[str, Any], asked: AgentPrompt) -> Ability:
-    members = {id: each for id, each in team.agents_of(tree).items() if each["enabled"]}
+    known = {id: each for id, each in members.agents_of(tree).items() if each["enabled"]}
     most = tree["multi_agent"]["loop_prevention"]["max_chain_length"]
 
     def call(given: Mapping[str, Any]) -> str:
         target, task = str(given.get("agent_id", "")), str(given.get("task", ""))[:20_000]
         chain = (*asked.chain, asked.agent)
-        if target not in members or not task.strip():
-            return f"error: agent_id must be one of {', '.join(members)}, and task a text."
+        if target not in known or not task.strip():
+            return f"error: agent_id must be one of {', '.join(known)}, and task a text."
         if target in chain:
             return "error: An agent cannot delegate to itself, or back along the chain."
         if len(chain) > most:

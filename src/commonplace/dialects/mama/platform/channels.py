@@ -172,12 +172,17 @@ def _beginning(text: str, most: int) -> str:
     return text if len(text) <= most else text[:most] + "..."
 
 
+def _refuse_other_than_image(path: str) -> None:
+    if not path.lower().endswith(IMAGES):
+        raise malformed(f"imagePath must end with {', '.join(IMAGES)}.")
+
+
 def discord_image(call: Call, *, channelId: str, imagePath: str, caption: str) -> Any:
     """Send an image file to a Discord channel."""
     running, _, token = _discord(call, channelId)
-    if not imagePath.lower().endswith(IMAGES):
-        raise malformed(f"imagePath must end with {', '.join(IMAGES)}.")
+    _refuse_other_than_image(imagePath)
     file = paths.read(running, imagePath, most=FILE_BYTES, temporary=True)
+    _refuse_other_than_image(file.name)  # a link has another name than what it leads to
     with Discord(running, token) as discord:
         discord.send(channelId, caption, file)
     return {"success": True}
@@ -255,6 +260,11 @@ def slack_client(running: Service, token: str) -> Any:
     return client
 
 
+def _refuse_kept_back(name: str) -> None:
+    if name.startswith(".") or name.lower().endswith(KEPT_BACK):
+        raise malformed("Files of this type are not sent.")
+
+
 def slack_send(
     call: Call,
     *,
@@ -275,10 +285,9 @@ def slack_send(
         raise _not_connected("Slack")
     file = None
     if filePath:
-        name = filePath.rpartition("/")[2]
-        if name.startswith(".") or name.lower().endswith(KEPT_BACK):
-            raise malformed("Files of this type are not sent.")
+        _refuse_kept_back(filePath.rpartition("/")[2])
         file = paths.read(running, filePath, most=FILE_BYTES, temporary=True)
+        _refuse_kept_back(file.name)  # a link has another name than what it leads to
     client = slack_client(running, token)
     from slack_sdk.errors import SlackClientError
 
@@ -368,6 +377,6 @@ ROUTES = (
     Route("POST", "/api/discord/image", "discord_image", read=read),
     Route("POST", "/api/report", "send_report", read=read),
     Route("POST", "/api/screenshot", "send_screenshot", read=read),
-    Route("POST", "/api/slack/send", "slack_send", read=read, body_bytes=1_000_000),
+    Route("POST", "/api/slack/send", "slack_send", read=read, body_bytes=3_000_000),
     Route("POST", "/api/setup/check", "check_setup", read=read),
 )

@@ -97,6 +97,12 @@ def say(call: Call, *, name: str, content: str) -> Any:
     return {}
 
 
+def attachment(call: Call, *, filename: str) -> Any:
+    """Refuse a file that was not uploaded."""
+    media.find(call.memory, service.of(call), filename, (media.INBOUND,))
+    return {}
+
+
 def reply(
     call: Call,
     *,
@@ -110,7 +116,7 @@ def reply(
     running = service.of(call)
     prompt, images = content, []
     for file in files:
-        data = media.find(call.memory, running, str(file["filename"]))
+        data = media.find(call.memory, running, str(file["filename"]), (media.INBOUND,))
         kind = media.TYPES.get(media.extension_of(str(file["filename"])), "")
         if kind in IMAGES:
             images.append((data, kind))
@@ -324,7 +330,7 @@ class _Client:
             try:
                 if not isinstance(name, str):
                     raise PlatformError(400, "BAD_REQUEST", "filename is missing")
-                await self._exchange.perform({"filename": name}, "read_media")
+                await self._exchange.perform({"filename": name}, "chat_attachment")
                 known.append({"filename": name})
             except CommonplaceError as error:
                 self.send({"type": "attachment_failed", "filename": name, "error": error.message})
@@ -387,6 +393,8 @@ OPERATIONS = (
     operation("open_chat", "Open the chat", "operator", open_chat),
     operation("chat_attach", "Attach to a session", "operator", attach, ("session", "source"),
               {"session": TEXT, "source": TEXT}),
+    operation("chat_attachment", "Check an attachment", "operator", attachment, ("filename",),
+              {"filename": TEXT}),
     operation("chat_say", "Say something in a session", "operator", say, ("name", "content"),
               {"name": TEXT, "content": TEXT}),
     operation("chat_reply", "Answer in a session", "operator", reply,

@@ -187,4 +187,4 @@ OPERATIONS = (
         stepwise=True,
     ),
 )  # fmt: skip
-ROUTES = (Route("POST", "/api/code-act", "run_code", read=_asked),)
+ROUTES = (Route("POST", "/api/code-act", "run_code", read=_asked, body_bytes=2_000_000),)

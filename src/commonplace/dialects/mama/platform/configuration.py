@@ -7,14 +7,16 @@ when the configuration is asked for. Secrets are sealed in system.db and are nev
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any
+from urllib.parse import unquote
 
 from commonplace.dialects.contract import Call
-from commonplace.dialects.mama.platform import service
+from commonplace.dialects.mama.platform import members, service
 from commonplace.dialects.mama.platform.failures import PlatformError, invalid_value
 from commonplace.dialects.mama.platform.files import StoredFile
-from commonplace.dialects.mama.platform.service import Service, operation
+from commonplace.dialects.mama.platform.service import OBJECT_BODY, Service, operation
 from commonplace.dialects.rest import Exchange, Route
 from commonplace.engine.commonplace import Commonplace
 from commonplace.platform import sealed
@@ -22,12 +24,6 @@ from commonplace.platform.exclusive import exclusive
 
 MASK = "***[redacted]***"
 
-AGENT = {
-    "name": "", "display_name": "", "tier": 1, "backend": "claude", "model": "", "enabled": True,
-    "persona_file": None, "trigger_prefix": None, "bot_token": "", "slack_bot_token": "",
-    "slack_app_token": "", "auto_respond_keywords": [], "cooldown_ms": 5_000,
-    "can_delegate": False, "effort": None, "tool_permissions": None,
-}  # fmt: skip
 MODEL = "claude-sonnet-4-6"
 
 
@@ -35,8 +31,8 @@ def _team() -> dict[str, Any]:
     tiers = {"conductor": 1, "developer": 1, "reviewer": 3, "architect": 2, "pm": 2}
     return {
         name: {
-            **AGENT, "name": name, "display_name": name.capitalize(), "tier": tier, "model": MODEL,
-            "trigger_prefix": f"!{name}", "can_delegate": tier == 1,
+            **members.AGENT, "name": name, "display_name": name.capitalize(), "tier": tier,
+            "model": MODEL, "trigger_prefix": f"!{name}", "can_delegate": tier == 1,
         }
         for name, tier in tiers.items()
     }  # fmt: skip
@@ -69,21 +65,20 @@ DEFAULTS: Mapping[str, Any] = {
 SECTIONS = (*DEFAULTS, "scheduling")
 FIXED = ("database", "logging")
 """Sections that are shown and cannot be set; nor can `agent.tools.mcp_config`."""
-NUMBERS: Mapping[str, tuple[int, int | None]] = {
+MOST_MILLISECONDS = 2**31 - 1
+"""What a timer of MAMA itself can wait."""
+MOST_CHARS = 200_000
+NUMBERS: Mapping[str, tuple[int, int]] = {
     "version": (1, 1),
     "agent.max_turns": (1, 100),
-    "agent.timeout": (1_000, None),
-    "heartbeat.interval": (60_000, None),
+    "agent.timeout": (1_000, MOST_MILLISECONDS),
+    "heartbeat.interval": (60_000, MOST_MILLISECONDS),
     "heartbeat.quiet_start": (0, 23),
     "heartbeat.quiet_end": (0, 23),
     "multi_agent.loop_prevention.max_chain_length": (1, 100),
-    "multi_agent.loop_prevention.global_cooldown_ms": (0, None),
-    "multi_agent.loop_prevention.chain_window_ms": (0, None),
+    "multi_agent.loop_prevention.global_cooldown_ms": (0, MOST_MILLISECONDS),
+    "multi_agent.loop_prevention.chain_window_ms": (0, MOST_MILLISECONDS),
 }
-BACKENDS = {"claude": ("anthropic", r"claude-"), "codex-mcp": ("openai", r"gpt-|o\d|codex")}
-"""The provider of each backend, and how the names of its models begin."""
-EFFORTS = ("low", "medium", "high", "max")
-
 Tree = dict[str, Any]
 
 
@@ -96,9 +91,10 @@ def is_secret(name: str) -> bool:
 
 
 def leaves(tree: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    """Every value of a tree that is not an object, with its path."""
+    """Every value of a tree that is not an object, with its path; a dot in a name is escaped."""
     for name, value in tree.items():
-        where = f"{path}.{name}" if path else name
+        part = name.replace("%", "%25").replace(".", "%2E")
+        where = f"{path}.{part}" if path else part
         if isinstance(value, Mapping):
             yield from leaves(value, where)
         else:
@@ -107,7 +103,7 @@ def leaves(tree: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]
 
 def put(tree: Tree, path: str, value: Any) -> None:
     """Set a value by its path."""
-    *folders, name = path.split(".")
+    *folders, name = (unquote(part) for part in path.split("."))
     for folder in folders:
         tree = tree.setdefault(folder, {})
     tree[name] = value
@@ -156,20 +152,37 @@ def check(given: Mapping[str, Any]) -> None:
     for path, value in leaves(given):
         if path in NUMBERS:
             least, most = NUMBERS[path]
-            if value < least or (most is not None and value > most):
-                upto = f" to {most}" if most is not None else " or more"
-                raise invalid_value(f"{path} must be {least}{upto}.")
+            if not least <= value <= most:
+                raise invalid_value(f"{path} must be {least} to {most}.")
+    _check_secrets(given, "")
     jobs = given.get("scheduling", {}).get("jobs", [])
     if not all(isinstance(job, Mapping) for job in jobs):
         raise invalid_value("scheduling.jobs must be a list of objects.")
+
+
+def _check_secrets(value: Any, where: str, *, in_list: bool = False) -> None:
+    """Refuse a secret that could not be sealed: one that is no text, or stands in a list."""
+    if isinstance(value, list):
+        for each in value:
+            _check_secrets(each, where, in_list=True)
+    elif isinstance(value, Mapping):
+        for name, inner in value.items():
+            if is_secret(name) and inner and (in_list or not isinstance(inner, str)):
+                raise invalid_value(f"{where}.{name} must be a text, and not in a list.")
+            _check_secrets(inner, f"{where}.{name}" if where else name, in_list=in_list)
 
 
 def _check_types(given: Mapping[str, Any], model: Mapping[str, Any], path: str) -> None:
     for name, value in given.items():
         where = f"{path}.{name}" if path else name
         if where.startswith(("roles.", "multi_agent.agents")):
-            if where.count(".") == 1 and not isinstance(value, Mapping):
+            if not isinstance(value, Mapping):
                 raise invalid_value(f"{where} must be an object.")
+            for id, agent in value.items() if where == "multi_agent.agents" else ():
+                if not members.ID.fullmatch(str(id)) or not isinstance(agent, Mapping):
+                    raise invalid_value(
+                        "An agent must be an object; its id, letters, digits, - or _."
+                    )
             continue
         if name not in model:
             continue
@@ -183,24 +196,6 @@ def _check_types(given: Mapping[str, Any], model: Mapping[str, Any], path: str) 
         elif type(value) is not type("" if usual is None else usual):
             wanted = {bool: "true or false", int: "a whole number", str: "a text", list: "a list"}
             raise invalid_value(f"{where} must be {wanted[type('' if usual is None else usual)]}.")
-
-
-def check_model(agent: Mapping[str, Any], environ: Mapping[str, str], where: str) -> None:
-    """Refuse a backend, a model or an effort that do not fit each other."""
-    backend, model, effort = agent["backend"], agent["model"], agent.get("effort")
-    if backend not in BACKENDS:
-        raise invalid_value(f"{where}.backend must be one of {', '.join(BACKENDS)}.")
-    starts = (
-        ("claude-",) if backend == "claude" else ("gpt-", "codex", *(f"o{n}" for n in range(10)))
-    )
-    free = backend == "codex-mcp" and environ.get("COMMONPLACE_LLM_OPENAI_URL")
-    if model and not free and not str(model).startswith(starts):
-        raise invalid_value(f"{where}.model does not fit the backend {backend}.")
-    if effort is not None:
-        if effort not in EFFORTS:
-            raise invalid_value(f"{where}.effort must be one of {', '.join(EFFORTS)}.")
-        if backend != "claude" or (effort == "max" and model != "claude-opus-4-6"):
-            raise invalid_value(f"{where}.effort {effort} does not fit the model {model}.")
 
 
 # --- reading and changing ------------------------------------------------------------------------
@@ -217,11 +212,12 @@ def _parsed(data: bytes) -> Tree:
         raise ValueError(type(error).__name__) from error
     if not isinstance(tree, dict):
         raise ValueError("it is not a mapping")
-    known = {name: tree[name] for name in SECTIONS if tree.get(name) is not None}
     try:
-        check(known)
-    except PlatformError as error:
-        raise ValueError(error.message) from error
+        tree = json.loads(json.dumps(tree))  # YAML has dates, sets and circles
+    except TypeError as error:
+        raise ValueError("it holds a value that JSON cannot represent") from error
+    known = {name: tree[name] for name in SECTIONS if tree.get(name) is not None}
+    check(known)
     return known
 
 
@@ -242,6 +238,9 @@ def effective(memory: Commonplace, running: Service) -> Tree:
     """The whole configuration: defaults, overridden by what was set, with secrets."""
 
     def edited(tree: Tree) -> Tree:
+        agents = tree.get("multi_agent", {}).get("agents", {})
+        for id, agent in agents.items():
+            agents[id] = members.sound(id, agent, running)
         plain, secrets = without_secrets(tree)
         _seal(running, {path: value for path, value in secrets.items() if value})
         return plain
@@ -287,7 +286,14 @@ def change(memory: Commonplace, running: Service, given: Mapping[str, Any]) -> N
     with exclusive(memory, "change configuration"):
         effective(memory, running)  # import edits of the configuration file first
         wanted = merged(FILE.load(memory, running), plain)
-        check_model(merged(DEFAULTS, wanted)["agent"], running.environ, "agent")
+        whole = merged(DEFAULTS, wanted)
+        members.check_model(whole["agent"], running.environ, "agent")
+        agents = members.agents_of(whole)
+        for id, changes in given.get("multi_agent", {}).get("agents", {}).items():
+            members.check(changes, agents[id], running)
+            members.check_permissions(changes, agents[id])
+        if len(json.dumps(wanted)) > MOST_CHARS:
+            raise invalid_value(f"The configuration may have {MOST_CHARS:,} characters.")
         FILE.save(memory, running, wanted)
         _seal(running, secrets)
 
@@ -319,5 +325,5 @@ OPERATIONS = (
 )  # fmt: skip
 ROUTES = (
     Route("GET", "/api/config", "get_config"),
-    Route("PUT", "/api/config", "put_config", read=_config),
+    Route("PUT", "/api/config", "put_config", read=_config, request_body=OBJECT_BODY),
 )

@@ -87,10 +87,11 @@ def update_job(call: Call, *, id: str, **changes: Any) -> Any:
 
 def delete_job(call: Call, *, id: str) -> Any:
     """Delete a scheduled job and its logs."""
-    job = _job(call.memory, id)
-    for run in records.listing(call.memory, runs.KIND, f"job:{id}"):
-        records.delete(call.memory, run)
-    records.delete(call.memory, job)
+    with exclusive(call.memory, "delete job"):  # so that no run begins meanwhile
+        job = _job(call.memory, id)
+        for run in records.listing(call.memory, runs.KIND, f"job:{id}"):
+            records.delete(call.memory, run)
+        records.delete(call.memory, job)
     return {"deleted": True}
 
 

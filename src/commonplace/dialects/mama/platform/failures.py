@@ -18,6 +18,22 @@ TEXT_SHAPED = tuple(
 )  # fmt: skip
 
 
+STATUSES = {
+    400: "Missing, malformed, or without sense", 401: "Not signed in", 403: "Not permitted",
+    404: "Not found", 405: "Another method is needed", 409: "It runs already", 413: "Too large",
+    415: "Another type is needed", 429: "Too many", 501: "A library is not installed",
+    502: "The other service refused it", 503: "The other service is not set up", 507: "No room",
+}  # fmt: skip
+SCHEMA = {
+    "type": "object", "required": ["error", "code", "message"],
+    "properties": {
+        "error": {"anyOf": [{"type": "string"}, {"const": True}]}, "code": {"type": "string"},
+        "message": {"type": "string"}, "details": {"type": "object"},
+    },
+}  # fmt: skip
+"""What every error looks like, for the OpenAPI document."""
+
+
 class PlatformError(CommonplaceError):
     """An error of the contract, with its status and code."""
 

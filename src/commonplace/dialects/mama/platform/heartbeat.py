@@ -103,7 +103,8 @@ class HeartbeatScheduler:
         self._watch = running.setting.library.watch(service.OWNER_SPACE)
         self._version: object = None
         self._settings: dict[str, Any] = {}
-        self._next = datetime.now(UTC) + timedelta(seconds=FIRST_SECONDS)
+        self._first = datetime.now(UTC) + timedelta(seconds=FIRST_SECONDS)
+        self._last: datetime | None = None
 
     def tick(self, memory: Commonplace) -> None:
         """Start what is due; cheap while no row changed and nothing is due."""
@@ -112,9 +113,9 @@ class HeartbeatScheduler:
             self._version = version
             self._settings = configuration.effective(memory, self._running)["heartbeat"]
         now = datetime.now(UTC)
-        if not self._settings.get("enabled") or now < self._next:
+        if not self._settings.get("enabled") or now < self._due():
             return
-        self._next = now + timedelta(milliseconds=self._settings["interval"])
+        self._last = now
         hour = now.astimezone(local_zone()).hour
         if is_quiet(self._settings["quiet_start"], self._settings["quiet_end"], hour):
             return
@@ -122,6 +123,11 @@ class HeartbeatScheduler:
         if text and not runs.is_running(memory, JOB):
             at = time.strftime("%Y-%m-%d %H:%M", now.astimezone(local_zone()).timetuple())
             begin(memory, f"It is {at}.\n\n{text}\n\n{ANSWERS}")
+
+    def _due(self) -> datetime:
+        if self._last is None:
+            return self._first
+        return self._last + timedelta(milliseconds=self._settings["interval"])
 
 
 OPERATIONS = (

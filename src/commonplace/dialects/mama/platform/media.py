@@ -150,15 +150,20 @@ def store(memory: Commonplace, running: Service, folder: str, filename: str, dat
         except Conflict:
             at += 1
             continue
-        files.write(running.folder / folder / name, data)
+        files.write(memory, running.folder / folder / name, data)
         return name
 
 
-def find(memory: Commonplace, running: Service, name: str) -> bytes:
+def find(
+    memory: Commonplace,
+    running: Service,
+    name: str,
+    folders: tuple[str, ...] = (OUTBOUND, INBOUND),
+) -> bytes:
     """Find a file by its name, first among those that agents made."""
     if not _PLAIN.fullmatch(name) or name in (".", ".."):
         raise not_found("File")
-    for folder in (OUTBOUND, INBOUND):
+    for folder in folders:
         try:
             return memory.artifacts.read(f"mama/{folder}/{name}")[1].content
         except NotFound:
@@ -241,6 +246,8 @@ def _download(exchange: Exchange, value: Any) -> Reply:
     return _served(value, download=True)
 
 
+_FILE = {"type": "object", "required": ["file"], "properties": {"file": {"type": "string"}}}
+_FILE_BODY = {"required": True, "content": {"multipart/form-data": {"schema": _FILE}}}
 _RESPONSE_BYTES = 4 * MOST_BYTES
 OPERATIONS = (
     operation(
@@ -253,7 +260,10 @@ OPERATIONS = (
     ),
 )  # fmt: skip
 ROUTES = (
-    Route("POST", "/api/upload", "upload_media", answer=_upload, uploads=MOST_BYTES + 1024 * 1024),
-    Route("GET", "/api/media/{filename}", "read_media", show=_inline),
-    Route("GET", "/api/media/download/{filename}", "read_media", show=_download),
-)
+    Route(
+        "POST", "/api/upload", "upload_media", answer=_upload, uploads=MOST_BYTES + 1024 * 1024,
+        request_body=_FILE_BODY,
+    ),
+    Route("GET", "/api/media/{filename}", "read_media", show=_inline, media_type="*/*"),
+    Route("GET", "/api/media/download/{filename}", "read_media", show=_download, media_type="*/*"),
+)  # fmt: skip

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,12 +13,12 @@ from commonplace.dialects.mama.platform.failures import (
     malformed,
     not_found,
 )
+from commonplace.dialects.mama.platform.files import NotRegularError, open_regular
 
 if TYPE_CHECKING:
     from commonplace.dialects.mama.platform.service import Service
 
 _DRIVE = re.compile(r"[A-Za-z]:")
-_NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 TEMPORARY = Path("/tmp")  # noqa: S108
 
 
@@ -49,10 +48,14 @@ def read(running: Service, given: str, *, most: int, temporary: bool = False) ->
     try:
         real = Path(os.path.realpath(root / given))
         inside = real.is_relative_to(os.path.realpath(root))
+        data = os.path.realpath(running.setting.library.path)  # may itself be temporary
         shared = temporary and real.is_relative_to(os.path.realpath(TEMPORARY))
+        shared = shared and not real.is_relative_to(data)
         if not inside and not shared:
             raise malformed("The path is outside the workspace.")
         return _opened(real, most, own=not inside)
+    except NotRegularError:
+        raise malformed("The path is not a regular file.") from None
     except (OSError, ValueError) as error:
         if isinstance(error, PermissionError):
             raise malformed("The file cannot be read.") from None
@@ -60,12 +63,8 @@ def read(running: Service, given: str, *, most: int, temporary: bool = False) ->
 
 
 def _opened(real: Path, most: int, *, own: bool) -> Opened:
-    flags = os.O_RDONLY | _NO_LINK | getattr(os, "O_NONBLOCK", 0)
-    descriptor = os.open(real, flags)
-    with os.fdopen(descriptor, "rb") as file:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
-            raise malformed("The path is not a regular file.")
+    with open_regular(real) as file:
+        found = os.fstat(file.fileno())
         # A directory on the way may have become a link since the path was resolved.
         moved = os.path.realpath(real) != str(real) or not os.path.samestat(found, real.stat())
         if moved or (own and hasattr(os, "getuid") and found.st_uid != os.getuid()):

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from commonplace.dialects.contract import Call
-from commonplace.dialects.mama.platform import files, paths, service
+from commonplace.dialects.mama.platform import paths, service
 from commonplace.dialects.mama.platform.failures import PlatformError, malformed, not_found
 from commonplace.dialects.mama.platform.files import StoredFile
 from commonplace.dialects.mama.platform.service import Service, operation
@@ -61,7 +61,7 @@ def listed(memory: Commonplace, running: Service) -> list[dict[str, Any]]:
     if folder.is_dir():
         for file in sorted(folder.glob("*.html")):
             if file.stem not in held and _SLUG.fullmatch(file.stem):
-                at = datetime.fromtimestamp(file.stat().st_mtime, UTC)
+                at = datetime.fromtimestamp(file.lstat().st_mtime, UTC)
                 index.append(
                     {"name": file.stem, "slug": file.stem, "description": "", "created_at": iso(at)}
                 )
@@ -136,26 +136,30 @@ SKILL_BYTES = 200_000
 
 def list_workspace_skills(call: Call) -> Any:
     """List the skills in the workspace."""
-    folder = paths.workspace(service.of(call)) / "skills"
-    found = sorted(folder.iterdir()) if folder.is_dir() else []
-    return {
-        "skills": [
-            {"id": each.name}
-            for each in found
-            if _SKILL.fullmatch(each.name) and files.read(each / "SKILL.md") is not None
-        ]
-    }
+    running = service.of(call)
+    folder = paths.workspace(running) / "skills"
+    names = sorted(each.name for each in folder.iterdir()) if folder.is_dir() else []
+    return {"skills": [{"id": name} for name in names if _skill_text(running, name)]}
+
+
+def _skill_text(running: Service, name: str) -> str:
+    """The text of a skill in the workspace; empty if there is none that can be read."""
+    if not _SKILL.fullmatch(name):
+        return ""
+    try:
+        return paths.read(running, f"skills/{name}/SKILL.md", most=SKILL_BYTES).data.decode()
+    except (PlatformError, UnicodeDecodeError):
+        return ""
 
 
 def read_workspace_skill(call: Call, *, name: str) -> Any:
     """The text of a skill in the workspace."""
     if not _SKILL.fullmatch(name):
         raise malformed("name must be letters, digits, - or _.")
-    try:
-        opened = paths.read(service.of(call), f"skills/{name}/SKILL.md", most=SKILL_BYTES)
-        return {"content": opened.data.decode()}
-    except (PlatformError, UnicodeDecodeError):
-        raise not_found("Skill") from None
+    text = _skill_text(service.of(call), name)
+    if not text:
+        raise not_found("Skill")
+    return {"content": text}
 
 
 OPERATIONS = (
@@ -184,7 +188,7 @@ OPERATIONS = (
 ROUTES = (
     Route("GET", "/api/playgrounds", "list_playgrounds"),
     Route("DELETE", "/api/playgrounds/{slug}", "delete_playground"),
-    Route("GET", "/playgrounds/{file}", "read_playground", show=_html),
+    Route("GET", "/playgrounds/{file}", "read_playground", show=_html, media_type="text/html"),
     Route("GET", "/api/workspace/skills", "list_workspace_skills"),
     Route("GET", "/api/workspace/skills/{name}/content", "read_workspace_skill"),
 )

@@ -33,7 +33,7 @@ def local_zone() -> tzinfo:
 
 def _fields(expression: str) -> list[str]:
     fields = expression.split()
-    if _NAMED.fullmatch(expression.strip()):
+    if _NAMED.fullmatch(expression):
         return fields
     if len(fields) not in (5, 6) or _RANDOM.search(expression):
         raise invalid_value(
@@ -58,6 +58,7 @@ def next_due(expression: str, after: datetime, zone: tzinfo | None = None) -> da
         from croniter import croniter
     except ImportError:
         raise not_installed("croniter") from None
+    expression = expression.strip()
     fields = _fields(expression)
     start = after.astimezone(zone or local_zone())
     try:

@@ -46,5 +46,5 @@ def take_screenshot(running: Service, page: Opened) -> Opened:
         ) from None  # fmt: skip
     name = f"screenshot_{time.time_ns() // 1_000_000}.png"
     path = paths.workspace(running) / "temp" / name
-    files.write(path, data)
+    files.put(path, data)
     return Opened(name, path.resolve(), data)

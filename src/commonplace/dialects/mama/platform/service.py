@@ -34,6 +34,10 @@ SCRIPTS = 2
 """Scripts that run at once."""
 UPLOADS = 10
 """Uploads a minute from one address."""
+RESPONSE_BYTES = 16 * 1024 * 1024
+"""For the longest answer that the limits of the contract allow: 100 runs of a job, or a script."""
+OBJECT_BODY = {"required": True, "content": {"application/json": {"schema": {"type": "object"}}}}
+"""A body that is an object of any fields, for the OpenAPI document."""
 Level = Literal["read", "write", "operator"]
 """Who may call: whoever may read or write the space, or the operator alone."""
 
@@ -128,7 +132,7 @@ def operation(
     stepwise: bool = False,
     withheld: bool = False,
     open_world: bool = False,
-    response_bytes: int | None = None,
+    response_bytes: int = RESPONSE_BYTES,
 ) -> Tool:
     """An operation of the platform; its handler runs only for those who may call it."""
     check = check_operator if level == "operator" else check_owner

@@ -187,7 +187,7 @@ def store(
             memory.artifacts.update(path, data)
         except NotFound:
             memory.artifacts.create(data, path=path, media_type="application/octet-stream")
-        files.write(running.folder / skill.folder / name, data)
+        files.write(memory, running.folder / skill.folder / name, data)
     skill.text().save(memory, running, text)
 
 
@@ -198,9 +198,9 @@ def remove(memory: Commonplace, running: Service, skill: Skill) -> None:
     for artifact in memory.artifacts.all(prefix=skill.artifacts):
         if artifact.path is not None:
             memory.artifacts.delete(artifact.path)
-            (running.folder / artifact.path.removeprefix("mama/")).unlink(missing_ok=True)
+            files.remove(memory, running.folder / artifact.path.removeprefix("mama/"))
     if skill.source == "mama":
-        (running.folder / "skills" / f"{skill.id}.md").unlink(missing_ok=True)
+        files.remove(memory, running.folder / "skills" / f"{skill.id}.md")
     state = {key: value for key, value in STATE.load(memory, running).items() if key != skill.key}
     STATE.save(memory, running, state)
     _merge_servers(memory, running, skill, {})
@@ -335,9 +335,9 @@ def _held(call: Call, skill: Skill) -> str:
 
 def write_skill(call: Call, *, name: str, content: str, source: str) -> Any:
     """Change the text of a skill."""
-    skill = named(source, name)
-    _held(call, skill)
-    return create_skill(call, name=name, content=content, source=source)
+    with exclusive(call.memory, "write skill"):
+        _held(call, named(source, name))
+        return create_skill(call, name=name, content=content, source=source)
 
 
 def toggle_skill(call: Call, *, name: str, enabled: bool, source: str) -> Any:
@@ -447,12 +447,12 @@ OPERATIONS = (
 )  # fmt: skip
 ROUTES = (
     Route("GET", "/api/skills", "list_skills"),
-    Route("POST", "/api/skills", "create_skill", 201, read=_read, body_bytes=2_000_000),
+    Route("POST", "/api/skills", "create_skill", 201, read=_read, body_bytes=3_000_000),
     Route("GET", "/api/skills/catalog", "skill_catalog", read=_read),
     Route("GET", "/api/skills/search", "search_skills", read=_read),
     Route("POST", "/api/skills/install", "install_skill", read=read),
     Route("POST", "/api/skills/install-url", "install_skill_url", read=read),
-    Route("PUT", "/api/skills/{name}/content", "write_skill", read=_read, body_bytes=2_000_000),
+    Route("PUT", "/api/skills/{name}/content", "write_skill", read=_read, body_bytes=3_000_000),
     Route("PUT", "/api/skills/{name}", "toggle_skill", read=_read),
     Route("DELETE", "/api/skills/{name}", "delete_skill", read=_read),
     Route("GET", "/api/skills/{name}/readme", "read_skill", read=_read),
