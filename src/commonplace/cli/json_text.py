@@ -104,8 +104,8 @@ class _Member:
     comma: int | None
 
 
-class _Text:
-    """A valid text with its tokens."""
+class _ParsedText:
+    """A valid JSON text, parsed into tokens so that it can be edited in place."""
 
     def __init__(self, text: str, format: Format) -> None:
         read(text, format)
@@ -178,7 +178,7 @@ class _Text:
 
 def write(text: str, format: Format, path: Sequence[str], value: Any) -> str:
     """The text with the value at this path of names; missing objects are created."""
-    source = _Text(text, format)
+    source = _ParsedText(text, format)
     if not source.tokens:
         comments = f"{text.rstrip()}\n" if text.strip() else ""
         return f"{comments}{source.rendered(_nested(path, value))}\n"
@@ -204,7 +204,7 @@ def write(text: str, format: Format, path: Sequence[str], value: Any) -> str:
 
 def remove(text: str, format: Format, path: Sequence[str]) -> str:
     """The text without the member at this path."""
-    source = _Text(text, format)
+    source = _ParsedText(text, format)
     at = 0
     for depth in range(1, len(path)):
         above = source.member(at, path[:depth])

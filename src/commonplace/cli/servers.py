@@ -192,7 +192,7 @@ def list_calls(
 
 
 @audit.command("verify")
-def verify_chain(
+def verify_audit(
     data: Data = None,
     space: Space = "default",
     system: Annotated[bool, option("--system", "Calls that reached no space.")] = False,
@@ -225,7 +225,7 @@ def verify_chain(
 
 
 @audit.command("cut")
-def cut_chain(
+def cut_audit(
     before: Annotated[str, option("--before", "Remove rows written before this date or time.")],
     data: Data = None,
     space: Space = "default",

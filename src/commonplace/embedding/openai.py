@@ -80,8 +80,8 @@ MEANINGS = {
 CLOSED = Meaning("was closed during the request", outage=False)
 
 
-def meaning_of(status: int) -> Meaning:
-    """The entry of the table, or of the class of the status."""
+def failure_of_status(status: int) -> Meaning:
+    """What an HTTP status means: its own entry, or that of its class."""
     if status in MEANINGS:
         return MEANINGS[status]
     if status >= 500:
@@ -241,7 +241,7 @@ class OpenAICompatible:
         try:
             async with client.stream("POST", self._url, content=content) as response:
                 if response.status_code != 200:
-                    meaning = meaning_of(response.status_code)
+                    meaning = failure_of_status(response.status_code)
                     raise _Failure(meaning, wait=_retry_after(response.headers.get("retry-after")))
                 answer = bytearray()
                 async for chunk in response.aiter_raw():

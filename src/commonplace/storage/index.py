@@ -500,7 +500,7 @@ def _joined(parts: list[NDArray[Any]], growing: _Growing) -> NDArray[Any]:
 
 
 def _by_term(terms: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
-    """The stable order of the terms, and the terms in it.
+    """Sort terms stably: return their order, and the sorted terms.
 
     Numbers are sorted several times quicker than their order is found. So the low bits of each
     term give way to its place: what is sorted is (rest of the term, place).

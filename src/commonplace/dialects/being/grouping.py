@@ -44,7 +44,9 @@ def name_of(scenes: Sequence[Scene]) -> str:
     return " ".join(best.action.split()[:NAME_WORDS])[:100]
 
 
-def tops(before: Sequence[Sequence[object]], scenes: Sequence[Scene]) -> list[list[object]]:
+def most_important_actions(
+    before: Sequence[Sequence[object]], scenes: Sequence[Scene]
+) -> list[list[object]]:
     """The most important actions, as [importance, action], of earlier and new ones."""
     every = [[float(str(i)), str(a)] for i, a in before]
     every += [[scene.importance, scene.action[:ACTION_CHARS]] for scene in scenes]

@@ -283,7 +283,7 @@ class _Patrol:
         return chosen or [ROOTS[0]] * len(homeless)
 
     def _add_to_digest(self, cluster: Cluster, added: Sequence[Scene]) -> None:
-        top = grouping.tops(cluster.attrs.get("tops", []), added)
+        top = grouping.most_important_actions(cluster.attrs.get("tops", []), added)
         if top != cluster.attrs.get("tops"):
             self.memory.clusters.revise(
                 cluster.id, digest=grouping.digest_of(top), attrs={**cluster.attrs, "tops": top}
@@ -311,7 +311,7 @@ class _Patrol:
     def fade(self) -> None:
         """❸ Nodes that were not recalled for long become dying, unless pinned."""
         nodes = self._census("active")
-        lived = _lived(self._marks(), nodes.num)
+        lived = _patrols_lived(self._marks(), nodes.num)
         # Recalls only prolong a life: nodes that live without them need not be read.
         doubtful = (nodes.importance * np.exp(-lived / 30) <= FADED) & ~nodes.pinned
         numbers = nodes.num[doubtful].tolist()
@@ -341,7 +341,9 @@ class _Patrol:
         if not numbers:
             return
         used = engine_call(self.memory, memories.usages, numbers)
-        lived = dict(zip(numbers, _lived(self._marks(), np.array(numbers)).tolist(), strict=True))
+        lived = dict(
+            zip(numbers, _patrols_lived(self._marks(), np.array(numbers)).tolist(), strict=True)
+        )
         revived = []
         with self.unit():
             for node in self._numbered(numbers):
@@ -505,7 +507,7 @@ class _Patrol:
             if self.thinking is not None and active < GROWN * cluster.attrs.get("asked", 0):
                 continue  # the model was asked, and found nothing to split
             nodes = self.memory.clusters.members(cluster.id, states=["active"])[-CONSIDERED:]
-            parts = self._thought_parts(nodes)
+            parts = self._parts_by_model(nodes)
             asked = parts is not None
             if parts is None and mechanical:
                 parts = self._mechanical_parts(nodes)
@@ -517,7 +519,7 @@ class _Patrol:
                     attrs = {**cluster.attrs, "asked": active}
                     self.memory.clusters.revise(cluster.id, attrs=attrs)
 
-    def _thought_parts(self, nodes: Sequence[Memory]) -> list[tuple[str, list[Memory]]] | None:
+    def _parts_by_model(self, nodes: Sequence[Memory]) -> list[tuple[str, list[Memory]]] | None:
         if self.thinking is None:
             return None
         ranked = self._shown_first(nodes)
@@ -544,7 +546,7 @@ class _Patrol:
                 if not _is_root(cluster) and staying - len(members) < 2:
                     continue
                 gathered = [scene_of(node) for node in members]
-                top = grouping.tops([], gathered)
+                top = grouping.most_important_actions([], gathered)
                 new = self.memory.clusters.create(
                     name.strip() or grouping.name_of(gathered), digest=grouping.digest_of(top),
                     parent=parent, attrs={"being": self.being, "tops": top},
@@ -639,7 +641,7 @@ def _is_root(cluster: Cluster) -> bool:
     return bool(cluster.attrs.get("root"))
 
 
-def _lived(
+def _patrols_lived(
     marks: np.ndarray[Any, np.dtype[np.int64]], numbers: np.ndarray[Any, np.dtype[np.int64]]
 ) -> np.ndarray[Any, np.dtype[np.float64]]:
     """How many patrols rows have lived through; a mark is the newest row at a patrol."""

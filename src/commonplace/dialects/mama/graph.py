@@ -32,7 +32,7 @@ SIMILAR = 0.7
 ALIKE, ALIKE_LEAST = 5, 0.5
 
 
-def drawn(call: Call, *, topic: str, cluster: bool) -> dict[str, Any]:
+def decision_graph(call: Call, *, topic: str, cluster: bool) -> dict[str, Any]:
     """The newest decisions as nodes with the edges between them, on request of similarity too."""
     memory = call.memory
     found, total = _of_topic(memory, topic) if topic else (_newest(memory), _count(memory))

@@ -138,7 +138,7 @@ def answer_of(output: Any) -> Answer:
     return {name: type(_EMPTY[schema["type"]])() for name, schema in output["properties"].items()}
 
 
-def found_in(*modules: ModuleType) -> tuple[tuple[Tool, ...], tuple[Tool, ...]]:
+def tools_defined_in(*modules: ModuleType) -> tuple[tuple[Tool, ...], tuple[Tool, ...]]:
     """(tools, operations) that are defined in some modules, in the order of their lines."""
     marks = [
         member.__dict__

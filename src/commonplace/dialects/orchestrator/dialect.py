@@ -17,7 +17,7 @@ from commonplace.dialects.orchestrator import (
 from commonplace.dialects.orchestrator.routes import REST
 from commonplace.dialects.orchestrator.running import running
 
-TOOLS, OPERATIONS = answering.found_in(
+TOOLS, OPERATIONS = answering.tools_defined_in(
     messaging, artifacts, knowledge, drawers, pushing, workflows, workspaces
 )
 

@@ -56,7 +56,7 @@ def connect_immutable(path: Path) -> Connection:
     )
 
 
-class Sealed:
+class ReadOnlyFile:
     """Opens connections to a file that cannot be written."""
 
     def __init__(self, path: Path) -> None:

@@ -115,7 +115,7 @@ class Store(Units[Connection]):
         self._steps = schema.MIGRATIONS if steps is None else steps
         self._idle: list[Connection] = []
         self._ballast = Ballast(path)
-        self._sealed: readonly.Sealed | None = None
+        self._sealed: readonly.ReadOnlyFile | None = None
         while True:
             try:
                 self._idle.append(self._first_connection())
@@ -128,7 +128,9 @@ class Store(Units[Connection]):
         """Create or migrate the file if needed; a connection for reading it."""
         try:
             self._find()
-            self._sealed = readonly.Sealed(self.path) if readonly.is_read_only(self.path) else None
+            self._sealed = (
+                readonly.ReadOnlyFile(self.path) if readonly.is_read_only(self.path) else None
+            )
             connection = self._connect()
             try:
                 version = recognised(connection)
