@@ -13,7 +13,7 @@ from commonplace.dialects import registry
 from commonplace.dialects.being import beings
 from commonplace.dialects.contract import as_json, json_text
 from commonplace.engine.commonplace import Commonplace
-from commonplace.text.hidden import escape_json
+from commonplace.text.hidden import escape_json, visible
 from server.harness import Running, matrix
 
 HIDDEN = (
@@ -90,6 +90,32 @@ def test_text_blocks_have_no_hidden_character_and_lose_none(server: Running, nam
             if any(HIDDEN in one for one in shown):
                 showing.add(tool.name)
     assert showing >= SHOWING[name]
+
+
+@pytest.mark.parametrize("name", SHOWING)
+def test_a_failure_that_repeats_an_argument_shows_its_hidden_characters(
+    server: Running, name: str
+) -> None:
+    memory = Commonplace(library=server.parts.library, space=f"failing-{name}")
+    being = beings.create(memory, "Aria").id
+    dialect = registry.load(name)
+    grant = {"dialects": frozenset({"being"})} if name == "being" else {}
+    client = server.client(server.token(memory.name, **grant))
+    path = f"/mcp/{being}" if name == "being" else dialect.paths[0]
+    failed = 0
+    for tool in dialect.tools:
+        properties = tool.input.get("properties", {})
+        arguments = {
+            key: HIDDEN
+            for key, one in properties.items()
+            if one.get("type") == "string"
+            and (key in tool.input.get("required", ()) or "id" in key)
+        }
+        result = client.call(tool.name, arguments, path=path).json.get("result", {})
+        if result.get("isError"):
+            failed += 1
+            assert [visible(block) for block in blocks(result)] == blocks(result), tool.name
+    assert failed
 
 
 @given(st.text())

@@ -29,6 +29,7 @@ from commonplace.engine.library import Library
 from commonplace.engine.model import Origin
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound
 from commonplace.storage.ports import Store
+from commonplace.text.hidden import visible
 
 RESPONSE_BYTES = 1_048_576
 IGNORED_META = "commonplace/ignored-arguments"
@@ -399,7 +400,7 @@ class Gate:
 
     def _failed(self, running: _RunningCall, error: CommonplaceError) -> Outcome:
         dialect, tool = running.operation.dialect, running.operation.tool
-        wire = running.with_ignored(dialect.fail(tool, error))
+        wire = running.with_ignored(_visible(dialect.fail(tool, error)))
         if running.stored:
             return Outcome(wire, error)
         try:
@@ -527,6 +528,14 @@ def _as_value(tool: Tool, value: Any) -> Wire:
     """The result of a REST operation; its route formats it."""
     del tool
     return {"value": value}
+
+
+def _visible(wire: Wire) -> Wire:
+    """A failure whose text shows hidden characters: it may repeat an argument."""
+    if "content" not in wire:
+        return wire
+    blocks = [{**block, "text": visible(block["text"])} for block in wire["content"]]
+    return {**wire, "content": blocks}
 
 
 def _as_error(tool: Tool, error: CommonplaceError) -> Wire:
