@@ -48,8 +48,10 @@ class Client:
     moved_by: tuple[tuple[str, str], ...] = ()  # a variable, and the file in the directory it names
     format: Format = Format.JSONC
     container: tuple[str, ...] = ("mcpServers",)
-    stdio: Mapping[str, Any] = field(default_factory=dict)  # keys in addition to the command
-    http: Mapping[str, Any] | None = field(default_factory=dict)  # and to the URL; None: no HTTP
+    # more keys of a stdio entry, besides the command
+    stdio: Mapping[str, Any] = field(default_factory=dict)
+    # more keys of an HTTP entry; None if there is no HTTP
+    http: Mapping[str, Any] | None = field(default_factory=dict)
     only_stdio: tuple[str, ...] = ()  # keys that a person may have added, and that the client
     only_http: tuple[str, ...] = ()  # refuses with the other transport
     command_with_args: bool = False

@@ -77,7 +77,7 @@ def note(text: str) -> None:
 
 
 def as_json_text(value: Any) -> str:
-    """One JSON document on one line, in which nothing steers a terminal."""
+    """One JSON document on one line, with terminal control characters escaped."""
     return escape_json(json.dumps(value, ensure_ascii=False))
 
 

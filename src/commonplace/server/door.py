@@ -543,7 +543,7 @@ class Door:
         return _JsonRpcRefusal(_OTHER_CALL, 403, answers if batch else answers[0], challenge)
 
     def _refusal(self, request: HttpRequest, error: CommonplaceError) -> Response:
-        """The answer to a request that is not let in; raises an error that is not about it."""
+        """The response to a refused request; errors of other kinds are raised again."""
         request.refused = error
         if isinstance(error, _JsonRpcRefusal):
             return error.response

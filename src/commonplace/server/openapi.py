@@ -22,7 +22,7 @@ def document(dialect: Dialect, rest: Rest, openapi: OpenApi) -> dict[str, Any]:
             for path in route.paths:
                 described = _operation(route, inputs.get(route.operation, {}), openapi, root)
                 told[route.operation] += 1
-                if told[route.operation] > 1:  # an id stands for one path
+                if told[route.operation] > 1:  # OpenAPI ids must be unique
                     described["operationId"] += f"_{told[route.operation]}"
                 paths.setdefault(path.removeprefix(root), {})[route.method.lower()] = described
     return {
