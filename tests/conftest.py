@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 
 loop_guard.watch()
+loop_guard.watch_postgres()
 # Processes that tests start are watched too: they load `guarded/sitecustomize.py`.
 _GUARDED = str(Path(__file__).parent / "guarded")
 os.environ["PYTHONPATH"] = os.pathsep.join(

@@ -1,7 +1,8 @@
 """Finds every use of a database connection in the thread of a running event loop.
 
 A statement there holds up every other request, however quick it is on a quiet disk. apsw tells of
-each connection as it is opened, and a connection of each statement; so nothing can be forgotten.
+each connection as it is opened, and a connection of each statement; every call of psycopg that
+talks to a server waits in one method. So nothing can be forgotten.
 What a test does in a coroutine of its own is not looked at.
 """
 
@@ -35,26 +36,45 @@ def watch(ends: bool = False) -> None:
     """Watch every connection that is opened from now on; with `ends`, a find ends the process."""
     import apsw  # here, since importing it can be what begins the guard and imports this module
 
-    def look() -> None:
-        if asyncio._get_running_loop() is None or not _ours(sys._getframe(2)):
-            return
-        stack = "".join(traceback.format_stack(sys._getframe(2), STACK))
-        found.append(stack)
-        if ends:
-            sys.stderr.write(f"a database was used on the event loop\n{stack}")
-            sys.stderr.flush()
-            os._exit(70)
-
     def executing(cursor: Any, sql: str, bindings: Any) -> bool:
         del cursor, sql, bindings
-        look()
+        _look(ends)
         return True
 
     def opened(connection: apsw.Connection) -> None:
-        look()
+        _look(ends)
         connection.exec_trace = executing
 
     apsw.connection_hooks.append(opened)
+
+
+def watch_postgres(ends: bool = False) -> None:
+    """Watch all connections to PostgreSQL in the same way."""
+    import psycopg
+
+    wait, connect = psycopg.Connection.wait, psycopg.Connection.connect
+
+    def waiting(self: Any, *given: Any, **more: Any) -> Any:
+        _look(ends)
+        return wait(self, *given, **more)
+
+    def connecting(*given: Any, **more: Any) -> Any:
+        _look(ends)
+        return connect(*given, **more)
+
+    psycopg.Connection.wait = waiting  # type: ignore[method-assign]
+    psycopg.Connection.connect = staticmethod(connecting)  # type: ignore[method-assign,assignment]
+
+
+def _look(ends: bool) -> None:
+    if asyncio._get_running_loop() is None or not _ours(sys._getframe(2)):
+        return
+    stack = "".join(traceback.format_stack(sys._getframe(2), STACK))
+    found.append(stack)
+    if ends:
+        sys.stderr.write(f"a database was used on the event loop\n{stack}")
+        sys.stderr.flush()
+        os._exit(70)
 
 
 def _ours(frame: FrameType | None) -> bool:

@@ -16,7 +16,7 @@ import loop_guard
 
 STATEMENTS: dict[str, Callable[[apsw.Connection, Path], object]] = {
     "execute": lambda opened, _: opened.execute("SELECT 1").fetchone(),
-    "executemany": lambda opened, _: opened.executemany("SELECT ?", [(1,), (2,)]),
+    "executemany": lambda opened, _: opened.executemany("SELECT ?", [(1,), (2,)]).fetchall(),
     "a cursor": lambda opened, _: opened.cursor().execute("SELECT 1").fetchone(),
     "a pragma": lambda opened, _: opened.pragma("user_version"),
     "opening": lambda _, path: apsw.Connection(str(path)).close(),

@@ -19,8 +19,6 @@ DRIVERS = {"apsw", "psycopg", "sqlite3"}
 CALLS = {"execute", "executemany", "executescript", "fetch", "fetchone", "fetchall", "pragma"}
 SQL = ("SELECT ", "INSERT ", "UPDATE ", "DELETE ", "WITH ", "PRAGMA ", "BEGIN", "ROLLBACK",
        "AND ", "ORDER BY ", "WHERE ", "LIMIT ")  # fmt: skip
-CLEAN = ("access", "cli", "demo.py", "dialects", "engine", "platform", "server")
-"""The packages that do neither."""
 
 
 def _text(node: ast.AST) -> str:
@@ -73,11 +71,11 @@ def _all() -> Iterator[tuple[str, str]]:
 
 
 def test_only_storage_talks_to_the_database() -> None:
-    assert [what for package, what in _all() if package in CLEAN] == []
+    assert [what for package, what in _all() if package != "storage"] == []
 
 
-def test_the_packages_are_there() -> None:
-    assert {_package(file) for file in SOURCE.rglob("*.py")} >= set(CLEAN)
+def test_what_storage_does_is_found() -> None:
+    assert len([what for package, what in _all() if package == "storage"]) > 100
 
 
 @pytest.mark.parametrize(

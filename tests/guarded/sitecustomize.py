@@ -1,7 +1,7 @@
 """Loaded by the processes that tests start: a database on the event loop ends them.
 
-The guard begins when a process imports apsw, and not before: some load little on purpose. If the
-tests run on PostgreSQL, so do these processes.
+The guard begins when a process imports apsw or psycopg, and not before: some load little on
+purpose. If the tests run on PostgreSQL, so do these processes.
 """
 
 import importlib.util
@@ -50,6 +50,13 @@ def _watch(apsw: ModuleType) -> None:
     loop_guard.watch(ends=True)
 
 
+def _watch_postgres(psycopg: ModuleType) -> None:
+    del psycopg
+    import loop_guard
+
+    loop_guard.watch_postgres(ends=True)
+
+
 def _use_postgres(module: ModuleType) -> None:
     import postgres_engine
 
@@ -57,6 +64,7 @@ def _use_postgres(module: ModuleType) -> None:
 
 
 sys.meta_path.insert(0, _Loading("apsw", _watch))
+sys.meta_path.insert(0, _Loading("psycopg", _watch_postgres))
 if os.environ.get("COMMONPLACE_TEST_ENGINE") == "postgres":
     for name in ("commonplace.engine.library", "commonplace.storage.system"):
         sys.meta_path.insert(0, _Loading(name, _use_postgres))

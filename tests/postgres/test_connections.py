@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from pathlib import Path
 
 import psycopg
 import pytest
 
+import loop_guard
 import postgres_engine
 from commonplace import Commonplace
 from commonplace.engine.binding import lease
@@ -98,3 +100,21 @@ def test_more_threads_than_connections_wait_their_turn(address: str, tmp_path: P
         for thread in threads:
             thread.join(60)
         assert {f"number {at}" for at in range(12)} <= set(done)
+
+
+def test_the_guard_finds_a_connection_in_a_loops_thread(address: str) -> None:
+    def use() -> None:
+        with psycopg.Connection.connect(address) as opened:
+            opened.execute("SELECT 1").fetchone()
+
+    async def serve(on_the_loop: bool) -> None:
+        loop, done = asyncio.get_running_loop(), asyncio.Event()
+        await asyncio.to_thread(use)
+        loop.call_soon(lambda: (use() if on_the_loop else None, done.set()))
+        await done.wait()
+
+    asyncio.run(serve(False))
+    assert loop_guard.found == []
+    asyncio.run(serve(True))
+    stacks, loop_guard.found[:] = list(loop_guard.found), []
+    assert len(stacks) >= 3  # opening, the statement, and the commit
