@@ -352,7 +352,7 @@ def test_a_shorter_interval_takes_effect_at_once(web: Web, monkeypatch: pytest.M
     here = Service(Setting(library=web.library, system=None, environ={}))  # type: ignore[arg-type]
     quiet = {"enabled": True, "quiet_start": 0, "quiet_end": 0}
     put(web, {"heartbeat": {**quiet, "interval": 86_400_000}})
-    beat = heartbeat.Beat(here)
+    beat = heartbeat.HeartbeatScheduler(here)
     beat.tick(web.memory)
     first = beat._due()
     put(web, {"heartbeat": {"interval": 60_000}})
