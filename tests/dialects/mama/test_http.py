@@ -382,7 +382,7 @@ def test_a_graph_asks_for_all_its_edges_at_once(web: Web) -> None:
             call = Call(
                 memory=web.memory, caller=Caller(), request_info=RequestInfo(), origin=Origin()
             )
-            drawn = graph.drawn(call, topic="", cluster=False)
+            drawn = graph.decision_graph(call, topic="", cluster=False)
         finally:
             connection.trace_v2(0, None)
     assert [(edge["from"], edge["to"]) for edge in drawn["edges"]] == list(pairwise(ids))[::-1]

@@ -179,7 +179,7 @@ def test_a_tool_is_one_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.syspath_prepend(tmp_path)
     import importlib
 
-    (found,), operations = answering.found_in(importlib.import_module("weather"))
+    (found,), operations = answering.tools_defined_in(importlib.import_module("weather"))
     assert operations == ()
     assert (found.name, found.description) == ("get_weather", "Get the weather of a town.")
     assert found.input["required"] == ["town"]
