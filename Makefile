@@ -32,8 +32,7 @@ QUICK := $(wildcard tests/test_text_*.py) \
     commonplace_units.py conversations.py events.py facts.py filters.py links.py memories.py \
     memories_usage.py recall.py timeline.py) \
   tests/server/test_gate.py tests/server/test_dialect_commonplace.py \
-  tests/dialects/clawbrain/test_tools.py tests/dialects/orchestrator/test_palace.py \
-  tests/dialects/penfield/test_tools.py
+  tests/dialects/clawbrain/test_tools.py tests/dialects/orchestrator/test_palace.py
 
 .PHONY: serve test test-postgres quick lint unit unit-quick $(UNITS) soak bench docs lock cowork clean
 
