@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import hashlib
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -31,15 +32,15 @@ _ROLE = "commonplace"
 _server: PostgresServer | None = None
 
 
-def start(**settings: str) -> PostgresServer:
-    """A server of its own, which ends with the run at the latest."""
+def start(standby_of: PostgresServer | None = None, **settings: str) -> PostgresServer:
+    """A server of its own, or a standby, which ends with the run at the latest."""
     from postgres_server import PostgresServer
 
     # A sync costs nothing in memory, and nothing here survives the run.
     place = "/dev/shm" if Path("/dev/shm").is_dir() else None
     folder = Path(tempfile.mkdtemp(prefix="commonplace-postgres-", dir=place))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    started = PostgresServer(folder, **settings)
+    started = PostgresServer(folder, standby_of, **settings)
     atexit.register(started.stop)
     return started
 
@@ -92,6 +93,24 @@ def address_for(path: Path) -> str:
     return _admin(name).replace("//admin@", f"//{_ROLE}@")
 
 
+_CONDITION = re.compile(r"\b(?:\w+\.)?space = (\$\d+)")
+
+
+def without_space(statement: str) -> str:
+    """A query for memories without its condition on the space, as if somebody had forgotten it."""
+    if not statement.startswith("SELECT") or " FROM memories" not in statement:
+        return statement
+    return _CONDITION.sub(r"CAST(\1 AS TEXT) IS NOT NULL", statement)
+
+
+def forget_space() -> None:
+    """Strip every query for memories of its space: row-level security alone is left."""
+    from commonplace.storage.postgres import rows
+
+    written = rows.rewritten
+    rows.rewritten = lambda statement: without_space(written(statement))  # type: ignore[assignment]
+
+
 def use(module: ModuleType) -> None:
     """Let a data directory mean the database that belongs to it, wherever a module opens one."""
     from commonplace.storage import opening
@@ -128,7 +147,7 @@ class Place:
                 " WHERE relkind = 'r' AND relnamespace = 'commonplace'::regnamespace"
             ).fetchall()
             for (name,) in names:
-                if name not in (*without, "spaces", "schema_version"):
+                if name not in (*without, "spaces", "schema_version", "locks", "work_requests"):
                     rows = connection.execute(f'SELECT * FROM commonplace."{name}"').fetchall()
                     text = "\n".join(sorted(map(repr, rows)))
                     found[name] = hashlib.sha256(text.encode()).hexdigest()
@@ -140,8 +159,9 @@ _free: list[str] = []
 _EMPTY = """
 DO $$ DECLARE t regclass; BEGIN
 FOR t IN SELECT c.oid FROM pg_class c WHERE c.relkind = 'r'
-  AND c.relnamespace IN ('commonplace'::regnamespace, 'commonplace_system'::regnamespace)
-  AND c.relname NOT IN ('schema_version', 'revision')
+  AND c.relnamespace IN ('commonplace'::regnamespace, 'commonplace_system'::regnamespace,
+    'commonplace_workflows'::regnamespace)
+  AND c.relname NOT IN ('schema_version', 'revision', 'dbos_migrations')
 LOOP EXECUTE format('DELETE FROM %s', t); END LOOP; END $$
 """
 

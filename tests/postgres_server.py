@@ -15,6 +15,7 @@ import socket
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 _NOBODY = 65534
 SUPERUSER = "admin"
@@ -36,7 +37,9 @@ def _free_port() -> int:
 class PostgresServer:
     """A server of its own in a folder, with a socket there and a port on loopback."""
 
-    def __init__(self, folder: Path, **settings: str) -> None:
+    def __init__(
+        self, folder: Path, standby_of: PostgresServer | None = None, **settings: str
+    ) -> None:
         self.folder = folder
         self.data = folder / "data"
         self.port = _free_port()
@@ -48,6 +51,15 @@ class PostgresServer:
         if self._as_other:
             for each in (folder, self.data):
                 os.chown(each, _NOBODY, _NOBODY)
+        if standby_of is not None:
+            self._run(
+                "pg_basebackup", "--pgdata", str(self.data), "--write-recovery-conf",
+                "--wal-method", "stream", "--checkpoint", "fast", "--no-sync",
+                "--host", str(standby_of.folder), "--port", str(standby_of.port),
+                "--username", SUPERUSER,
+            )  # fmt: skip
+            self.start()
+            return
         self._run(
             "initdb", "--pgdata", str(self.data), "--username", SUPERUSER, "--encoding", "UTF8",
             "--locale", "C", "--no-sync", "--auth-local", "trust", "--auth-host", "scram-sha-256",
@@ -119,6 +131,14 @@ class PostgresServer:
     def admin(self, database: str = "postgres") -> str:
         """The superuser's address of a database."""
         return f"postgresql://{SUPERUSER}@/{database}?host={self.folder}&port={self.port}"
+
+    def ask(self, statement: str) -> list[tuple[Any, ...]]:
+        """The rows that a statement gives the superuser."""
+        import psycopg
+
+        with psycopg.connect(self.admin(), autocommit=True) as connection:
+            cursor = connection.execute(statement)
+            return list(cursor.fetchall()) if cursor.description else []
 
     def kill(self) -> None:
         """End it as a power cut would."""

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from commonplace.engine.library import Library
 from commonplace.platform import durable
 
 
@@ -44,9 +45,10 @@ def ticks(work: Ticks) -> bool:
 def test_servers_on_one_directory_stop_in_any_order(tmp_path: Path) -> None:
     (tmp_path / "workflows").mkdir()
     one, two, other = Ticks(), Ticks(), Ticks()
-    first = durable.executing(tmp_path, "jobs", one)
-    second = durable.executing(tmp_path, "jobs", two)
-    third = durable.executing(tmp_path, "workflow", other)
+    library = Library(tmp_path, embedder=None)
+    first = durable.executing(library, "jobs", one)
+    second = durable.executing(library, "jobs", two)
+    third = durable.executing(library, "workflow", other)
     first.__enter__()
     second.__enter__()
     third.__enter__()
@@ -59,4 +61,5 @@ def test_servers_on_one_directory_stop_in_any_order(tmp_path: Path) -> None:
     assert ticks(other)
     third.__exit__(None, None, None)
     assert one.count == stopped
-    assert tmp_path not in durable._running
+    assert not durable._running
+    library.close()

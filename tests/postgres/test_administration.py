@@ -16,7 +16,7 @@ from commonplace.errors import (
     StorageUnavailable,
     UnsupportedVersion,
 )
-from commonplace.storage.postgres import administration
+from commonplace.storage.postgres import administration, schema
 from conftest import texts
 
 
@@ -52,7 +52,7 @@ def _refused(address: str) -> CommonplaceError:
 
 def test_a_bare_database_is_made_ready_once_and_stays_as_it_is(admin: str) -> None:
     first = administration.prepare(admin, "commonplace")
-    assert first.steps == 9
+    assert first.steps == sum(map(len, schema.STEPS.values()))
     again = administration.prepare(admin, "commonplace")
     assert (again.steps, again.role_made) == (0, False)
     assert _problems(first.address) == []
@@ -116,7 +116,7 @@ def test_no_password_is_ever_shown(address: str) -> None:
 
 def test_an_administrator_and_an_owner_are_no_users(admin: str) -> None:
     user = admin.replace("//admin@", "//commonplace@")
-    assert "no tables" in _refused(user).message
+    assert "lacks tables" in _refused(user).message
     administration.prepare(admin, "commonplace")
     assert "bypass row-level security" in _refused(admin).message
     with psycopg.connect(admin) as connection:
@@ -140,14 +140,16 @@ def test_tables_of_another_version_are_refused_at_the_start_and_while_running(
         Commonplace(address, embedding="none") as running,
     ):
         running.remember("before")
-        update = "UPDATE commonplace.schema_version SET version = version + %s"
-        admin.execute(update, (change,))
+        update = (
+            "UPDATE commonplace.schema_version SET version = version + %s, oldest = version + %s"
+        )
+        admin.execute(update, (change, change))
         try:
             assert "schema version" in _refused(address).message
             with pytest.raises(kind):
                 running.remember("after")
         finally:
-            admin.execute(update, (-change,))
+            admin.execute(update, (-change, -change))
         assert texts(running.browse()) == ["before"]
 
 
@@ -158,3 +160,33 @@ def test_a_server_without_fsync_is_refused() -> None:
         assert "fsync is off" in _refused(made.address).message
     finally:
         server.stop()
+
+
+def test_servers_go_on_writing_beside_steps_that_only_add(address: str, tmp_path: Path) -> None:
+    """An upgrade takes such steps first, and then replaces the servers one after the other."""
+    with Commonplace(address, space="team", embedding="none") as memory:
+        memory.remember("before")
+        with psycopg.connect(address.replace("//commonplace@", "//admin@")) as admin:
+            admin.execute("UPDATE commonplace.schema_version SET version = version + 1")
+        try:
+            memory.remember("after a step that only adds")
+            assert administration.problems(address) == []
+            with psycopg.connect(address.replace("//commonplace@", "//admin@")) as admin:
+                admin.execute("UPDATE commonplace.schema_version SET oldest = version")
+            with pytest.raises(UnsupportedVersion):
+                memory.remember("after one that does more")
+            assert [each.severity for each in administration.problems(address)] == ["error"]
+        finally:
+            with psycopg.connect(address.replace("//commonplace@", "//admin@")) as admin:
+                admin.execute(
+                    "UPDATE commonplace.schema_version SET version = version - 1,"
+                    " oldest = version - 1"
+                )
+        assert len(memory.browse()[0]) == 2
+
+
+def test_a_step_says_who_may_write_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    last = len(schema.STEPS[schema.SPACES])
+    assert f"oldest = {last}" in schema.step_sql(schema.SPACES, last)
+    monkeypatch.setattr(schema, "ADDING", frozenset({(schema.SPACES, last)}))
+    assert "oldest" not in schema.step_sql(schema.SPACES, last)

@@ -130,6 +130,21 @@ def test_an_answer_that_is_taken_for_granted_is_detected(
     assert texts(distant.browse()) == ["first"]
 
 
+def test_a_space_that_a_failover_lost_is_made_again(team: Commonplace, address: str) -> None:
+    team.remember("lost")
+    with psycopg.connect(address.replace("//commonplace@", "//admin@")) as connection:
+        tables = connection.execute(
+            "SELECT oid::regclass::text FROM pg_class WHERE relkind = 'r'"
+            " AND relnamespace = 'commonplace'::regnamespace AND relname <> 'schema_version'"
+        ).fetchall()
+        for (table,) in tables:
+            connection.execute(f"DELETE FROM {table}")  # type: ignore[arg-type]
+    team.remember("stored again")
+    assert texts(team.browse()) == ["stored again"]
+    assert texts(team.recall("stored lost")) == ["stored again"]
+    assert team.library.spaces() == ["team"]
+
+
 def test_nothing_acknowledged_is_lost_when_the_server_is_killed(tmp_path: Path) -> None:
     server = postgres_engine.start()
     address = administration.prepare(server.admin(), "commonplace").address

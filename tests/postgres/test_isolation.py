@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import psycopg
 import pytest
 
+import postgres_engine
 from commonplace import Commonplace
 from commonplace.engine.binding import lease
-from commonplace.errors import CommonplaceError
+from commonplace.errors import CommonplaceError, NotFound
+from commonplace.storage.postgres import rows as rows_module
 from commonplace.storage.postgres.schema import SPACES_PART, SYSTEM_PART
 from commonplace.storage.postgres.store import transaction
 from conftest import texts
@@ -59,3 +62,36 @@ def test_the_setting_of_one_transaction_is_gone_in_the_next(team: Commonplace) -
         assert found in [("",), (None,)]
     finally:
         team.library._spaces._pool.give_back(connection)
+
+
+def test_queries_that_forget_their_space_are_answered_as_before(
+    team: Commonplace, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`make test-postgres` runs the whole isolation matrix like this."""
+    other = team.at("other")
+    mine = team.remember("ours by the river", tags=["a"], ref="one")
+    theirs = other.remember("theirs by the river", tags=["b"], ref="two")
+    other.links.add(theirs.id, other.remember("another").id, "near")
+    other.facts.add("river", "has", "otters")
+    stripped: list[str] = []
+    written = rows_module.rewritten
+
+    def careless(statement: str) -> str:
+        text = postgres_engine.without_space(written(statement))
+        if text != written(statement):
+            stripped.append(text)
+        return text
+
+    monkeypatch.setattr(rows_module, "rewritten", careless)
+    team.library.drop("team")  # what was read before is not known any more
+    assert texts(team.browse()) == ["ours by the river"]
+    assert texts(team.recall("river")) == ["ours by the river"]
+    assert list(team.facts.query("river")) == []
+    assert team.get(mine.id).text == "ours by the river"
+    with pytest.raises(NotFound):
+        team.get(theirs.id)
+    assert len(stripped) > 2
+    statement = "SELECT text FROM commonplace.memories WHERE CAST(%s AS TEXT) IS NOT NULL"
+    with psycopg.connect(address.replace("//commonplace@", "//admin@")) as connection:
+        found = connection.execute(statement, ("team",)).fetchall()
+    assert len(found) == 3, "without row-level security such a query shows all spaces"

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from commonplace import Commonplace
-from commonplace.errors import Conflict, StorageUnavailable
+from commonplace.errors import Conflict, NotFound, StorageUnavailable
 from conftest import texts
 
 
@@ -69,8 +69,12 @@ def test_a_sound_space_is_healthy_and_a_changed_row_is_found(
     wrong = team.library.maintenance.check("team")
     assert not wrong.healthy
     assert {"memories", "lexemes"} <= {finding.check for finding in wrong.findings}
-    with pytest.raises(StorageUnavailable):
-        team.library.maintenance.repair("team")
+    report = team.library.maintenance.repair("team")
+    assert report.rebuilt and {finding.check for finding in report.after.findings} == {"memories"}
+    again = team.library.maintenance.check("team")
+    assert {finding.check for finding in again.findings} == {"memories"}, "a row is only reported"
+    with pytest.raises(NotFound):
+        team.library.maintenance.repair("nowhere")
     with pytest.raises(StorageUnavailable):
         team.library.maintenance.salvage("team", Path("nowhere"))
 
@@ -81,3 +85,17 @@ def test_the_audit_above_the_spaces_is_checked_and_backed_up(
     team.remember("x")
     assert [each.space for each in team.library.maintenance.check_shared_files()] == ["system.db"]
     assert team.library.maintenance.backup(tmp_path / "backup").files == ("system.db",)
+
+
+@pytest.mark.parametrize("table", ["lexemes", "passages", "labels", "grams"])
+def test_derived_rows_are_rebuilt(team: Commonplace, address: str, table: str) -> None:
+    _filled(team)
+    before = _answers(team)
+    with psycopg.connect(address.replace("//commonplace@", "//admin@")) as admin:
+        admin.execute(f"DELETE FROM commonplace.{table}")  # type: ignore[arg-type]
+    report = team.library.maintenance.repair("team")
+    assert report.rebuilt and report.after.healthy
+    assert team.library.maintenance.check("team").findings == []
+    assert _answers(team) == before
+    team.remember("goes on")
+    assert "goes on" in texts(team.recall("goes"))

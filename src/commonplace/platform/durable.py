@@ -1,8 +1,9 @@
-"""Work in steps that continues after a crash, on DBOS with its own file in the data directory.
+"""Work in steps that continues after a crash, on DBOS.
 
-A request is a small file in `workflows/due`, so that any process can make one without loading DBOS;
-the one process that holds the lock carries it out. DBOS gets ids only, and records which steps are
-done. A step stores its results in the space, so that a step which DBOS repeats changes nothing.
+Any process can request work (`ports.Coordination`) without loading DBOS; the one process that holds
+the lock carries it out. DBOS gets ids only, and records which steps are done. A step stores its
+results in the space, so that a step which DBOS repeats changes nothing. A process that has lost the
+lock stores nothing more, and DBOS ends there.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,10 +19,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
-from commonplace.storage.directories import make_private, replacing
-from commonplace.storage.locking import open_locked
-from commonplace.storage.sqlite import foreign
+from commonplace.engine.library import Library
+from commonplace.errors import CommonplaceError
+from commonplace.storage.locking import LockLost
+from commonplace.storage.ports import Coordination, ProcessLock, WorkRequest
 
+LOCK = "workflows"
 LOOK_SECONDS = 0.2
 LOCK_SECONDS = 2.0
 AGAIN_SECONDS = 10.0
@@ -60,15 +62,15 @@ class Work(Protocol):
 
 
 class _Stopping(BaseException):
-    """The process stops; DBOS must not record the step as done."""
+    """The process stops, or has lost the lock; DBOS must not record the step as done."""
 
 
 class Durable:
-    """Carries out work while this process holds the lock of the data directory."""
+    """Carries out work while this process holds the lock of the installation."""
 
-    def __init__(self, data: Path) -> None:
-        self._folder = data / "workflows"
-        self._due = self._folder / "due"
+    def __init__(self, shared: Coordination) -> None:
+        self._shared = shared
+        self._lock: ProcessLock | None = None
         self._works: list[tuple[str, Work]] = []
         self._new: list[Work] = []  # whose unfinished work is not looked up yet
         self._stop = threading.Event()
@@ -110,41 +112,66 @@ class Durable:
         return next((work for each, work in self._works if each == kind), None)
 
     def _run(self) -> None:
-        with contextlib.ExitStack() as stack:
-            works = [work for _, work in self._works]
-            if not self._folder.exists() and any(
-                True for work in works for _ in work.unfinished(self._stop.is_set)
-            ):
-                make_private(self._folder)
-            while not self._stop.is_set():
-                lock = open_locked(self._folder / "lock") if self._folder.exists() else None
-                if lock is not None:
-                    stack.callback(os.close, lock)
-                    break
-                self._stop.wait(LOCK_SECONDS if self._folder.exists() else LOOK_SECONDS)
-            if not installed() or self._stop.is_set():
+        works = [work for _, work in self._works]
+        if not self._shared.work_expected and any(
+            True for work in works for _ in work.unfinished(self._stop.is_set)
+        ):
+            self._shared.expect_work()
+        while not self._stop.is_set():
+            lock = self._try_lock()
+            if lock is None:
+                self._stop.wait(LOCK_SECONDS if self._shared.work_expected else LOOK_SECONDS)
+                continue
+            if not installed():
+                lock.release()
                 return
-            launched = False
-            left: list[tuple[str, str, int]] = []
-            while not self._stop.is_set():
-                self._tick()
+            self._lock = lock
+            self._new = [work for _, work in self._works]
+            with contextlib.ExitStack() as stack:
+                stack.callback(lock.release)
+                self._carry_out(lock, stack)
+
+    def _try_lock(self) -> ProcessLock | None:
+        try:
+            return self._shared.try_lock(LOCK) if self._shared.work_expected else None
+        except CommonplaceError as error:  # the database does not answer
+            self._log_once(LOCK, error)
+            return None
+
+    def _carry_out(self, lock: ProcessLock, stack: contextlib.ExitStack) -> None:
+        """Start what is requested or unfinished, as long as this process holds the lock."""
+        launched = False
+        left: list[tuple[str, str, int]] = []
+        while not self._stop.is_set() and lock.is_held:
+            try:
+                with lock.guard_writes():
+                    self._tick()
                 left += self._unfinished()
-                due = self._requests()
-                if not launched and (due or left):
-                    try:
-                        _launch(self._folder / "dbos.sqlite", self)
-                    except Exception:
-                        log.exception("DBOS cannot be started; trying again")
-                        self._stop.wait(AGAIN_SECONDS)
-                        continue
-                    stack.callback(_destroy)
-                    launched = True
-                while launched and left:
-                    space, identity, turn = left.pop()
-                    self._try(identity, partial(_resume, space, identity, turn))
-                for file in due:
-                    self._try(file.stem, partial(self._begin, file))
-                self._stop.wait(LOOK_SECONDS)
+                due = self._shared.requests()
+            except CommonplaceError as error:
+                self._log_once(LOCK, error)
+                self._stop.wait(LOCK_SECONDS)
+                continue
+            if not launched and (due or left):
+                try:
+                    _launch(self._shared, self)
+                except Exception:
+                    log.exception("DBOS cannot be started; trying again")
+                    self._stop.wait(AGAIN_SECONDS)
+                    continue
+                stack.callback(_destroy)
+                launched = True
+            while launched and left:
+                space, identity, turn = left.pop()
+                self._try(identity, partial(_resume, space, identity, turn))
+            for request in due:
+                self._try(request.identity, partial(self._begin, request))
+            self._stop.wait(LOOK_SECONDS)
+
+    def _log_once(self, what: str, error: CommonplaceError) -> None:
+        if what not in self._logged:
+            self._logged.add(what)
+            log.warning("work waits", extra={"why": error.message})
 
     def _try(self, what: str, begin: Callable[[], None]) -> None:
         """Start work; a failure is logged once and does not affect other work."""
@@ -173,26 +200,15 @@ class Durable:
             if any(each is work for _, each in self._works):
                 yield from work.unfinished(self._stop.is_set)
 
-    def _requests(self) -> list[Path]:
-        if not self._due.exists():
-            return []
-        return sorted(file for file in self._due.iterdir() if file.suffix == ".json")
-
-    def _begin(self, file: Path) -> None:
-        try:
-            asked = json.loads(file.read_text())
-            space, identity, turn = asked["space"], asked["id"], asked["turn"]
-            begun = file.stat().st_mtime
-        except (OSError, ValueError, KeyError):
-            file.unlink(missing_ok=True)
-            return
+    def _begin(self, request: WorkRequest) -> None:
+        space, identity, turn, age = request
         work = self._work(identity)
         if work is None or work.steps(space, identity) is None:
-            if time.time() - begun > WAIT_SECONDS:  # requested, but never stored
-                file.unlink(missing_ok=True)
+            if age > WAIT_SECONDS:  # requested, but never stored
+                self._shared.forget_request(request)
             return
-        _start(f"{space}:{identity}:{turn}", space, identity)
-        file.unlink(missing_ok=True)
+        _resume(space, identity, turn)
+        self._shared.forget_request(request)
 
     # Called by DBOS
 
@@ -206,7 +222,7 @@ class Durable:
         work = self._work(identity)
         if work is None:
             return False
-        for pause in PAUSES:
+        for pause in PAUSES:  # _guarded raises _Stopping where trying again is of no use
             try:
                 return bool(self._guarded(lambda: work.step(space, identity, index)))
             except Exception:
@@ -227,12 +243,16 @@ class Durable:
             time.sleep(0.01)
 
     def _guarded(self, act: Callable[[], Any]) -> Any:
-        if self._stop.is_set():
+        lock = self._lock
+        if self._stop.is_set() or lock is None or not lock.is_held:
             raise _Stopping
         mine = object()
         self._steps_running.add(mine)
         try:
-            return act()
+            with lock.guard_writes():
+                return act()
+        except LockLost:
+            raise _Stopping from None
         except Exception:
             if self._stop.is_set():
                 raise _Stopping from None
@@ -243,7 +263,7 @@ class Durable:
 
 _MARK = "~"  # separates the kind of work and its id
 WORKFLOWS = "workflow"  # ids of workflows have no prefix
-_running: dict[Path, Durable] = {}
+_running: dict[tuple[Path, str | None], Durable] = {}
 _starting = threading.Lock()
 
 
@@ -253,12 +273,13 @@ def named(kind: str, identity: str) -> str:
 
 
 @contextlib.contextmanager
-def executing(data: Path, kind: str, work: Work) -> Iterator[None]:
-    """Execute a kind of work during the block, in one thread for each data directory."""
+def executing(library: Library, kind: str, work: Work) -> Iterator[None]:
+    """Execute a kind of work during the block, in one thread for each installation."""
+    key = (library.path, library.database)
     with _starting:
-        durable = _running.get(data)
+        durable = _running.get(key)
         if durable is None:
-            durable = _running[data] = Durable(data)
+            durable = _running[key] = Durable(library.coordination)
             durable.add(kind, work)
             durable.start()
         else:
@@ -268,7 +289,7 @@ def executing(data: Path, kind: str, work: Work) -> Iterator[None]:
     finally:
         with _starting:
             if durable.remove(work):
-                del _running[data]
+                del _running[key]
                 durable.stop()
 
 
@@ -277,25 +298,24 @@ def installed() -> bool:
     return find_spec("dbos") is not None
 
 
-def ask(data: Path, space: str, identity: str, turn: int = 0) -> None:
-    """Request work, which the process that holds the lock carries out; durable on return.
+def ask(library: Library, space: str, identity: str, turn: int = 0) -> None:
+    """Request work, which the process that holds the lock carries out.
 
-    Work is carried out once for each `turn`.
+    The request is durable on return, or with the open unit of work. Work is carried out once for
+    each `turn`.
     """
-    folder = data / "workflows" / "due"
-    make_private(folder)
-    file = folder / f"{identity}.{turn}.json"
-    with replacing(file) as stream:
-        stream.write(json.dumps({"space": space, "id": identity, "turn": turn}).encode())
+    with library.lease(space) as opened:
+        library.coordination.request(opened.store, identity, turn)
 
 
 _here: Durable | None = None  # DBOS calls functions, not methods
+_engine: Any = None  # of SQLAlchemy, on PostgreSQL
 _registered: list[Any] = []
 
 
-def _launch(file: Path, durable: Durable) -> None:
+def _launch(shared: Coordination, durable: Durable) -> None:
     """Start DBOS, which resumes unfinished work."""
-    global _here
+    global _here, _engine
     from dbos import DBOS
     from dbos._serialization import Serializer
 
@@ -314,7 +334,7 @@ def _launch(file: Path, durable: Durable) -> None:
     _here = durable
     config: Any = {
         "name": NAME,
-        "system_database_url": f"sqlite:///{file}",
+        **shared.dbos_settings(),
         "serializer": AsJson(),
         # A newer release resumes the work of an older one.
         "application_version": "1",
@@ -322,17 +342,18 @@ def _launch(file: Path, durable: Durable) -> None:
         "log_level": "ERROR",
         "enable_otlp": False,
     }
+    _engine = config.get("system_database_engine")
     DBOS(config=config)
     _register()
     try:
         DBOS.launch()
     except Exception:
         DBOS.destroy()
-        if foreign.is_sound(file):
+        _close_connections()
+        # DBOS only records which steps are done; the spaces record that, too.
+        if not shared.replace_damaged_dbos():
             raise
-        # DBOS's file only records which steps are done; the spaces record that, too.
-        log.exception("the file of DBOS is damaged; it is renamed, and a new one is created")
-        _put_aside(file)
+        log.exception("the file of DBOS was damaged; it is renamed, and a new one is created")
         DBOS(config=config)
         DBOS.launch()
 
@@ -368,17 +389,12 @@ def _register() -> None:
     _registered.append(carry_out)
 
 
-def _put_aside(file: Path) -> None:
-    for each in (file, *(file.with_name(file.name + end) for end in ("-wal", "-shm"))):
-        if each.exists():
-            each.replace(each.with_name(f"{each.name}.unreadable-{time.time_ns()}"))
-
-
 def _resume(space: str, identity: str, turn: int) -> None:
     """Carry out unfinished work.
 
-    DBOS resumes work that it has started. Work that it does not know (its file was lost) or takes
-    for ended (the space is older than its file) starts again: steps that are done change nothing.
+    DBOS resumes work that it has started. Work that it does not know (its tables were lost) or
+    takes for ended (the space is older, since it was restored) starts again: steps that are done
+    change nothing.
     """
     from dbos import DBOS
 
@@ -407,4 +423,11 @@ def _destroy() -> None:
         _here.wait_for_steps()
     # DBOS would wait a whole second.
     DBOS.destroy(workflow_completion_timeout_sec=0)
+    _close_connections()
     _here = None
+
+
+def _close_connections() -> None:
+    """Close the connections of an engine that was given to DBOS, which closes only its own."""
+    if _engine is not None:
+        _engine.dispose()

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from commonplace.engine.binding import engine_call
 from commonplace.engine.content.reserved import NEVER_LIVE, Reserved
+from commonplace.engine.maintenance.purge import expire
 from commonplace.engine.model import Memory
 from commonplace.errors import NotFound
 from commonplace.platform import lookup
@@ -72,6 +74,17 @@ class Records:
     def delete(self, memory: Commonplace, record: Memory) -> None:
         """Delete a record: its ref is free again, and undo brings it back."""
         memory.revise(record.id, ref=None, kind=f"{record.kind}.deleted")
+
+    def keep_newest(
+        self, memory: Commonplace, kind: str, *tags: str, most: int, batch: int = 50
+    ) -> None:
+        """Delete the oldest records of a kind for good, in batches, once there are too many."""
+        chosen: dict[str, Any] = {"kinds": [kind], "states": [STATE], "tags_all": tags}
+        held = memory.browse(**chosen, limit=1)[1]
+        if held < most + batch:
+            return
+        oldest, _ = memory.browse(**chosen, order="oldest", limit=held - most)
+        engine_call(memory, expire, *(one.id for one in oldest if self._is_record(one)))
 
     def page(
         self, memory: Commonplace, kind: str, *tags: str, limit: int, offset: int = 0

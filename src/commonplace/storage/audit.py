@@ -74,6 +74,27 @@ def newest(
     return [dict(zip(AUDIT.stored, row, strict=True)) for row in found]
 
 
+def mentioning(rows: Rows, space: str, text: str, among: int, limit: int) -> list[dict[str, Any]]:
+    """Rows whose stored result has this text, of the newest `among`, newest first."""
+    clause = " AND num > ? AND success = 1 AND result LIKE ? ORDER BY num DESC LIMIT ?"
+    after = read_head(rows, space)[0] - among
+    found = rows.execute(f"{AUDIT.select_sql}{clause}", (space, after, f"%{text}%", limit))
+    return [dict(zip(AUDIT.stored, row, strict=True)) for row in found]
+
+
+def counted(
+    rows: Rows, space: str, since: int, among: int
+) -> list[tuple[str, str, str, str, int, int, int]]:
+    """(dialect, tool, caller, client, success, calls, last) of the newest `among` since a time."""
+    found: list[tuple[str, str, str, str, int, int, int]] = rows.execute(
+        "SELECT dialect, tool, caller, client, success, count(*), max(at) FROM audit"
+        " WHERE space = ? AND at >= ? AND num > ?"
+        " GROUP BY dialect, tool, caller, client, success ORDER BY 6 DESC, 7 DESC",
+        (space, since, read_head(rows, space)[0] - among),
+    ).fetchall()
+    return found
+
+
 def payloads(rows: Rows, space: str) -> Iterator[tuple[int, str | None, str | None]]:
     """(number, arguments, result) of all rows."""
     found: Iterator[tuple[int, str | None, str | None]] = rows.execute(

@@ -144,8 +144,8 @@ class Findable(Protocol):
 
 _INSERTS = {
     "lexemes": "INSERT INTO lexemes (memory, space, analysis, terms, sum) VALUES (?, ?, ?, ?, ?)",
-    "passages": "INSERT INTO passages (memory, ordinal, space, start, stop, model, vector, sum)"
-    " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+    "passages": "INSERT INTO passages (memory, ordinal, space, start, stop, model, vector, sum,"
+    " change) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
     "labels": "INSERT INTO labels (space, label, memory) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
 }
 
@@ -166,13 +166,13 @@ def label_rows(space: str, memory: int, labels: Iterable[str]) -> list[tuple[str
 
 
 def passage_rows(
-    space: str, memory: int, passages: Iterable[Passage]
-) -> Iterator[tuple[int, int, str, int, int, int | None, bytes | None, int]]:
-    """The rows of a memory's passages."""
+    space: str, memory: int, passages: Iterable[Passage], change: int = 0
+) -> Iterator[tuple[int, int, str, int, int, int | None, bytes | None, int, int]]:
+    """The rows of a memory's passages; `change` is not 0 if they are not part of an operation."""
     for ordinal, (span, model, vector) in enumerate(passages):
         start, stop = span.start, span.stop
         code = passage_sum(memory, ordinal, start, stop, model, vector)
-        yield memory, ordinal, space, start, stop, model, vector, code
+        yield memory, ordinal, space, start, stop, model, vector, code, change
 
 
 def write_entries(
@@ -207,11 +207,11 @@ def _passages(entry: Findable, model: int | None) -> Iterator[Passage]:
 
 
 def replace_passages(
-    connection: Rows, space: str, memory: int, passages: Sequence[Passage]
+    connection: Rows, space: str, memory: int, passages: Sequence[Passage], change: int
 ) -> None:
-    """Replace a memory's passages."""
+    """Replace a memory's passages, outside of an operation (`Store.next_change`)."""
     connection.execute("DELETE FROM passages WHERE space = ? AND memory = ?", (space, memory))
-    write_rows(connection, "passages", passage_rows(space, memory, passages))
+    write_rows(connection, "passages", passage_rows(space, memory, passages, change))
 
 
 def read_passages(connection: Rows, space: str, memory: int) -> list[Passage]:
@@ -224,6 +224,23 @@ def read_passages(connection: Rows, space: str, memory: int) -> list[Passage]:
             (space, memory),
         )
     ]
+
+
+def embedded_since(connection: Rows, space: str, change: int) -> list[int]:
+    """Memories whose vectors were written after a change, outside of operations."""
+    found = connection.execute(
+        "SELECT DISTINCT memory FROM passages WHERE space = ? AND change > 0 AND change > ?",
+        (space, change),
+    )
+    return [row[0] for row in found]
+
+
+def newest_change(connection: Rows, space: str) -> int:
+    """The newest change that passages name."""
+    row = connection.execute(
+        "SELECT coalesce(max(change), 0) FROM passages WHERE space = ? AND change > 0", (space,)
+    ).fetchone()
+    return int(row[0]) if row else 0
 
 
 def touch(unit: Writing, memory: int) -> None:

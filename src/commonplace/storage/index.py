@@ -18,12 +18,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from commonplace.embedding.provider import Part, joined, parts
 from commonplace.errors import StorageCorrupt
 from commonplace.storage import derived
 from commonplace.storage.fields import STATES
 from commonplace.storage.growing import Growing as _Growing
 from commonplace.storage.ports import Rows
-from commonplace.storage.writing import newest_operation, operation_id
+from commonplace.storage.writing import newest_change, operation_id
 
 POSTING = np.dtype([("term", "<u8"), ("times", "u1")])  # as derived.pack_terms writes them
 _CODES = " ".join(f"WHEN '{name}' THEN {code}" for code, name in enumerate(STATES))
@@ -58,6 +59,8 @@ class Snapshot:
     seq: int
     operation: str
     """The id of that operation."""
+    change: int
+    """The newest change of vectors."""
     num: Ints
     row_seq: Ints
     kind: NDArray[np.int32]
@@ -71,9 +74,12 @@ class Snapshot:
     session: NDArray[np.int32]
     place: Ints
     speaker: NDArray[np.int32]
+    project: NDArray[np.int32]
+    """The number of a memory's labels of project and branch in `projects`; -1 without any."""
     alive: Flags
     kinds: dict[str, int]
     speakers: dict[str, int]
+    projects: dict[tuple[str, ...], int]
     sessions: int
     base: _Sorted | None
     tail_terms: NDArray[np.uint64]
@@ -83,6 +89,13 @@ class Snapshot:
     scales: Floats
     owner: NDArray[np.int32]
     vectored: int
+    parts: tuple[Part, ...]
+    """The parts of the vectors."""
+
+    @property
+    def newest(self) -> tuple[int, str, int]:
+        """The operation, its id, and the change of vectors: what the index was read at."""
+        return self.seq, self.operation, self.change
 
     @property
     def size(self) -> int:
@@ -143,14 +156,27 @@ class Snapshot:
         )
 
     def cosine(self, query: NDArray[np.int8], scale: float) -> Floats:
-        """The cosine of each memory's best passage; 0 without a vector."""
+        """The cosine of each memory's best passage with a query; 0 without a vector.
+
+        If the model's vectors have several parts, the cosines of the parts are joined into one
+        (`embedding.provider.joined`).
+        """
         best = np.zeros(self.size, np.float32)
         if not len(self.owner):
             return best
         import simsimd
 
-        raw = np.asarray(simsimd.cdist(query[None, :], self.vectors, metric="dot"))[0]
-        scores = (raw * (self.scales * scale)).astype(np.float32)
+        found: list[Floats] = []
+        start = 0
+        for part in self.parts:
+            here = slice(start, start + part.dimensions)
+            start += part.dimensions
+            if query[here].any():
+                raw = simsimd.cdist(query[None, here], self.vectors[:, here], metric="dot")
+                found.append((np.asarray(raw)[0] * (self.scales * scale)).astype(np.float32))
+            else:
+                found.append(np.zeros(len(self.owner), np.float32))
+        scores = joined(found, self.parts)
         if len(self.owner) == self.vectored:
             best[self.owner] = scores
         else:
@@ -174,7 +200,7 @@ class SpaceIndex:
 
     def _clear(self) -> None:
         dimensions = self.model[2] if self.model else 0
-        self._newest = (0, "")
+        self._newest = (0, "", 0)
         self._columns = {
             "num": _Growing(np.int64), "row_seq": _Growing(np.int64), "kind": _Growing(np.int32),
             "state": _Growing(np.int8), "importance": _Growing(np.float32),
@@ -182,10 +208,12 @@ class SpaceIndex:
             "occurred": _Growing(np.int64), "created": _Growing(np.int64),
             "length": _Growing(np.float32), "session": _Growing(np.int32),
             "place": _Growing(np.int64), "speaker": _Growing(np.int32),
+            "project": _Growing(np.int32),
         }  # fmt: skip
         self._alive = np.empty(0, np.bool_)
         self._kinds: dict[str, int] = {}
         self._speakers: dict[str, int] = {}
+        self._projects: dict[tuple[str, ...], int] = {}
         self._sessions: dict[tuple[str, str], int] = {}
         self._at: dict[int, int] | None = None
         self._base: _Sorted | None = None
@@ -203,14 +231,14 @@ class SpaceIndex:
         file was replaced by another: an older one, or one that went on from an older one.
         """
         known = self._snapshot
-        newest = newest_operation(connection, self.space)
-        if known is not None and (known.seq, known.operation) == newest:
+        newest = newest_change(connection, self.space)
+        if known is not None and known.newest == newest:
             return known
         with self._lock:
             current = self._snapshot
-            if current is not None and (current.seq, current.operation) != newest:
-                self._check_history(connection, current, newest[0], moved=current is not known)
-            if current is None or current.seq < newest[0]:
+            if current is not None and current.newest != newest:
+                self._check_history(connection, current, newest, moved=current is not known)
+            if current is None or (current.seq, current.change) < (newest[0], newest[2]):
                 try:
                     self._follow(connection, newest)
                     dead = self._alive.size - int(self._alive.sum())
@@ -225,20 +253,27 @@ class SpaceIndex:
             assert self._snapshot is not None
             return self._snapshot
 
-    def _check_history(self, connection: Rows, current: Snapshot, seq: int, *, moved: bool) -> None:
+    def _check_history(
+        self, connection: Rows, current: Snapshot, newest: tuple[int, str, int], *, moved: bool
+    ) -> None:
         """Raise OtherHistory unless the file has the index's history, or is slightly behind."""
+        seq, operation, change = newest
         if current.seq < seq:
             same = operation_id(connection, self.space, current.seq) == current.operation
+        elif current.seq == seq:
+            same = current.operation == operation
         else:  # a snapshot that began after the index got there cannot be behind it
-            same = moved and current.seq > seq
+            same = moved
+        if current.change > change:
+            same = same and moved
         if not same:
             raise OtherHistory
 
     def private_snapshot(self, connection: Rows) -> Snapshot:
         """The index for reading inside an open unit, including its uncommitted rows."""
         known = self._snapshot
-        newest = newest_operation(connection, self.space)
-        if known is not None and (known.seq, known.operation) == newest:
+        newest = newest_change(connection, self.space)
+        if known is not None and known.newest == newest:
             return known
         return self._fork().snapshot(connection)
 
@@ -249,27 +284,50 @@ class SpaceIndex:
             fork._columns = {name: growing.fork() for name, growing in self._columns.items()}
             fork._alive, fork._base, fork._vectored = self._alive, self._base, self._vectored
             fork._kinds, fork._speakers = dict(self._kinds), dict(self._speakers)
-            fork._sessions = dict(self._sessions)
+            fork._sessions, fork._projects = dict(self._sessions), dict(self._projects)
             terms, positions, times = self._tail
             fork._tail = (terms.fork(), positions.fork(), times.fork())
             fork._vectors, fork._scales = self._vectors.fork(), self._scales.fork()
             fork._owner = self._owner.fork()
             return fork
 
-    def _follow(self, connection: Rows, newest: tuple[int, str]) -> None:
-        nums = self._changed(connection) if self._snapshot is not None else None
-        if nums is None or nums:
-            self._append(connection, nums)
+    def _follow(self, connection: Rows, newest: tuple[int, str, int]) -> None:
+        if self._snapshot is None:
+            self._append(connection, None)
+        else:
+            nums = self._changed(connection)
+            late = self._embedded_late(connection, self._snapshot.embedded, nums)
+            if nums:
+                self._append(connection, sorted(nums))
+            if late:
+                places = self._places()
+                numbers = np.array(late, np.int64)
+                at = np.array([places[num] for num in late], np.int64)
+                self._append_vectors(connection, late, numbers, at)
         self._newest = newest
         self._snapshot = self._freeze()
 
-    def _changed(self, connection: Rows) -> list[int]:
+    def _embedded_late(self, connection: Rows, embedded: Flags, nums: set[int]) -> list[int]:
+        """Memories that only got their first vectors; others with new vectors are put into `nums`.
+
+        Their vectors are appended; they keep their positions.
+        """
+        late = []
+        places = self._places()
+        for num in derived.embedded_since(connection, self.space, self._newest[2]):
+            if num in nums or num not in places or embedded[places[num]]:
+                nums.add(num)
+            else:
+                late.append(num)
+        return sorted(late)
+
+    def _changed(self, connection: Rows) -> set[int]:
         rows = connection.execute(
             "SELECT num FROM memories WHERE space = ?1 AND seq > ?2"
             " UNION SELECT memory FROM touches WHERE space = ?1 AND seq > ?2",
             (self.space, self._newest[0]),
         )
-        return [row[0] for row in rows]
+        return {row[0] for row in rows}
 
     def _select(
         self,
@@ -307,7 +365,8 @@ class SpaceIndex:
             self._at.update((num, first + i) for i, num in enumerate(where.tolist()))
         self._append_terms(connection, nums, where, first)
         self._append_messages(connection, nums, where, first)
-        self._append_vectors(connection, nums, where, first)
+        self._append_projects(connection, nums, where, first)
+        self._append_vectors(connection, nums, where, np.arange(first, first + len(where)))
 
     def _places(self) -> dict[int, int]:
         """The current position of each memory."""
@@ -344,7 +403,11 @@ class SpaceIndex:
             )  # fmt: skip
             for name, column in zip(names, values, strict=True):
                 dtype = self._columns[name].view.dtype
-                parts[name].append(np.fromiter(column, dtype, len(rows)))
+                try:
+                    with np.errstate(over="raise", invalid="raise"):
+                        parts[name].append(np.fromiter(column, dtype, len(rows)))
+                except (ArithmeticError, TypeError, ValueError) as error:
+                    raise _damaged(f"a value that {name} cannot have") from error
         columns = {name: _joined(each, self._columns[name]) for name, each in parts.items()}
         numbers = columns["num"]
         if (numbers[1:] < numbers[:-1]).any():
@@ -355,6 +418,7 @@ class SpaceIndex:
         columns["session"] = np.full(count, -1, np.int32)
         columns["place"] = np.zeros(count, np.int64)
         columns["speaker"] = np.full(count, -1, np.int32)
+        columns["project"] = np.full(count, -1, np.int32)
         return columns
 
     def _append_terms(
@@ -432,9 +496,31 @@ class SpaceIndex:
                 speakers.setdefault(row[4], len(speakers)) for row in rows
             ]
 
-    def _append_vectors(
+    def _append_projects(
         self, connection: Rows, nums: list[int] | None, where: Ints, first: int
     ) -> None:
+        found: dict[int, list[str]] = {}
+        for rows in self._select(
+            connection,
+            "SELECT memory, label FROM labels WHERE space = ?"
+            " AND (label >= 'tag:branch:' AND label < 'tag:branch;'"
+            " OR label >= 'tag:project:' AND label < 'tag:project;')",
+            "memory",
+            nums,
+        ):
+            for memory, label in rows:
+                found.setdefault(memory, []).append(label.removeprefix("tag:"))
+        numbers = np.fromiter(sorted(found), np.int64, len(found))
+        at = first + _found(where, numbers, "a label")
+        self._columns["project"].view[at] = [
+            self._projects.setdefault(tuple(sorted(found[num])), len(self._projects))
+            for num in numbers.tolist()
+        ]
+
+    def _append_vectors(
+        self, connection: Rows, nums: list[int] | None, where: Ints, positions: Ints
+    ) -> None:
+        """Append the vectors of the memories `where`, which are at these positions."""
         if self.model is None:
             return
         number = derived.known_model(connection, self.space, self.model[0], self.model[1])
@@ -467,8 +553,8 @@ class SpaceIndex:
             at = _found(where, numbers, "a vector", self._owner.size - begun)
             self._scales.extend(np.ascontiguousarray(packed[:, :4]).view("<f4")[:, 0])
             self._vectors.extend(packed[:, 4:].view(np.int8))
-            self._owner.extend((first + at).astype(np.int32))
-        owners = self._owner.view[begun:]  # sorted, so that equal owners are adjacent
+            self._owner.extend(positions[at].astype(np.int32))
+        owners = self._owner.view[begun:]  # equal owners are adjacent
         if len(owners):
             self._vectored += 1 + int(np.count_nonzero(owners[1:] != owners[:-1]))
 
@@ -478,10 +564,12 @@ class SpaceIndex:
         return Snapshot(
             seq=self._newest[0],
             operation=self._newest[1],
+            change=self._newest[2],
             **columns,
             alive=self._alive,
             kinds=dict(self._kinds),
             speakers=dict(self._speakers),
+            projects=dict(self._projects),
             sessions=len(self._sessions),
             base=self._base,
             tail_terms=terms,
@@ -491,6 +579,7 @@ class SpaceIndex:
             scales=self._scales.view,
             owner=self._owner.view,
             vectored=self._vectored,
+            parts=parts(self.model[0], self.model[2]) if self.model else (),
         )
 
 

@@ -22,11 +22,16 @@ def carries(rows: Rows, space: str, label: str, num: int) -> bool:
 
 def tags(rows: Rows, space: str, states: Sequence[str]) -> list[tuple[str, int, int]]:
     """(tag, number of memories in these states, time of the first), most used first."""
+    return values(rows, space, "tag", states)
+
+
+def values(rows: Rows, space: str, part: str, states: Sequence[str]) -> list[tuple[str, int, int]]:
+    """The same for any part of a label: `tag`, `client`, `trust` and others."""
     found: list[tuple[str, int, int]] = rows.execute(
-        "SELECT substr(l.label, 5), count(*), min(m.created_at) FROM labels l"  # noqa: S608
+        "SELECT substr(l.label, ?), count(*), min(m.created_at) FROM labels l"  # noqa: S608
         " JOIN memories m ON m.space = l.space AND m.num = l.memory"
-        " WHERE l.space = ? AND l.label >= 'tag:' AND l.label < 'tag;'"
+        " WHERE l.space = ? AND l.label >= ? AND l.label < ?"
         f" AND m.state IN ({', '.join('?' * len(states))}) GROUP BY l.label ORDER BY 2 DESC, 1",
-        (space, *states),
+        (len(part) + 2, space, f"{part}:", f"{part};", *states),
     ).fetchall()
     return found

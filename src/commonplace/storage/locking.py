@@ -26,6 +26,10 @@ class Busy(CommonplaceError):
     code = "BUSY"
 
 
+class LockLost(Busy):
+    """This process held the lock for too long without renewing it, and another one has it now."""
+
+
 def try_lock(descriptor: int) -> bool:
     """Lock an open file until it is closed; False if another descriptor holds the lock."""
     try:

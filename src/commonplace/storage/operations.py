@@ -53,10 +53,23 @@ def in_order(rows: Rows, space: str) -> Iterator[OperationRow]:
     return _find(rows, space, "ORDER BY o.num")
 
 
-def newest(rows: Rows, space: str, limit: int, *, upkeep: bool) -> list[OperationRow]:
+def newest(
+    rows: Rows, space: str, limit: int, *, upkeep: bool, before: int | None = None
+) -> list[OperationRow]:
     """Operations, newest first; with `upkeep`, also those that changed no content."""
     clause = "" if upkeep else "AND o.name <> 'embed' "
-    return list(_find(rows, space, clause + "ORDER BY o.num DESC LIMIT ?", limit))
+    if before is None:
+        return list(_find(rows, space, clause + "ORDER BY o.num DESC LIMIT ?", limit))
+    clause += "AND o.num < ? ORDER BY o.num DESC LIMIT ?"
+    return list(_find(rows, space, clause, before, limit))
+
+
+def ends(rows: Rows, space: str) -> tuple[int, int]:
+    """(first, last) number of the operations that changed content; zeros if there are none."""
+    found = rows.execute(
+        "SELECT min(num), max(num) FROM operations WHERE space = ? AND name <> 'embed'", (space,)
+    ).fetchone()
+    return (0, 0) if found is None or found[0] is None else (found[0], found[1])
 
 
 def by_id(rows: Rows, space: str, identity: str) -> OperationRow | None:

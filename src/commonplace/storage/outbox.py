@@ -14,13 +14,17 @@ from commonplace.storage.ports import Rows
 _OF = "kind = 'embed' AND subject = ?"
 
 
-def add(rows: Rows, space: str, num: int) -> None:
+FIRST, SECOND = 0, 1
+"""The lanes: what calls stored, and what an import brought or has to be embedded again."""
+
+
+def add(rows: Rows, space: str, num: int, lane: int = FIRST) -> None:
     """Request the vectors of a memory, in the present transaction."""
     rows.execute(
         "INSERT INTO outbox (space, kind, subject, payload, attempts, due_at, claimed_until,"
-        " last_error, created_at) VALUES (?, 'embed', ?, '{}', 0, 0, 0, '', ?)"
+        " last_error, created_at, lane) VALUES (?, 'embed', ?, '{}', 0, 0, 0, '', ?, ?)"
         " ON CONFLICT DO NOTHING",
-        (space, str(num), now()),
+        (space, str(num), now(), lane),
     )
 
 
@@ -68,7 +72,7 @@ def claim(rows: Rows, space: str, at: int, *, until: int, latest_due: int, most:
         "UPDATE outbox SET claimed_until = ?1 WHERE space = ?2 AND num IN"
         " (SELECT num FROM outbox WHERE space = ?2 AND kind = 'embed'"
         " AND (due_at <= ?3 OR due_at > ?4)"
-        " AND (claimed_until <= ?3 OR claimed_until > ?1) ORDER BY num LIMIT ?5)"
+        " AND (claimed_until <= ?3 OR claimed_until > ?1) ORDER BY lane, num LIMIT ?5)"
         " RETURNING subject",
         (until, space, at, latest_due, most),
     )

@@ -112,6 +112,9 @@ class Store(Protocol):
     def maintain(self) -> AbstractContextManager[Rows]:
         """A durable write that is not part of the history: counters, the outbox, indexes."""
 
+    def next_change(self) -> int:
+        """Count a change of vectors, inside `maintain`; returns its number (`head.derived`)."""
+
     def with_reserve(self, work: Callable[[], T]) -> T:
         """Do something that must go on when the disk is full, with room set aside for it.
 
@@ -173,9 +176,17 @@ class Maintenance(Protocol):
     """Backup, restore, check, repair and salvage."""
 
     def backup(
-        self, target: Path, *, spaces: Sequence[str] | None = None, progress: Progress | None = None
+        self,
+        target: Path,
+        *,
+        spaces: Sequence[str] | None = None,
+        system: bool | None = None,
+        progress: Progress | None = None,
     ) -> BackupReport:
-        """Copy spaces into a new directory, while others write."""
+        """Copy spaces into a new directory, while others write.
+
+        What belongs to no space is copied with `system`; by default, if no spaces are named.
+        """
 
     def restore(
         self,
@@ -212,6 +223,65 @@ class Watch(Protocol):
         """Close the connection; the next call opens it again."""
 
 
+class ProcessLock(Protocol):
+    """A lock that this process holds; it excludes all processes of an installation."""
+
+    @property
+    def is_held(self) -> bool:
+        """False once another process is known to have taken the lock."""
+
+    def guard_writes(self) -> AbstractContextManager[None]:
+        """Refuse what this thread writes in the block once another process has the lock.
+
+        A refused unit of work raises `locking.LockLost`.
+        """
+
+    def release(self) -> None:
+        """Let others have the lock."""
+
+
+class WorkRequest(NamedTuple):
+    """A request for work in steps (`platform/durable.py`)."""
+
+    space: str
+    identity: str
+    turn: int
+    age: float
+    """Seconds since it was made."""
+
+
+class Coordination(Protocol):
+    """How the processes of an installation agree on who does what."""
+
+    def try_lock(self, name: str) -> ProcessLock | None:
+        """Take a lock; None if another process, or another call, holds it."""
+
+    def lock(self, name: str, seconds: float) -> AbstractContextManager[None]:
+        """Hold a lock, and guard the writes of the block; `locking.Busy` if it stays taken."""
+
+    @property
+    def work_expected(self) -> bool:
+        """Whether the process that holds the lock for work must look for requests."""
+
+    def expect_work(self) -> None:
+        """Let processes look for requests from now on."""
+
+    def request(self, store: Store, identity: str, turn: int) -> None:
+        """Request work of a space; it is durable once the store's open unit is."""
+
+    def requests(self) -> list[WorkRequest]:
+        """All requests, oldest first."""
+
+    def forget_request(self, request: WorkRequest) -> None:
+        """Remove a request that was carried out or is void."""
+
+    def dbos_settings(self) -> dict[str, Any]:
+        """Where DBOS keeps its tables, as settings of DBOS."""
+
+    def replace_damaged_dbos(self) -> bool:
+        """Put the tables of DBOS aside if they are damaged; whether that was so."""
+
+
 class Spaces(Protocol):
     """All spaces of an installation, by name. Callers validate names."""
 
@@ -239,6 +309,10 @@ class Spaces(Protocol):
 
     def maintenance(self, contents: Contents) -> Maintenance:
         """Backups, checks and repair."""
+
+    @property
+    def coordination(self) -> Coordination:
+        """Locks and requests for work that all processes share."""
 
     def close(self) -> None:
         """Close what all spaces share."""

@@ -163,6 +163,18 @@ class RestoreReport(Report):
 
 
 @dataclass(frozen=True, slots=True)
+class MoveReport(Report):
+    """What a move has copied, and what it found in the target already."""
+
+    moved: dict[str, int]
+    """How many rows each space has that was copied."""
+    there: list[str]
+    """The spaces whose rows were all there."""
+    system: Literal["moved", "there", "left out", "none"]
+    """Accounts, tokens and other rows that belong to no space."""
+
+
+@dataclass(frozen=True, slots=True)
 class Salvage(Report):
     """How many rows of each table were saved into a new file, and which rows were lost."""
 

@@ -230,7 +230,17 @@ ALTER TABLE memories ADD COLUMN source TEXT NOT NULL DEFAULT '';
 """
 )  # fmt: skip
 
+# Vectors are written outside of operations: each batch has the next number of `head.derived`, by
+# which the indexes in memory find what is new. What calls stored is embedded first (lane 0), then
+# what imports brought and what has to be embedded again (lane 1).
+_VECTORS = """
+ALTER TABLE head ADD COLUMN derived BIGINT NOT NULL DEFAULT 0;
+ALTER TABLE passages ADD COLUMN change BIGINT NOT NULL DEFAULT 0;
+CREATE INDEX passages_change ON passages (space, change) WHERE change > 0;
+ALTER TABLE outbox ADD COLUMN lane BIGINT NOT NULL DEFAULT 0;
+"""
+
 # A step is SQL, or a function that is given the connection inside the step's transaction.
 Step = str | Callable[[apsw.Connection], None]
 
-MIGRATIONS: tuple[Step, ...] = (_V1, AUDIT + _ANSWERS, _FILES, MODELS, _FORMATS)
+MIGRATIONS: tuple[Step, ...] = (_V1, AUDIT + _ANSWERS, _FILES, MODELS, _FORMATS, _VECTORS)

@@ -495,7 +495,7 @@ VERSIONED: tuple[Table, ...] = (
     MEMORIES, MESSAGES, LINKS, FACTS, CLUSTERS, MEMBERS, ARTIFACTS, CONTENTS, REVIEWS,
 )  # fmt: skip
 
-HEAD = Hashed("head", ("space", "seq", "next_num"), added={"operation": ""})
+HEAD = Hashed("head", ("space", "seq", "next_num"), added={"operation": "", "derived": 0})
 OPERATIONS = Hashed("operations", ("num", "space", "id", "at", "name", "origin", "undoes"))
 VERSIONS = Hashed("versions", ("space", "entity", "num", "since", "until", "row", "vectors"))
 EVENTS = Hashed(

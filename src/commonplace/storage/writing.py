@@ -30,6 +30,8 @@ class Head(NamedTuple):
     """The next free row number."""
     operation: str = ""
     """The id of the newest operation; empty if an older release wrote the head."""
+    derived: int = 0
+    """The number of the newest change of vectors, which is not part of an operation."""
 
 
 @dataclass(eq=False)
@@ -123,6 +125,12 @@ class Writer(Generic[C]):
         """Set the counters after a unit."""
         assert self._batch is not None
         self._batch.head = head
+
+    def next_change(self) -> int:
+        """Count a change of derived rows; returns its number."""
+        head = self.head()
+        self.move_head(head._replace(derived=head.derived + 1))
+        return head.derived + 1
 
     def _begin(self) -> _Batch:
         if self._batch is None:
@@ -240,6 +248,7 @@ class Unit:
         self._at = 0
         self._seq = 0
         self._num = 0
+        self._derived = 0
 
     @property
     def seq(self) -> int:
@@ -267,6 +276,13 @@ class Unit:
         self._num += 1
         return self._num - 1
 
+    def next_change(self) -> int:
+        """Count a change of derived rows in this unit; returns its number."""
+        if not self._seq:
+            return self._writer.next_change()
+        self._derived += 1
+        return self._derived
+
     @contextlib.contextmanager
     def part(self) -> Iterator[None]:
         """A savepoint: if the block fails, only its changes are rolled back."""
@@ -288,7 +304,7 @@ class Unit:
 
     def _record(self) -> None:
         """Take the next operation number, and insert the operation's row."""
-        seq, self._num, _ = self._writer.head()
+        seq, self._num, _, self._derived = self._writer.head()
         self._seq = seq + 1
         self.id, self._at = new_id(), now()
         origin = "{}"
@@ -300,11 +316,11 @@ class Unit:
     def close(self) -> None:
         """Update the space's counters."""
         if self._seq:
-            self._writer.move_head(Head(self._seq, self._num, self.id))
+            self._writer.move_head(Head(self._seq, self._num, self.id, self._derived))
 
     def show_head(self) -> None:
         """Write the counters now, for a reader inside this unit."""
-        own = Head(self._seq, self._num, self.id)
+        own = Head(self._seq, self._num, self.id, self._derived)
         write_head(self.connection, self.space, own if self._seq else self._writer.head())
 
 
@@ -383,6 +399,7 @@ class Units(Generic[C]):
     def _begin(self, name: str, origin: Mapping[str, Any], undoes: int | None) -> Iterator[Unit]:
         self._check_writable()
         with self._writer.unit() as connection:
+            self._check_unit(connection)
             unit = Unit(self._writer, connection, self.space, name, origin, undoes)
             self._scope.unit = unit
             try:
@@ -400,7 +417,12 @@ class Units(Generic[C]):
             return
         self._check_writable()
         with self._writer.unit() as connection:
+            self._check_unit(connection)
             yield connection
+
+    def next_change(self) -> int:
+        """See `ports.Store`."""
+        return (self._scope.unit or self._writer).next_change()
 
     def with_reserve(self, work: Callable[[], T]) -> T:
         """See `ports.Store`; without reserved disk space the work is done once."""
@@ -409,6 +431,9 @@ class Units(Generic[C]):
     def _check_writable(self) -> None:
         """Raises if nothing can be written; called before each transaction."""
         self._refuse_if_closed()
+
+    def _check_unit(self, connection: C) -> None:
+        """Raises if this thread may not write; called inside each transaction."""
 
     def _own(self) -> C:
         """The connection of this thread's open unit."""
@@ -438,7 +463,7 @@ def read_head(connection: Rows, space: str) -> Head:
             "The space's change counter is damaged.",
             hint="Run 'commonplace doctor' and restore from a backup.",
         )
-    return Head(*row[1:4])
+    return Head(*row[1:5])
 
 
 def newest_operation(connection: Rows, space: str) -> tuple[int, str]:
@@ -446,8 +471,13 @@ def newest_operation(connection: Rows, space: str) -> tuple[int, str]:
 
     A number can be used again after a file was replaced by an older one; an id cannot.
     """
-    seq, _, identity = read_head(connection, space)
+    seq, _, identity, _ = read_head(connection, space)
     return seq, identity or operation_id(connection, space, seq)
+
+
+def newest_change(connection: Rows, space: str) -> tuple[int, str, int]:
+    """(number, id) of the newest operation, and the number of the newest change of vectors."""
+    return (*newest_operation(connection, space), read_head(connection, space).derived)
 
 
 def operation_id(connection: Rows, space: str, seq: int) -> str:

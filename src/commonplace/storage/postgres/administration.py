@@ -20,6 +20,7 @@ from commonplace.storage.postgres.schema import (
     preparing_sql,
     securing_sql,
     step_sql,
+    version_sql,
 )
 from commonplace.storage.postgres.store import other_version
 
@@ -50,7 +51,8 @@ SELECT current_setting('server_version_num')::int, r.rolsuper, r.rolbypassrls,
   current_setting('fsync'), current_setting('full_page_writes'),
   current_setting('server_encoding'), pg_is_in_recovery(),
   current_setting('synchronous_standby_names'), (SELECT count(*) FROM pg_stat_replication),
-  to_regclass('{SPACES}.schema_version') IS NOT NULL,
+  to_regclass('{SPACES}.schema_version') IS NOT NULL
+    AND to_regclass('{SPACES}.work_requests') IS NOT NULL,
   has_schema_privilege(session_user, to_regnamespace('{SPACES}'), 'USAGE'),
   (SELECT count(*) FROM pg_class c WHERE c.relkind = 'r' AND c.relowner = r.oid
     AND c.relnamespace = ANY (ARRAY[to_regnamespace('{SPACES}'), to_regnamespace('{SYSTEM}')])),
@@ -121,8 +123,8 @@ def _table_problems(
     if not there or not usable:
         yield Problem(
             "error",
-            "The database has no tables that this role may use.",
-            "An administrator runs 'commonplace database init ADMIN_URL' once.",
+            "The database lacks tables of ours, or this role may not use them.",
+            "An administrator runs 'commonplace database init ADMIN_URL'; it loses nothing.",
         )
         return
     if open_tables:
@@ -174,7 +176,8 @@ def problems(address: str) -> list[Problem]:
 
 
 def _versions(connection: psycopg.Connection[tuple[Any, ...]]) -> Iterator[Problem]:
-    version = _version(connection, SPACES)
+    row = connection.execute(version_sql(SPACES)).fetchone()
+    version = 0 if row is None else int(row[0])
     if version != len(STEPS[SPACES]):
         error = other_version(version, len(STEPS[SPACES]))
         yield Problem("error", error.message, error.hint)

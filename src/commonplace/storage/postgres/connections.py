@@ -29,7 +29,7 @@ MOST = 16
 """Connections of one process; a thread that has one already may take more."""
 WAIT_SECONDS = 30.0
 CONNECT_SECONDS = 10
-_OPTIONS = {"pool": str(MOST), "prepare": "on"}
+_OPTIONS = {"pool": str(MOST), "prepare": "on", "lease": "30"}
 """What an address may say to us and not to libpq, with the defaults."""
 
 Connection = psycopg.Connection[tuple[Any, ...]]
@@ -82,6 +82,10 @@ def _split(address: str) -> tuple[str, dict[str, str]]:
         raise InvalidInput(
             "pool must be a number from 1 to 1000.", hint="Leave it out.", field="pool"
         )
+    if not options["lease"].isdigit() or not 1 <= int(options["lease"]) <= 3_600:
+        raise InvalidInput(
+            "lease must be a number of seconds from 1 to 3600.", hint="Leave it out.", field="lease"
+        )
     if options["prepare"] not in ("on", "off"):
         raise InvalidInput("prepare must be on or off.", hint="Leave it out.", field="prepare")
     return urlunsplit(parts._replace(query=urlencode(kept))), options
@@ -112,6 +116,8 @@ class Pool:
         """The server and the database, without user or password."""
         self._prepare = 5 if options["prepare"] == "on" else None
         self._most = int(options["pool"])
+        self.lease = int(options["lease"])
+        """For how many seconds a lock between servers is held unless it is renewed."""
         self._idle: list[Connection] = []
         self._changed = threading.Condition()
         self._open = 0
@@ -188,6 +194,15 @@ class Pool:
             raise unreachable(error, self.where) from error
         _adapt(connection)
         return connection
+
+    def connect_plainly(self) -> Connection:
+        """A new connection outside the pool, as psycopg makes them by default."""
+        return psycopg.connect(
+            self._address,
+            prepare_threshold=self._prepare,
+            connect_timeout=CONNECT_SECONDS,
+            application_name="commonplace workflows",
+        )
 
     def replace(self, connection: Connection) -> Connection:
         """A new connection in the place of one that turned out to be dead."""

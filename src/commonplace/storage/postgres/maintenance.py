@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from commonplace.errors import Conflict, StorageUnavailable
+from commonplace.errors import Conflict, NotFound, StorageUnavailable
 from commonplace.storage.database import now
 from commonplace.storage.derived import Findable, Model
 from commonplace.storage.ports import Contents, Leased
@@ -83,7 +83,7 @@ class _Files:
 class PostgresMaintenance:
     """`ports.Maintenance` for a database."""
 
-    def __init__(self, pool: Pool, names: Sequence[str], contents: Contents) -> None:
+    def __init__(self, pool: Pool, names: Callable[[], list[str]], contents: Contents) -> None:
         self._pool = pool
         self._names = names
         self._contents = contents
@@ -104,13 +104,20 @@ class PostgresMaintenance:
             yield files
 
     def backup(
-        self, target: Path, *, spaces: Sequence[str] | None = None, progress: Progress | None = None
+        self,
+        target: Path,
+        *,
+        spaces: Sequence[str] | None = None,
+        system: bool | None = None,
+        progress: Progress | None = None,
     ) -> BackupReport:
         """A backup as one of files, and restored by either engine."""
-        names = chosen(self._names, spaces, "the database")
-        with self._copied(names, system=spaces is None) as files:
-            wanted = None if spaces is None else names
-            return SqliteMaintenance(files).backup(target, spaces=wanted, progress=progress)
+        names = chosen(self._names(), spaces, "the database")
+        system = spaces is None if system is None else system
+        with self._copied(names, system=system) as files:
+            return SqliteMaintenance(files).backup(
+                target, spaces=names, system=system, progress=progress
+            )
 
     def restore(
         self,
@@ -128,7 +135,8 @@ class PostgresMaintenance:
             report = SqliteMaintenance(files).restore(
                 source, spaces=spaces, into=into, system=system, progress=progress
             )
-            there = [name for name in files.spaces() if name in self._names]
+            existing = self._names()
+            there = [name for name in files.spaces() if name in existing]
             if there and not overwrite:
                 raise Conflict(
                     f"The space {there[0]} exists already.",
@@ -166,14 +174,24 @@ class PostgresMaintenance:
             return SqliteMaintenance(files).check_shared_files()
 
     def repair(self, space: str, *, progress: Progress | None = None) -> Repair:
-        """Repair knows files alone; a sound space needs none."""
-        found = self.check(space, progress=progress)
-        if found.findings:
-            raise StorageUnavailable(
-                "Repair does not support PostgreSQL yet; nothing was changed.",
-                hint="Back the space up, repair it as files, and restore it.",
-            )
-        return Repair([], found, found)
+        """Rebuild derived rows that do not match the text, in one transaction.
+
+        They are rebuilt in a copy and put back; writers of the space wait meanwhile.
+        """
+        if space not in self._names():
+            raise NotFound(f"There is no space {space}.", field="space")
+        with tempfile.TemporaryDirectory(prefix="copy-", dir=self._contents.path) as folder:
+            files = _Files(Path(folder), self._contents)
+            with transaction(self._pool, SPACES_PART, space, writes=True) as rows:
+                rows.lock(SPACES_PART.lock, space)
+                copying.write_space(rows, space, files.file(space))
+                report = SqliteMaintenance(files).repair(space, progress=progress)
+                if report.rebuilt:
+                    with contextlib.closing(connect_immutable(files.file(space))) as file:
+                        copying.read_space(rows, space, file, self._contents.derive)
+        with contextlib.suppress(StorageUnavailable), self._contents.lease(space) as opened:
+            opened.forget_index()
+        return report
 
     def salvage(
         self,

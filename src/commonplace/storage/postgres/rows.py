@@ -79,7 +79,7 @@ _WRITES_HEAD = HEAD.insert_sql.partition("(")[0]
 
 @lru_cache(maxsize=4096)
 def _gives_rows(text: str) -> bool:
-    return text.startswith(("SELECT", "WITH")) or " RETURNING " in text
+    return text.startswith(("SELECT", "WITH", "FETCH")) or " RETURNING " in text
 
 
 class Result:

@@ -18,6 +18,8 @@ from commonplace.storage.tables import HEAD
 
 SPACES = "commonplace"
 SYSTEM = "commonplace_system"
+WORKFLOWS = "commonplace_workflows"
+"""The schema in which DBOS makes its own tables."""
 ROLE = "commonplace"
 STEPS: dict[str, tuple[Step, ...]] = {SPACES: MIGRATIONS, SYSTEM: SYSTEM_MIGRATIONS}
 
@@ -52,6 +54,19 @@ _REVISION = """
 CREATE TABLE revision (one BIGINT NOT NULL PRIMARY KEY, number BIGINT NOT NULL);
 INSERT INTO revision (one, number) VALUES (1, 0);
 """
+
+
+# What servers share to do work once: names and ids, no content, so there is no row-level security.
+_COORDINATION = f"""
+CREATE TABLE IF NOT EXISTS {SPACES}.locks (
+  name TEXT COLLATE "C" NOT NULL PRIMARY KEY, holder TEXT NOT NULL, fence BIGINT NOT NULL,
+  until TIMESTAMPTZ NOT NULL
+);
+CREATE TABLE IF NOT EXISTS {SPACES}.work_requests (
+  in_space TEXT COLLATE "C" NOT NULL, identity TEXT COLLATE "C" NOT NULL, turn BIGINT NOT NULL,
+  requested_at TIMESTAMPTZ NOT NULL, PRIMARY KEY (in_space, identity, turn)
+);
+""".strip()
 
 
 def _key(table: re.Match[str]) -> str:
@@ -90,13 +105,28 @@ def translated(step: Step) -> str:
     return re.sub(r"\buser\b", '"user"', text)
 
 
+ADDING: frozenset[tuple[str, int]] = frozenset()
+"""Steps that only add tables, or columns with a constant default, which servers of the release
+before need not know: those go on writing until they are replaced."""
+
+
+def version_sql(name: str) -> str:
+    """The query for the version of the tables; that of this release, if it may still write."""
+    known = len(STEPS[name])
+    return (
+        f"SELECT CASE WHEN {known} BETWEEN oldest AND version THEN {known} ELSE version END"
+        f" FROM {name}.schema_version"
+    )
+
+
 def step_sql(name: str, number: int) -> str:
     """The SQL of one step of a schema, which also notes its number."""
     step = STEPS[name][number - 1]
     own = {(SPACES, 1): _NAMES, (SYSTEM, 1): _REVISION}.get((name, number), "")
     return (
         f"SET LOCAL search_path = {name}, pg_temp;\n{translated(step)}{own}"
-        f"UPDATE schema_version SET version = {number};\n"
+        f"UPDATE schema_version SET version = {number}"
+        f"{'' if (name, number) in ADDING else f', oldest = {number}'};\n"
     )
 
 
@@ -146,22 +176,36 @@ GRANT {system} TO {role};"""
             f"""CREATE SCHEMA IF NOT EXISTS {name};
 GRANT USAGE ON SCHEMA {name} TO {owner};
 CREATE TABLE IF NOT EXISTS {name}.schema_version (one BIGINT PRIMARY KEY, version BIGINT NOT NULL);
-INSERT INTO {name}.schema_version VALUES (1, 0) ON CONFLICT DO NOTHING;
+ALTER TABLE {name}.schema_version ADD COLUMN IF NOT EXISTS oldest BIGINT NOT NULL DEFAULT 0;
+INSERT INTO {name}.schema_version VALUES (1, 0, 0) ON CONFLICT DO NOTHING;
+UPDATE {name}.schema_version SET oldest = version WHERE oldest = 0;
 GRANT SELECT ON {name}.schema_version TO {owner};"""
         )
-    return "\n".join(made)
+    return "\n".join((*made, _COORDINATION, _workflows_sql(role)))
+
+
+def _workflows_sql(role: str) -> str:
+    """The SQL that makes DBOS's schema, which must belong to the role that uses it."""
+    return f"""DO $$ BEGIN
+IF to_regnamespace('{WORKFLOWS}') IS NULL THEN
+  IF NOT (SELECT rolsuper FROM pg_roles WHERE rolname = current_user) THEN
+    GRANT {role} TO CURRENT_USER;
+  END IF;
+  CREATE SCHEMA {WORKFLOWS} AUTHORIZATION {role};
+END IF;
+END $$;"""
 
 
 SPACES_PART = Part(
     SPACES,
     len(MIGRATIONS),
-    "SELECT (SELECT version FROM schema_version), CAST(pg_current_xact_id() AS TEXT),"
+    f"SELECT ({version_sql(SPACES)}), CAST(pg_current_xact_id() AS TEXT),"
     f" {', '.join(HEAD.stored)} FROM head WHERE space = ? FOR UPDATE",
 )
 SYSTEM_PART = Part(
     SYSTEM,
     len(SYSTEM_MIGRATIONS),
     "UPDATE revision SET number = number + 1 WHERE one = 1 AND CAST(? AS TEXT) IS NOT NULL"
-    " RETURNING (SELECT version FROM schema_version), CAST(pg_current_xact_id() AS TEXT)",
+    f" RETURNING ({version_sql(SYSTEM)}), CAST(pg_current_xact_id() AS TEXT)",
     own_role=True,
 )

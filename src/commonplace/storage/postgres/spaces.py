@@ -5,16 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 from commonplace.errors import StorageUnavailable
-from commonplace.storage.database import now
 from commonplace.storage.directories import make_private
 from commonplace.storage.ports import Contents, Maintenance
 from commonplace.storage.postgres import administration
 from commonplace.storage.postgres.connections import shared
+from commonplace.storage.postgres.coordination import RowCoordination
 from commonplace.storage.postgres.schema import SPACES_PART, SYSTEM_PART
-from commonplace.storage.postgres.store import PostgresStore, Watch, transaction
+from commonplace.storage.postgres.store import PostgresStore, Watch, create_space, transaction
 from commonplace.storage.sqlite.spaces import unusable
 from commonplace.storage.system import NAME, system_file
-from commonplace.storage.tables import HEAD, VERSIONED
+from commonplace.storage.tables import VERSIONED
 
 _SIZED = (*(table.name for table in VERSIONED), "versions", "events", "lexemes", "passages")
 
@@ -62,6 +62,7 @@ class PostgresSpaces:
         self._data = data
         _make_private(data)
         self._pool = shared(address)
+        self.coordination = RowCoordination(self._pool)
         try:
             administration.refuse_unfit(self._pool)
         except BaseException:
@@ -99,14 +100,7 @@ class PostgresSpaces:
         """The store of a space, which is made if need be."""
         if not self.exists(name):
             with transaction(self._pool, SPACES_PART, name, writes=True) as rows:
-                rows.execute(
-                    "INSERT INTO spaces (name, created_at) VALUES (?, ?) ON CONFLICT DO NOTHING",
-                    (name, now()),
-                )
-                # Writers lock this row, so it is there before the first of them.
-                rows.execute(
-                    f"{HEAD.insert_sql} ON CONFLICT DO NOTHING", HEAD.row((name, 0, 1, ""))
-                )
+                create_space(rows, name)
         return PostgresStore(self._pool, SPACES_PART, name, self._data / "spaces" / f"{name}.db")
 
     def watch(self, name: str) -> Watch:
@@ -117,8 +111,9 @@ class PostgresSpaces:
         """Backups and checks."""
         from commonplace.storage.postgres.maintenance import PostgresMaintenance  # rarely used
 
-        return PostgresMaintenance(self._pool, self.names(), contents)
+        return PostgresMaintenance(self._pool, self.names, contents)
 
     def close(self) -> None:
-        """Let go of the pool."""
+        """Release locks, and let go of the pool."""
+        self.coordination.close()
         self._pool.close()

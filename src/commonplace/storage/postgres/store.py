@@ -5,16 +5,21 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator, Set
+from contextvars import ContextVar
 from pathlib import Path
 from typing import NamedTuple
 
 from commonplace.errors import CommonplaceError, StorageUnavailable, UnsupportedVersion
+from commonplace.storage.database import now
+from commonplace.storage.locking import LockLost
 from commonplace.storage.ports import Swept
 from commonplace.storage.postgres.connections import Pool
 from commonplace.storage.postgres.rows import PostgresRows, Statement
-from commonplace.storage.writing import Head, Units, operation_id
+from commonplace.storage.tables import HEAD
+from commonplace.storage.writing import Head, Units, operation_id, read_head
 
 LOCK_SECONDS = 30
+_HELD = "SELECT fence FROM locks WHERE name = ? AND fence = ? FOR SHARE"
 UNKNOWN_SECONDS = 30.0
 
 
@@ -29,6 +34,18 @@ class Part(NamedTuple):
     the transaction, and the head's row if there is one."""
     own_role: bool = False
     """Whether the tables are those of a role that the app's role must take on."""
+
+
+class Fence(NamedTuple):
+    """A lock between servers, as its holder took it; the number grows with each holder."""
+
+    pool: Pool
+    name: str
+    number: int
+
+
+guarding: ContextVar[tuple[Fence, ...]] = ContextVar("guarding", default=())
+"""The locks that must still be held for what this thread writes."""
 
 
 class _Session:
@@ -47,6 +64,10 @@ class _Session:
         rows = self._rows = begun(self._pool, self._part, self._space, writes=True)
         try:
             version, self._transaction = rows.lock(self._part.lock, self._space)
+            if not self._transaction and not self._part.own_role:
+                # A failover has lost the space, which is open here.
+                create_space(rows, self._space)
+                version, self._transaction = rows.lock(self._part.lock, self._space)
             if version != self._part.version:
                 raise other_version(version, self._part.version)
         except BaseException:
@@ -80,7 +101,8 @@ class _Session:
                     rows.lock(self._part.lock, self._space)
                     if head is not None:
                         found = operation_id(rows, self._space, head.seq)
-                        return found == head.operation
+                        change = read_head(rows, self._space).derived
+                        return found == head.operation and change >= head.derived
                     status = rows.execute(
                         "SELECT pg_xact_status(CAST(CAST(? AS TEXT) AS xid8))", (self._transaction,)
                     ).fetchone()
@@ -99,6 +121,14 @@ class _Session:
         rows, self._rows = self._rows, None
         if rows is not None:
             rows.give_back(sound=False)
+
+
+def create_space(rows: PostgresRows, name: str) -> None:
+    """Insert a space's row, and its head's row, which writers lock."""
+    rows.execute(
+        "INSERT INTO spaces (name, created_at) VALUES (?, ?) ON CONFLICT DO NOTHING", (name, now())
+    )
+    rows.execute(f"{HEAD.insert_sql} ON CONFLICT DO NOTHING", HEAD.row((name, 0, 1, "")))
 
 
 def begun(pool: Pool, part: Part, space: str, *, writes: bool = False) -> PostgresRows:
@@ -183,6 +213,20 @@ class PostgresStore(Units[PostgresRows]):
         """Where what belongs to the machine, and is no row, lies."""
         self._pool = pool
         self._part = part
+
+    def _check_unit(self, connection: PostgresRows) -> None:
+        """Refuse the unit if this thread works under a lock that another server has taken.
+
+        The lock's row stays locked until the unit is committed, so nobody takes it meanwhile.
+        """
+        for fence in guarding.get():
+            if fence.pool is self._pool and not self._part.own_role:
+                held = connection.execute(_HELD, (fence.name, fence.number)).fetchone()
+                if held is None:
+                    raise LockLost(
+                        "Another server has taken over this work; nothing of this call was stored.",
+                        hint="Look at what the other one stored.",
+                    )
 
     @contextlib.contextmanager
     def read(self) -> Iterator[PostgresRows]:

@@ -76,16 +76,18 @@ def backup(
     target: Path,
     *,
     spaces: Sequence[str] | None = None,
+    system: bool | None = None,
     progress: Progress | None = None,
 ) -> BackupReport:
     """Copy spaces into a new directory, while others write; all acknowledged writes are in it.
 
-    Without `spaces` it also holds the files that belong to no space. The directory appears
-    complete and verified, or not at all.
+    With `system`, or without `spaces`, it also holds the files that belong to no space. The
+    directory appears complete and verified, or not at all.
     """
     target = Path(target).expanduser().absolute()
     names = chosen(library.spaces(), spaces, str(library.path))
-    files = shared_files.present(library.path) if spaces is None else []
+    system = spaces is None if system is None else system
+    files = shared_files.present(library.path) if system else []
     if target.exists() or target.is_symlink():
         raise _exists(target)
     steps = Steps(progress, 2 * len(names) + 2 * len(files))
@@ -93,7 +95,7 @@ def backup(
     try:
         make_private(target.parent)
         part = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent))
-        due = shared_files.due_requests(library.path) if spaces is None else []
+        due = shared_files.due_requests(library.path) if system else []
         others = {name: _copy_shared(library, name, part, steps) for name in files}
         started: set[str] = set()
         if shared_files.WORKFLOWS in others:
@@ -101,7 +103,7 @@ def backup(
             with contextlib.closing(connect_immutable(workflows)) as connection:
                 started = shared_files.started(connection)
         entries = {name: _copy_space(library, name, part, steps) for name in names}
-        if spaces is None:
+        if system:
             due = shared_files.due_since(library.path, due, started)
         _write_manifest(part / MANIFEST, entries, others, due)
         report = verify_files(part, read_manifest(part), names, files, steps)

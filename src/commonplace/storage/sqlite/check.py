@@ -179,7 +179,7 @@ def _check_rows(
 
 def _check_head(connection: Connection, space: str, diagnosis: Diagnosis) -> None:
     try:
-        seq, next_num, operation = read_head(connection, space)
+        seq, next_num, operation, _ = read_head(connection, space)
     except StorageCorrupt:
         return  # its row was already found not to match its hash
     row = connection.execute(

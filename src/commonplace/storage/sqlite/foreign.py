@@ -96,6 +96,12 @@ def read(path: Path, tables: Mapping[str, Sequence[str]]) -> dict[str, list[Row]
         return {name: list(copy.rows(name, columns)) for name, columns in tables.items()}
 
 
+def table_names(path: Path) -> frozenset[str]:
+    """The names of a database's tables."""
+    with opened(path, ()) as copy:
+        return frozenset(row["name"] for row in copy.rows("sqlite_schema", ("name",)))
+
+
 def _is_intact(copy: Path, tables: Iterable[str]) -> bool:
     """Whether these tables of a copy are intact; its log is merged into it.
 

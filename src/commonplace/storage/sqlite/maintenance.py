@@ -46,10 +46,15 @@ class SqliteMaintenance:
         self._library = library
 
     def backup(
-        self, target: Path, *, spaces: Sequence[str] | None = None, progress: Progress | None = None
+        self,
+        target: Path,
+        *,
+        spaces: Sequence[str] | None = None,
+        system: bool | None = None,
+        progress: Progress | None = None,
     ) -> BackupReport:
         """As `backup.backup`."""
-        return backup.backup(self._library, target, spaces=spaces, progress=progress)
+        return backup.backup(self._library, target, spaces=spaces, system=system, progress=progress)
 
     def restore(
         self,

@@ -96,7 +96,8 @@ def head_from_rows(connection: Connection, space: str) -> Head:
                 continue
             num = max(num, row["num"])
             seq = max(seq, row["until" if table is VERSIONS else "seq"])
-    return Head(seq, num + 1, identity if newest == seq else "")
+    change = derived.newest_change(connection, space)
+    return Head(seq, num + 1, identity if newest == seq else "", change)
 
 
 def _recreate(connection: Connection, table: str) -> None:

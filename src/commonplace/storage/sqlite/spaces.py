@@ -8,6 +8,7 @@ from commonplace.errors import StorageUnavailable
 from commonplace.storage.database import check_runtime, sync_directory
 from commonplace.storage.directories import make_private
 from commonplace.storage.ports import Contents, Maintenance
+from commonplace.storage.sqlite.coordination import FileCoordination
 from commonplace.storage.sqlite.readonly import writable
 from commonplace.storage.sqlite.store import Store
 from commonplace.storage.sqlite.swap import recover
@@ -27,6 +28,7 @@ class SqliteSpaces:
 
     def __init__(self, data: Path) -> None:
         self._folder = data / "spaces"
+        self.coordination = FileCoordination(data)
         try:
             new = not self._folder.exists()
             if not data.exists():  # an existing directory keeps its mode

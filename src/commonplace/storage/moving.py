@@ -1,0 +1,202 @@
+"""Moving spaces, or a whole installation, from files to a database and back.
+
+A space is copied as a backup, which is the same on every engine, and restored from it in one
+transaction. Then the target is copied as well, and the two copies are compared row by row. So a
+move that was interrupted has moved whole spaces, and the next one goes on with the others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from commonplace.errors import Conflict, StorageCorrupt
+from commonplace.storage.database import Connection
+from commonplace.storage.ports import Coordination, Maintenance
+from commonplace.storage.reports import MoveReport, Progress
+from commonplace.storage.sqlite.backup import SHARED_FOLDER, Steps, chosen
+from commonplace.storage.sqlite.readonly import connect_immutable
+from commonplace.storage.sqlite.shared_files import SYSTEM
+
+LOCK_SECONDS = 60.0  # longer than the lock of a killed move lasts, by default
+_PREFIX = "move-"
+_BY_DATABASE = {("outbox", "num")}
+"""Columns whose values each database assigns itself."""
+_DERIVED = "grams"
+"""The index of substrings, which holds no rows of its own."""
+_BY_READING = ("counters",)
+"""Tables that also change when somebody reads."""
+_ALWAYS = ("head", "audit_head")
+"""Tables that have a row in an empty space too."""
+
+
+class Installation(Protocol):
+    """What a move needs of the source and of the target."""
+
+    @property
+    def path(self) -> Path:
+        """The data directory."""
+
+    @property
+    def coordination(self) -> Coordination:
+        """Locks; one move at a time goes into a target."""
+
+    @property
+    def maintenance(self) -> Maintenance:
+        """Backups and restores."""
+
+    def spaces(self) -> list[str]:
+        """The names of all spaces."""
+
+
+def move(
+    source: Installation,
+    target: Installation,
+    *,
+    spaces: Sequence[str] | None = None,
+    progress: Progress | None = None,
+) -> MoveReport:
+    """Copy spaces, or all of them with accounts and tokens, into another installation.
+
+    The source is left as it was. What the target holds already is compared first: if it holds
+    anything else under a name that is to be moved, that is a Conflict, and nothing is changed.
+    """
+    names = chosen(source.spaces(), spaces, "the source")
+    existing = set(target.spaces())
+    steps = Steps(progress, 2 * len(names) + 2)
+    moved: dict[str, int] = {}
+    there: list[str] = []
+    with target.coordination.lock("move", LOCK_SECONDS), _folder(target.path) as folder:
+        mover = _Mover(source.maintenance, target.maintenance, folder, steps.part)
+        for name in names:
+            if name in existing and mover.is_there(name):
+                there.append(name)
+            steps.next()
+        with_system = spaces is None and mover.has_system()
+        system_there = with_system and mover.is_there(None)
+        steps.next()
+        for name in names:
+            if name not in there:
+                moved[name] = mover.copy(name)
+            steps.next()
+        if with_system and not system_there:
+            mover.copy(None)
+        steps.next()
+    if spaces is not None:
+        return MoveReport(moved, there, "left out")
+    if not with_system:
+        return MoveReport(moved, there, "none")
+    return MoveReport(moved, there, "there" if system_there else "moved")
+
+
+@contextlib.contextmanager
+def _folder(path: Path) -> Iterator[Path]:
+    """A place for temporary copies; what a move that was killed left there is removed."""
+    for left in path.glob(f"{_PREFIX}*"):
+        shutil.rmtree(left, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=_PREFIX, dir=path) as made:
+        yield Path(made)
+
+
+class _Mover:
+    """Copies one thing after another: a space, or what belongs to no space (None)."""
+
+    def __init__(
+        self, source: Maintenance, target: Maintenance, folder: Path, part: Progress
+    ) -> None:
+        self._source = source
+        self._target = target
+        self._folder = folder
+        self._part = part
+
+    @contextlib.contextmanager
+    def _copied(self, side: Maintenance, name: str | None) -> Iterator[Path]:
+        """A backup of one thing in a directory that is removed at the end."""
+        with tempfile.TemporaryDirectory(dir=self._folder) as made:
+            folder = Path(made) / "backup"
+            wanted = [] if name is None else [name]
+            side.backup(folder, spaces=wanted, system=name is None, progress=self._part)
+            yield folder
+
+    def has_system(self) -> bool:
+        """Whether the source has anything that belongs to no space."""
+        with self._copied(self._source, None) as folder:
+            return _file(folder, None).exists() and not _is_empty(_file(folder, None))
+
+    def is_there(self, name: str | None) -> bool:
+        """Whether the target has all rows; a Conflict if it has others."""
+        with self._copied(self._target, name) as folder:
+            found = _file(folder, name)
+            if not found.exists() or _is_empty(found):
+                return False
+            with self._copied(self._source, name) as own:
+                table = _difference(_file(own, name), found, leave_out=_BY_READING)
+        if table is None:
+            return True
+        what = f"a space {name}" if name is not None else "accounts or tokens"
+        raise Conflict(
+            f"The target holds {what} with other rows (in the table {table}); nothing was moved.",
+            hint="Move into another place, or restore a backup with --overwrite. If the source was"
+            " written to after an earlier move, stop its servers before moving.",
+            field="to",
+        )
+
+    def copy(self, name: str | None) -> int:
+        """Copy one thing, and compare all rows; returns how many there are."""
+        with self._copied(self._source, name) as own:
+            wanted = None if name is None else [name]
+            self._target.restore(
+                own, spaces=wanted, overwrite=True, system=name is None, progress=self._part
+            )
+            with self._copied(self._target, name) as made:
+                table = _difference(_file(own, name), _file(made, name))
+            if table is not None:
+                raise StorageCorrupt(
+                    f"After the move, the table {table} of {name or SYSTEM} is not what it was.",
+                    hint="The source is unchanged. Do not use the target.",
+                )
+            return sum(count for count, _ in _tables(_file(own, name)).values())
+
+
+def _file(backup: Path, name: str | None) -> Path:
+    return backup / SHARED_FOLDER / SYSTEM if name is None else backup / f"{name}.db"
+
+
+def _tables(file: Path) -> dict[str, tuple[int, int]]:
+    """For each table the number of its rows, and a sum of their hashes, in whatever order."""
+    with contextlib.closing(connect_immutable(file)) as connection:
+        names = connection.execute(
+            "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
+        ).fetchall()
+        return {
+            str(name): _sum(connection, str(name))
+            for (name,) in names
+            if not str(name).startswith(_DERIVED)
+        }
+
+
+def _sum(connection: Connection, table: str) -> tuple[int, int]:
+    columns = [str(row[1]) for row in connection.execute(f"PRAGMA table_info({table})")]
+    kept = sorted(name for name in columns if (table, name) not in _BY_DATABASE)
+    count = total = 0
+    for values in connection.execute(f"SELECT {', '.join(kept)} FROM {table}"):  # noqa: S608
+        hashed = hashlib.sha256(ascii(tuple(zip(kept, values, strict=True))).encode())
+        total = (total + int.from_bytes(hashed.digest())) % (1 << 256)
+        count += 1
+    return count, total
+
+
+def _is_empty(file: Path) -> bool:
+    return not any(count for name, (count, _) in _tables(file).items() if name not in _ALWAYS)
+
+
+def _difference(one: Path, other: Path, leave_out: Sequence[str] = ()) -> str | None:
+    """The name of a table whose rows differ; None if all are equal."""
+    first, second = _tables(one), _tables(other)
+    names = [name for name in {**first, **second} if name not in leave_out]
+    return next((name for name in names if first.get(name) != second.get(name)), None)

@@ -1,0 +1,191 @@
+"""Locks and requests for work among the servers that use one database: rows.
+
+A lock is held for a limited time and renewed while its holder lives. A holder that was stopped for
+longer may not notice that another has the lock; so each holder gets a higher number, the fence, and
+a unit of work that is done under the lock compares it (`PostgresStore._check_unit`). All times are
+those of the database's clock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+from uuid import uuid4
+
+from commonplace.errors import CommonplaceError
+from commonplace.storage.locking import Busy
+from commonplace.storage.ports import Store, WorkRequest
+from commonplace.storage.postgres.connections import Pool
+from commonplace.storage.postgres.rows import PostgresRows
+from commonplace.storage.postgres.schema import SPACES_PART, WORKFLOWS
+from commonplace.storage.postgres.store import Fence, guarding, transaction
+
+RETRY_SECONDS = 0.2
+RENEWALS = 3
+"""How often a lock is renewed within the time that it is held for."""
+
+_TAKE = """
+INSERT INTO locks (name, holder, fence, until)
+VALUES (?, ?, 1, clock_timestamp() + CAST(? AS DOUBLE PRECISION) * interval '1 second')
+ON CONFLICT ON CONSTRAINT locks_pkey DO UPDATE
+SET holder = excluded.holder, fence = locks.fence + 1, until = excluded.until
+WHERE locks.until <= clock_timestamp() RETURNING fence
+""".strip()
+_RENEW = """
+UPDATE locks SET until = clock_timestamp() + CAST(? AS DOUBLE PRECISION) * interval '1 second'
+WHERE name = ? AND fence = ? RETURNING fence
+""".strip()
+_RELEASE = "UPDATE locks SET until = clock_timestamp() WHERE name = ? AND fence = ? RETURNING fence"
+_REQUESTS = """
+SELECT in_space, identity, turn,
+  CAST(extract(epoch FROM clock_timestamp() - requested_at) AS DOUBLE PRECISION)
+FROM work_requests ORDER BY requested_at, identity, turn
+""".strip()
+
+log = logging.getLogger(__name__)
+
+
+class LockRow:
+    """`ports.ProcessLock` in a row."""
+
+    def __init__(self, owner: RowCoordination, fence: Fence) -> None:
+        self._owner = owner
+        self.fence = fence
+        self.is_held = True
+
+    @contextlib.contextmanager
+    def guard_writes(self) -> Iterator[None]:
+        """Refuse what this thread writes in the block once another server has the lock."""
+        before = guarding.set((*guarding.get(), self.fence))
+        try:
+            yield
+        finally:
+            guarding.reset(before)
+
+    def release(self) -> None:
+        """Let others have the lock; if the database does not answer, its time runs out."""
+        self._owner.release(self)
+
+
+class RowCoordination:
+    """`ports.Coordination` in a database."""
+
+    work_expected = True
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._held: set[LockRow] = set()
+        self._changed = threading.Condition()
+        self._renewer: threading.Thread | None = None
+
+    def _transaction(self) -> contextlib.AbstractContextManager[PostgresRows]:
+        return transaction(self._pool, SPACES_PART, "", writes=True)
+
+    def try_lock(self, name: str) -> LockRow | None:
+        """Take a lock; None if another server, or another call, holds it."""
+        with self._transaction() as rows:
+            found = rows.execute(_TAKE, (name, str(uuid4()), self._pool.lease)).fetchone()
+        if found is None:
+            return None
+        lock = LockRow(self, Fence(self._pool, name, int(found[0])))
+        with self._changed:
+            self._held.add(lock)
+            if self._renewer is None:
+                self._renewer = threading.Thread(
+                    target=self._renew, name="commonplace-locks", daemon=True
+                )
+                self._renewer.start()
+        return lock
+
+    @contextlib.contextmanager
+    def lock(self, name: str, seconds: float) -> Iterator[None]:
+        """Hold a lock, and guard the writes of the block; Busy if it is not free in time."""
+        until = time.monotonic() + seconds
+        while (lock := self.try_lock(name)) is None:
+            if time.monotonic() >= until:
+                raise Busy("Another call or server is doing this now.", hint="Try again later.")
+            time.sleep(RETRY_SECONDS)
+        try:
+            with lock.guard_writes():
+                yield
+        finally:
+            lock.release()
+
+    def release(self, lock: LockRow) -> None:
+        """Let others have a lock."""
+        with self._changed:
+            self._held.discard(lock)
+            self._changed.notify()
+        with contextlib.suppress(CommonplaceError), self._transaction() as rows:
+            rows.execute(_RELEASE, lock.fence[1:])
+
+    def close(self) -> None:
+        """Release all locks."""
+        for lock in list(self._held):
+            self.release(lock)
+
+    def _renew(self) -> None:
+        """Renew the locks that are held, until there are none."""
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: not self._held, self._pool.lease / RENEWALS)
+                if not self._held:
+                    self._renewer = None
+                    return
+                held = list(self._held)
+            for lock in held:
+                try:
+                    with self._transaction() as rows:
+                        lease = (self._pool.lease, *lock.fence[1:])
+                        lock.is_held = rows.execute(_RENEW, lease).fetchone() is not None
+                except CommonplaceError as error:
+                    log.warning("a lock was not renewed", extra={"why": error.message})
+                if not lock.is_held:
+                    with self._changed:
+                        self._held.discard(lock)
+
+    def expect_work(self) -> None:
+        """Do nothing: the holder of the lock looks for requests in any case."""
+
+    def request(self, store: Store, identity: str, turn: int) -> None:
+        """Store a request in the open unit of the store."""
+        with store.maintain() as rows:
+            rows.execute(
+                "INSERT INTO work_requests (in_space, identity, turn, requested_at)"
+                " VALUES (?, ?, ?, clock_timestamp()) ON CONFLICT DO NOTHING",
+                (store.space, identity, turn),
+            )
+
+    def requests(self) -> list[WorkRequest]:
+        """All requests, oldest first."""
+        with transaction(self._pool, SPACES_PART, "") as rows:
+            return [WorkRequest(*row) for row in rows.execute(_REQUESTS)]
+
+    def forget_request(self, request: WorkRequest) -> None:
+        """Remove a request."""
+        with self._transaction() as rows:
+            rows.execute(
+                "DELETE FROM work_requests WHERE in_space = ? AND identity = ? AND turn = ?",
+                request[:3],
+            )
+
+    def dbos_settings(self) -> dict[str, Any]:
+        """DBOS has a schema of its own. It polls, since PgBouncer passes no notifications on."""
+        import sqlalchemy
+
+        engine = sqlalchemy.create_engine(
+            "postgresql+psycopg://", creator=self._pool.connect_plainly, pool_pre_ping=True
+        )
+        return {
+            "system_database_engine": engine,
+            "dbos_system_schema": WORKFLOWS,
+            "use_listen_notify": False,
+        }
+
+    def replace_damaged_dbos(self) -> bool:
+        """Return False: the database takes care of its tables."""
+        return False

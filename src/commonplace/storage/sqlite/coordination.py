@@ -1,0 +1,111 @@
+"""Locks and requests for work among the processes that use one data directory: files."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from commonplace.storage.directories import make_private, replacing
+from commonplace.storage.locking import file_lock, open_locked
+from commonplace.storage.ports import Store, WorkRequest
+from commonplace.storage.sqlite import foreign
+
+WORK = "workflows"
+"""The name of the lock for work in steps, and of its folder."""
+
+
+class FileLock:
+    """`ports.ProcessLock` on a file: the system releases it when the process ends, not before."""
+
+    is_held = True
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def guard_writes(self) -> contextlib.AbstractContextManager[None]:
+        """Do nothing: the lock cannot be lost while this process runs."""
+        return contextlib.nullcontext()
+
+    def release(self) -> None:
+        """Let others have the lock."""
+        os.close(self._descriptor)
+
+
+class FileCoordination:
+    """`ports.Coordination` in a data directory.
+
+    A request for work is a small file in `workflows/due`, written before the call that makes it
+    commits. The folder `workflows` is made with the first request.
+    """
+
+    def __init__(self, data: Path) -> None:
+        self._folder = data / WORK
+        self._due = self._folder / "due"
+        self._dbos = self._folder / "dbos.sqlite"
+        self._turns = data / "turns"
+
+    def _file(self, name: str) -> Path:
+        return self._folder / "lock" if name == WORK else self._turns / f"{name}.lock"
+
+    def try_lock(self, name: str) -> FileLock | None:
+        """Take a lock; None if another process, or another call, holds it."""
+        file = self._file(name)
+        make_private(file.parent)
+        descriptor = open_locked(file)
+        return None if descriptor is None else FileLock(descriptor)
+
+    def lock(self, name: str, seconds: float) -> contextlib.AbstractContextManager[None]:
+        """Hold a lock during the block; Busy if it is not free within some seconds."""
+        return file_lock(self._file(name), seconds)
+
+    @property
+    def work_expected(self) -> bool:
+        """Whether anything was ever requested in this directory."""
+        return self._folder.exists()
+
+    def expect_work(self) -> None:
+        """Make the folder."""
+        make_private(self._folder)
+
+    def request(self, store: Store, identity: str, turn: int) -> None:
+        """Write the file of a request."""
+        make_private(self._due)
+        asked = {"space": store.space, "id": identity, "turn": turn}
+        with replacing(self._due / f"{identity}.{turn}.json") as stream:
+            stream.write(json.dumps(asked).encode())
+
+    def requests(self) -> list[WorkRequest]:
+        """All requests; files that are none are removed."""
+        return list(self._read_requests()) if self._due.exists() else []
+
+    def _read_requests(self) -> Iterator[WorkRequest]:
+        for file in sorted(self._due.glob("*.json")):
+            try:
+                asked = json.loads(file.read_text())
+                age = time.time() - file.stat().st_mtime
+                yield WorkRequest(asked["space"], asked["id"], asked["turn"], age)
+            except (OSError, ValueError, KeyError, TypeError):
+                file.unlink(missing_ok=True)
+
+    def forget_request(self, request: WorkRequest) -> None:
+        """Remove the file of a request."""
+        (self._due / f"{request.identity}.{request.turn}.json").unlink(missing_ok=True)
+
+    def dbos_settings(self) -> dict[str, Any]:
+        """DBOS has a file of its own."""
+        return {"system_database_url": f"sqlite:///{self._dbos}"}
+
+    def replace_damaged_dbos(self) -> bool:
+        """Rename the file of DBOS if it is damaged; whether it was."""
+        if foreign.is_sound(self._dbos):
+            return False
+        for end in ("", "-wal", "-shm"):
+            each = self._dbos.with_name(self._dbos.name + end)
+            if each.exists():
+                each.replace(each.with_name(f"{each.name}.unreadable-{time.time_ns()}"))
+        return True
