@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from commonplace.embedding.builtin import BuiltIn
 from commonplace.embedding.provider import Embedder
 
-DIMENSIONS = 384
+DIMENSIONS = 512
 
 
 class Remembering:
@@ -27,10 +27,11 @@ class Remembering:
         directory.mkdir(parents=True, exist_ok=True)
         self._lock = threading.Lock()
         self._kept = apsw.Connection(str(directory / "embeddings.db"))
+        self._kept.set_busy_timeout(60_000)
         self._kept.execute(
-            "PRAGMA synchronous = OFF;"
+            "PRAGMA synchronous = OFF; PRAGMA journal_mode = WAL;"
             "CREATE TABLE IF NOT EXISTS vectors (key BLOB PRIMARY KEY, vector BLOB) WITHOUT ROWID"
-        )
+        ).fetchall()
         self.computed = 0
 
     def embed(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:

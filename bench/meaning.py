@@ -87,7 +87,7 @@ def found(memory: Commonplace, weighting: Weighting) -> tuple[float, float]:
     known = pairs()
     first = ten = 0
     for question, answer in known:
-        hits = memory.recall(question, limit=10, weighting=weighting, count=False)
+        hits = memory.recall(question, limit=10, weighting=weighting, count=False, minimum=0)
         texts = [hit.memory.text for hit in hits]
         first += texts[:1] == [answer]
         ten += answer in texts

@@ -3,7 +3,6 @@ from __future__ import annotations
 import base64
 import json
 import os
-import shutil
 import subprocess
 import sys
 import threading
@@ -12,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from commonplace.embedding import builtin
+from commonplace.embedding import english
 from commonplace.embedding.builtin import MODEL_DIRECTORY, BuiltIn
 from commonplace.embedding.provider import QueryCache, open_embedder
 from commonplace.errors import EmbeddingUnavailable, InvalidInput
@@ -21,6 +20,9 @@ from commonplace.errors import EmbeddingUnavailable, InvalidInput
 REFERENCE: dict[str, str] = json.loads(
     (Path(__file__).parent / "embedding_reference.json").read_text()
 )
+
+
+ENGLISH, MULTILINGUAL = 384, 128
 
 
 @pytest.fixture(scope="module")
@@ -32,16 +34,53 @@ def test_vectors_are_those_of_the_original_weights(model: BuiltIn) -> None:
     texts = list(REFERENCE)
     packed = b"".join(base64.b64decode(vector) for vector in REFERENCE.values())
     expected = np.frombuffer(packed, "<f2").reshape(len(texts), -1).astype(np.float32)
-    cosines = (model.embed(texts) * expected).sum(axis=1)
+    cosines = (model.english.embed(texts) * expected).sum(axis=1)
     assert cosines.min() > 0.995
     assert cosines.mean() > 0.999
 
 
-def test_vectors_have_length_one(model: BuiltIn) -> None:
+def test_each_part_has_length_one(model: BuiltIn) -> None:
     vectors = model.embed(["a", "", "  ", "a longer sentence about nothing", "é" * 50])
-    assert vectors.shape == (5, model.dimensions) == (5, 384)
+    assert vectors.shape == (5, model.dimensions) == (5, ENGLISH + MULTILINGUAL)
     assert vectors.dtype == np.float32
-    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1.0, atol=1e-5)
+    for part in (vectors[:4, :ENGLISH], vectors[:, ENGLISH:]):
+        np.testing.assert_allclose(np.linalg.norm(part, axis=1), 1.0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("text", "known"),
+    [
+        ("Where does she keep her car overnight?", True),
+        ("GHA runner fails with exit code 137", True),
+        ("2026-11-17 10:00", True),
+        ("Wo stellt sie nachts ihren Wagen ab?", False),
+        ("Где она оставляет машину на ночь?", False),
+        ("彼女は夜どこに車を止めますか？", False),
+        ("她晚上把车停在哪里？", False),
+    ],
+)
+def test_only_texts_that_the_english_encoder_knows_have_its_part(
+    model: BuiltIn, text: str, known: bool
+) -> None:
+    (vector,) = model.embed([text])
+    assert vector[:ENGLISH].any() == known
+    assert vector[ENGLISH:].any()
+
+
+def test_a_text_is_near_its_translations(model: BuiltIn) -> None:
+    said = "My sister keeps bees behind the house."
+    translations = [
+        "Meine Schwester hält Bienen hinter dem Haus.",
+        "Моя сестра держит пчёл за домом.",
+        "姉は家の裏でミツバチを飼っています。",
+        "내 여동생은 집 뒤에서 벌을 키운다.",
+        "我姐姐在房子后面养蜜蜂。",
+    ]
+    others = ["Der Zug hatte Verspätung.", "契約は六月に終わります。"]
+    rows = model.multilingual.embed([said, *translations, *others])
+    near, far = rows[1:6] @ rows[0], rows[6:] @ rows[0]
+    assert near.min() > 0.5
+    assert far.max() < 0.3
 
 
 def test_order_and_company_in_a_batch_do_not_matter(model: BuiltIn) -> None:
@@ -52,16 +91,17 @@ def test_order_and_company_in_a_batch_do_not_matter(model: BuiltIn) -> None:
 
 
 def test_no_text_gives_no_row(model: BuiltIn) -> None:
-    assert model.embed([]).shape == (0, 384)
-    assert model.embed([], query=True).shape == (0, 384)
+    assert model.embed([]).shape == (0, model.dimensions)
+    assert model.embed([], query=True).shape == (0, model.dimensions)
 
 
 def test_text_beyond_the_window_changes_nothing(model: BuiltIn) -> None:
     window = "word " * 300
     assert model.count_tokens(window) == 256
     vectors = model.embed([window, window + "and a different ending", "word " * 200_000])
-    np.testing.assert_allclose(vectors[0], vectors[1], atol=1e-5)
-    np.testing.assert_allclose(vectors[0], vectors[2], atol=1e-5)
+    english = vectors[:, :ENGLISH]
+    np.testing.assert_allclose(english[0], english[1], atol=1e-5)
+    np.testing.assert_allclose(english[0], english[2], atol=1e-5)
 
 
 @pytest.mark.parametrize("text", ["\ud800 half a pair", "\x00", "\U0001f600" * 600, "\u202e\u200b"])
@@ -112,7 +152,7 @@ def test_nothing_heavy_is_imported_before_the_first_text() -> None:
         "import sys\n"
         "from commonplace.embedding.provider import open_embedder\n"
         "model = open_embedder('builtin')\n"
-        "assert model.dimensions == 384 and model.local and len(model.weights) == 64\n"
+        "assert model.dimensions == 512 and model.local and len(model.weights) == 64\n"
         "assert not {'numpy', 'onnxruntime', 'tokenizers', 'httpx'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -132,18 +172,21 @@ def test_the_files_are_those_that_were_built(model: BuiltIn) -> None:
     model.verify()
 
 
-@pytest.mark.parametrize("missing", ["model.json", "model.onnx", "tokenizer.json"])
+FILES = tuple(path.name for path in MODEL_DIRECTORY.iterdir())
+
+
+@pytest.mark.parametrize("missing", FILES)
 def test_a_missing_file_says_how_to_build(tmp_path: Path, missing: str) -> None:
-    for name in {"model.json", "model.onnx", "tokenizer.json"} - {missing}:
+    for name in set(FILES) - {missing}:
         (tmp_path / name).symlink_to(MODEL_DIRECTORY / name)
     with pytest.raises(EmbeddingUnavailable, match=r"tools/build_model\.py"):
         BuiltIn(tmp_path)
 
 
-@pytest.mark.parametrize("broken", ["model.onnx", "tokenizer.json"])
+@pytest.mark.parametrize("broken", sorted(set(FILES) - {"model.json"}))
 def test_a_broken_file_says_how_to_build(tmp_path: Path, broken: str) -> None:
-    for name in ("model.json", "model.onnx", "tokenizer.json"):
-        shutil.copy(MODEL_DIRECTORY / name, tmp_path)
+    for name in set(FILES) - {broken}:
+        (tmp_path / name).symlink_to(MODEL_DIRECTORY / name)
     (tmp_path / broken).write_bytes((MODEL_DIRECTORY / broken).read_bytes()[:1000])
     model = BuiltIn(tmp_path)
     with pytest.raises(EmbeddingUnavailable, match=r"tools/build_model\.py"):
@@ -154,12 +197,12 @@ def test_a_broken_file_says_how_to_build(tmp_path: Path, broken: str) -> None:
 
 def test_batches_are_of_like_length_and_bounded() -> None:
     lengths = [256, 3, 4, 256, 3] * 40
-    batches = list(builtin._batches(lengths))
+    batches = list(english._batches(lengths))
     assert sorted(at for batch in batches for at in batch) == list(range(200))
     for batch in batches:
         longest = max(lengths[at] for at in batch)
-        assert len(batch) <= builtin.BATCH_TEXTS
-        assert longest * len(batch) <= builtin.BATCH_TOKENS
+        assert len(batch) <= english.BATCH_TEXTS
+        assert longest * len(batch) <= english.BATCH_TOKENS
 
 
 def test_the_cache_forgets_the_query_asked_longest_ago() -> None:

@@ -7,24 +7,23 @@ import numpy as np
 import pytest
 
 from commonplace.embedding.builtin import BuiltIn
-from commonplace.embedding.provider import TABLES, calibrated, knows_script
+from commonplace.embedding.provider import BUILT_IN, TABLES, calibrated, cosines, knows_script
 
 PAIRS: dict[str, list[list[str]]] = json.loads(
     (Path(__file__).parent / "similarity_pairs.json").read_text()
 )
-MINILM = "all-MiniLM-L6-v2"
 
 
 @pytest.fixture(scope="module")
 def similar() -> dict[str, np.ndarray]:
     """Calibrated similarities of every band's pairs, by the real model."""
     model = BuiltIn()
-    assert model.id == MINILM
+    assert model.id == BUILT_IN
 
     def similarities(pairs: list[list[str]]) -> np.ndarray:
         left = model.embed([pair[0] for pair in pairs])
         right = model.embed([pair[1] for pair in pairs])
-        return calibrated((left * right).sum(axis=1), model.id, "latin")
+        return calibrated(np.diag(cosines(model.id, left, right)), model.id, "latin")
 
     return {band: similarities(pairs) for band, pairs in PAIRS.items()}
 
@@ -78,9 +77,9 @@ def test_calibration_keeps_order_and_bounds(key: tuple[str, str]) -> None:
 
 
 def test_one_number_and_many_agree() -> None:
-    one = calibrated(0.5, MINILM, "latin")
+    one = calibrated(0.5, BUILT_IN, "latin")
     assert isinstance(one, float)
-    assert calibrated(np.array([[0.5]]), MINILM, "latin") == np.array([[one]])
+    assert calibrated(np.array([[0.5]]), BUILT_IN, "latin") == np.array([[one]])
 
 
 def test_a_model_nobody_measured_keeps_its_cosine() -> None:
@@ -89,32 +88,53 @@ def test_a_model_nobody_measured_keeps_its_cosine() -> None:
     assert knows_script("some-model", "kana")
 
 
-@pytest.mark.parametrize("script", ["kana", "han", "hangul", "cyrillic", "greek", "other"])
-def test_the_built_in_model_does_not_know_other_scripts(script: str) -> None:
-    assert not knows_script(MINILM, script)
-    assert calibrated(0.85, MINILM, script) == 0.0
-    assert calibrated(1.0, MINILM, script) == 1.0
+@pytest.mark.parametrize("script", ["kana", "han", "hangul", "cyrillic", "arabic", "thai"])
+def test_the_built_in_model_knows_other_scripts(script: str) -> None:
+    assert knows_script(BUILT_IN, script)
+    assert calibrated(1.0, BUILT_IN, script) == 1.0
+
+
+@pytest.mark.parametrize("script", ["greek", "hebrew", "devanagari", "other"])
+def test_the_built_in_model_does_not_know_all_scripts(script: str) -> None:
+    assert not knows_script(BUILT_IN, script)
 
 
 @pytest.mark.parametrize("script", ["latin", "none"])
 def test_text_without_letters_counts_as_latin(script: str) -> None:
-    assert knows_script(MINILM, script)
-    assert calibrated(0.34, MINILM, script) == pytest.approx(0.70)
+    assert knows_script(BUILT_IN, script)
+    assert calibrated(0.34, BUILT_IN, script) == pytest.approx(0.70)
 
 
 @pytest.mark.parametrize(
-    ("script", "one", "other"),
+    ("script", "one", "other", "same"),
     [
-        ("kana", "猫は鮭が好きです", "契約は六月に終わります"),
-        ("hangul", "고양이는 연어를 좋아한다", "계약은 6월에 끝난다"),
-        ("cyrillic", "Кошка любит лосося", "Договор заканчивается в июне"),
-        ("other", "আমি ভাত খাই", "ট্রেন দেরিতে এসেছে"),
+        ("kana", "猫は鮭が好きです", "契約は六月に終わります", "鮭は猫の好物です"),
+        (
+            "hangul",
+            "고양이는 연어를 좋아한다",
+            "계약은 6월에 끝난다",
+            "연어는 고양이가 좋아하는 음식이다",
+        ),
+        ("cyrillic", "Кошка любит лосося", "Договор заканчивается в июне", "Коту нравится лосось"),
+        ("latin", "Die Katze mag Lachs", "Der Vertrag endet im Juni", "Lachs schmeckt der Katze"),
     ],
 )
-def test_unrelated_texts_in_unknown_scripts_are_not_similar(
-    script: str, one: str, other: str
+def test_texts_in_other_languages_are_similar_if_they_say_the_same(
+    script: str, one: str, other: str, same: str
 ) -> None:
     model = BuiltIn()
-    left, right = model.embed([one, other])
-    assert float(left @ right) > 0.5
-    assert calibrated(float(left @ right), model.id, script) == 0.0
+    rows = model.embed([one, other, same])
+    unrelated, alike = calibrated(cosines(model.id, rows[:1], rows[1:])[0], model.id, script)
+    assert unrelated < 0.5
+    assert alike > 0.7
+
+
+def test_parts_are_compared_apart_and_joined() -> None:
+    rows = np.zeros((4, 512), np.float32)
+    rows[0, 0] = rows[0, 384] = 1  # both parts
+    rows[1, 0], rows[1, 385] = 2, 3  # the first part is equal, the second is not
+    rows[2, 384] = 5  # only the second part, equal
+    rows[3, 385] = 5  # only the second part, different
+    found = cosines(BUILT_IN, rows[:1], rows)[0]
+    np.testing.assert_allclose(found, [1.0, 6 / 7, 1.0, 0.0], atol=1e-6)
+    assert cosines("another", rows[:1], rows)[0, 2] < 0.8

