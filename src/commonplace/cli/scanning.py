@@ -1,0 +1,75 @@
+"""The command that finds secrets in what is stored."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from commonplace.cli import options
+from commonplace.cli.options import AsJson, Data, Embedding, Space, option
+from commonplace.cli.terminal import bold, emit, note, say
+from commonplace.errors import InvalidInput
+from commonplace.text.hidden import visible
+
+
+def scan(
+    purge: Annotated[
+        bool,
+        option("--purge", "Delete the memories that hold some; copies with masks stay."),
+    ] = False,
+    yes: Annotated[bool, option("--yes", "Delete without asking.")] = False,
+    data: Data = None,
+    space: Space = "default",
+    as_json: AsJson = False,
+    embedding: Embedding = "builtin",
+) -> None:
+    """Find keys, tokens and passwords that are stored. With --json, one object per line.
+
+    With --purge, each memory that holds some is deleted with its history, which a scan of the files
+    proves, and stored again with the secrets masked. The copies have new IDs and no links.
+    Documents and facts are only listed.
+    """
+    from commonplace.engine.binding import lease
+    from commonplace.engine.maintenance import secret_scan
+
+    with options.memory(data, space, embedding) as memory, lease(memory) as opened:
+        found = secret_scan.scan(opened)
+        for each in found:
+            if as_json:
+                emit(asdict(each))
+            else:
+                where = each.id[:8] if each.what == "memory" else f"{each.what} {each.id}"
+                former = "  (a former version)" if each.former else ""
+                say(f"{bold(visible(where))}  {each.kind}{former}  {visible(each.excerpt)}")
+        held = list(dict.fromkeys(each.id for each in found if each.what == "memory"))
+        if not found and not as_json:
+            say("no secrets found")
+        if not held:
+            return
+        if not purge and sys.stdin.isatty() and not as_json:
+            purge = typer.confirm(
+                f"Delete the {len(held)} memories permanently, and keep masked copies?", err=True
+            )
+            yes = purge
+        if not purge:
+            note("delete them for good, and keep masked copies: commonplace scan --purge")
+            return
+        if not yes:
+            if not sys.stdin.isatty():
+                raise InvalidInput("A purge cannot be undone.", hint="Add --yes to continue.")
+            typer.confirm(f"Delete {len(held)} memories permanently?", abort=True, err=True)
+        proof, copies = secret_scan.purge_secrets(opened, held, origin=memory.origin)
+    if as_json:
+        emit({**asdict(proof), "stored": copies})
+        return
+    traces = "no" if proof.traces == 0 else proof.traces
+    told = "" if traces is None else f"; {proof.bytes_scanned:,} bytes scanned: {traces} traces"
+    say(f"purged {proof.memories} memories, stored {len(copies)} again with masks{told}")
+    if proof.copies:
+        note(f"delete these copies of the file, which may hold them: {', '.join(proof.copies)}")
+
+
+COMMANDS = (scan,)

@@ -1,0 +1,96 @@
+"""Finding secrets that were stored before they were masked, and deleting them for good."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+
+from commonplace.engine.content import memories
+from commonplace.engine.content.memories import DRAFT_FIELDS, Draft
+from commonplace.engine.library import OpenSpace
+from commonplace.engine.maintenance.purge import Proof, purge
+from commonplace.engine.model import Memory, Origin
+from commonplace.storage.tables import ARTIFACTS, CONTENTS, FACTS, MEMORIES, Row
+from commonplace.text import secrets
+
+EXCERPT = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A secret in something that is stored."""
+
+    what: str
+    """memory, artifact or fact."""
+    id: str
+    kind: str
+    excerpt: str
+    """The text around it, with the secret masked."""
+    former: bool
+    """Whether only former versions hold it."""
+
+
+def scan(space: OpenSpace) -> list[Found]:
+    """Return the secrets in all memories, artifacts and facts, and in their former versions."""
+    found: dict[tuple[str, str, str, str], Found] = {}
+
+    def add(what: str, identity: str, texts: Iterable[str], former: bool) -> None:
+        for text in texts:
+            for secret in secrets.find(text):
+                excerpt = _excerpt(text, secret)
+                each = Found(what, identity, secret.kind, excerpt, former)
+                found.setdefault((what, identity, secret.kind, excerpt), each)
+
+    with space.store.read() as connection:
+        for table, what in ((MEMORIES, "memory"), (FACTS, "fact")):
+            current = list(table.where(connection, space.name))
+            for row in current:
+                add(what, row["id"], _texts(row), former=False)
+            for row, _, _ in table.past(connection, space.name):
+                add(what, row["id"], _texts(row), former=True)
+        paths: dict[str, str] = {
+            row["id"]: row["path"] or row["id"] for row in ARTIFACTS.where(connection, space.name)
+        }
+        for row in CONTENTS.where(connection, space.name):
+            text = row["content"].decode("utf-8", "ignore")
+            identity = str(row["artifact"])
+            add("artifact", paths.get(identity, identity), [text], former=False)
+    return list(found.values())
+
+
+def _texts(row: Row) -> list[str]:
+    return [row[name] for name in ("title", "text", "attrs", "subject", "object") if row.get(name)]
+
+
+def _excerpt(text: str, secret: secrets.Secret) -> str:
+    before = secrets.mask(text[max(0, secret.start - EXCERPT) : secret.start])[0]
+    after = secrets.mask(text[secret.stop : secret.stop + EXCERPT])[0]
+    return " ".join(f"{before}{secrets.mark(secret.kind)}{after}".split())
+
+
+def purge_secrets(
+    space: OpenSpace, identities: Iterable[str], *, origin: Origin | None = None
+) -> tuple[Proof, dict[str, str]]:
+    """Delete memories with their history, and keep a copy of each with its secrets masked.
+
+    Return the proof, and the id of each copy by the id of the memory. A copy has no links, and no
+    place in a conversation.
+    """
+    wanted = list(identities)
+    with space.store.read() as connection:
+        rows = {each: memories.find_row(connection, space.name, each) for each in wanted}
+    drafts = {each: _draft(Memory.of(row)) for each, row in rows.items() if row is not None}
+    stored = memories.remember(space, list(drafts.values()), origin=origin)
+    kept = dict(zip(drafts, stored, strict=True))
+    proof = purge(space, *wanted, origin=origin)
+    for identity, copy in kept.items():
+        row = rows[identity]
+        if row is not None and row["ref"] is not None:
+            memories.change(space, copy.id, {"ref": row["ref"]}, origin)
+    return proof, {identity: copy.id for identity, copy in kept.items()}
+
+
+def _draft(memory: Memory) -> Draft:
+    """Return the memory as a new one without its id and ref; storing it masks it."""
+    known = {each.name for each in fields(memory)} & set(DRAFT_FIELDS) - {"id", "ref"}
+    return Draft(**{name: getattr(memory, name) for name in known})

@@ -1,0 +1,430 @@
+"""Secrets in a text: keys, tokens, passwords, private keys, credentials in addresses.
+
+A token with a known beginning is looked for in long runs of letters and digits, a password or key
+behind the word that names it, so that a text without either costs a few microseconds. The value is
+masked, never what stands around it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+_MARK = re.compile(r"\[masked: ([a-z][a-z -]*)\]")
+
+
+class Secret(NamedTuple):
+    """Where a secret stands in a text, and what it is."""
+
+    start: int
+    stop: int
+    kind: str
+
+
+def mark(kind: str) -> str:
+    """What stands in a text instead of a secret."""
+    return f"[masked: {kind}]"
+
+
+def find(text: str) -> list[Secret]:
+    """Return the secrets of a text in their order, none overlapping another."""
+    found: list[Secret] = []
+
+    def add(start: int, stop: int, kind: str) -> None:
+        overlaps = any(start < each.stop and each.start < stop for each in found)
+        if not overlaps and "[masked:" not in text[max(0, start - 9) : stop]:
+            found.append(Secret(start, stop, kind))
+
+    for start, stop, kind in _blocks(text):
+        add(start, stop, kind)
+    for run in _RUN.finditer(text):
+        for start, stop, kind in _tokens(run[0]):
+            add(run.start() + start, run.start() + stop, kind)
+    for start, stop, kind in _named(text):
+        add(start, stop, kind)
+    return sorted(found)
+
+
+def mask(text: str) -> tuple[str, list[str]]:
+    """Return the text with its secrets masked, and their kinds."""
+    found = find(text)
+    if not found:
+        return text, []
+    parts, at = [], 0
+    for secret in found:
+        parts += [text[at : secret.start], mark(secret.kind)]
+        at = secret.stop
+    return "".join([*parts, text[at:]]), [secret.kind for secret in found]
+
+
+def mask_values(value: Any) -> tuple[Any, list[str]]:
+    """Return a JSON value with the secrets in its texts masked, and their kinds."""
+    if isinstance(value, str):
+        return mask(value)
+    kinds: list[str] = []
+
+    def each(inner: Any) -> Any:
+        masked, found = mask_values(inner)
+        kinds.extend(found)
+        return masked
+
+    if isinstance(value, dict):
+        return {name: each(inner) for name, inner in value.items()}, kinds
+    if isinstance(value, list | tuple):
+        return [each(inner) for inner in value], kinds
+    return value, kinds
+
+
+def marks(text: str) -> list[str]:
+    """Return the kinds of the secrets that were masked in a text."""
+    return _MARK.findall(text)
+
+
+# What is no secret although it stands where one would
+
+
+_PLACEHOLDER = re.compile(
+    r"example|sample|placeholder|change-?_?me|your[-_]|\byour|dummy|redacted|masked|todo|foobar"
+    r"|insert|replace|xxxx|\*\*\*|\.\.\.|…|^<.*>$|^\{.*\}$|\$\{|\{\{|%\(|^\$[A-Za-z_(]|^%[A-Z_]+%$|^@",
+    re.IGNORECASE,
+)
+_PLAIN = frozenset(
+    [
+        "string",
+        "str",
+        "text",
+        "password",
+        "passwd",
+        "secret",
+        "token",
+        "none",
+        "null",
+        "nil",
+        "true",
+        "false",
+        "required",
+        "optional",
+        "undefined",
+        "hidden",
+        "unknown",
+        "admin",
+        "root",
+        "postgres",
+        "mysql",
+        "guest",
+        "user",
+        "username",
+        "test",
+        "testing",
+        "bearer",
+        "basic",
+        "default",
+        "value",
+        "empty",
+        "invalid",
+        "incorrect",
+        "wrong",
+        "expired",
+        "missing",
+        "correct",
+    ]
+)
+# Code that computes the value, rather than the value: a call, an attribute, a subscript, a type.
+_CODE = re.compile(
+    r"[A-Za-z_][\w.]*[(\[]|^[a-z_]+(?:\.[A-Za-z_]\w*)+$|^[A-Z][a-z]+\[|[{}]|::|->|=>"
+)
+_HEX = re.compile(r"[0-9a-fA-F]+")
+_NOT_SECRET_NAME = re.compile(
+    r"public|hash|digest|checksum|fingerprint|ids?$|names?$|count|length|size|file|path|ttl|expir"
+    r"|limit|usage|used|policy|field|label|input|rotation|version|budget|column|format|prefix|suffix"
+    r"|pattern|regex|manager|provider|helper|type|(?:^|[_.-])(?:max|min|per|ur[il]|arn)(?:$|[_.-])",
+    re.IGNORECASE,
+)
+
+
+def _entropy(value: str) -> float:
+    total = len(value)
+    return -sum(n / total * math.log2(n / total) for n in Counter(value).values())
+
+
+def _is_placeholder(value: str) -> bool:
+    lowered = value.lower()
+    return (
+        lowered in _PLAIN
+        or bool(_PLACEHOLDER.search(value))
+        or len(set(lowered)) < min(4, len(lowered))
+        or lowered in "abcdefghijklmnopqrstuvwxyz0123456789012345678901234567890"
+    )
+
+
+def _mixed(value: str) -> bool:
+    """Whether a value looks random: letters and digits, or both cases in an odd order."""
+    if _is_placeholder(value) or _entropy(value) < 3.0:
+        return False
+    upper, lower = any(map(str.isupper, value)), any(map(str.islower, value))
+    return any(map(str.isdigit, value)) or (upper and lower and not value.istitle())
+
+
+def _is_key(value: str) -> bool:
+    """Whether it can be the value of a key, a token or a secret: letters and digits, mixed."""
+    if _is_placeholder(value) or _CODE.search(value):
+        return False
+    digits = sum(map(str.isdigit, value))
+    letters = sum(map(str.isalpha, value))
+    cases = any(map(str.isupper, value)) and any(map(str.islower, value))
+    random = _entropy(value)
+    if value.islower() and "-" in value and digits < 4:
+        return False  # words with hyphens
+    if digits >= 2:
+        return letters >= 2 and random >= 3.0
+    return cases and len(value) >= 20 and random >= 4.0 and (digits > 0 or "-" not in value)
+
+
+def _is_password(value: str, quoted: bool) -> bool:
+    """Whether it can be the value of a password: not a plain word, unless it is quoted."""
+    if _is_placeholder(value) or _CODE.search(value):
+        return False
+    if value.isalpha():
+        mixed = not value.islower() and not value.istitle() and not value.isupper()
+        return mixed or (quoted and len(value) >= 8)
+    digits = any(map(str.isdigit, value))
+    letters = any(map(str.isalpha, value))
+    signs = any(not each.isalnum() and each not in "-_./:'’" for each in value)
+    return (digits and (letters or len(value) >= 6)) or signs or value.count("-") >= 2
+
+
+def _is_said_password(value: str, quoted: bool) -> bool:
+    """As `_is_password` in a sentence, where what follows is mostly another word of it."""
+    if _is_placeholder(value) or _CODE.search(value) or "://" in value:
+        return False
+    digits = sum(map(str.isdigit, value))
+    letters = any(map(str.isalpha, value))
+    signs = any(not each.isalnum() and each not in "-_./:'’,%" for each in value)
+    return bool(letters and (digits or signs)) or digits >= 6 or (quoted and len(value) >= 8)
+
+
+# What is found by its own look
+
+
+_PRIVATE_KEY = re.compile(
+    r"-----BEGIN (?:[A-Z0-9]+ ){0,3}PRIVATE KEY(?: BLOCK)?-----"
+    r"(?:[^-]|-(?!----))*(?:-----END (?:[A-Z0-9]+ ){0,3}PRIVATE KEY(?: BLOCK)?-----)?"
+)
+_PUTTY_KEY = re.compile(r"Private-Lines: \d+\s+(?P<v>(?:[A-Za-z0-9+/=]{20,}\s*)+)")
+_ADDRESS = re.compile(r"://(?P<u>[^\s:/@\"'<>]{0,100}):(?P<v>[^\s@/\"'<>]{3,200})@(?=[\w\[%$-])")
+_SIGNATURE = re.compile(
+    r"(?i)(?:AccountKey=|SharedAccessKey=|[?&](?:sig|X-Amz-Signature)=)(?P<v>[A-Za-z0-9%+/_-]{32,}=*)"
+)
+_CREDENTIALS = re.compile(
+    r"(?i)\b(?:bearer|basic)\s+(?P<v>[A-Za-z0-9+/_.~-]{16,2000}={0,2})(?![\w-])"
+)
+_LOGIN = re.compile(
+    r"(?:(?<!\S)(?:-u|--user)[ =][\"']?[\w.@+-]{1,100}:|\blogin\s+\S{1,100}\s+password\s+"
+    r"|\bsshpass\s+-p ?)[\"']?(?P<v>[^\s\"']{4,200})"
+)
+
+
+def _blocks(text: str) -> Iterator[Secret]:
+    """Private keys, addresses and command lines, each tried only if its sign is in the text."""
+    if "PRIVATE KEY" in text:
+        for match in _PRIVATE_KEY.finditer(text):
+            if len(match[0]) >= 80:
+                yield Secret(*match.span(), "private key")
+    if "Private-Lines" in text:
+        for match in _PUTTY_KEY.finditer(text):
+            yield Secret(*match.span("v"), "private key")
+    if "://" in text:
+        for match in _ADDRESS.finditer(text):
+            if match["v"] != match["u"] and not _is_placeholder(match["v"]):
+                yield Secret(*match.span("v"), "password in an address")
+    if "=" in text:
+        for match in _SIGNATURE.finditer(text):
+            yield Secret(*match.span("v"), "signature")
+    if "-u" in text or "login" in text or "sshpass" in text or "--user" in text:
+        for match in _LOGIN.finditer(text):
+            if _is_password(match["v"], quoted=False):
+                yield Secret(*match.span("v"), "password")
+
+
+# Tokens that are known by their beginning
+
+
+_RUN = re.compile(r"[A-Za-z0-9_.:/+=-]{20,}")
+_START, _END = r"(?<![A-Za-z0-9_])", r"(?![A-Za-z0-9_])"
+_ALONE, _ALONE_END = r"(?<![A-Za-z0-9+/_-])", r"(?![A-Za-z0-9+/_-])"
+_ID = "[A-Za-z0-9_-]"
+
+# A kind, what its tokens begin with or hold, and what the whole looks like.
+_TOKENS = (
+    ("aws key", "AKIA ASIA ABIA ACCA AGPA AIDA AROA AIPA ANPA ANVA",
+     _ALONE + "A(?:KIA|SIA|BIA|CCA|GPA|IDA|ROA|IPA|NPA|NVA)[A-Z2-7]{16}" + _ALONE_END),
+    ("github token", "ghp_ gho_ ghu_ ghs_ ghr_", "gh[pousr]_[A-Za-z0-9]{36,251}"),
+    ("github token", "github_pat_", r"github_pat_\w{22,255}"),
+    ("gitlab token", "glpat- gldt- glrt- glcbt- glptt- glft-", f"gl[a-z]{{2,4}}-{_ID}{{20,}}"),
+    ("slack token", "xox", "xox[abeoprs]-[A-Za-z0-9-]{10,}"),
+    ("slack token", "xapp-", r"xapp-\d-[A-Za-z0-9-]{20,}"),
+    ("slack address", "hooks.slack.com",
+     r"hooks\.slack\.com/(?:services|workflows)/[A-Za-z0-9_/]{20,}"),
+    ("discord address", "/api/webhooks/", rf"discord(?:app)?\.com/api/webhooks/\d+/{_ID}{{40,}}"),
+    ("discord token", ". ",
+     _ALONE + rf"[MNO][A-Za-z\d]{_ID}{{22,24}}\.{_ID}{{6}}\.{_ID}{{27,40}}" + _ALONE_END),
+    ("telegram token", ":AA", rf"\d{{8,10}}:AA{_ID}{{33}}" + _ALONE_END),
+    ("stripe key", "sk_live_ sk_test_ rk_live_ rk_test_", "[sr]k_(?:live|test)_[A-Za-z0-9]{16,}"),
+    ("stripe key", "whsec_", "whsec_[A-Za-z0-9+/=]{24,}"),
+    ("api key", "sk-", f"sk-(?:ant-|proj-|svcacct-|admin-|or-v1-|lf-)?{_ID}{{20,}}"),
+    ("api key", "hf_", "hf_[A-Za-z0-9]{34}"),
+    ("api key", "r8_", "r8_[A-Za-z0-9]{37}"),
+    ("api key", "gsk_", "gsk_[A-Za-z0-9]{48,}"),
+    ("api key", "xai-", "xai-[A-Za-z0-9]{60,}"),
+    ("api key", "pplx-", "pplx-[A-Za-z0-9]{40,}"),
+    ("api key", "nvapi-", f"nvapi-{_ID}{{60,}}"),
+    ("api key", "tvly-", "tvly-(?:dev-)?[A-Za-z0-9]{30,}"),
+    ("api key", "lsv2_", "lsv2_[ps][tk]_[a-f0-9]{32}_[a-f0-9]{10}"),
+    ("google key", "AIza", f"AIza{_ID}{{35}}"),
+    ("google key", "ya29.", rf"ya29\.{_ID}{{20,}}"),
+    ("google key", "GOCSPX-", f"GOCSPX-{_ID}{{28}}"),
+    ("npm token", "npm_", "npm_[A-Za-z0-9]{36}" + _END),
+    ("pypi token", "pypi-Ag", f"pypi-Ag{_ID}{{50,}}"),
+    ("docker token", "dckr_pat_", f"dckr_pat_{_ID}{{27}}"),
+    ("digitalocean token", "_v1_", "do[opr]_v1_[a-f0-9]{64}"),
+    ("databricks token", "dapi", r"dapi[a-f0-9]{32}(?:-\d)?"),
+    ("vault token", "hvs. hvb.", rf"hv[sb]\.{_ID}{{24,}}"),
+    ("doppler token", "dp.", r"dp\.(?:pt|st|ct|sa|scim|audit)\.(?:[a-z0-9-]+\.)?[A-Za-z0-9]{40,}"),
+    ("terraform token", ".atlasv1.", rf"[A-Za-z0-9]{{14}}\.atlasv1\.{_ID}{{60,}}"),
+    ("planetscale token", "pscale_", f"pscale_(?:tkn|pw|oauth)_{_ID}{{32,}}"),
+    ("supabase token", "sbp_", "sbp_[a-f0-9]{40}"),
+    ("fly token", "fo1_", f"fo1_{_ID}{{40,}}"),
+    ("sendgrid key", "SG.", rf"SG\.{_ID}{{16,32}}\.{_ID}{{16,64}}"),
+    ("mailgun key", "key-", "key-[0-9a-f]{32}" + _END),
+    ("mailchimp key", "-us", r"[0-9a-f]{32}-us\d{1,2}" + _END),
+    ("twilio key", "SK", "SK[0-9a-f]{32}" + _END),
+    ("shopify token", "shp", "shp(?:at|ca|pa|ss)_[a-fA-F0-9]{32}"),
+    ("square token", "sq0", f"sq0(?:atp|csp|idp)-{_ID}{{22,43}}"),
+    ("notion token", "ntn_", "ntn_[A-Za-z0-9]{40,}"),
+    ("notion token", "secret_", "secret_[A-Za-z0-9]{43}" + _END),
+    ("linear key", "lin_api_", "lin_api_[A-Za-z0-9]{40}"),
+    ("figma token", "figd_", f"figd_{_ID}{{40,}}"),
+    ("airtable token", "pat", r"pat[A-Za-z0-9]{14}\.[a-f0-9]{64}"),
+    ("atlassian token", "ATATT", "ATATT3[A-Za-z0-9_=-]{50,}"),
+    ("sentry token", "sntry", "sntry[su]_[A-Za-z0-9_=+/-]{40,}"),
+    ("grafana token", "glsa_", "glsa_[A-Za-z0-9]{32}_[a-f0-9]{8}"),
+    ("new relic key", "NRAK-", "NRAK-[A-Z0-9]{27}"),
+    ("postman key", "PMAK-", "PMAK-[a-f0-9]{24}-[a-f0-9]{34}"),
+    ("posthog key", "phx_", "phx_[A-Za-z0-9]{40,}"),
+    ("json web token", "eyJ", rf"eyJ{_ID}{{8,}}\.eyJ{_ID}{{8,}}\.{_ID}{{10,}}"),
+    ("age key", "AGE-SECRET-KEY-1", "AGE-SECRET-KEY-1[A-Z0-9]{58}"),
+    ("access token", "cpt_ cpo_ cpr_", f"cp[tor]_{_ID}{{40,}}"),
+)  # fmt: skip
+_COMPILED = [
+    (kind, tuple(words.split()), re.compile(_START + expression))
+    for kind, words, expression in _TOKENS
+]
+
+
+def _tokens(run: str) -> Iterator[Secret]:
+    for kind, words, expression in _COMPILED:
+        for word in words:
+            if word in run:
+                break
+        else:
+            continue
+        for match in expression.finditer(run):
+            if not _is_placeholder(match[0]) and _entropy(match[0]) >= 2.8:
+                yield Secret(*match.span(), kind)
+
+
+# Passwords and keys that are known by the word before them
+
+
+_PASSWORDS = ("passw", "passphrase", "passcode", "pwd", "kennwort", "_pass", "-pass")
+_KEYS = ("key", "token", "secret", "credential", "auth", "bearer", "basic")
+_NAME = re.compile(r"[\w.-]{0,40}\Z")
+_REST = r"[\w.-]{0,40}"  # the rest of the name
+# A sign between the name and the value, with quotes around both.
+_GIVES = r"[\"'`]?\]?\s{0,3}(?::=|=>|==?|:)\s{0,3}(?P<q>[\"'`]?)"
+_IS = r"\b[^.\n=:]{0,60}?\s(?:is|was|to|ist|lautet|war)\s*(?:now\s|jetzt\s)?:?\s{0,2}(?P<q>[\"'`]?)"
+_VALUE = r"(?P<v>[A-Za-z0-9+/_=.~@!#%^&*-]{12,512})"
+_PHRASE = r"(?P<v>[^\s\"'`,;)<>\]]{6,200})"
+_SAID_END = r"(?=[\"'`]|[.,;!?)]?(?:\s|$))"
+_GIVEN_PASSWORD = re.compile(rf"(?P<n>{_REST}){_GIVES}{_PHRASE}")
+_SAID_PASSWORD = re.compile(rf"(?P<n>\w*){_IS}(?P<v>[^\s\"'`]{{6,200}}?){_SAID_END}")
+_OPTION = re.compile(r"(?P<n>[\w-]{0,20})[ =](?P<q>[\"']?)(?P<v>[^\s\"']{6,200})")
+_GIVEN_KEY = re.compile(rf"(?P<n>{_REST}){_GIVES}{_VALUE}")
+_SAID_KEY = re.compile(rf"(?P<n>\w*){_IS}{_VALUE}(?=[\"'`.,;!?)\s]|$)")
+# What a key must be called: an ordinary "key" is none.
+_KEY_OF = re.compile(
+    r"(?i)(?:api|access|secret|private|auth|encryption|encrypt|signing|master|account|license|service"
+    r"|storage|session|client|app|consumer|shared|webhook|deploy|admin|root|subscription"
+    r"|instrumentation|jwt|cookie|hmac|aws|gcp|azure|openai|anthropic|stripe|slack|github|gitlab|npm"
+    r"|cloudflare|datadog|heroku|twilio|mailgun|algolia|segment|sentry)[_. -]{0,3}\Z"
+)
+
+
+def _named(text: str) -> Iterator[Secret]:
+    folded = text.lower()
+    if len(folded) != len(text):  # a few letters have longer lower case forms
+        folded = "".join(each if len(each.lower()) > 1 else each.lower() for each in text)
+    for word in _PASSWORDS:
+        for at in _occurrences(folded, word):
+            if (found := _password_at(text, at)) is not None:
+                yield found
+    for word in _KEYS:
+        for at in _occurrences(folded, word):
+            if (found := _key_at(text, at, word)) is not None:
+                yield found
+
+
+def _occurrences(text: str, word: str) -> Iterator[int]:
+    at = text.find(word)
+    while at >= 0:
+        yield at
+        at = text.find(word, at + len(word))
+
+
+def _before(text: str, at: int) -> str:
+    """The part of a name that stands before a place."""
+    found = _NAME.search(text, max(0, at - 40), at)
+    return found[0] if found else ""
+
+
+def _password_at(text: str, at: int) -> Secret | None:
+    before = _before(text, at)
+    match = _OPTION.match(text, at) if before.startswith("--") else None
+    if match and _is_said_password(match["v"], bool(match["q"])):
+        return Secret(*match.span("v"), "password")
+    for expression, believable in (
+        (_GIVEN_PASSWORD, _is_password), (_SAID_PASSWORD, _is_said_password)
+    ):  # fmt: skip
+        match = expression.match(text, at)
+        if match is None or _NOT_SECRET_NAME.search(before + match["n"]):
+            continue
+        if believable(match["v"], bool(match["q"])):
+            return Secret(*match.span("v"), "password")
+    return None
+
+
+def _key_at(text: str, at: int, word: str) -> Secret | None:
+    if word in ("bearer", "basic"):
+        match = _CREDENTIALS.match(text, at)
+        good = match is not None and _mixed(match["v"])
+        return Secret(*match.span("v"), "credentials") if match and good else None
+    before = _before(text, at)
+    if word == "key" and not _KEY_OF.search(text, max(0, at - 24), at):
+        return None
+    if before.startswith("--") and (match := _OPTION.match(text, at)) and _is_key(match["v"]):
+        return Secret(*match.span("v"), "key")
+    for expression in (_GIVEN_KEY, _SAID_KEY):
+        match = expression.match(text, at)
+        if match and not _NOT_SECRET_NAME.search(before + match["n"]) and _is_key(match["v"]):
+            return Secret(*match.span("v"), "key")
+    return None
+
+
+KINDS = (
+    "private key", "password in an address", "signature", "password", "key", "credentials",
+    *dict.fromkeys(kind for kind, _, _ in _TOKENS),
+)  # fmt: skip
+"""What is looked for, as the marks name it."""
