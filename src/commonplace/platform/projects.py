@@ -1,0 +1,198 @@
+"""Which project a directory belongs to.
+
+The name is the same for every worktree and every clone of a repository, wherever it lies. Files of
+Git are read directly, since hooks ask on every prompt; the program `git` runs only for a repository
+that has no remote.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from commonplace.engine.content.projects import NAME_CHARS, Project
+from commonplace.errors import InvalidInput
+
+SETTINGS_FILE = ".commonplace.toml"
+VARIABLE = "COMMONPLACE_PROJECT"
+NONE = "-"
+"""The value of the variable, or of --project, that means no project."""
+GIT_SECONDS = 5.0
+# Hosts that do not tell upper from lower case in the names of repositories.
+CASELESS = ("github.com", "gitlab.com", "bitbucket.org", "codeberg.org")
+_SCP = re.compile(r"(?:[^@/\s]+@)?([A-Za-z0-9._-]{2,}|\[[0-9a-fA-F:]+\]):(?!//)(.+)")
+_REMOTE = re.compile(r'\[\s*remote\s+"origin"\s*\]', re.IGNORECASE)
+_URL = re.compile(r"\s*url\s*=\s*(.*)", re.IGNORECASE)
+
+
+def project_of(
+    directory: str | Path,
+    environ: Mapping[str, str] | None = None,
+    *,
+    any_directory: bool = False,
+) -> Project | None:
+    """Return the project of a working directory; None if what is stored there is global.
+
+    With `any_directory`, a directory outside of repositories is a project of its own, named by its
+    path. The home directory is global.
+    """
+    environ = os.environ if environ is None else environ
+    where = Path(os.path.realpath(directory))
+    repository = next(filter(None, map(_git_directory, _upward(where))), None)
+    branch = _branch(repository) if repository else ""
+    if given := environ.get(VARIABLE, "").strip():
+        return None if given == NONE else Project(given, branch)
+    for parent in _upward(where):
+        if (name := _settings_name(parent / SETTINGS_FILE)) is not None:
+            return Project(name, branch)
+    if repository is not None:
+        return Project(_repository_name(str(_common(repository))), branch)
+    outside = where in (_home(), *_home().parents)
+    return Project(_short(str(where))) if any_directory and not outside else None
+
+
+def _home() -> Path:
+    return Path(os.path.realpath(Path.home()))
+
+
+def _upward(where: Path) -> Iterator[Path]:
+    """The directory and those above it; the home directory and what is above it never counts."""
+    outside = {_home(), *_home().parents}
+    return (each for each in (where, *where.parents) if each not in outside)
+
+
+def _settings_name(path: Path) -> str | None:
+    """The project that a settings file names; None if there is no file, or it names none."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (FileNotFoundError, NotADirectoryError, PermissionError, IsADirectoryError):
+        return None
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"{path} is not UTF-8: {error}.", field="project") from None
+    import tomllib
+
+    try:
+        name = tomllib.loads(text).get("project")
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidInput(f"{path} is not valid TOML: {error}.", field="project") from None
+    if name is None:
+        return None
+    if not isinstance(name, str) or not name.strip():
+        raise InvalidInput(
+            f"project in {path} is not a name.", hint='Write: project = "name".', field="project"
+        )
+    return name.strip()
+
+
+def _git_directory(directory: Path) -> Path | None:
+    """The Git directory of a working tree that begins here: of a worktree or submodule its own."""
+    marker = directory / ".git"
+    if marker.is_dir():
+        return marker if (marker / "HEAD").exists() else None
+    try:
+        text = marker.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return None
+    if not text.startswith("gitdir:"):
+        return None
+    found = directory / text.removeprefix("gitdir:").strip()
+    return found if (found / "HEAD").exists() else None
+
+
+def _common(repository: Path) -> Path:
+    """The Git directory that all worktrees of a repository share."""
+    try:
+        shared = (repository / "commondir").read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        return Path(os.path.realpath(repository))
+    return Path(os.path.realpath(repository / shared))
+
+
+def _branch(repository: Path) -> str:
+    """The branch that is checked out; empty for a detached HEAD."""
+    try:
+        head = (repository / "HEAD").read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+    return head.removeprefix("ref: refs/heads/") if head.startswith("ref: refs/heads/") else ""
+
+
+def _repository_name(common: str) -> str:
+    """The name of a repository: its remote, or its first commit, or where it lies."""
+    remote = normalised(_origin(Path(common) / "config"))
+    if remote:
+        return _short(remote)
+    root = _root_commit(common)
+    return f"git:{root}" if root else _short(str(Path(common).parent))
+
+
+def _origin(config: Path) -> str:
+    """The URL of the remote `origin`; empty if there is none."""
+    try:
+        lines = config.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    inside = False
+    for line in lines:
+        if line.lstrip().startswith("["):
+            inside = bool(_REMOTE.match(line.strip()))
+        elif inside and (found := _URL.match(line)):
+            return found[1].strip().strip('"')
+    return ""
+
+
+def normalised(url: str) -> str:
+    """Return a remote's URL as host/path; empty for a path on this machine.
+
+    Credentials, the port and `.git` are left out; scp, ssh and https forms give the same name.
+    """
+    if "://" in url:
+        try:
+            parts = urlsplit(url)
+            host, path = parts.hostname or "", parts.path
+        except ValueError:
+            return ""
+        if parts.scheme == "file":
+            return ""
+    elif scp := _SCP.fullmatch(url):
+        host, path = scp[1].strip("[]").lower(), scp[2]
+    else:
+        return ""
+    path = re.sub(r"/{2,}", "/", path).strip("/").removesuffix(".git").strip("/")
+    if host in CASELESS:
+        path = path.lower()
+    return f"{host}/{path}" if host and path else ""
+
+
+@lru_cache(maxsize=256)
+def _root_commit(common: str) -> str:
+    """The hash of the oldest commit without a parent; empty if there is none.
+
+    It is looked for in all branches, so that an orphan branch does not change the name.
+    """
+    import subprocess
+
+    try:
+        done = subprocess.run(  # noqa: S603
+            ["git", f"--git-dir={common}", "rev-list", "--max-parents=0", "--all", "--timestamp"],  # noqa: S607
+            capture_output=True, text=True, timeout=GIT_SECONDS, check=True,
+            env={**os.environ, "GIT_DIR": common, "GIT_OPTIONAL_LOCKS": "0"},
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    roots = [line.split() for line in done.stdout.splitlines()]
+    return min(((int(at), name) for at, name in roots), default=(0, ""))[1]
+
+
+def _short(name: str) -> str:
+    """The name, or if it is too long its end with a digest of the whole."""
+    raw = name.encode("utf-8", "surrogateescape")
+    shown = raw.decode("utf-8", "replace")
+    if shown == name and len(name) <= NAME_CHARS:
+        return name
+    return f"{hashlib.sha256(raw).hexdigest()[:16]}:{shown[-(NAME_CHARS - 17) :]}"
