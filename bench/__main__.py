@@ -9,12 +9,23 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench import against, locomo, meaning, report, server, slow_disk, speed
+from bench import (
+    against,
+    languages,
+    locomo,
+    meaning,
+    postgres,
+    report,
+    server,
+    slow_disk,
+    speed,
+    warm,
+)
 
-QUALITY = ("locomo", "meaning")
-SPEED = {**speed.PARTS, "store-slow-disk": slow_disk.measure}
-MEASURED = {**SPEED, **server.PARTS}
-GROUPS = {"speed": tuple(SPEED), "server": tuple(server.PARTS), "quality": QUALITY}
+QUALITY = ("locomo", "postgres-locomo", "meaning", "languages")
+SPEED = {**speed.PARTS, "store-slow-disk": slow_disk.measure, "postgres": postgres.times}
+MEASURED = {**SPEED, **server.PARTS, **warm.PARTS}
+GROUPS = {"speed": tuple(SPEED), "server": (*server.PARTS, *warm.PARTS), "quality": QUALITY}
 
 
 def _sizes(text: str) -> tuple[int, ...]:
@@ -63,10 +74,13 @@ def main(given: Sequence[str]) -> int:
     for name in () if asked.against else _chosen(asked.only):
         if name == "meaning":
             sections.append(meaning.measure())
-        elif name != "locomo":
+        elif name == "languages":
+            sections.append(languages.measure())
+        elif name not in ("locomo", "postgres-locomo"):
             sections.append(MEASURED[name](plan))
         elif asked.locomo:
-            sections.append(locomo.measure(asked.locomo))
+            part = locomo.measure if name == "locomo" else postgres.equality
+            sections.append(part(asked.locomo))
         else:
             report.say("LoCoMo is left out: give its file with --locomo, or make bench LOCOMO=path")
     print(report.table(sections))

@@ -147,6 +147,8 @@ def check_out(commit: str, target: Path) -> Path:
         archive.extractall(target, filter="data")
     model = target / "src" / MODEL_DIRECTORY.relative_to(ROOT / "src")
     shutil.copytree(MODEL_DIRECTORY, model)
+    # It does nothing unless that commit had another model.
+    subprocess.run([sys.executable, "tools/build_model.py"], cwd=target, check=True)
     return target
 
 

@@ -1,201 +1,246 @@
-"""`python -m bench.choosing LOCOMO`: choose the weights on one half of the data, look at the other.
+"""`python -m bench.choosing --locomo FILE --longmemeval FILE`: the quality of recall on all sets.
 
-The default weights are those chosen here on the last five conversations of LoCoMo and on the set
-where words do not help, each counting for half. docs/benchmarks.md tells which other choices were
-looked at before that one was taken. No leg may have much more than two thirds, and no word's
-absence may weigh more than squared: beyond that lies what these two sets ask for, and others may
-not.
-
-With `--partings N` it is done for N ways to part the conversations into halves, drawn with a fixed
-seed, and on both halves of each, so that what is lost by choosing on a half does not hang on which
-one it was.
+Every figure comes from the public library. With `--ablate` each term of the formula is left out in
+turn. With `--choose` the weights are chosen on the first half of all sets together, one step after
+another, and shown on both halves. Embeddings and filled stores are kept between runs in the
+directory that COMMONPLACE_BENCH_CACHE names, so that a run takes seconds or minutes.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import random
-import statistics
+import math
 import sys
-import tempfile
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, replace
-from itertools import combinations
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from bench import locomo, meaning
-from bench.embedders import Remembering
-from bench.report import CACHE, RESULTS, say, share
-from commonplace import Commonplace, Library, Weighting
-from commonplace.embedding.provider import open_embedder
+from bench import locomo, longmemeval, sets
+from bench.report import RESULTS, say
+from commonplace import Commonplace, Hits, Library, Weighting
+from commonplace.engine.binding import engine_call
+from commonplace.engine.content.conversations import of_memory
 from commonplace.engine.finding.recall import DEFAULT
 
-START = Weighting(
-    lexical=0.5, dense=0.5, coverage=0.0, k1=1.2, b=0.75, neighbours=0.0, session=0.0, speaker=0.0
-)
-"""Where the search begins: equal parts, BM25 as it is in the books, nothing of conversations."""
+TOP = 10
 STEPS: dict[str, tuple[float, ...]] = {
-    "dense": (0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65),
-    "coverage": (0.0, 0.5, 1.0, 1.5, 2.0),
-    "session": (0.0, 0.25, 0.5, 0.75),
-    "neighbours": (0.0, 0.15, 0.25, 0.35),
-    "speaker": (0.0, 0.1, 0.15, 0.2, 0.3),
-    "k1": (0.6, 0.9, 1.2, 1.6),
-    "b": (0.2, 0.4, 0.6, 0.75),
+    "dense": (0.55, 0.6, 0.65, 0.7),
+    "coverage": (0.5, 1.0, 1.5, 2.0),
+    "k1": (0.6, 1.0, 1.4),
+    "b": (0.4, 0.5, 0.75),
+    "session": (0.0, 0.25, 0.5),
+    "session_words": (0.0, 0.15, 0.3, 0.5),
+    "neighbours": (0.0, 0.15, 0.25),
+    "speaker": (0.0, 0.1, 0.2),
+    "answers": (0.0, 0.05, 0.1),
+    "spread": (0.6, 0.7, 0.8, 1.0),
 }
-SEED = 20_261_116
+ABLATED: dict[str, dict[str, float | bool]] = {
+    "without the neighbours": {"neighbours": 0.0},
+    "without the session's best message": {"session": 0.0},
+    "without the session's words": {"session_words": 0.0},
+    "without the speaker": {"speaker": 0.0},
+    "without the prior against answers": {"answers": 0.0},
+    "without coverage": {"coverage": 0.0},
+    "without the spread over sessions": {"spread": 1.0},
+    "without the newer first": {"newer_first": False},
+    "words alone": {"dense": 0.0},
+    "meaning alone": {"lexical": 0.0},
+}
 WORTH = 0.0005  # a smaller gain is no reason to move
+CHOSEN_BY = (
+    "LoCoMo turns",
+    "LoCoMo adversarial",
+    "meaning @1",
+    "chats @3",
+    "instructions @10",
+    "updates: new first",
+    "not updates: old first",
+    "LongMemEval all in 10 turns",
+)
 
-Talk = tuple[Commonplace, locomo.Conversation]
-Found = tuple[float, int]
-"""The sum of shares, and of how many questions."""
 
+@dataclass
+class Figures:
+    """Values of each figure, by half; LongMemEval is not split and counts in both."""
 
-def with_value(weights: Weighting, name: str, value: float) -> Weighting:
-    """The weights with one of them changed; the two legs share one whole."""
-    if name == "dense":
-        return replace(weights, dense=value, lexical=round(1 - value, 2))
-    return replace(weights, **{name: value})  # type: ignore[arg-type]
+    values: dict[str, tuple[list[float], list[float]]] = field(
+        default_factory=lambda: defaultdict(lambda: ([], []))
+    )
+
+    def add(self, name: str, half: int | None, value: float) -> None:
+        """Add one question's value."""
+        for each in (0, 1) if half is None else (half,):
+            self.values[name][each].append(float(value))
+
+    def mean(self, name: str, half: int) -> float:
+        """The mean over one half; NaN if nothing was asked."""
+        known = self.values[name][half] if name in self.values else []
+        return sum(known) / len(known) if known else math.nan
+
+    def table(self) -> dict[str, list[float]]:
+        """Every figure on both halves."""
+        return {
+            name: [
+                round(self.mean(name, 0), 4),
+                round(self.mean(name, 1), 4),
+                len(a) if name.startswith("LongMemEval") else len(a) + len(b),
+            ]
+            for name, (a, b) in self.values.items()
+        }
 
 
 class Trials:
-    """What each conversation gives with each choice of weights, looked at once."""
+    """All sets, stored and ready to be asked with any weights."""
 
-    def __init__(self, talks: Sequence[Talk], spaces: Sequence[Commonplace]) -> None:
-        self._talks = talks
-        self._spaces = spaces
-        self._known: dict[tuple[int, Weighting], tuple[Found, Found]] = {}
-        self._meant: dict[Weighting, float] = {}
+    def __init__(self, library: Library, talks: Path | None, chats: Path | None) -> None:
+        self.library = library
+        self.talks = list(sets.talks(library, talks)) if talks else []
+        self.long = list(sets.long_chats(library, chats, sets.only())) if chats else []
+        self.updates = list(sets.updates(library))
+        self.asked = [
+            *sets.beliefs(library), *sets.instructions(library), *sets.chats(library),
+            *sets.meant(library),
+        ]  # fmt: skip
+        self.unrelated = list(sets.unrelated(library, [memory for _, memory, _ in self.talks]))
 
-    def found(self, half: Iterable[int], weights: Weighting, *, answered: bool = False) -> float:
-        """The share of evidence turns in the top ten, over all questions of these conversations.
+    def figures(self, weights: Weighting, *, silence: bool = False) -> Figures:
+        """Ask everything; with `silence` also at the default minimum."""
+        found = Figures()
+        self._ask_talks(found, weights)
+        self._ask_long(found, weights)
+        for pair, memory, half in self.updates:
+            texts = _texts(_recall(memory, pair.question, weights, limit=50))
+            places = {text: rank for rank, text in reversed(list(enumerate(texts)))}
+            first = places.get(pair.new, 99) < places.get(pair.old, 99)
+            if pair.replaces:
+                found.add("updates: new first", half, first)
+                found.add(f"updates, {pair.kind}: new first", half, first)
+            elif pair.kind in sets.KEPT:
+                found.add("not updates: old first", half, not first)
+        for asked in self.asked:
+            if asked.wanted:
+                texts = _texts(_recall(asked.memory, asked.text, weights))
+                for depth in (1, 3, TOP):
+                    share = len(set(texts[:depth]) & set(asked.wanted)) / len(asked.wanted)
+                    found.add(f"{asked.set} @{depth}", asked.half, min(1.0, share * (
+                        len(asked.wanted) if depth == 1 else 1)))  # fmt: skip
+        if silence:
+            self._ask_silence(found)
+        return found
 
-        Those that name the wrong speaker too: without them, a choice trusts names too much.
-        `answered` leaves them out, as the reported figure does.
-        """
-        parts = [self._talk(number, weights)[answered] for number in half]
-        return sum(shares for shares, _ in parts) / sum(count for _, count in parts)
+    def _ask_talks(self, found: Figures, weights: Weighting) -> None:
+        for talk, memory, half in self.talks:
+            session_of = talk.session_of
+            for question in talk.questions:
+                refs = {hit.memory.ref for hit in _recall(memory, question.text, weights)}
+                share = len(refs & set(question.evidence)) / len(question.evidence)
+                adversarial = question.category == locomo.ADVERSARIAL
+                found.add("LoCoMo adversarial" if adversarial else "LoCoMo turns", half, share)
+                if weights is DEFAULT:
+                    best = memory.recall_sessions(question.text, limit=TOP)
+                    wanted = {session_of[turn] for turn in question.evidence}
+                    share = len(wanted & {hit.session for hit in best}) / len(wanted)
+                    found.add("LoCoMo sessions", half, share)
 
-    def _talk(self, number: int, weights: Weighting) -> tuple[Found, Found]:
-        key = number, weights
-        if key not in self._known:
-            memory, conversation = self._talks[number]
-            every, answered = [], []
-            for question in conversation.questions:
-                hits = memory.recall(
-                    question.text, limit=locomo.TOP, weighting=weights, count=False
-                )
-                found = {hit.memory.ref for hit in hits}
-                every.append(len(found & set(question.evidence)) / len(question.evidence))
+    def _ask_long(self, found: Figures, weights: Weighting) -> None:
+        for chat, memory in self.long:
+            hits = _recall(memory, chat.question, weights)
+            turns = [engine_call(memory, of_memory, hit.memory.id).session for hit in hits]
+            sessions = [hit.session for hit in memory.recall_sessions(chat.question, limit=5)]
+            one = longmemeval.Outcome(chat, tuple(turns), tuple(sessions))
+            found.add("LongMemEval all in 10 turns", None, one.all_in_turns)
+            found.add("LongMemEval any@1", None, one.first)
+            found.add("LongMemEval all@5", None, one.all_in_five)
+            found.add("LongMemEval any@5", None, one.any_of_five)
+
+    def _ask_silence(self, found: Figures) -> None:
+        for asked in self.unrelated:
+            found.add("unrelated: something returned", asked.half,
+                      bool(asked.memory.recall(asked.text, count=False)))  # fmt: skip
+        for asked in self.asked:
+            texts = _texts(asked.memory.recall(asked.text, limit=TOP, count=False))
+            if asked.set == "beliefs":
+                right = len(set(texts) & set(asked.wanted))
+                found.add("beliefs: exact set", asked.half, set(texts) == set(asked.wanted))
+                if texts and asked.wanted:
+                    found.add("beliefs: precision", asked.half, right / len(texts))
+            if asked.wanted:
+                share = len(set(texts) & set(asked.wanted)) / len(asked.wanted)
+                found.add(f"{asked.set} @10 at the default minimum", asked.half, share)
+        for talk, memory, half in self.talks:
+            for question in talk.questions:
                 if question.category != locomo.ADVERSARIAL:
-                    answered.append(every[-1])
-            self._known[key] = (sum(every), len(every)), (sum(answered), len(answered))
-        return self._known[key]
+                    hits = memory.recall(question.text, limit=TOP, count=False)
+                    refs = {hit.memory.ref for hit in hits}
+                    share = len(refs & set(question.evidence)) / len(question.evidence)
+                    found.add("LoCoMo turns at the default minimum", half, share)
 
-    def meant(self, weights: Weighting) -> float:
-        """The share of statements that come first for their question."""
-        if weights not in self._meant:
-            found = [meaning.found(memory, weights)[0] for memory in self._spaces]
-            self._meant[weights] = sum(found) / len(found)
-        return self._meant[weights]
+    def worth(self, weights: Weighting) -> float:
+        """The mean of the figures that choose, on the first half."""
+        found = self.figures(weights)
+        known = [value for name in CHOSEN_BY if not math.isnan(value := found.mean(name, 0))]
+        return sum(known) / len(known)
 
-    def choose(self, half: Sequence[int]) -> Weighting:
+    def choose(self) -> Weighting:
         """One weight after the other, until no step of any of them is worth taking."""
-
-        def worth(weights: Weighting) -> float:
-            return (self.found(half, weights) + self.meant(weights)) / 2
-
-        best, moved = START, True
+        best, moved = DEFAULT, True
+        value = self.worth(best)
         while moved:
             moved = False
-            for name, values in STEPS.items():
-                best_way = max((with_value(best, name, value) for value in values), key=worth)
-                if worth(best_way) > worth(best) + WORTH:
-                    best, moved = best_way, True
-                say(f"{name} {getattr(best, name)}: {worth(best):.4f}, {len(self._meant)} tried")
+            for name, steps in STEPS.items():
+                for step in steps:
+                    other = replace(best, **{name: step})  # type: ignore[arg-type]
+                    if other != best and (tried := self.worth(other)) > value + WORTH:
+                        best, value, moved = other, tried, True
+                say(f"{name} {getattr(best, name)}: {value:.4f}")
         return best
 
 
-def both_halves(trials: Trials, count: int) -> dict[str, Any]:
-    """Choose on the first and on the last half, and print what each choice finds on both."""
-    half = (count + 1) // 2
-    halves = {"first half": range(half), "last half": range(half, count)}
-    choices = {f"chosen on the {name}": trials.choose(part) for name, part in halves.items()}
-    report = {}
-    for name, weights in {"default": DEFAULT, **choices}.items():
-        found = {where: trials.found(part, weights) for where, part in halves.items()}
-        found["meaning @1"] = trials.meant(weights)
-        report[name] = {**found, "weights": asdict(weights)}
-        print(f"{name:25} " + "  ".join(f"{where} {share(n)}" for where, n in found.items()))
-        print(f"{'':25} " + ", ".join(f"{each} {getattr(weights, each)}" for each in STEPS))
-    return report
+def _recall(memory: Commonplace, query: str, weights: Weighting, limit: int = TOP) -> Hits:
+    return memory.recall(query, limit=limit, weighting=weights, count=False, minimum=0)
 
 
-def partings(trials: Trials, count: int, ways: int) -> dict[str, Any]:
-    """Choose on both halves of several partings; print what is lost on the other, categories 1–4.
+def _texts(hits: Hits) -> list[str]:
+    return [hit.memory.text for hit in hits]
 
-    Two halves differ in how hard they are, by far more than by what was chosen on which. So each
-    half is looked at with the choice made on it and with the choice made on the other.
-    """
-    everybody = frozenset(range(count))
-    every = [frozenset(one) for one in combinations(range(count), (count + 1) // 2) if 0 in one]
-    firsts = random.Random(SEED).sample(every, min(ways, len(every)))
-    halves = [half for first in firsts for half in (first, everybody - first)]
-    choices = {}
-    for number, half in enumerate(halves):
-        say(f"half {number + 1} of {len(halves)}")
-        choices[half] = trials.choose(sorted(half))
-    own, other, lost = [], [], []
-    for half, weights in choices.items():
-        rest = everybody - half
-        own.append(trials.found(half, weights, answered=True))
-        other.append(trials.found(rest, weights, answered=True))
-        lost.append(trials.found(rest, choices[rest], answered=True) - other[-1])
-    figures = {
-        "on the half chosen on": own,
-        "on the other half": other,
-        "lost by not choosing on it": lost,
-    }
-    for name, values in figures.items():
-        print(
-            f"{name:28} mean {statistics.mean(values):.4f}  "
-            f"least {min(values):.4f}  most {max(values):.4f}"
-        )
-    below = sum(
-        mine - theirs > locomo.HALVES_TARGET for mine, theirs in zip(own, other, strict=True)
-    )
-    kinds = len(set(choices.values()))
-    print(f"{len(halves)} halves, {kinds} different choices; the other half is more than")
-    print(f"{locomo.HALVES_TARGET} below the half chosen on {below} times")
-    rows = [
-        {"half": sorted(half), "own": mine, "other": theirs, "weights": asdict(weights)}
-        for (half, weights), mine, theirs in zip(choices.items(), own, other, strict=True)
-    ]
-    return {"halves": rows, "lost": lost}
+
+def _show(name: str, figures: Figures) -> None:
+    print(f"\n{name}")
+    for figure, (first, second, count) in sorted(figures.table().items()):
+        print(f"  {figure:42} {first:.3f} / {second:.3f}   {count:.0f} questions")
 
 
 def main(given: Sequence[str]) -> int:
-    """Read the data, choose, and write down what was found."""
+    """Measure, and write down what was found."""
     parser = argparse.ArgumentParser(prog="python -m bench.choosing", description=__doc__)
-    parser.add_argument("locomo", type=Path, help="locomo10.json; it is never part of this code")
-    parser.add_argument("--partings", type=int, default=0, help="choose on both halves of so many")
+    parser.add_argument("--locomo", type=Path, help="locomo10.json; it is never part of this code")
+    parser.add_argument("--longmemeval", type=Path, help="longmemeval_s_dev.json.xz; likewise")
+    parser.add_argument("--ablate", action="store_true", help="leave out each term in turn")
+    parser.add_argument(
+        "--choose", action="store_true", help="choose the weights on the first half"
+    )
     told = parser.parse_args(given)
-    data = locomo.read(told.locomo)
-    model = open_embedder("builtin")
-    assert model is not None
-    with tempfile.TemporaryDirectory(prefix="commonplace-bench-") as directory:
-        library = Library(directory, embedder=Remembering(model, CACHE))
-        talks = [(locomo.store(library, each), each) for each in data]
-        trials = Trials(talks, list(meaning.store(library).values()))
-        if told.partings:
-            report = partings(trials, len(talks), told.partings)
-        else:
-            report = both_halves(trials, len(talks))
-        library.close()
-    name = "choosing-partings.json" if told.partings else "choosing.json"
-    (RESULTS / name).write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    library = sets.open_library()
+    trials = Trials(library, told.locomo, told.longmemeval)
+    report: dict[str, Any] = {}
+    ways = {"default": DEFAULT}
+    if told.ablate:
+        ways |= {name: replace(DEFAULT, **change) for name, change in ABLATED.items()}  # type: ignore[arg-type]
+    if told.choose:
+        ways["chosen on the first half"] = trials.choose()
+    for name, weights in ways.items():
+        found = trials.figures(weights, silence=weights is DEFAULT)
+        report[name] = found.table()
+        _show(name, found)
+    library.close()
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    path = RESULTS / "choosing.json"
+    path.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    say(f"written to {path}")
     return 0
 
 

@@ -28,7 +28,9 @@ TURNS_TARGET, SESSIONS_TARGET, HALVES_TARGET = 0.69, 0.94, 0.02
 WEIGHTINGS: dict[str, Weighting] = {
     "BM25 alone": WORDS_ONLY,
     "dense alone": MEANING_ONLY,
-    "fused, without conversation": replace(DEFAULT, neighbours=0.0, session=0.0, speaker=0.0),
+    "fused, without conversation": replace(
+        DEFAULT, neighbours=0.0, session=0.0, session_words=0.0, speaker=0.0, spread=1.0
+    ),
     "default": DEFAULT,
 }
 
@@ -144,6 +146,7 @@ def ask(
                 limit=DEEP if deep else TOP,
                 weighting=WEIGHTINGS[way],
                 count=False,
+                minimum=0,
             )
             turns = [hit.memory.ref or "" for hit in hits]
             if deep:
@@ -184,9 +187,8 @@ def measure(path: Path, *, conversations: int | None = None) -> Section:
         f"{questions} questions count, {counted} of categories 1-4; evidence ids that name no turn,"
         f" left out: {len(left_out)} ({', '.join(left_out)})",
         f"the session level of the first three ranks sessions by their best turn among {DEEP}",
-        "the weights were chosen on the last half (bench.choosing), after choices on the first had"
-        " been looked at on both; which terms the formula has was explored on all ten: neither half"
-        " is untouched",
+        "which terms the formula has was explored on all ten, and their weights on both halves:"
+        " neither is untouched",
         f"each question's outcome: {lines}",
     ]
     return Section(f"LoCoMo, share of evidence in the top {TOP}", rows, notes)
@@ -227,7 +229,7 @@ def _rows(answers: Sequence[Answer], conversations: int) -> list[Row]:
                 gap = last - first
                 rows.append(
                     Row(
-                        name="    first half below last half, on which the weights were chosen",
+                        name="    first half below last half",
                         measured=f"{gap:+.3f}",
                         target=f"≤ {HALVES_TARGET}",
                         ok=gap <= HALVES_TARGET,

@@ -632,10 +632,10 @@ memory = Commonplace(sys.argv[1])
 with memory.library.lease(memory.name):
     pass
 opened, opened_wall = time.process_time(), time.perf_counter()
-hits = memory.recall(sys.argv[2])
+hits = memory.recall(sys.argv[2], minimum=0)
 recalled, recalled_wall = time.process_time(), time.perf_counter()
 assert len(hits) == 10 and not hits.degraded, hits.degraded
-memory.recall(sys.argv[2] + " again")
+memory.recall(sys.argv[2] + " again", minimum=0)
 pages = int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 print(json.dumps({
     "import": imported - begun, "open": opened_wall - wall, "open cpu": opened - imported,

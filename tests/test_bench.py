@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -12,8 +13,22 @@ import pytest
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from bench import against, corpus, floors, locomo, report, slow_disk, speed  # noqa: E402
+from bench import (  # noqa: E402
+    against,
+    corpus,
+    floors,
+    languages,
+    locomo,
+    postgres,
+    report,
+    slow_disk,
+    speed,
+)
 from bench.__main__ import main  # noqa: E402
+
+from commonplace.text.analysis import analyse  # noqa: E402
+
+HIRAGANA = re.compile(r"[\u3041-\u309f]+$")
 
 TINY = speed.Plan(
     sizes=(300,), queries=5, rounds=1, writes=8, spaces=3, per_space=20, warm_spaces=2, starts=1
@@ -104,6 +119,15 @@ def test_locomo_is_measured_through_the_public_api(tmp_path: Path) -> None:
     lines = (tmp_path / "locomo-questions.jsonl").read_text().splitlines()
     assert len(lines) == len(locomo.WEIGHTINGS)
     assert set(json.loads(lines[0])["ranks"]) == {"D1:1", "D2:1"}
+
+
+def test_both_engines_answer_alike_and_are_measured_in_turn(tmp_path: Path) -> None:
+    path = tmp_path / "talk.json"
+    path.write_text(json.dumps([_talk()]))
+    (row,) = postgres.equality(path).rows
+    assert row.ok and row.values["asked"] > 0
+    section = postgres.times(TINY)
+    assert [set(each.values) for each in section.rows] == [{"sqlite", "postgres"}] * 3
 
 
 def test_a_missed_target_is_shown_as_missed() -> None:
@@ -199,3 +223,16 @@ def test_a_checked_out_commit_is_measured_through_its_public_interface(tmp_path:
     assert {name.partition(":")[0] for name in took} == {"library", "HTTP", "mcp"}
     assert all(seconds > 0 for seconds in took.values())
     assert (source / "src/commonplace/__pycache__").exists()  # its code ran, not this one
+
+
+def test_questions_in_every_language_share_no_word_with_their_statement() -> None:
+    known, others = languages.pairs(), languages.chatter()
+    assert set(known) == set(others) == {"en", *["ja", "ko", "ru", "de", "es", "zh", "fr", "pt"]}
+    for language, own in known.items():
+        assert len(own) >= 40
+        assert len(set(others[language])) >= 460
+        for question, statement in own:
+            shared = set(analyse(question)) & set(analyse(statement))
+            if language in ("ja", "ko", "zh"):  # single characters and endings are no words
+                shared = {each for each in shared if len(each) > 1 and not HIRAGANA.match(each)}
+            assert not shared, (question, statement)

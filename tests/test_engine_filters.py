@@ -152,9 +152,9 @@ def test_filters_apply_before_ranking_so_that_even_the_last_of_a_thousand_is_fou
     crowd: Commonplace, conditions: dict[str, Any], fusion: Any
 ) -> None:
     weighting = Weighting(fusion=fusion)
-    unfiltered = texts(crowd.recall("harbour lights", limit=990, weighting=weighting))
+    unfiltered = texts(crowd.recall("harbour lights", limit=990, weighting=weighting, minimum=0))
     assert not [text for text in unfiltered if text.startswith("rare")]
-    hits = crowd.recall("harbour lights", limit=3, weighting=weighting, **conditions)
+    hits = crowd.recall("harbour lights", limit=3, weighting=weighting, minimum=0, **conditions)
     assert sorted(texts(hits)) == [
         "rare 0 lights and much else that has nothing to do with it, at great length",
         "rare 1 lights and much else that has nothing to do with it, at great length",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from commonplace.engine import checks
 from commonplace.engine.content.memories import field_labels, origin_labels, trust_labels
+from commonplace.engine.content.projects import Project
 from commonplace.engine.history import timeline
 from commonplace.engine.model import LIVE_STATES, TRUSTS, Memory, Origin, When, microseconds
 from commonplace.errors import InvalidInput
@@ -53,6 +54,7 @@ class Conditions(TypedDict, total=False):
     speakers: Collection[str] | None
     ids: Collection[str] | None
     fields: Mapping[str, str]
+    project: Project | None
     source: str | None
 
 
@@ -81,6 +83,8 @@ class Filters:
     ids: Collection[str] | None = None
     fields: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Filterable fields, such as `source`, with the value that each must have."""
+    project: Project | None = None
+    """Only what belongs to this project or to none; its branch is preferred by a recall."""
 
     def __post_init__(self) -> None:
         for name in ("kinds", "without_kinds", "tags_any", "tags_all", "tags_none",
@@ -112,6 +116,8 @@ class Filters:
             )
         for name, value in self.fields.items():
             checks.text(checks.of_field(name, FIELDS[name])(value), name)
+        if not isinstance(self.project, Project | None):
+            raise InvalidInput("project must be a Project.", field="project")
 
     def _conditions(self) -> Iterator[tuple[str, str, Any]]:
         """Yield (field, comparison, value) for every condition on a field except the state."""
@@ -182,6 +188,9 @@ class Filters:
                 mask &= np.isin(column, value, invert=comparison == "not in")
             else:
                 mask &= _COMPARE[comparison](column, value)
+        if self.project is not None:
+            codes = [at for tags, at in snapshot.projects.items() if self.project.admits(tags)]
+            mask &= np.isin(snapshot.project, [-1, *codes])
         # A label may be on most memories: if only a few are left, look up each of them instead.
         left = snapshot.num[mask].tolist() if np.count_nonzero(mask) <= FEW else None
         for labels, wanted in self._labels():
@@ -205,6 +214,8 @@ class Filters:
                     return False
             elif not _COMPARE[comparison](fields[field], value):
                 return False
+        if self.project is not None and not self.project.admits(memory.tags):
+            return False
         carried = {f"tag:{tag}" for tag in memory.tags}
         carried.update(origin_labels(memory.origin), trust_labels(memory.trust))
         carried.update(field_labels({name: getattr(memory, name) for name in FILTERABLE}))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from commonplace.embedding.provider import calibrated, knows_script
+from commonplace.embedding.provider import calibrated, cosines, knows_script
 from commonplace.engine import checks
 from commonplace.engine.content.memories import need_row
 from commonplace.engine.finding.filters import Filters
@@ -28,8 +28,9 @@ def similarity(space: OpenSpace, text: str, others: Sequence[str]) -> list[float
         checks.text(each, "text")
     if _knows(space, text) and space.embedder is not None and others:
         vectors = space.embedder.embed([text, *others])
-        raw, script = vectors[1:] @ vectors[0], dominant_script(text)
-        return [calibrated(float(value), space.embedder.id, script) for value in raw]
+        raw = cosines(space.embedder.id, vectors[:1], vectors[1:])[0]
+        likeness = calibrated(raw, space.embedder.id, dominant_script(text))
+        return [float(value) for value in likeness]
     words = set(analyse(text))
     found = []
     for other in others:
@@ -42,7 +43,7 @@ def among(space: OpenSpace, nums: Sequence[int]) -> Matrix:
     """Compare memories with each other: by meaning, or by words where that is not known."""
     with space.view() as (connection, snapshot):
         texts, vectors, known = _texts_and_vectors(space, connection, snapshot, nums)
-    likeness = _calibrated(space, vectors @ vectors.T, texts)
+    likeness = _calibrated(space, vectors, vectors, texts)
     if not known.all():
         words = [frozenset(analyse(text)) for text in texts]
         for i, j in np.argwhere(~(known[:, None] & known[None, :])):
@@ -62,7 +63,7 @@ def to_clusters(space: OpenSpace, nums: Sequence[int], clusters: Sequence[str]) 
                 centroid = np.frombuffer(row["centroid"], "<f4")
                 if len(centroid) == vectors.shape[1]:  # otherwise another model made it
                     centroids[i] = centroid
-    likeness = _calibrated(space, vectors @ centroids.T, texts)
+    likeness = _calibrated(space, vectors, centroids, texts)
     likeness[~known] = 0
     likeness[:, ~centroids.any(axis=1)] = 0
     return likeness
@@ -116,7 +117,7 @@ def _texts_and_vectors(
 
 
 def _vectors(snapshot: Snapshot, nums: Sequence[int]) -> tuple[Matrix, NDArray[np.bool_]]:
-    """Return the first passage's vector of each memory, of length 1, and whether it has one."""
+    """Return the first passage's vector of each memory, and whether it has one."""
     found = np.zeros((len(nums), snapshot.vectors.shape[1] if snapshot.vectors.ndim > 1 else 0))
     has = np.zeros(len(nums), np.bool_)
     first = np.flatnonzero(np.diff(snapshot.owner, prepend=-1))
@@ -128,20 +129,21 @@ def _vectors(snapshot: Snapshot, nums: Sequence[int]) -> tuple[Matrix, NDArray[n
     at = order[np.minimum(np.searchsorted(owners[order], nums), len(order) - 1)]
     has = owners[at] == np.asarray(nums)
     found[has] = snapshot.vectors[first[at[has]]]
-    lengths = np.linalg.norm(found, axis=1, keepdims=True)
-    return (found / np.where(lengths == 0, 1, lengths)).astype(np.float32), has
+    return found.astype(np.float32), has
 
 
 def _knows(space: OpenSpace, text: str) -> bool:
     return space.embedder is not None and knows_script(space.embedder.id, dominant_script(text))
 
 
-def _calibrated(space: OpenSpace, cosines: Matrix, texts: Sequence[str]) -> Matrix:
-    if space.embedder is None or not cosines.size:
-        return np.zeros_like(cosines)
+def _calibrated(space: OpenSpace, vectors: Matrix, others: Matrix, texts: Sequence[str]) -> Matrix:
+    """Compare vectors of texts with others, as calibrated similarities."""
+    result = np.zeros((len(vectors), len(others)), np.float32)
+    if space.embedder is None or not result.size or not vectors.shape[1]:
+        return result
+    raw = cosines(space.embedder.id, vectors, others)
     scripts = [dominant_script(text) for text in texts]
-    result = np.empty_like(cosines)
     for script in set(scripts):
         rows = [i for i, each in enumerate(scripts) if each == script]
-        result[rows] = calibrated(cosines[rows], space.embedder.id, script)
+        result[rows] = calibrated(raw[rows], space.embedder.id, script)
     return result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from commonplace.engine.content.memories import analysed, usable_vectors
+from commonplace.engine.content.projects import labels_of
 from commonplace.engine.library import OpenSpace
 from commonplace.storage import messages
 from commonplace.storage.derived import unpack_many
@@ -54,6 +56,7 @@ def snapshot_at(
             "occurred": NEVER if row["occurred_at"] is None else row["occurred_at"],
             "kind": codes.kinds.setdefault(row["kind"], len(codes.kinds)),
             "state": STATES.index(row["state"]), "length": int(postings["times"].sum()),
+            "project": codes.of_labels(labels_of(json.loads(row["tags"]))),
             **codes.of_message(message),
         })  # fmt: skip
     joined: dict[str, Any] = {}
@@ -72,19 +75,24 @@ def snapshot_at(
                             np.ones(len(former), np.bool_)])  # fmt: skip
     return replace(
         snapshot, **joined, alive=alive, kinds=codes.kinds, speakers=codes.speakers,
-        sessions=codes.sessions, tail_terms=np.concatenate(terms),
+        projects=codes.projects, sessions=codes.sessions, tail_terms=np.concatenate(terms),
         tail_positions=np.concatenate(positions), tail_times=np.concatenate(times),
     )  # fmt: skip
 
 
 class _Codes:
-    """The numbers by which the index knows kinds, speakers and sessions."""
+    """The numbers by which the index knows kinds, speakers, projects and sessions."""
 
     def __init__(self, connection: Rows, space: str, snapshot: Snapshot) -> None:
         self.kinds, self.speakers = dict(snapshot.kinds), dict(snapshot.speakers)
-        self.sessions = snapshot.sessions
+        self.projects, self.sessions = dict(snapshot.projects), snapshot.sessions
         self._sessions: dict[tuple[str, str], int] = {}
         self._connection, self._space, self._snapshot = connection, space, snapshot
+
+    def of_labels(self, labels: Sequence[str]) -> int:
+        """Return the number of labels of project and branch; -1 without any."""
+        key = tuple(sorted(labels))
+        return self.projects.setdefault(key, len(self.projects)) if key else -1
 
     def of_message(self, message: Row | None) -> dict[str, int]:
         """Return the values of the index's columns about a message."""

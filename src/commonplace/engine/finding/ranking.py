@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeVar
 
 import numpy as np
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from commonplace.embedding.provider import knows_script
 from commonplace.engine import checks
+from commonplace.engine.content.projects import Project, is_labelled
 from commonplace.engine.finding.filters import Filters, visible
 from commonplace.engine.history import timeline
 from commonplace.engine.library import OpenSpace
@@ -39,9 +40,13 @@ Number = TypeVar("Number", float, NDArray[np.float64])
 
 DAY = 86_400_000_000
 _WEIGHTS = (
-    "lexical", "dense", "coverage", "k1", "b", "neighbours", "session", "speaker", "graph",
-    "recency", "recency_days", "importance", "credit",
+    "lexical", "dense", "coverage", "k1", "b", "neighbours", "session", "session_words", "speaker",
+    "answers", "graph", "spread", "recency", "recency_days", "importance", "credit",
 )  # fmt: skip
+GLOBAL_SHARE = 0.95  # of its score, for a memory of no project when one is searched
+OTHER_BRANCH_SHARE = 0.97
+SESSION_K1, SESSION_B = 1.2, 0.75  # BM25 of whole sessions, which are long
+ANSWERING = ("assistant", "ai", "bot")  # speakers who talk most, and of whom little is asked
 FAIR_LIKENESS = 0.4  # the best cosine of a search counts as at least this much
 
 
@@ -53,14 +58,18 @@ class Weighting:
     dense: float = 0.65
     coverage: float = 2.0
     """The exponent of the share of the query that matches, which scales the score by words."""
-    k1: float = 0.6
-    b: float = 0.4
+    k1: float = 1.0
+    b: float = 0.5
     neighbours: float = 0.15
     """Weight of the messages before and after a message."""
-    session: float = 0.75
+    session: float = 0.25
     """Weight of the best message of the same session."""
+    session_words: float = 0.3
+    """Weight of the words of the whole session."""
     speaker: float = 0.1
     """Weight of a speaker whom the query names."""
+    answers: float = 0.05
+    """Taken off the score of what an assistant said, since users ask for what they said."""
     graph: float = 0.2
     """Weight of a link from one of the best results."""
     graph_seeds: int = 10
@@ -68,6 +77,10 @@ class Weighting:
     recency_days: float = 30.0
     importance: float = 0.0
     credit: float = 0.0
+    spread: float = 0.7
+    """The share of the results that is taken by score alone; the others come from new sessions."""
+    newer_first: bool = True
+    """Put a newer statement before the older one that it replaces."""
     fusion: Literal["scores", "ranks"] = "scores"
     """Combine words and meaning by scaled scores, or by reciprocal ranks."""
     rank_k: int = 60
@@ -75,6 +88,8 @@ class Weighting:
     def __post_init__(self) -> None:
         for name in _WEIGHTS:
             checks.number(getattr(self, name), name)
+        checks.share(self.spread, "spread")
+        checks.flag(self.newer_first, "newer_first")
         checks.limit(self.graph_seeds, "graph_seeds", checks.MOST)
         checks.limit(self.rank_k, "rank_k", checks.MOST)
         checks.one_of(self.fusion, "fusion", ("scores", "ranks"))
@@ -83,8 +98,12 @@ class Weighting:
 
 
 DEFAULT = Weighting()
-WORDS_ONLY = Weighting(dense=0.0, neighbours=0.0, session=0.0, speaker=0.0, coverage=0.0, graph=0.0)
-MEANING_ONLY = Weighting(lexical=0.0, neighbours=0.0, session=0.0, speaker=0.0, graph=0.0)
+_PLAIN = Weighting(
+    neighbours=0.0, session=0.0, session_words=0.0, speaker=0.0, answers=0.0, graph=0.0, spread=1.0,
+    newer_first=False,
+)  # fmt: skip
+WORDS_ONLY = replace(_PLAIN, dense=0.0, coverage=0.0)
+MEANING_ONLY = replace(_PLAIN, lexical=0.0)
 
 
 @dataclass
@@ -93,10 +112,16 @@ class Search:
 
     snapshot: Snapshot
     mask: Flags
+    query: str
     terms: list[str]
+    unknown: float
+    """The share of the query, by the rarity of its terms, that no live memory holds."""
     bm25: Floats
     covered: Floats
     holding: list[NDArray[np.int32]]
+    """Where each term occurs."""
+    times: list[NDArray[np.uint8]]
+    """How often it does."""
     cosine: Floats
     embedded: Flags
     named: set[int]
@@ -104,10 +129,14 @@ class Search:
     script: str
     meaning: bool
     degraded: str
+    vector: NDArray[np.int8] | None = None
+    """The vector of the query, if it has one."""
     former: dict[int, Row] = field(default_factory=dict)
     """With `as_of`: the rows of positions whose memories have changed since."""
     seq: int | None = None
     """With `as_of`: the operation after which the past is read."""
+    project: Project | None = None
+    """The project whose memories are preferred to global ones."""
 
 
 class Question:
@@ -149,17 +178,17 @@ def search_legs(
     seen = visible(space, connection, snapshot, filters, as_of)
     snapshot = seen.snapshot
     named, spoken = _named_speakers(snapshot, asked.query)
-    bm25, covered, holding = _lexical(snapshot, asked.terms, weighting)
+    bm25, covered, holding, times, unknown = lexical(snapshot, asked.terms, weighting)
     search = Search(
-        snapshot, seen.mask, asked.terms, bm25, covered, holding,
+        snapshot, seen.mask, asked.query, asked.terms, unknown, bm25, covered, holding, times,
         np.zeros(snapshot.size, np.float32), snapshot.embedded, named,
         [derived.term_number(term) for name in sorted(_names(snapshot, named))
          for term in analyse_query(name)],
-        asked.script, False, "", seen.former, seen.seq,
+        asked.script, False, "", None, seen.former, seen.seq, filters.project,
     )  # fmt: skip
     vector = asked.vector(asked.query) if weighting.dense > 0 else None
     if vector is not None:
-        search.meaning = True
+        search.meaning, search.vector = True, vector[0]
         lines = snapshot.session >= 0 if named else None
         if lines is None or not bool((lines | ~seen.mask).all()):
             search.cosine = snapshot.cosine(*vector)
@@ -170,16 +199,20 @@ def search_legs(
     return search
 
 
-def _lexical(
+def lexical(
     snapshot: Snapshot, terms: Sequence[str], weighting: Weighting
-) -> tuple[Floats, Floats, list[NDArray[np.int32]]]:
-    """Compute BM25 and the covered share of the query for every position."""
+) -> tuple[Floats, Floats, list[NDArray[np.int32]], list[NDArray[np.uint8]], float]:
+    """Compute BM25 and the covered share of the query for every position.
+
+    Also return where and how often each term occurs, and the share of the query found nowhere.
+    """
     scores = np.zeros(snapshot.size, np.float32)
     covered = np.zeros(snapshot.size, np.float32)
     live = snapshot.live
     documents = int(np.count_nonzero(live))
     mean = float(snapshot.length[live].mean()) if documents else 1.0
     holding: list[NDArray[np.int32]] = []
+    counts: list[NDArray[np.uint8]] = []
     rarities: list[float] = []
     for term in terms:
         positions, times = snapshot.postings(derived.term_number(term))
@@ -191,11 +224,13 @@ def _lexical(
         scores[positions] += np.float32(rare) * worth
         covered[positions] += np.float32(rare)
         holding.append(positions)
+        counts.append(times)
         rarities.append(rare)
     mass = sum(rarities)
     if mass > 0:
         covered /= np.float32(mass)
-    return scores, covered, holding
+    missing = sum(rare for rare, found in zip(rarities, holding, strict=True) if not len(found))
+    return scores, covered, holding, counts, missing / mass if mass > 0 else 0.0
 
 
 def fuse(search: Search, weighting: Weighting) -> Floats:
@@ -232,6 +267,8 @@ def score_all(
     score = _in_conversation(search, weighting, fused)
     context = score - fused
     score = _with_properties(search, weighting, score)
+    if search.project is not None:
+        score = score * project_share(search.snapshot, search.project)
     linked = _along_links(space, connection, search, weighting, score)
     if linked.any():
         score = (score + linked) / np.float32(1 + weighting.graph)
@@ -242,23 +279,47 @@ def _in_conversation(search: Search, weighting: Weighting, fused: Floats) -> Flo
     """Add to messages the scores of their neighbours and session, and of a named speaker."""
     snapshot, mask = search.snapshot, search.mask
     score = fused.copy()
-    if snapshot.sessions and (weighting.neighbours or weighting.session):
+    shared = weighting.session + weighting.session_words
+    if snapshot.sessions and (weighting.neighbours or shared):
         score = with_neighbours(snapshot, mask, fused, weighting.neighbours)
         lines = mask & (snapshot.session >= 0)
-        if weighting.session and lines.any():
+        if shared and lines.any():
             sessions, own = snapshot.session[lines], score[lines]
             best = np.zeros(snapshot.sessions, np.float32)
             np.maximum.at(best, sessions, own)
-            w = np.float32(weighting.session)
-            score[lines] = (own + w * best[sessions]) / (1 + w)
+            whole = np.float32(weighting.session) * best
+            if weighting.session_words:
+                whole += np.float32(weighting.session_words) * sessions_by_words(search)
+            score[lines] = (own + whole[sessions]) / np.float32(1 + shared)
+    if snapshot.sessions and weighting.answers:
+        codes = [code for name, code in snapshot.speakers.items() if name.lower() in ANSWERING]
+        score -= np.float32(weighting.answers) * np.isin(snapshot.speaker, codes)
     if search.named and weighting.speaker:
-        share = np.float32(weighting.speaker / (1 + weighting.session))
+        share = np.float32(weighting.speaker / (1 + shared))
         named = np.isin(snapshot.speaker, list(search.named)).astype(np.float32)
         for term in search.named_terms:  # memories that are not messages may be about the speaker
             positions = snapshot.postings(term)[0]
             named[positions[snapshot.session[positions] < 0]] = 1.0
         score = np.asarray((score + share * named) / (1 + share), np.float32)
     return score
+
+
+def sessions_by_words(search: Search) -> Floats:
+    """Return the BM25 score of each session as a whole; the best has 1."""
+    snapshot, count = search.snapshot, search.snapshot.sessions
+    codes = snapshot.session
+    lines = search.mask & (codes >= 0)
+    lengths = np.bincount(codes[lines], snapshot.length[lines], count).astype(np.float32)
+    there = int(np.count_nonzero(lengths))
+    mean = float(lengths.sum()) / max(there, 1)
+    scores = np.zeros(count, np.float32)
+    for positions, times in zip(search.holding, search.times, strict=True):
+        spoken = lines[positions]
+        held = np.bincount(codes[positions[spoken]], times[spoken], count).astype(np.float32)
+        rare = rarity(there, int(np.count_nonzero(held)))
+        worth = bm25_term(held, lengths, mean, k1=SESSION_K1, b=SESSION_B)
+        scores += np.float32(rare) * worth
+    return to_best(scores, np.ones(count, np.bool_))
 
 
 def with_neighbours(snapshot: Snapshot, mask: Flags, own: Floats, weight: float) -> Floats:
@@ -284,6 +345,16 @@ def _with_properties(search: Search, weighting: Weighting, score: Floats) -> Flo
         added = added + weighting.recency * np.exp2(-days / weighting.recency_days)
     mixed: Floats = ((score + added) / np.float32(1 + total)).astype(np.float32)
     return mixed
+
+
+def project_share(snapshot: Snapshot, project: Project) -> Floats:
+    """Return what share of its score each memory keeps: all of it in this project and branch."""
+    shares = np.full(len(snapshot.projects) + 1, GLOBAL_SHARE, np.float32)  # -1 is the last
+    for tags, code in snapshot.projects.items():
+        if is_labelled(tags):
+            shares[code] = OTHER_BRANCH_SHARE if project.other_branch(tags) else 1.0
+    found: Floats = shares[snapshot.project]
+    return found
 
 
 def _along_links(
@@ -351,9 +422,37 @@ def highest(score: Floats, mask: Flags, count: int) -> NDArray[np.int64]:
     if len(allowed) > count:
         chosen = np.argpartition(-score[allowed], count - 1)[:count]
         cut = score[allowed[chosen]].min()
-        allowed = allowed[score[allowed] >= cut]  # of equal scores the oldest come first
-    order = np.lexsort((allowed, -score[allowed]))
+        allowed = allowed[score[allowed] >= cut]  # of equal scores the newest come first
+    order = np.lexsort((-allowed, -score[allowed]))
     return allowed[order][:count]
+
+
+def spread(snapshot: Snapshot, ranked: NDArray[np.int64], count: int, first: float) -> list[int]:
+    """Choose some of the ranked positions, so that not all come from one or two sessions.
+
+    A share of them is taken by score alone. The others are the best of sessions that have none yet,
+    and memories that are not messages.
+    """
+    certain = math.ceil(first * count)
+    if not snapshot.sessions or len(ranked) <= count or certain >= count:
+        return [int(at) for at in ranked[:count]]
+    chosen = ranked[:certain].tolist()
+    seen = set(snapshot.session[chosen].tolist())
+    for at in ranked[certain:].tolist():
+        session = int(snapshot.session[at])
+        if len(chosen) < count and (session < 0 or session not in seen):
+            chosen.append(at)
+            seen.add(session)
+    taken = set(chosen)
+    chosen += [at for at in ranked.tolist() if at not in taken][: count - len(chosen)]
+    place = {at: rank for rank, at in enumerate(ranked.tolist())}
+    return sorted(chosen, key=place.__getitem__)
+
+
+def newest_position(search: Search, num: int) -> int | None:
+    """Return the position of a memory by its number."""
+    nums = search.snapshot.num
+    return _newest_position(nums, np.argsort(nums, kind="stable"), num)
 
 
 def _names(snapshot: Snapshot, codes: set[int]) -> list[str]:

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from commonplace.embedding.provider import calibrated
 from commonplace.engine import checks
+from commonplace.engine.finding import confidence, current
+from commonplace.engine.finding.arranging import Arranged, arrange
 from commonplace.engine.finding.filters import Filters
 from commonplace.engine.finding.ranking import (
     DEFAULT,
@@ -22,10 +24,9 @@ from commonplace.engine.finding.ranking import (
     Search,
     Weighting,
     fuse,
-    highest,
-    rarity,
     score_all,
     search_legs,
+    sessions_by_words,
     with_neighbours,
 )
 from commonplace.engine.history import timeline
@@ -35,7 +36,6 @@ from commonplace.errors import InvalidInput, StorageCorrupt
 from commonplace.storage.database import now
 from commonplace.storage.fields import STATES
 from commonplace.storage.index import Snapshot
-from commonplace.storage.ports import Rows
 from commonplace.storage.tables import MEMORIES, MESSAGES, Row
 from commonplace.text.analysis import analyse_query
 
@@ -49,10 +49,18 @@ __all__ = [
     "Weighting",
     "Why",
     "recall",
+    "recall_for_prompt",
     "recall_sessions",
 ]
 
 QUERY_CHARS = 10_000
+WAIT_SECONDS = 0.15  # for the vectors of what was stored just before
+SESSION_WORDS = np.float32(0.6)  # of a session as a whole, beside its best messages
+PROMPT_MINIMUM = 0.9  # a hook adds to every prompt, so it needs better reasons than a search
+PARTS = 6
+PART_CHARS = 600
+PART_TERMS = 2
+_SENTENCE = re.compile(r"(?<=[.!?。！？])\s+|\n+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +81,8 @@ class Why:
     """How much links from other results added to the score."""
     as_it_was: bool = False
     """True for a former version, found with `as_of`."""
+    order: str = ""
+    """Why it stands before or after another result, if not by its own score."""
 
     def __str__(self) -> str:
         parts = []
@@ -87,6 +97,8 @@ class Why:
             parts.append(f"links: +{self.graph:.2f}")
         if self.as_it_was:
             parts.append("a former version")
+        if self.order:
+            parts.append(self.order)
         return "; ".join(parts) or "nothing matched better"
 
     def as_dict(self) -> dict[str, Any]:
@@ -102,7 +114,16 @@ class Hit:
 
     memory: Memory
     score: float
+    """How it ranks among the results of this search."""
     why: Why
+    probability: float = 1.0
+    """How probable it is that it answers the query; it means the same in every space."""
+    replaced_by: str = ""
+    """The id of a newer result that almost certainly replaces it."""
+    newer: str = ""
+    """The id of a newer result that may replace it, for a person or an agent to judge."""
+    replaces: str = ""
+    """The id of the superseded memory that the query found, and that this one has replaced."""
 
     @property
     def similarity(self) -> float:
@@ -114,7 +135,7 @@ class Hits(list[Hit]):
     """The results of a recall, best first."""
 
     degraded: str = ""
-    """Why only words were searched, if so; empty if meaning was searched, too."""
+    """Why meaning was not searched, or not of all memories; empty if it was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +157,8 @@ def recall(
     limit: int,
     as_of: When | None,
     count: bool,
+    minimum: float | None = None,
+    share: float | None = None,
 ) -> Hits:
     """Return the best live memories for a query, or those that were live at a time."""
     if not isinstance(weighting, Weighting | None):
@@ -143,15 +166,21 @@ def recall(
             "weighting must be a Weighting.", hint="Or leave it out.", field="weighting"
         )
     weighting = weighting or DEFAULT
+    least = confidence.bounds(minimum, share)
     checks.flag(count, "count")
     checks.limit(limit)
     checks.text(query, "query", max_chars=QUERY_CHARS)
+    missing = space.wait_for_vectors(WAIT_SECONDS) if weighting.dense > 0 else 0
     asked = Question(space, query)
     with space.view() as (connection, snapshot):
         search = search_legs(space, connection, snapshot, asked, filters, weighting, as_of)
         score, context, linked = score_all(space, connection, search, weighting)
-        hits = _hits(space, connection, asked, search, score, context, linked, limit)
-    hits.degraded = search.degraded
+        matched = search.mask & (score > 0)
+        if not search.meaning:
+            matched &= (search.bm25 > 0) | (linked > 0) | (context > 0.01)
+        found = arrange(space, connection, search, score, matched, weighting, filters, limit)
+        hits = _hits(space, asked, search, found, score, context, linked, least)
+    hits.degraded = search.degraded or (f"embedding, {missing} waiting" if missing else "")
     if count and hits and as_of is None:
         space.count_reads([hit.memory.num for hit in hits], now())
     return hits
@@ -159,27 +188,28 @@ def recall(
 
 def _hits(
     space: OpenSpace,
-    connection: Rows,
     asked: Question,
     search: Search,
+    found: Arranged,
     score: Floats,
     context: Floats,
     linked: Floats,
-    limit: int,
+    least: tuple[float, float],
 ) -> Hits:
-    matched = search.mask & (score > 0)
-    if not search.meaning:
-        matched &= (search.bm25 > 0) | (linked > 0) | (context > 0.01)
-    top = highest(score, matched, limit)
-    current = [at for at in top.tolist() if at not in search.former]
-    rows = MEMORIES.by_nums(connection, space.name, search.snapshot.num[current].tolist())
+    top = np.asarray(found.order, np.int64)
+    probability = _probabilities(search, found, top, linked)
+    kept = confidence.worthwhile(search, top, probability, score, linked, least)
+    top, probability = top[kept], probability[kept]
     words = _words_held(asked, search, top)
     likeness = _similarities(space, search, top)
     best = float(search.bm25[search.mask].max(initial=0.0)) or 1.0
+    there = set(top.tolist())
     hits = Hits()
     for i, at in enumerate(top.tolist()):
-        row = search.former.get(at) or _agreeing(search.snapshot, at, rows)
+        row = _row(search, found, at)
         embedded = search.meaning and bool(search.embedded[at])
+        newer, chance = found.newer.get(at, (at, 0.0))
+        by = str(_row(search, found, newer)["id"]) if newer in there and newer != at else ""
         why = Why(
             words=words[i],
             lexical=float(search.bm25[at]) / best,
@@ -189,9 +219,50 @@ def _hits(
             context=max(0.0, float(context[at])),
             graph=float(linked[at]),
             as_it_was=at in search.former,
+            order=_order(found, at, by, chance),
         )
-        hits.append(Hit(Memory.of(row), min(1.0, max(0.0, float(score[at]))), why))
+        hits.append(
+            Hit(
+                Memory.of(row),
+                min(1.0, max(0.0, float(score[at]))),
+                why,
+                float(probability[i]),
+                replaced_by=by if chance >= current.CLAIM else "",
+                newer=by if chance < current.CLAIM else "",
+                replaces=found.superseding.get(at, ""),
+            )
+        )
     return hits
+
+
+def _probabilities(
+    search: Search, found: Arranged, top: NDArray[np.int64], linked: Floats
+) -> NDArray[np.float64]:
+    """Return the probability of each result; a replacement has at least that of the replaced."""
+    probability = confidence.probabilities(search, top, linked)
+    place = {at: i for i, at in enumerate(top.tolist())}
+    for older, (newer, _) in found.newer.items():
+        if older in place and newer in place:
+            i, j = place[newer], place[older]
+            probability[i] = max(probability[i], probability[j])
+    for at in found.superseding:
+        probability[place[at]] = max(probability[place[at]], probability.max())
+    return probability
+
+
+def _order(found: Arranged, at: int, by: str, chance: float) -> str:
+    if at in found.superseding:
+        return "it has replaced a memory that matches"
+    if by:
+        surely = "replaces" if chance >= current.CLAIM else "may replace"
+        return f"older: a newer result {surely} it"
+    if any(newer == at for newer, _ in found.newer.values()):
+        return "newer than a similar result"
+    return ""
+
+
+def _row(search: Search, found: Arranged, at: int) -> Row:
+    return search.former.get(at) or _agreeing(search.snapshot, at, found.rows)
 
 
 def _words_held(asked: Question, search: Search, top: NDArray[np.int64]) -> list[tuple[str, ...]]:
@@ -240,12 +311,63 @@ def _rank(leg: Floats, mask: Flags, at: int) -> int:
     return int(np.count_nonzero((leg > leg[at]) & mask)) + 1
 
 
+def recall_for_prompt(
+    space: OpenSpace,
+    prompt: str,
+    filters: Filters,
+    *,
+    limit: int,
+    minimum: float | None,
+    count: bool,
+) -> Hits:
+    """Return the memories that help with a prompt, of any length; usually few, often none.
+
+    A prompt may raise several topics, so its parts are asked one by one; a memory keeps the best
+    of its results.
+    """
+    checks.flag(count, "count")
+    checks.limit(limit)
+    checks.optional(prompt, "prompt", max_chars=checks.TEXT_CHARS)
+    least = PROMPT_MINIMUM if minimum is None else minimum
+    confidence.bounds(least, None)
+    found: dict[str, Hit] = {}
+    degraded = ""
+    for part in prompt_parts(prompt):
+        hits = recall(
+            space, part, filters, None, limit=limit, as_of=None, count=False, minimum=least
+        )
+        degraded = degraded or hits.degraded
+        for hit in hits:
+            known = found.get(hit.memory.id)
+            if hit.probability < least:
+                continue
+            if known is None or known.probability < hit.probability:
+                found[hit.memory.id] = hit
+    best = Hits(sorted(found.values(), key=lambda hit: (-hit.probability, -hit.score))[:limit])
+    best.degraded = degraded
+    if count and best:
+        space.count_reads([hit.memory.num for hit in best], now())
+    return best
+
+
+def prompt_parts(prompt: str) -> list[str]:
+    """Return what is asked for a prompt: the whole if it is short, else its ends and sentences."""
+    text = " ".join(prompt.split())
+    if not analyse_query(text[:QUERY_CHARS]):
+        return []
+    whole = [text] if len(text) <= PART_CHARS else [text[:PART_CHARS], text[-PART_CHARS:]]
+    pieces = (piece.strip() for piece in _SENTENCE.split(" ".join(whole)))
+    sentences = [piece for piece in pieces if len(analyse_query(piece)) >= PART_TERMS]
+    return list(dict.fromkeys([*whole, *sentences]))[:PARTS]
+
+
 def recall_sessions(
     space: OpenSpace, query: str, filters: Filters, *, limit: int, as_of: When | None
 ) -> list[SessionHit]:
-    """Rank sessions by their two best messages and by how much of the query they cover."""
+    """Rank sessions by their two best messages and by the words of the whole session."""
     checks.limit(limit)
     checks.text(query, "query", max_chars=QUERY_CHARS)
+    space.wait_for_vectors(WAIT_SECONDS)
     asked = Question(space, query)
     with space.view() as (connection, snapshot):
         if not snapshot.sessions and as_of is None:
@@ -262,8 +384,8 @@ def recall_sessions(
         sessions, best = codes[order][first], values[order][first]
         following = np.minimum(first + 1, len(order) - 1)
         second = np.where(codes[order][following] == sessions, values[order][following], best)
-        covered = _session_coverage(search, sessions)
-        score = ((best + second) / 2 + np.float32(0.3) * covered) / np.float32(1.3)
+        whole = sessions_by_words(search)[sessions]
+        score = ((best + second) / 2 + SESSION_WORDS * whole) / (1 + SESSION_WORDS)
         ranked = np.lexsort((sessions, -score))[:limit]
         leaders = lines[order][first]
         found = []
@@ -282,18 +404,3 @@ def recall_sessions(
             names = said[0]["conversation"], said[0]["session"]
             found.append(SessionHit(*names, float(score[i]), Memory.of(row)))
         return found
-
-
-def _session_coverage(search: Search, sessions: NDArray[np.int32]) -> Floats:
-    """Return how much of the query each session covers, rare words counting more."""
-    session = search.snapshot.session
-    covered = np.zeros(int(sessions.max()) + 1, np.float32)
-    mass = 0.0
-    for positions in search.holding:
-        lines = positions[search.mask[positions] & (session[positions] >= 0)]
-        holders = np.unique(session[lines])
-        rare = rarity(len(sessions), len(holders))
-        mass += rare
-        covered[holders] += np.float32(rare)
-    share: Floats = covered[sessions] / np.float32(mass or 1.0)
-    return share

@@ -1,0 +1,205 @@
+"""The order in which the best results are returned: the current statement first.
+
+`current.py` judges two texts; here the results of one search are compared with each other, and
+what was superseded explicitly brings its replacement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from commonplace.embedding.provider import cosines
+from commonplace.engine.content.links import SUPERSEDES
+from commonplace.engine.finding import confidence
+from commonplace.engine.finding.current import (
+    FIRST,
+    LEADERS,
+    LONGEST,
+    POOL,
+    SHORTEST,
+    Statement,
+    replacing_asked,
+)
+from commonplace.engine.finding.filters import Filters
+from commonplace.engine.finding.ranking import (
+    DEFAULT,
+    Floats,
+    Search,
+    Weighting,
+    fuse,
+    highest,
+    newest_position,
+    rarity,
+    spread,
+)
+from commonplace.engine.library import OpenSpace
+from commonplace.engine.model import LIVE_STATES
+from commonplace.storage.fields import STATES
+from commonplace.storage.index import NEVER, Snapshot
+from commonplace.storage.ports import Rows
+from commonplace.storage.tables import LINKS, MEMORIES, Row
+
+WIDER = 5  # so many times the limit is looked at for results of other sessions
+LEAST_ALIKE = 0.3  # less similar statements are not about the same thing
+LEAST_RATIO = 0.3  # nor is one that scores so much less
+SUPERSEDED = STATES.index("superseded")
+
+
+@dataclass
+class Arranged:
+    """Positions of results, best first, with their rows and what is known of their order."""
+
+    order: list[int]
+    rows: dict[int, Row]
+    newer: dict[int, tuple[int, float]] = field(default_factory=dict)
+    """For an older statement: the newer one, and how probably it replaces the older."""
+    superseding: dict[int, str] = field(default_factory=dict)
+    """For a replacement: the id of the superseded memory that the query found."""
+
+
+def arrange(
+    space: OpenSpace,
+    connection: Rows,
+    search: Search,
+    score: Floats,
+    matched: NDArray[np.bool_],
+    weighting: Weighting,
+    filters: Filters,
+    limit: int,
+) -> Arranged:
+    """Choose the results, and put newer statements before those that they replace."""
+    ranked = highest(score, matched, max(WIDER * limit, POOL) if weighting.newer_first else limit)
+    order = spread(search.snapshot, ranked, limit, weighting.spread)
+    looked_at = [*order, *ranked[:POOL].tolist()] if weighting.newer_first else order
+    pool = list(dict.fromkeys(looked_at))
+    stored = [at for at in pool if at not in search.former]
+    rows = MEMORIES.by_nums(connection, space.name, search.snapshot.num[stored].tolist())
+    found = Arranged(order, rows)
+    if not weighting.newer_first:
+        return found
+    leaders = min(LEADERS, len(order))
+    found.newer = _newer(space, search, pool[:POOL], leaders, rows, score)
+    for older, (newer, _) in found.newer.items():
+        _put_before(order, newer, older)
+        score[newer] = max(score[newer], score[older])
+    del order[limit:]
+    if search.seq is None and set(filters.states) == set(LIVE_STATES):
+        _bring_replacements(space, connection, search, filters, found, score, limit)
+    return found
+
+
+def _put_before(order: list[int], newer: int, older: int) -> None:
+    if newer in order:
+        if order.index(newer) < order.index(older):
+            return
+        order.remove(newer)
+    order.insert(order.index(older), newer)
+
+
+def _newer(
+    space: OpenSpace,
+    search: Search,
+    pool: Sequence[int],
+    leaders: int,
+    rows: dict[int, Row],
+    score: Floats,
+) -> dict[int, tuple[int, float]]:
+    """Return for the first results the newer statement that probably replaces each."""
+    snapshot = search.snapshot
+    alike = _alike(space, snapshot, pool)
+    occurred, created = snapshot.occurred[pool], snapshot.created[pool]
+    happened = np.where(occurred == NEVER, created, occurred)
+    statements: dict[int, Statement | None] = {}
+
+    def statement(at: int) -> Statement | None:
+        if at not in statements:
+            row = search.former.get(at) or rows.get(int(snapshot.num[at]))
+            text = "" if row is None else row["text"]
+            fits = len(text) <= LONGEST and len(text.split()) >= SHORTEST
+            statements[at] = Statement.of(text) if fits else None
+        return statements[at]
+
+    documents = int(np.count_nonzero(snapshot.live))
+    rarities = {
+        term: rarity(documents, len(positions))
+        for term, positions in zip(search.terms, search.holding, strict=True)
+    }
+    named = [set(positions.tolist()) for positions in confidence.distinctive(search)]
+    found: dict[int, tuple[int, float]] = {}
+    for i, older in enumerate(pool[:leaders]):
+        for j, newer in enumerate(pool):
+            if any(older in holding and newer not in holding for holding in named):
+                continue  # the query names a code that the older statement has and this one has not
+            near = alike[i, j]
+            ratio = float(score[newer]) / max(float(score[older]), 1e-6)
+            if happened[j] <= happened[i] or near < LEAST_ALIKE or ratio < LEAST_RATIO:
+                continue
+            if snapshot.session[older] >= 0 and snapshot.session[older] == snapshot.session[newer]:
+                continue
+            one, other = statement(older), statement(newer)
+            if one is None or other is None:
+                continue
+            measured = None if np.isnan(near) else float(near)
+            chance = replacing_asked(one, other, measured, search.query, rarities, ratio)
+            if chance >= max(FIRST, found.get(older, (0, 0.0))[1]):
+                found[older] = newer, chance
+    return found
+
+
+def _alike(space: OpenSpace, snapshot: Snapshot, pool: Sequence[int]) -> NDArray[np.float32]:
+    """Return the cosines between results; NaN where one has no vector."""
+    alike = np.full((len(pool), len(pool)), np.nan, np.float32)
+    if space.embedder is None or not len(snapshot.owner):
+        return alike
+    at = np.minimum(np.searchsorted(snapshot.owner, pool), len(snapshot.owner) - 1)
+    has = snapshot.owner[at] == np.asarray(pool)
+    vectors = snapshot.vectors[at[has]].astype(np.float32)
+    alike[np.ix_(has, has)] = cosines(space.embedder.id, vectors, vectors)
+    return alike
+
+
+def _bring_replacements(
+    space: OpenSpace,
+    connection: Rows,
+    search: Search,
+    filters: Filters,
+    found: Arranged,
+    score: Floats,
+    limit: int,
+) -> None:
+    """Add what has replaced a superseded memory that answers the query better than the rest."""
+    snapshot = search.snapshot
+    if not (snapshot.alive & (snapshot.state == SUPERSEDED)).any():
+        return
+    retired = replace(filters, states=("superseded",)).mask(snapshot, connection, space.name)
+    former = replace(search, mask=retired)
+    best = highest(fuse(former, DEFAULT), retired, 1)
+    if not len(best):
+        return
+    nothing = np.zeros(snapshot.size, np.float32)
+    chance = float(confidence.probabilities(former, best, nothing)[0])
+    known = np.asarray(found.order, np.int64)
+    others = confidence.probabilities(search, known, nothing)
+    if chance < max(confidence.MINIMUM, float(others.max(initial=0.0))):
+        return
+    (old,) = MEMORIES.by_nums(connection, space.name, snapshot.num[best].tolist()).values()
+    row: Row | None = old
+    at = None
+    while row is not None and row["state"] == "superseded":
+        link = LINKS.first(connection, space.name, kind=SUPERSEDES, target=row["id"])
+        row = None if link is None else MEMORIES.by_id(connection, space.name, link["source"])
+    if row is not None:
+        at = newest_position(search, row["num"])
+    if row is None or at is None or not search.mask[at]:
+        return
+    found.rows[row["num"]] = row
+    found.superseding[at] = old["id"]
+    if at in found.order:
+        found.order.remove(at)
+    score[at] = max([float(score[at]), *(float(score[each]) for each in found.order[:1])])
+    found.order.insert(0, at)
+    del found.order[limit:]

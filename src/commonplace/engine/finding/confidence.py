@@ -1,0 +1,137 @@
+"""How probable it is that a memory answers a query, and which results are worth returning.
+
+The score by which results are ranked compares them with each other only. The probability means the
+same in every space: it is a logistic function of how alike the query and the memory are, and of how
+much of the query the space has never heard of. `bench/choosing.py` fits its constants on questions
+asked in a space that holds the answer and in spaces that do not.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from commonplace.engine import checks
+
+if TYPE_CHECKING:
+    from commonplace.engine.finding.ranking import Search
+
+Floats = NDArray[np.float64]
+
+MINIMUM = 0.3  # nothing is returned if no result is as probable as this
+SHARE = 0.5  # of the best score, and of the minimum, which every other result must have
+FIT = {"constant": -6.0, "cosine": 21.0, "unknown": -3.9}
+# Multilingual vectors alone do not tell an answer from another statement, so they cut nothing.
+UNSURE = 0.35
+SMALL = 100  # in a space of so many memories an unknown word counts half
+BY_WORDS = {"constant": -1.6, "covered": 8.0}
+ALL_WORDS = 0.6  # the least probability of a memory that holds all words of the query
+EXACT = 0.9  # the same for a rare name or code that the query and the memory share
+RARE_SHARE = 0.01
+RARE_COUNT = 3
+_CODE = re.compile(r"\w*[A-Z]\w*[A-Z]\w*|\w*[^\W\d]\w*\d\w*|\w*\d\w*[^\W\d]\w*|\d{3,}|\w+[_]\w+")
+
+
+def bounds(minimum: float | None, share: float | None) -> tuple[float, float]:
+    """Return the checked least probability and the share of the best; None means the defaults.
+
+    With a `minimum` of 0 nothing is left out, unless `share` is given too.
+    """
+    for name, value in (("minimum", minimum), ("share", share)):
+        if value is not None:
+            checks.share(value, name)
+    least = MINIMUM if minimum is None else float(minimum)
+    if share is None:
+        return least, SHARE if least else 0.0
+    return least, float(share)
+
+
+def probabilities(search: Search, top: NDArray[np.int64], linked: NDArray[np.float32]) -> Floats:
+    """Return the probability of each result that it answers the query."""
+    covered = search.covered[top]
+    heard = _heard(search, top, search.covered)
+    found = _logistic(BY_WORDS["constant"] + BY_WORDS["covered"] * heard)
+    if search.meaning:
+        cosine = _heard(search, top, search.cosine)
+        live = np.count_nonzero(search.snapshot.live)
+        unknown = search.unknown * live / (live + SMALL)
+        by_meaning = _logistic(FIT["constant"] + FIT["cosine"] * cosine + FIT["unknown"] * unknown)
+        found = np.where(search.embedded[top], by_meaning, found)
+        found = np.where(_unsure(search, top), np.maximum(found, UNSURE), found)
+    found = np.where(covered > 0.999, np.maximum(found, ALL_WORDS), found)
+    for positions in distinctive(search):
+        found = np.where(np.isin(top, positions), np.maximum(found, EXACT), found)
+    if len(top) and linked[top].any():
+        # A memory that is linked with a result is about as relevant as the link is strong.
+        reached = linked[top] / float(linked[top].max())
+        found = np.maximum(found, np.where(linked[top] > 0, reached * found.max() * 0.9, 0))
+    return np.asarray(found, np.float64)
+
+
+def _unsure(search: Search, top: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return which results have no vector that can be compared in the model's first part."""
+    snapshot = search.snapshot
+    if len(snapshot.parts) < 2 or search.vector is None or not len(snapshot.owner):
+        return np.zeros(len(top), np.bool_)
+    first = snapshot.parts[0].dimensions
+    if not search.vector[:first].any():
+        return np.asarray(search.embedded[top], np.bool_)
+    at = np.minimum(np.searchsorted(snapshot.owner, top), len(snapshot.owner) - 1)
+    known = np.any(snapshot.vectors[at, :first], axis=1)
+    return np.asarray(search.embedded[top] & ~known, np.bool_)
+
+
+def _heard(search: Search, top: NDArray[np.int64], leg: NDArray[np.float32]) -> Floats:
+    """Return each result's value; a line of a conversation is heard with its neighbours."""
+    own = leg[top]
+    if search.snapshot.sessions:
+        for side in search.snapshot.neighbours:
+            near = side[top]
+            own = np.maximum(own, np.where(search.mask[near], leg[near], 0))
+    return own.astype(np.float64)
+
+
+def distinctive(search: Search) -> list[NDArray[np.int32]]:
+    """Return where the rare names and codes of the query occur, such as GHA or E4417."""
+    if search.query.isupper() and " " in search.query.strip():
+        return []  # written in capitals throughout: they tell nothing
+    codes = {word.casefold() for word in re.findall(r"\w+", search.query) if _CODE.fullmatch(word)}
+    if not codes:
+        return []
+    most = max(RARE_COUNT, RARE_SHARE * float(np.count_nonzero(search.snapshot.live)))
+    return [
+        positions
+        for term, positions in zip(search.terms, search.holding, strict=True)
+        if term in codes and 0 < len(positions) <= most
+    ]
+
+
+def worthwhile(
+    search: Search,
+    top: NDArray[np.int64],
+    probability: Floats,
+    score: NDArray[np.float32],
+    linked: NDArray[np.float32],
+    least: tuple[float, float],
+) -> NDArray[np.bool_]:
+    """Return which results are kept: none, unless the most probable one reaches the minimum.
+
+    Every result must have a share of the minimum and of the best score, or be linked with a result.
+    Scores by words alone fall too steeply to be compared, also those of memories whose vectors are
+    still missing.
+    """
+    minimum, share = least
+    if not len(top) or float(probability.max()) < minimum:
+        return np.zeros(len(top), np.bool_)
+    kept = probability >= share * minimum
+    if search.meaning:
+        near = score[top] >= np.float32(share) * score[top].max()
+        kept &= near | (linked[top] > 0) | ~search.embedded[top]
+    return np.asarray(kept, np.bool_)
+
+
+def _logistic(value: Floats) -> Floats:
+    return np.asarray(1 / (1 + np.exp(-np.clip(value, -30, 30))), np.float64)

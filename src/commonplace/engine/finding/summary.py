@@ -1,0 +1,67 @@
+"""Counts of a whole space, from the index: by kind, state and day, without reading a row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+
+from commonplace.engine.finding.filters import Filters, visible
+from commonplace.engine.library import OpenSpace
+from commonplace.engine.model import LIVE_STATES, When
+from commonplace.storage import labels
+from commonplace.storage.fields import STATES
+
+DAYS = 84
+"""How many days are counted, up to today."""
+_DAY = 86_400_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """How many memories there are; of live ones unless it says otherwise."""
+
+    total: int
+    kinds: Mapping[str, int]
+    states: Mapping[str, int]
+    """Of all memories."""
+    pinned: int
+    days: Mapping[date, int]
+    """How many were stored on each of the last `DAYS` days."""
+    clients: Mapping[str, int]
+    """By the client that stored them; counted now, whatever `as_of` is."""
+    trusts: Mapping[str, int]
+
+
+def summary(space: OpenSpace, *, as_of: When | None = None) -> Summary:
+    """Return the counts now, or as of a time."""
+    import numpy as np
+
+    everything = Filters(states=STATES)
+    with space.view() as (connection, snapshot):
+        seen = visible(space, connection, snapshot, everything, as_of)
+        then, at = seen.snapshot, np.flatnonzero(seen.mask)
+        states = np.bincount(then.state[at], minlength=len(STATES)).tolist()
+        live = at[np.isin(then.state[at], [STATES.index(state) for state in LIVE_STATES])]
+        counted = np.bincount(then.kind[live], minlength=1).tolist()
+        kinds = {name: counted[code] for name, code in then.kinds.items() if code < len(counted)}
+        today = datetime.now(UTC).date()
+        first = today - timedelta(days=DAYS - 1)
+        number = then.created[live] // _DAY - (first - date(1970, 1, 1)).days
+        days = np.bincount(number[(number >= 0) & (number < DAYS)], minlength=DAYS).tolist()
+        clients = labels.values(connection, space.name, "client", LIVE_STATES)
+        trusts = {name: many for name, many, _ in
+                  labels.values(connection, space.name, "trust", LIVE_STATES)}  # fmt: skip
+    return Summary(
+        total=len(live),
+        kinds=_most_first({name: many for name, many in kinds.items() if many}),
+        states={name: many for name, many in zip(STATES, states, strict=True) if many},
+        pinned=int(then.pinned[live].sum()),
+        days={first + timedelta(days=day): many for day, many in enumerate(days)},
+        clients={name: many for name, many, _ in clients},
+        trusts={"stated": len(live) - sum(trusts.values()), **trusts},
+    )
+
+
+def _most_first(counts: Mapping[str, int]) -> dict[str, int]:
+    return dict(sorted(counts.items(), key=lambda each: (-each[1], each[0])))

@@ -1,0 +1,191 @@
+"""Periods of time as people write them: yesterday, two weeks ago, last Tuesday, in April.
+
+A period is a half-open pair of local times. Names are English; dates are as in ISO 8601.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from datetime import date, datetime, time, timedelta
+
+Period = tuple[datetime, datetime]
+
+WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+MONTHS = (
+    "january", "february", "march", "april", "may", "june", "july", "august", "september",
+    "october", "november", "december",
+)  # fmt: skip
+SEASONS = {"spring": 3, "summer": 6, "autumn": 9, "fall": 9, "winter": 12}
+NUMBERS = {
+    word: number
+    for number, words in enumerate((
+        "zero", "one a an", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten",
+        "eleven", "twelve",
+    ))
+    for word in words.split()
+}  # fmt: skip
+LETTERS = {"h": "hour", "d": "day", "w": "week", "m": "month", "y": "year"}
+UNITS = ("minute", "hour", "day", "week", "month", "year")
+DAYS_OF = {"week": 7, "month": 30, "year": 365}
+
+_NUMBER = rf"(?P<number>\d{{1,4}}|{'|'.join(NUMBERS)})"
+_UNIT = rf"(?P<unit>{'|'.join(UNITS)})s?"
+_MONTH = "|".join(f"{name}|{name[:3]}" for name in MONTHS)
+_WEEKDAY = "|".join(f"{name}|{name[:3]}" for name in WEEKDAYS)
+_YEAR = r"(?P<year>(?:19|20)\d\d)"
+
+
+def _day(day: date, now: datetime, days: int = 1) -> Period:
+    start = datetime.combine(day, time(), now.tzinfo)
+    return start, datetime.combine(day + timedelta(days), time(), now.tzinfo)
+
+
+def _months(year: int, month: int, now: datetime, count: int = 1) -> Period:
+    def start(index: int) -> datetime:
+        return datetime(index // 12, index % 12 + 1, 1, tzinfo=now.tzinfo)
+
+    first = year * 12 + month - 1
+    return start(first), start(first + count)
+
+
+def _back(number: int, unit: str, now: datetime) -> datetime:
+    """Return the time some units ago; a month ago is the same day of the month, or its last."""
+    if unit in ("month", "year"):
+        index = now.year * 12 + now.month - 1 - number * (12 if unit == "year" else 1)
+        for day in range(now.day, now.day - 4, -1):
+            try:
+                return now.replace(year=index // 12, month=index % 12 + 1, day=day)
+            except ValueError:
+                continue
+        raise ValueError("outside the years 1 to 9999")
+    return now - timedelta(**{f"{unit}s": number})
+
+
+def _ago(match: re.Match[str], now: datetime) -> Period:
+    word = match["number"]
+    number = NUMBERS[word] if word in NUMBERS else int(word)
+    unit = match["unit"]
+    at = _back(number, unit, now)
+    if unit in ("minute", "hour"):
+        return at, at + timedelta(**{f"{unit}s": 1})
+    if unit == "day":
+        return _day(at.date(), now)
+    half = timedelta(DAYS_OF[unit] / 2)
+    return at - half, at + half
+
+
+def _within(match: re.Match[str], now: datetime) -> Period:
+    word = match["number"] or "1"
+    number = NUMBERS[word] if word in NUMBERS else int(word)
+    return _back(number, match["unit"], now), now
+
+
+def _short(match: re.Match[str], now: datetime) -> Period:
+    return _back(int(match["number"]), LETTERS[match["letter"]], now), now
+
+
+def _named_day(match: re.Match[str], now: datetime) -> Period:
+    back = {"today": 0, "tonight": 0, "yesterday": 1}.get(match["day"], 2)
+    return _day(now.date() - timedelta(back), now)
+
+
+def _weekday(match: re.Match[str], now: datetime) -> Period:
+    names = [name[:3] for name in WEEKDAYS]
+    back = (now.weekday() - names.index(match["weekday"][:3])) % 7 or 7
+    return _day(now.date() - timedelta(back), now)
+
+
+def _span(match: re.Match[str], now: datetime) -> Period:
+    last, unit = match["which"] != "this", match["unit"]
+    if unit == "week":
+        monday = now.date() - timedelta(now.weekday() + (7 if last else 0))
+        return _day(monday, now, 7)
+    if unit == "month":
+        return _months(now.year, now.month - (1 if last else 0), now)
+    return _months(now.year - (1 if last else 0), 1, now, 12)
+
+
+def _month(match: re.Match[str], now: datetime) -> Period:
+    names = [name[:3] for name in MONTHS]
+    month = names.index(match["month"][:3]) + 1
+    year = int(match["year"]) if match["year"] else now.year
+    if not match["year"] and (month > now.month or (match["which"] and month == now.month)):
+        year -= 1
+    return _months(year, month, now)
+
+
+def _season(match: re.Match[str], now: datetime) -> Period:
+    month = SEASONS[match["season"]]
+    year = int(match["year"]) if match["year"] else now.year
+    if not match["year"] and _months(year, month, now, 3)[0 if not match["which"] else 1] > now:
+        year -= 1
+    return _months(year, month, now, 3)
+
+
+def _year(match: re.Match[str], now: datetime) -> Period:
+    return _months(int(match["year"]), 1, now, 12)
+
+
+def _iso(match: re.Match[str], now: datetime) -> Period:
+    year, month = int(match["year"]), int(match["month"])
+    if match["day"] is None:
+        return _months(year, month, now)
+    return _day(date(year, month, int(match["day"])), now)
+
+
+_RULES: tuple[tuple[str, Callable[[re.Match[str], datetime], Period]], ...] = (
+    (rf"{_YEAR}-(?P<month>\d\d)(?:-(?P<day>\d\d))?", _iso),
+    (r"(?P<day>the day before yesterday|yesterday|today|tonight)", _named_day),
+    (rf"{_NUMBER} {_UNIT} ago", _ago),
+    (rf"(?:in |within |over |during )?(?:the )?(?:last|past) {_NUMBER} {_UNIT}", _within),
+    (r"(?P<which>last|this|the past) (?P<unit>week|month|year)", _span),
+    (rf"(?:last |on )(?P<weekday>{_WEEKDAY})", _weekday),
+    (rf"(?:in |during |(?P<which>last ))(?:the )?(?P<month>{_MONTH})(?:,? (?:of )?{_YEAR})?",
+     _month),
+    (rf"(?:in |during |this |(?P<which>last ))(?:the )?(?P<season>{'|'.join(SEASONS)})"
+     rf"(?: (?:of )?{_YEAR})?", _season),
+    (rf"(?:in |during |since ){_YEAR}", _year),
+)  # fmt: skip
+# What stands alone for a period where one is asked for, but means something else in a sentence.
+_ALONE: tuple[tuple[str, Callable[[re.Match[str], datetime], Period]], ...] = (
+    (r"(?P<number>\d{1,4}) ?(?P<letter>[hdwmy])", _short),
+    (rf"{_NUMBER} {_UNIT}", _within),
+    (rf"(?P<weekday>{_WEEKDAY})", _weekday),
+    (rf"(?P<which>)(?P<month>{_MONTH})(?: {_YEAR})?", _month),
+    (rf"{_YEAR}", _year),
+)
+_COMPILED = [(re.compile(rf"\b{rule}\b", re.IGNORECASE), read) for rule, read in _RULES]
+_COMPILED_ALONE = [(re.compile(rule, re.IGNORECASE), read) for rule, read in (*_RULES, *_ALONE)]
+
+
+def period(words: str, now: datetime) -> Period | None:
+    """Return the period that a phrase names, seen from `now`; None if it names none."""
+    phrase = " ".join(words.lower().split())
+    for rule, read in _COMPILED_ALONE:
+        if match := rule.fullmatch(phrase):
+            return _read(read, match, now)
+    return None
+
+
+def periods_in(text: str, now: datetime) -> Iterator[Period]:
+    """Yield the periods that a sentence names, in the order of the rules; none overlaps another."""
+    taken: list[tuple[int, int]] = []
+    lowered = text.lower()
+    for rule, read in _COMPILED:
+        for match in rule.finditer(lowered):
+            start, end = match.span()
+            if any(start < last and first < end for first, last in taken):
+                continue
+            if found := _read(read, match, now):
+                taken.append((start, end))
+                yield found
+
+
+def _read(
+    read: Callable[[re.Match[str], datetime], Period], match: re.Match[str], now: datetime
+) -> Period | None:
+    try:
+        return read(match, now)
+    except (ValueError, OverflowError):  # no such day, or outside the years 1 to 9999
+        return None

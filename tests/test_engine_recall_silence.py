@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import pytest
+
+from commonplace import Commonplace, Draft
+from commonplace.engine.finding.recall import PARTS, prompt_parts
+from commonplace.errors import InvalidInput
+from conftest import texts
+
+BELIEFS = [
+    "The user drinks oat milk cappuccino.",
+    "The user's son Jonas is allergic to walnuts.",
+    "CI runs on GHA with self-hosted runners.",
+    "The servers run Debian 12.",
+    "Error E4417 means that the licence server cannot be reached.",
+    "The family dog is a border collie called Pepper.",
+]
+
+
+@pytest.fixture
+def beliefs(real: Commonplace) -> Commonplace:
+    real.remember_many([Draft(text=text) for text in BELIEFS])
+    return real
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["Who painted the Mona Lisa?", "What is the capital of Australia?", "Explain relativity."],
+)
+def test_nothing_is_returned_for_a_question_about_something_else(
+    beliefs: Commonplace, query: str
+) -> None:
+    assert texts(beliefs.recall(query)) == []
+    assert beliefs.recall(query, minimum=0) != []
+    assert beliefs.recall_for_prompt(query) == []
+
+
+def test_a_question_gets_what_answers_it_and_nothing_else(beliefs: Commonplace) -> None:
+    hits = beliefs.recall("What is Jonas allergic to?")
+    assert texts(hits) == [BELIEFS[1]]
+    assert hits[0].probability > 0.9
+
+
+@pytest.mark.parametrize(("query", "expected"), [("GHA", 2), ("why do I see E4417", 4)])
+def test_an_exact_rare_word_is_a_hit(beliefs: Commonplace, query: str, expected: int) -> None:
+    hits = beliefs.recall(query)
+    assert hits[0].memory.text == BELIEFS[expected]
+    assert hits[0].probability >= 0.9
+
+
+def test_a_share_of_the_best_score_leaves_out_what_is_much_worse(beliefs: Commonplace) -> None:
+    everything = beliefs.recall("What is Jonas allergic to?", minimum=0)
+    best = everything[0].score
+    for share in (0.0, 0.1, 0.5, 1.0):
+        hits = beliefs.recall("What is Jonas allergic to?", minimum=0, share=share)
+        assert texts(hits) == texts(h for h in everything if h.score >= share * best)
+
+
+@pytest.mark.parametrize("name", ["minimum", "share"])
+@pytest.mark.parametrize("bad", [-0.01, 1.01, "much", True])
+def test_limits_are_shares(memory: Commonplace, name: str, bad: object) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        memory.recall("walrus", **{name: bad})  # type: ignore[arg-type]
+    assert caught.value.field == name
+
+
+def test_a_prompt_with_several_topics_gets_several_answers(beliefs: Commonplace) -> None:
+    prompt = (
+        "Please order a coffee for me. What should I cook, given that Jonas is allergic to nuts?"
+    )
+    found = texts(beliefs.recall_for_prompt(prompt))
+    assert BELIEFS[1] in found
+    assert BELIEFS[3] not in found
+
+
+def test_any_prompt_can_be_asked(beliefs: Commonplace) -> None:
+    assert beliefs.recall_for_prompt("") == []
+    assert beliefs.recall_for_prompt("?!") == []
+    long = "Refactor this function. " * 5_000 + "Which dog does the family have?"
+    assert len(prompt_parts(long)) <= PARTS
+    assert BELIEFS[5] in texts(beliefs.recall_for_prompt(long))

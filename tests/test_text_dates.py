@@ -1,0 +1,79 @@
+"""Periods of time in words."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from commonplace.text.dates import period, periods_in
+
+NOW = datetime(2026, 11, 17, 15, 30, tzinfo=UTC)  # a Tuesday
+
+PERIODS = {
+    "today": ("2026-11-17", "2026-11-18"),
+    "Yesterday": ("2026-11-16", "2026-11-17"),
+    "the day before yesterday": ("2026-11-15", "2026-11-16"),
+    "last tuesday": ("2026-11-10", "2026-11-11"),
+    "monday": ("2026-11-16", "2026-11-17"),
+    "last week": ("2026-11-09", "2026-11-16"),
+    "this week": ("2026-11-16", "2026-11-23"),
+    "this month": ("2026-11-01", "2026-12-01"),
+    "last month": ("2026-10-01", "2026-11-01"),
+    "last year": ("2025-01-01", "2026-01-01"),
+    "april": ("2026-04-01", "2026-05-01"),
+    "in December": ("2025-12-01", "2026-01-01"),
+    "last april": ("2026-04-01", "2026-05-01"),
+    "may 2024": ("2024-05-01", "2024-06-01"),
+    "last summer": ("2026-06-01", "2026-09-01"),
+    "last winter": ("2025-12-01", "2026-03-01"),
+    "this autumn": ("2026-09-01", "2026-12-01"),
+    "2024": ("2024-01-01", "2025-01-01"),
+    "2026-02": ("2026-02-01", "2026-03-01"),
+    "2026-02-28": ("2026-02-28", "2026-03-01"),
+    "3 days ago": ("2026-11-14", "2026-11-15"),
+    "a day ago": ("2026-11-16", "2026-11-17"),
+    "two weeks ago": ("2026-10-31T03:30", "2026-11-07T03:30"),
+    "7d": ("2026-11-10T15:30", "2026-11-17T15:30"),
+    "12 h": ("2026-11-17T03:30", "2026-11-17T15:30"),
+    "3 months": ("2026-08-17T15:30", "2026-11-17T15:30"),
+    "last 2 weeks": ("2026-11-03T15:30", "2026-11-17T15:30"),
+    "one hour ago": ("2026-11-17T14:30", "2026-11-17T15:30"),
+}
+
+
+@pytest.mark.parametrize("phrase", PERIODS)
+def test_a_phrase_names_a_period(phrase: str) -> None:
+    found = period(phrase, NOW)
+    expected = tuple(datetime.fromisoformat(each).replace(tzinfo=UTC) for each in PERIODS[phrase])
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    "phrase",
+    ["", "soon", "2026-13-01", "2026-02-30", "may be", "5", "99999d", "week", "9999 years"],
+)
+def test_other_phrases_name_none(phrase: str) -> None:
+    assert period(phrase, NOW) is None
+
+
+def test_a_month_ago_is_the_last_day_of_a_shorter_month() -> None:
+    start = period("1 month", datetime(2026, 3, 31, tzinfo=UTC))
+    assert start is not None and start[0] == datetime(2026, 2, 28, tzinfo=UTC)
+
+
+def test_periods_are_found_in_a_sentence() -> None:
+    found = list(periods_in("What did we say last Tuesday, and in April 2025?", NOW))
+    assert [each[0].date().isoformat() for each in found] == ["2026-11-10", "2025-04-01"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "May I have the march of time, or 7d of it?",
+        "the sun sets, the dogs sat and 2024 of them wed",
+        "spring cleaning and a fall from grace",
+    ],
+)
+def test_ordinary_words_are_no_periods(text: str) -> None:
+    assert list(periods_in(text, NOW)) == []
