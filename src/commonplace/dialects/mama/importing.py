@@ -65,12 +65,16 @@ class Imported:
     """Rows that cannot be stored, such as one without text."""
 
 
-def import_database(memory: Commonplace, path: Path) -> Imported:
-    """Import new rows with their ids and times; the source database is not changed."""
+def import_database(memory: Commonplace, path: Path, *, again: bool = False) -> Imported:
+    """Import new rows with their ids and times; the source database is not changed.
+
+    A file that has not changed since it was imported is not read, unless `again`: what was imported
+    may have been undone.
+    """
     imported = Imported()
     seen = foreign.fingerprint(path)
     subject = str(path)[-400:]
-    if _already(memory, subject, seen):
+    if not again and _already(memory, subject, seen):
         return imported
     found = foreign.read(path, TABLES)
     imported.decisions = _add(memory, found["decisions"], _decision, imported)

@@ -29,7 +29,7 @@ from commonplace.storage.sqlite import foreign
 
 if TYPE_CHECKING:
     from commonplace.engine.commonplace import Commonplace
-    from commonplace.engine.model import Fact
+    from commonplace.engine.model import Fact, Origin
 
 CHROMA, GRAPH, IDENTITY = "chroma.sqlite3", "knowledge_graph.sqlite3", "identity.txt"
 COLLECTION = "mempalace_drawers"
@@ -88,7 +88,12 @@ class Report:
     identity: bool = False
 
 
-def import_palace(memory: Commonplace, source: Path, progress: Progress | None = None) -> Report:
+def import_palace(
+    memory: Commonplace,
+    source: Path,
+    progress: Progress | None = None,
+    origin: Origin | None = None,
+) -> Report:
     """Import a MemPalace's directory, its Chroma file, or its export.
 
     It is stored in batches, so that others can write meanwhile and a crash costs one batch; undo
@@ -119,7 +124,7 @@ def import_palace(memory: Commonplace, source: Path, progress: Progress | None =
             copy = stack.enter_context(foreign.opened(graph, _GRAPH_TABLES))
             triples_found = sum(1 for _ in copy.rows("triples", ("id",)))
             triples = graph_triples(copy)
-        run = _Import(memory, progress, drawers_found + triples_found)
+        run = _Import(memory, progress, drawers_found + triples_found, origin)
         report = Report()
         run.store(filed, report.drawers, run.store_drawers)
         run.store(triples, report.triples, run.store_triples)
@@ -187,15 +192,27 @@ def graph_triples(copy: foreign.Copy) -> Iterator[dict[str, Any]]:
                "object": names.get(row["object"], row["object"])}  # fmt: skip
 
 
+def found_drawers(source: Path) -> Iterator[Found]:
+    """The drawers of a MemPalace, of its Chroma file or its export."""
+    chroma = source / CHROMA if source.is_dir() else source
+    if not chroma.is_file():
+        yield from exported_drawers(source)
+        return
+    with foreign.opened(chroma, _CHROMA_TABLES) as copy:
+        yield from chroma_drawers(copy, _segments(copy, chroma))
+
+
 class _Import:
     """One import; its batches share a label."""
 
-    def __init__(self, memory: Commonplace, progress: Progress | None, total: int) -> None:
+    def __init__(
+        self, memory: Commonplace, progress: Progress | None, total: int, origin: Origin | None
+    ) -> None:
         self._memory = memory
         self._progress = progress
         self._total = total
         self._done = 0
-        self._origin = replace(memory.origin, label=LABEL + new_id())
+        self._origin = origin or replace(memory.origin, label=LABEL + new_id())
 
     def _unit(self) -> contextlib.AbstractContextManager[None]:
         return self._memory.unit(IMPORT, self._origin)

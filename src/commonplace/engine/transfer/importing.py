@@ -82,7 +82,7 @@ def import_file(
         report.complete &= check_export(file, partial, meter)
         meter.passed(file)
     for where, given in _plain_objects(plain, path, ImportReport(), meter, UNTOUCHED):
-        _check_plain(where, given, origin, trust_file)
+        _check_plain(space, where, given, origin, trust_file)
     try:
         for file in exports:
             Replay(space, origin, trust_file, report).run(file, partial, meter)
@@ -167,13 +167,15 @@ def _note(file: Path, root: Path, report: ImportReport) -> Iterator[tuple[str, M
     yield name, {"text": text, "title": title, "attrs": {"file": name}}
 
 
-def _check_plain(where: str, given: Mapping[str, Any], origin: Origin, trust_file: bool) -> None:
+def _check_plain(
+    space: OpenSpace, where: str, given: Mapping[str, Any], origin: Origin, trust_file: bool
+) -> None:
     """Raise InvalidInput if an object cannot be stored as a memory."""
     try:
         draft = _draft(given, trust_file)
         checks.text(draft.text)
         # Everything but the text, whose analysis takes long and is done when it is stored.
-        memories.prepare(replace(draft, text="-"), origin)
+        memories.prepare(space, replace(draft, text="-"), origin)
     except CommonplaceError as error:
         raise rows.located(error, where, UNTOUCHED) from error
     except (OverflowError, RecursionError):
@@ -219,7 +221,7 @@ class _Notes(Importer[_Note]):
         batch: list[_Note] = []
         size = 0
         for where, given in objects:
-            prepared = memories.prepare(_draft(given, self._trust_file), self._origin)
+            prepared = memories.prepare(self._space, _draft(given, self._trust_file), self._origin)
             batch.append(_Note(where, given, prepared))
             size += len(prepared.values["text"])
             if len(batch) >= BATCH or size > BATCH_BYTES:
@@ -229,8 +231,9 @@ class _Notes(Importer[_Note]):
 
     def _import(self, batch: Sequence[_Note]) -> None:
         if batch:
-            memories.embed_now(self._space, [note.prepared for note in batch])
-            self._write(batch)
+            with memories.importing():
+                memories.embed_now(self._space, [note.prepared for note in batch])
+                self._write(batch)
 
     def _apply(self, unit: Unit, line: _Note) -> bool:
         values = line.prepared.values

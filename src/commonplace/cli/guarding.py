@@ -1,0 +1,141 @@
+"""Commands that guard the files in which agents keep memories of their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from commonplace.cli import options
+from commonplace.cli.options import AsJson, Data, Space, argument, option
+from commonplace.cli.terminal import emit, note, say
+from commonplace.errors import NotFound
+from commonplace.text.hidden import visible
+
+if TYPE_CHECKING:
+    from commonplace.importers.native_memories import Guarded
+
+guard = typer.Typer(
+    help="Guard agents' own memory files: every version is kept, and deleted ones come back.",
+    no_args_is_help=True,
+)
+GROUPS = {"guard": guard}
+SECONDS = 5  # between two looks, if the system reports no change
+
+Paths = Annotated[
+    list[Path] | None,
+    argument(
+        "PATH...",
+        "Files and directories; by default those of Claude Code, Codex and Gemini CLI, and"
+        " CLAUDE.md and its kin in this directory.",
+    ),
+]
+
+
+def _files(paths: list[Path] | None) -> list[Path]:
+    from commonplace.importers import native_memories
+
+    if not paths:
+        return native_memories.usual_files(Path.cwd())
+    for path in paths:
+        if not path.exists():
+            raise NotFound(f"There is no file {path}.", hint="Check its name.", field="path")
+    return native_memories.chosen_files(paths)
+
+
+@guard.command("look")
+def look(
+    paths: Paths = None, data: Data = None, space: Space = "default", as_json: AsJson = False
+) -> None:
+    """Store what is new or changed in the files, and note which are gone. Undo takes it back.
+
+    \b
+      commonplace guard look
+      commonplace guard look ~/notes/MEMORY.md
+    """
+    from commonplace.importers import native_memories
+
+    files = _files(paths)
+    with options.memory(data, space, create=True) as memory:
+        report = native_memories.look(memory, files)
+    emit(report.as_dict()) if as_json else _show(report)
+
+
+def _show(report: Guarded) -> None:
+    for what in ("added", "changed", "gone"):
+        for path in getattr(report, what):
+            say(f"{what}: {visible(path)}")
+    for problem in report.skipped:
+        note(f"skipped: {visible(problem)}")
+    say(f"{report.unchanged} unchanged")
+
+
+@guard.command("watch")
+def watch(paths: Paths = None, data: Data = None, space: Space = "default") -> None:
+    """Look at the files now, and whenever one of them changes, until Ctrl-C."""
+    from watchfiles import watch as changes
+
+    from commonplace.importers import native_memories
+
+    files = _files(paths)
+    folders = {file.parent for file in files} | {path for path in paths or () if path.is_dir()}
+    with options.memory(data, space, create=True) as memory:
+        # A short time-out, so that a change between the first look and the watch is noticed too.
+        watched = changes(*folders, recursive=bool(paths), raise_interrupt=False,
+                          rust_timeout=SECONDS * 1_000, yield_on_timeout=True)  # fmt: skip
+        report = native_memories.look(memory, files)
+        _show(report)
+        for _ in watched:
+            report = native_memories.look(memory, _existing(paths))
+            if report.added or report.changed or report.gone:
+                _show(report)
+
+
+def _existing(paths: list[Path] | None) -> list[Path]:
+    from commonplace.importers import native_memories
+
+    if not paths:
+        return native_memories.usual_files(Path.cwd())
+    return native_memories.chosen_files(paths)
+
+
+@guard.command("list")
+def list_(data: Data = None, space: Space = "default", as_json: AsJson = False) -> None:
+    """List the guarded files. With --json, one object per line."""
+    from commonplace.importers import native_memories
+
+    with options.memory(data, space) as memory:
+        for one in native_memories.guarded(memory):
+            versions = len({each.memory.text for each in memory.history.versions(one.id)})
+            path, gone = str(one.attrs["file"]), one.attrs.get("gone_since")
+            if as_json:
+                emit({"file": path, "id": one.id, "versions": versions, "gone_since": gone})
+            else:
+                state = f"gone since {gone}" if gone else f"{versions} versions"
+                say(f"{one.id[:8]}  {visible(path)}  ({state})")
+
+
+@guard.command("bring-back")
+def bring_back(
+    path: Annotated[Path, argument("FILE", "The file as it was called.")],
+    at: Annotated[str | None, option("--at WHEN", "As it was at that time.")] = None,
+    overwrite: Annotated[
+        bool, option("--overwrite", "Replace the file that is there; it is stored first.")
+    ] = False,
+    data: Data = None,
+    space: Space = "default",
+    as_json: AsJson = False,
+) -> None:
+    """Write a guarded file again, as it was last or at a time.
+
+    \b
+      commonplace guard bring-back ~/.codex/memories/MEMORY.md
+      commonplace guard bring-back CLAUDE.md --at 2026-05-31 --overwrite
+    """
+    from commonplace.importers import native_memories
+
+    with options.memory(data, space) as memory:
+        when = options.moment(at, "until")
+        written = native_memories.bring_back(memory, path, as_of=when, overwrite=overwrite)
+    emit({"file": str(written)}) if as_json else say(f"written: {visible(str(written))}")

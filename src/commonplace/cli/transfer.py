@@ -1,0 +1,381 @@
+"""Commands that take memories in from other programs, and give them out: import and export."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from commonplace.cli import options
+from commonplace.cli.options import AsJson, Data, Embedding, Space, argument, option
+from commonplace.cli.stores import Overwrite
+from commonplace.cli.terminal import dim, emit, note, progress, say
+from commonplace.errors import Conflict, InvalidInput, NotFound, StorageUnavailable
+from commonplace.storage.directories import replacing
+from commonplace.text.hidden import visible
+
+if TYPE_CHECKING:
+    from commonplace.engine.transfer.reading import ImportReport
+    from commonplace.importers.storing import Imported
+
+CONFLICT = 4
+SAMPLES = 3
+
+
+To = Annotated[
+    str | None,
+    option(
+        "--to FORMAT",
+        "For another program, without the history: obsidian, jsonl, mem0, server-memory or"
+        " claude-md.",
+    ),
+]
+
+
+def export(
+    file: Annotated[
+        Path | None,
+        argument(
+            "FILE", "The file to write, or a directory for obsidian; standard output by default."
+        ),
+    ] = None,
+    to: To = None,
+    overwrite: Overwrite = False,
+    data: Data = None,
+    space: Space = "default",
+    as_json: AsJson = False,
+) -> None:
+    """Export everything in a space, with its history, as JSON lines.
+
+    The last line has counts and a SHA-256 of all lines before it, so that a truncated file
+    is detected. With --to, write the memories and their links for another program.
+
+    \b
+      commonplace export team.jsonl
+      commonplace export | gzip > team.jsonl.gz
+      commonplace export --to obsidian ~/vault
+    """
+    from commonplace.engine.binding import lease
+    from commonplace.engine.transfer import exporting
+
+    if file is None and as_json:
+        raise InvalidInput(
+            "--json writes a report to standard output, where the export goes.", hint="Name a FILE."
+        )
+    if to is not None:
+        _export_to(to, file, overwrite, data, space, as_json)
+        return
+    with (
+        options.memory(data, space) as memory,
+        lease(memory) as opened,
+        _written(file, overwrite) as stream,
+        progress("Exporting") as show,
+    ):
+        report = exporting.export_space(opened, stream.write, show)
+    if as_json:
+        emit({"file": str(file), **report.as_dict()})
+    elif file is not None:
+        say(f"exported {_things(report.counts)} to {visible(str(file))}")
+
+
+def _export_to(
+    to: str, file: Path | None, overwrite: bool, data: Path | None, space: str, as_json: bool
+) -> None:
+    from commonplace.importers import exporting
+
+    if to not in exporting.NAMES:
+        raise InvalidInput(
+            f"There is no format {to} to export to.",
+            hint=f"Choose one of {', '.join(exporting.NAMES)}.",
+            field="to",
+        )
+    if to == exporting.OBSIDIAN:
+        if file is None:
+            raise InvalidInput("A vault is a directory.", hint="Name it.", field="file")
+        if file.exists() and (not file.is_dir() or any(file.iterdir())) and not overwrite:
+            raise Conflict(f"{file} is not empty.", hint="Name a new directory.")
+    with options.memory(data, space) as memory:
+        what = exporting.chosen(memory)
+    for name, text in exporting.files(to, what):
+        target = file / name if file is not None and name else file
+        if target is not None and name:
+            target.parent.mkdir(parents=True, exist_ok=True)
+        with _written(target, overwrite) as stream:
+            stream.write(text)
+    links = sum(map(len, what.links.values()))
+    if as_json:
+        emit({"file": str(file), "to": to, "memories": len(what.memories), "links": links,
+              "lines_left_out": what.lines})  # fmt: skip
+        return
+    if file is not None:
+        counts = {"memory": len(what.memories), "link": links}
+        say(f"exported {_things(counts)} to {visible(str(file))}")
+    if what.lines:
+        note(f"{what.lines:,} lines of conversations are left out; 'commonplace export' has them")
+
+
+@contextlib.contextmanager
+def _written(file: Path | None, overwrite: bool) -> Iterator[IO[str]]:
+    """Stdout, or a private file that is written completely or not at all."""
+    if file is None:
+        yield sys.stdout
+        return
+    if file.exists() and not overwrite:
+        raise Conflict(f"{file} exists.", hint="Choose another name, or add --overwrite.")
+    file = file.resolve()  # what a link leads to is replaced, not the link
+    if file.exists() and not file.is_file():
+        raise InvalidInput(
+            f"{file} is not a file that can be replaced.",
+            hint="Name a file, or leave it out to write to standard output.",
+        )
+    try:
+        with replacing(file) as stream:
+            text = io.TextIOWrapper(stream, encoding="utf-8", newline="\n")
+            yield text
+            text.flush()
+            text.detach()
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):
+            raise
+        raise StorageUnavailable(
+            f"{file} cannot be written: {error.strerror}.", hint="Choose another place."
+        ) from error
+
+
+def import_(
+    file: Annotated[
+        Path,
+        argument(
+            "FILE|DIR|NAME|-",
+            "What to import; - reads stdin. An agent's name means its history on this machine.",
+        ),
+    ],
+    from_: Annotated[
+        str | None, option("--from FORMAT", "Its format; by default recognised by its content.")
+    ] = None,
+    dry_run: Annotated[
+        bool, option("--dry-run", "Only count, and show three samples; store nothing.")
+    ] = False,
+    trust_file: Annotated[
+        bool,
+        option("--trust-file", "Keep the trust stated in the file; by default it is external."),
+    ] = False,
+    partial: Annotated[
+        bool, option("--partial", "Import what can be read of a truncated or changed export.")
+    ] = False,
+    wait: Annotated[
+        bool, option("--wait/--no-wait", "Wait until all embeddings are computed.")
+    ] = True,
+    allow_secrets: options.AllowSecrets = False,
+    data: Data = None,
+    space: Space = "default",
+    as_json: AsJson = False,
+    embedding: Embedding = "builtin",
+) -> None:
+    """Import the history of an agent, the store of another memory, an export, or notes.
+
+    The format is recognised: see docs/importing.md. Importing the same again changes nothing, an
+    interrupted import goes on where it was, and 'commonplace undo' takes all of it back.
+
+    Of our own formats, a .jsonl file has one object per line with "text", and optionally kind,
+    title, tags, importance, occurred_at, ref, attrs, links; a .md or .txt file becomes one memory.
+    Every line is checked before the first is stored. Lines that conflict with stored data are
+    reported and skipped (exit code 4); nothing is overwritten.
+
+    \b
+      commonplace import claude-code --dry-run
+      commonplace import ~/Downloads/chatgpt-export.zip
+      commonplace import ~/vault --from obsidian
+      commonplace import team.jsonl --trust-file
+      gunzip -c team.jsonl.gz | commonplace import -
+    """
+    from commonplace.engine.transfer import reading
+    from commonplace.importers import registry
+
+    with contextlib.ExitStack() as stack:
+        if str(file) == "-":
+            path = stack.enter_context(reading.spooled(sys.stdin.buffer, "stdin"))
+            name = registry.PLAIN if from_ is None else registry.recognised(path, from_)
+        else:
+            path, from_ = _place(file, from_)
+            name = registry.recognised(path, from_)
+        chosen = _Chosen(
+            path, name, trust_file, partial, wait, allow_secrets, data, space, embedding
+        )
+        _import(chosen, dry_run, as_json)
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """What is imported, and where to."""
+
+    path: Path
+    format: str
+    trust_file: bool
+    partial: bool
+    wait: bool
+    allow_secrets: bool
+    data: Path | None
+    space: str
+    embedding: str
+
+
+def _place(file: Path, from_: str | None) -> tuple[Path, str | None]:
+    """The path of what is imported; for the name of an agent, that of its history."""
+    from commonplace.importers import histories
+
+    # check first: otherwise an empty space would be created
+    if file.exists():
+        return file, from_
+    known = histories.usual_places().get(str(file))
+    if known is None:
+        raise NotFound(f"There is no file {file}.", hint="Check its name.", field="path")
+    if not known.exists():
+        raise NotFound(f"There is no history in {known}.", hint="Name its file or directory.",
+                       field="path")  # fmt: skip
+    return known, from_ or str(file)
+
+
+def _import(chosen: _Chosen, dry_run: bool, as_json: bool) -> None:
+    from commonplace.importers import registry
+
+    if chosen.format == registry.PLAIN:
+        _import_own(chosen, dry_run, as_json)
+        return
+    if dry_run:
+        _show_counted(registry.dry_run(chosen.path, chosen.format), as_json)
+        return
+    report = import_from(chosen)
+    if as_json:
+        emit(report.as_dict())
+    else:
+        show_imported(report)
+
+
+def import_from(chosen: _Chosen) -> Imported:
+    """Import from another program; vectors are computed afterwards."""
+    from commonplace.importers import registry, storing
+
+    with (
+        options.memory(
+            chosen.data, chosen.space, create=True, allow_secrets=chosen.allow_secrets
+        ) as memory,
+        progress("Importing") as show,
+    ):
+        report = registry.run(
+            memory, chosen.path, chosen.format, origin=storing.import_origin(),
+            trust="stated" if chosen.trust_file else None, progress=show,
+        )  # fmt: skip
+    if chosen.wait:
+        with options.memory(chosen.data, chosen.space, chosen.embedding) as memory:
+            options.compute_embeddings(memory)
+    return report
+
+
+def show_imported(report: Imported, *, undo: bool = True) -> None:
+    """Tell what an import did."""
+    from commonplace.importers import registry
+
+    title = registry.FORMATS[report.format].TITLE
+    say(f"imported {report.added:,} of {report.found:,} from {title}"
+        + (f", {report.links:,} links" if report.links else "")
+        + (f"; {report.changed:,} changed" if report.changed else "")
+        + (f"; {report.unchanged:,} were already stored" if report.unchanged else ""))  # fmt: skip
+    for problem in report.problems:
+        note(f"skipped: {visible(problem)}")
+    if report.skipped > len(report.problems):
+        note(f"skipped: {report.skipped - len(report.problems):,} more")
+    if undo and (report.added or report.changed or report.links):
+        say(dim("take it back: commonplace undo"))
+
+
+def _show_counted(report: Imported, as_json: bool) -> None:
+    from commonplace.importers import registry
+
+    if as_json:
+        emit({"format": report.format, "found": report.found, "samples": report.samples})
+        return
+    title = registry.FORMATS[report.format].TITLE
+    say(f"{report.found:,} to import from {title}; nothing was stored")
+    for each in report.samples:
+        lead = " ".join(str(each[name]) for name in ("at", "speaker", "title") if name in each)
+        say(visible(f"  {dim(lead + ': ') if lead else ''}{each['text']}"))
+
+
+def _import_own(chosen: _Chosen, dry_run: bool, as_json: bool) -> None:
+    from commonplace.engine.binding import lease
+    from commonplace.engine.transfer import importing
+
+    with contextlib.ExitStack() as stack:
+        data, embedding = chosen.data, chosen.embedding
+        if dry_run:  # the same import, into a directory that is deleted
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="commonplace-"))
+            data, embedding = Path(folder), "none"
+        memory = stack.enter_context(
+            options.memory(
+                data, chosen.space, embedding, create=True, allow_secrets=chosen.allow_secrets
+            )
+        )
+        with lease(memory) as opened, progress("Importing") as show:
+            report = importing.import_file(
+                opened, chosen.path, trust_file=chosen.trust_file, partial=chosen.partial,
+                progress=show,
+            )  # fmt: skip
+        if dry_run:
+            found, total = memory.browse(limit=SAMPLES, order="oldest")
+            samples = [{"text": one.text[:200], "title": one.title} for one in found]
+            if as_json:
+                emit({"format": chosen.format, "found": total, "samples": samples})
+                return
+            say(f"{_things(report.counts)} to import; nothing was stored")
+            for one in samples:
+                say(visible(f"  {' '.join(one['text'].split())}"))
+            return
+        if chosen.wait:
+            options.compute_embeddings(memory)
+    if as_json:
+        emit(report.as_dict())
+    else:
+        _show_import(report)
+    if report.conflicts:
+        raise typer.Exit(CONFLICT)
+
+
+def _show_import(report: ImportReport) -> None:
+    former = report.added - sum(report.counts.values())
+    say(f"imported {_things(report.counts)}"
+        + (f", {former:,} lines of history" if former else "")
+        + (f"; {report.unchanged:,} lines were already stored" if report.unchanged else "")
+        + ("" if report.complete else "; the file was incomplete"))  # fmt: skip
+    for problem in report.problems:
+        note(f"skipped: {visible(problem.where)}: {visible(problem.what)}")
+    more = report.conflicts + report.skipped - len(report.problems)
+    if more > 0:
+        note(f"skipped: {more:,} more")
+
+
+COMMANDS = (export, import_)
+
+
+_PLURALS = {
+    "memory": "memories",
+    "artifact_version": "artifact versions",
+    "member": "cluster members",
+}
+
+
+def _things(counts: Any) -> str:
+    """“3 memories, 1 link”."""
+    shown = [
+        f"{count:,} {name.replace('_', ' ') if count == 1 else _PLURALS.get(name, name + 's')}"
+        for name, count in counts.items()
+        if count
+    ]
+    return ", ".join(shown) or "nothing"

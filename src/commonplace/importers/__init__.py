@@ -1,0 +1,1 @@
+"""Import from other programs, and export for them: one file for each format."""

@@ -1,0 +1,71 @@
+"""ChatGPT's data export: `conversations.json`, alone, in its directory or in its ZIP archive."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from commonplace.importers.items import Item, key_of, title_of
+from commonplace.importers.json_files import documents, heads
+from commonplace.transcripts.record import joined, list_of, mapping_of, moment, text_of
+
+NAME = "chatgpt"
+TITLE = "ChatGPT's data export"
+FILE = "conversations.json"
+_NUMBERED = tuple(f"conversations-{number:03}.json" for number in range(100))
+_SHOWN = ("text", "multimodal_text")
+
+
+def recognises(path: Path) -> bool:
+    """Whether a file, directory or archive is such an export."""
+    return any(b'"mapping"' in head for head in heads(path, FILE, *_NUMBERED))
+
+
+def items(path: Path) -> Iterator[Item]:
+    """What was said on the branch of each conversation that the user saw last."""
+    for document in documents(path, FILE, *_NUMBERED):
+        for conversation in map(mapping_of, list_of(document)):
+            yield from _conversation(conversation)
+
+
+def _conversation(conversation: dict[str, Any]) -> Iterator[Item]:
+    identity = text_of(conversation.get("conversation_id")) or text_of(conversation.get("id"))
+    title = title_of(conversation.get("title"))
+    identity = identity or key_of(title, conversation.get("create_time"))
+    for node in _seen(conversation):
+        message = mapping_of(node.get("message"))
+        role = mapping_of(message.get("author")).get("role")
+        content = mapping_of(message.get("content"))
+        hidden = mapping_of(message.get("metadata")).get("is_visually_hidden_from_conversation")
+        if role not in ("user", "assistant") or content.get("content_type") not in _SHOWN or hidden:
+            continue
+        if message.get("recipient", "all") != "all":  # a call of a tool
+            continue
+        text = joined(part for part in list_of(content.get("parts")) if isinstance(part, str))
+        if text:
+            at = moment(message.get("create_time")) or moment(conversation.get("create_time"))
+            yield Item(
+                key=text_of(message.get("id")) or key_of(identity, role, text),
+                text=text, occurred_at=at, conversation=f"{NAME}:{identity}", speaker=role,
+            )  # fmt: skip
+
+
+def _seen(conversation: dict[str, Any]) -> list[dict[str, Any]]:
+    """The nodes from the first to the current one; other branches were edited away."""
+    mapping = mapping_of(conversation.get("mapping"))
+    at = conversation.get("current_node")
+    if at not in mapping:  # the newest leaf
+        leaves = [name for name, node in mapping.items() if not mapping_of(node).get("children")]
+        at = max(leaves, key=lambda name: _time(mapping[name]), default=None)
+    found: list[dict[str, Any]] = []
+    while at in mapping and len(found) <= len(mapping):
+        node = mapping_of(mapping[at])
+        found.append(node)
+        at = node.get("parent")
+    return found[::-1]
+
+
+def _time(node: Any) -> float:
+    at = mapping_of(mapping_of(node).get("message")).get("create_time")
+    return at if isinstance(at, int | float) else 0.0

@@ -1,0 +1,45 @@
+"""The data export of claude.ai: `conversations.json`, alone, in a directory or a ZIP archive."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from commonplace.importers.items import Item, key_of
+from commonplace.importers.json_files import documents, heads
+from commonplace.transcripts.noise import said
+from commonplace.transcripts.record import Role, joined, list_of, mapping_of, moment, text_of
+
+NAME = "claude"
+TITLE = "the data export of claude.ai"
+FILE = "conversations.json"
+_ROLES: dict[Any, Role] = {"human": "user", "assistant": "assistant"}
+
+
+def recognises(path: Path) -> bool:
+    """Whether a file, directory or archive is such an export."""
+    return any(b'"chat_messages"' in head for head in heads(path, FILE))
+
+
+def items(path: Path) -> Iterator[Item]:
+    """What was said in every conversation."""
+    for document in documents(path, FILE):
+        for conversation in map(mapping_of, list_of(document)):
+            identity = text_of(conversation.get("uuid")) or key_of(conversation.get("name"))
+            for message in map(mapping_of, list_of(conversation.get("chat_messages"))):
+                role = _ROLES.get(message.get("sender"))
+                text = _text(message)
+                if role is None or not text:
+                    continue
+                yield Item(
+                    key=text_of(message.get("uuid")) or key_of(identity, role, text), text=text,
+                    occurred_at=moment(message.get("created_at")),
+                    conversation=f"{NAME}:{identity}", speaker=role,
+                )  # fmt: skip
+
+
+def _text(message: dict[str, Any]) -> str:
+    parts = [mapping_of(part) for part in list_of(message.get("content"))]
+    shown = joined(text_of(part.get("text")) for part in parts if part.get("type") == "text")
+    return said(shown or text_of(message.get("text")))

@@ -1,0 +1,84 @@
+"""claude-mem: observations, summaries and prompts in its SQLite file, `claude-mem.db`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from commonplace.importers.databases import first_with_tables
+from commonplace.importers.items import Item, tags_of, title_of
+from commonplace.storage.sqlite import foreign
+from commonplace.transcripts.noise import said_by_user
+from commonplace.transcripts.record import joined, list_of, moment, text_of
+
+NAME = "claude-mem"
+TITLE = "claude-mem"
+_PARTS = ("request", "investigated", "learned", "completed", "next_steps", "notes")
+TABLES = {
+    "observations": ("id", "memory_session_id", "sdk_session_id", "project", "type", "title",
+                     "subtitle", "text", "narrative", "facts", "concepts", "created_at_epoch"),
+    "session_summaries": ("id", "memory_session_id", "sdk_session_id", "project", *_PARTS,
+                          "created_at_epoch"),
+    "user_prompts": ("id", "content_session_id", "claude_session_id", "prompt_text",
+                     "created_at_epoch"),
+}  # fmt: skip
+
+
+def recognises(path: Path) -> bool:
+    """Whether it is claude-mem's database, or a directory with it."""
+    return _file(path) is not None
+
+
+def _file(path: Path) -> Path | None:
+    return first_with_tables(path, ("claude-mem.db",), "observations", "session_summaries")
+
+
+def items(path: Path) -> Iterator[Item]:
+    """An observation and a summary are a memory each; a prompt is a line of its session."""
+    file = _file(path)
+    if file is None:
+        return
+    rows = foreign.read(file, TABLES)
+    for row in rows["observations"]:
+        facts = [f"- {fact}" for fact in _listed(row.get("facts"))]
+        text = joined([text_of(row.get("subtitle")), text_of(row.get("narrative")),
+                       text_of(row.get("text")), "\n".join(facts)])  # fmt: skip
+        title = title_of(row.get("title"))
+        if text or title:
+            yield _item(f"observation:{row['id']}", row, title, text or title,
+                        [row.get("type"), *_listed(row.get("concepts"))])  # fmt: skip
+    for row in rows["session_summaries"]:
+        said = [(part, text_of(row.get(part)).strip()) for part in _PARTS]
+        text = joined(
+            f"{part.replace('_', ' ').capitalize()}: {each}" for part, each in said if each
+        )
+        if text:
+            yield _item(
+                f"summary:{row['id']}", row, title_of(row.get("request")), text, ["summary"]
+            )
+    for row in rows["user_prompts"]:
+        session = text_of(row.get("content_session_id")) or text_of(row.get("claude_session_id"))
+        if text := said_by_user(text_of(row.get("prompt_text"))):
+            yield Item(
+                key=f"prompt:{row['id']}", text=text, speaker="user", trust="inferred",
+                occurred_at=moment(row.get("created_at_epoch")), conversation=f"{NAME}:{session}",
+            )  # fmt: skip
+
+
+def _item(key: str, row: dict[str, Any], title: str, text: str, tags: list[Any]) -> Item:
+    at = moment(row.get("created_at_epoch"))
+    project = text_of(row.get("project"))
+    return Item(
+        key=key, title=title, text=text, tags=tags_of(tags), occurred_at=at, created_at=at,
+        attrs={"project": project} if project else {},
+    )  # fmt: skip
+
+
+def _listed(value: Any) -> list[str]:
+    try:
+        found = json.loads(value) if isinstance(value, str) else []
+    except ValueError:
+        return []
+    return [str(each) for each in list_of(found) if each]

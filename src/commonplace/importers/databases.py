@@ -1,0 +1,36 @@
+"""SQLite files of other programs, told apart by their tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from pathlib import Path
+
+from commonplace.errors import StorageUnavailable
+from commonplace.storage.sqlite import foreign
+
+_MAGIC = b"SQLite format 3\0"
+
+
+def has_tables(path: Path, *wanted: str) -> bool:
+    """Whether a file is an SQLite database with these tables."""
+    return path.is_file() and set(wanted) <= _tables(path, foreign.fingerprint(path))
+
+
+def first_with_tables(path: Path, names: Iterable[str], *wanted: str) -> Path | None:
+    """The database itself, or the first of these names in a directory that has the tables."""
+    for file in [path] if path.is_file() else [path / name for name in names]:
+        if has_tables(file, *wanted):
+            return file
+    return None
+
+
+@lru_cache(maxsize=64)
+def _tables(path: Path, _state: str) -> frozenset[str]:
+    try:
+        with path.open("rb") as stream:
+            if stream.read(len(_MAGIC)) != _MAGIC:
+                return frozenset()
+        return foreign.table_names(path)
+    except (OSError, StorageUnavailable):
+        return frozenset()

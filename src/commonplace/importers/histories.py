@@ -1,0 +1,155 @@
+"""The histories of agents: Claude Code, Codex, Gemini CLI, Cursor, OpenCode."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from commonplace.importers.databases import first_with_tables
+from commonplace.importers.items import Item, of_records
+from commonplace.storage.sqlite import foreign
+from commonplace.transcripts import claude_code, cursor, opencode
+from commonplace.transcripts.formats import FORMATS, client_of
+
+_BYTES_AT_ONCE = 8 * 1024 * 1024
+
+
+class FilesOfLines:
+    """A client that keeps a file of lines for each session."""
+
+    def __init__(self, name: str, title: str, *patterns: str) -> None:
+        self.NAME = name
+        self.TITLE = title
+        self._patterns = patterns
+        self._format = FORMATS[name]
+
+    def recognises(self, path: Path) -> bool:
+        """Whether a file, or the first readable one of a directory, is of this client."""
+        for file in [path] if path.is_file() else self.files(path):
+            if found := _client(file):
+                return found == self.NAME
+        return False
+
+    def files(self, path: Path) -> Iterator[Path]:
+        """The files of sessions in a directory, the oldest first."""
+        found = {
+            file
+            for pattern in self._patterns
+            for file in path.glob(pattern)
+            if file.is_file() and not claude_code.is_subagent(file.relative_to(path))
+        }
+        return iter(sorted(found, key=lambda file: (file.stat().st_mtime, file)))
+
+    def items(self, path: Path) -> Iterator[Item]:
+        """Every line that was said."""
+        for file in [path] if path.is_file() else self.files(path):
+            if path.is_dir() and _client(file) != self.NAME:
+                continue
+            offset, before = 0, -1
+            while offset != before:
+                before = offset
+                reading = self._format.read(file, offset, _BYTES_AT_ONCE)
+                yield from of_records(reading.records)
+                offset = before if file.suffix == ".json" else reading.offset
+
+
+def _client(file: Path) -> str | None:
+    try:
+        if file.suffix == ".json":  # Gemini's older files are one document
+            return "gemini" if _is_gemini_document(file) else None
+        return client_of(file) if file.suffix in (".jsonl", "") else None
+    except OSError:
+        return None
+
+
+def _is_gemini_document(file: Path) -> bool:
+    with file.open("rb") as stream:
+        first = stream.read(4_096)
+    return b'"sessionId"' in first and b'"projectHash"' in first
+
+
+class OpenCode:
+    """OpenCode keeps all sessions in one database."""
+
+    NAME = opencode.CLIENT
+    TITLE = "OpenCode"
+
+    def recognises(self, path: Path) -> bool:
+        """Whether a file is OpenCode's database, or a directory has it."""
+        return self._file(path) is not None
+
+    def items(self, path: Path) -> Iterator[Item]:
+        """Every line that was said."""
+        file = self._file(path)
+        if file is not None:
+            rows = foreign.read(file, opencode.TABLES)
+            found = opencode.records(rows["session"], rows["message"], rows["part"])
+            yield from of_records(found)
+
+    def _file(self, path: Path) -> Path | None:
+        return first_with_tables(path, ("opencode.db",), *opencode.TABLES)
+
+
+class Cursor(FilesOfLines):
+    """Cursor keeps chats in a database, and those of its agent in files."""
+
+    def __init__(self) -> None:
+        super().__init__(cursor.CLIENT, "Cursor", "agent-transcripts/**/*.jsonl",
+                         "projects/*/agent-transcripts/**/*.jsonl")  # fmt: skip
+
+    def recognises(self, path: Path) -> bool:
+        """Whether it is a database with chats, or a file of the agent."""
+        return self._database(path) is not None or super().recognises(path)
+
+    def items(self, path: Path) -> Iterator[Item]:
+        """Every line that was said."""
+        database = self._database(path)
+        if database is None:
+            yield from super().items(path)
+            return
+        with foreign.opened(database, [cursor.TABLE]) as copy:
+            rows = copy.rows(cursor.TABLE, cursor.COLUMNS)
+            yield from of_records(cursor.records(rows))
+
+    def _database(self, path: Path) -> Path | None:
+        names = ("state.vscdb", "globalStorage/state.vscdb", "User/globalStorage/state.vscdb")
+        return first_with_tables(path, names, cursor.TABLE)
+
+
+CLAUDE_CODE = FilesOfLines(
+    "claude-code", "Claude Code", "*.jsonl", "*/*.jsonl", "projects/*/*.jsonl"
+)
+CODEX = FilesOfLines(
+    "codex", "Codex", "rollout-*.jsonl", "*/*/*/rollout-*.jsonl", "sessions/*/*/*/rollout-*.jsonl",
+    "archived_sessions/rollout-*.jsonl",
+)  # fmt: skip
+GEMINI = FilesOfLines(
+    "gemini", "Gemini CLI", "*/chats/session-*.json*", "chats/session-*.json*",
+    "tmp/*/chats/session-*.json*", "session-*.json*",
+)  # fmt: skip
+OPENCODE = OpenCode()
+CURSOR = Cursor()
+ALL = (CLAUDE_CODE, CODEX, GEMINI, OPENCODE, CURSOR)
+
+
+def usual_places(
+    environ: Mapping[str, str] = os.environ, home: Path | None = None
+) -> dict[str, Path]:
+    """Where each client keeps its history on this machine, by the client's name."""
+    home = Path.home() if home is None else home
+    data = Path(environ.get("XDG_DATA_HOME") or home / ".local" / "share")
+    settings = Path(environ.get("XDG_CONFIG_HOME") or home / ".config")
+    if (home / "Library" / "Application Support").is_dir():
+        settings = home / "Library" / "Application Support"
+    if environ.get("APPDATA"):
+        settings = Path(environ["APPDATA"])
+    claude = Path(environ.get("CLAUDE_CONFIG_DIR") or home / ".claude").expanduser()
+    codex = Path(environ.get("CODEX_HOME") or home / ".codex").expanduser()
+    return {
+        "claude-code": claude / "projects",
+        "codex": codex / "sessions",
+        "gemini": home / ".gemini" / "tmp",
+        "opencode": data / "opencode",
+        "cursor": settings / "Cursor" / "User",
+    }

@@ -1,0 +1,89 @@
+"""Files that agents read at the start: CLAUDE.md, AGENTS.md, MEMORY.md and their kin."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from commonplace.engine.model import Link, Memory, iso
+from commonplace.importers import markdown
+from commonplace.importers.items import Item, title_of
+from commonplace.transcripts.noise import said
+from commonplace.transcripts.record import list_of, mapping_of, moment, text_of
+
+NAME = "claude-md"
+TITLE = "CLAUDE.md, AGENTS.md, MEMORY.md or GEMINI.md"
+FILES = ("CLAUDE.md", "AGENTS.md", "MEMORY.md", "GEMINI.md", "CLAUDE.local.md", "memory_summary.md")
+_OURS = re.compile(r"^## .*\n<!-- commonplace (\{.*\}) -->\n", re.MULTILINE)
+
+
+def recognises(path: Path) -> bool:
+    """Whether a file has one of these names, or an export of ours in it."""
+    if not path.is_file() or path.suffix.lower() not in markdown.SUFFIXES:
+        return False
+    names = {name.casefold() for name in FILES}
+    return path.name.casefold() in names or bool(_OURS.search(markdown.read(path)))
+
+
+def items(path: Path) -> Iterator[Item]:
+    """A memory for each heading with a text under it."""
+    text = markdown.read(path)
+    if _OURS.search(text):
+        yield from _exported(text)
+        return
+    where = str(path.absolute())
+    seen: dict[str, int] = {}
+    for headings, body in markdown.sections(markdown.split_frontmatter(text)[1]):
+        place = " > ".join(headings) or path.name
+        seen[place] = seen.get(place, 0) + 1
+        number = "" if seen[place] == 1 else f" ({seen[place]})"
+        if body := said(body):
+            yield Item(
+                key=f"{where}#{place}{number}", text=body, title=title_of(place),
+                source=where if len(where) <= 2_000 else "", attrs={"file": path.name},
+            )  # fmt: skip
+
+
+def _exported(text: str) -> Iterator[Item]:
+    """The sections of an export of ours; a text of unchanged length may hold headings itself."""
+    mark = _OURS.search(text)
+    while mark is not None:
+        try:
+            ours = mapping_of(json.loads(mark[1]))
+        except ValueError:
+            ours = {}
+        end = mark.end() + (ours["chars"] if isinstance(ours.get("chars"), int) else 0)
+        following = _OURS.search(text, mark.end())
+        if not text.startswith("\n\n", end):  # somebody edited it
+            end = len(text.rstrip()) if following is None else following.start()
+        body = text[mark.end() : end]
+        links = [mapping_of(each) for each in list_of(ours.get("links"))]
+        if ours and body.strip():
+            yield Item(
+                key=text_of(ours.get("id")), id=text_of(ours.get("id")) or None, text=body,
+                title=text_of(ours.get("title")), kind=text_of(ours.get("kind")) or "note",
+                tags=[text_of(tag) for tag in list_of(ours.get("tags"))],
+                created_at=moment(ours.get("created_at")),
+                occurred_at=moment(ours.get("occurred_at")),
+                links=[(text_of(each.get("kind")), text_of(each.get("target"))) for each in links],
+            )  # fmt: skip
+        mark = _OURS.search(text, end)
+
+
+def written(memories: Sequence[Memory], links: Mapping[str, Iterable[Link]]) -> str:
+    """Memories as sections of one file; a comment under each heading keeps the rest of it."""
+    parts = ["# Memories\n\n"]
+    for memory in memories:
+        related = [{"kind": link.kind, "target": link.target} for link in links.get(memory.id, ())]
+        ours = {
+            "id": memory.id, "title": memory.title, "kind": memory.kind, "tags": list(memory.tags),
+            "created_at": iso(memory.created_at), "occurred_at": iso(memory.occurred_at),
+            "links": related, "chars": len(memory.text),
+        }  # fmt: skip
+        kept = {name: value for name, value in ours.items() if value}
+        comment = json.dumps(kept, ensure_ascii=False).replace(">", "\\u003e")
+        shown = title_of(memory.title or memory.text.strip().split("\n", 1)[0])[:80]
+        parts.append(f"## {shown}\n<!-- commonplace {comment} -->\n{memory.text}\n\n")
+    return "".join(parts)

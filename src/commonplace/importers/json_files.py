@@ -1,0 +1,58 @@
+"""JSON of other programs: a file, or the one that an archive or a directory of an export has."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+MOST_BYTES = 2 * 1024**3
+_HEAD = 4_096
+
+
+def documents(path: Path, *names: str) -> Iterator[Any]:
+    """The JSON documents of these names in a directory or a ZIP archive, or of the file itself."""
+    for raw in _raw(path, names, None):
+        try:
+            yield json.loads(raw)
+        except (ValueError, RecursionError):
+            continue
+
+
+def heads(path: Path, *names: str) -> list[bytes]:
+    """How these documents begin, without reading all of them."""
+    return list(_heads(path, names, _state(path)))
+
+
+def _state(path: Path) -> tuple[int, int]:
+    state = path.stat()
+    return state.st_size, state.st_mtime_ns
+
+
+@lru_cache(maxsize=32)
+def _heads(path: Path, names: tuple[str, ...], _state: tuple[int, int]) -> tuple[bytes, ...]:
+    return tuple(_raw(path, names, _HEAD))
+
+
+def _raw(path: Path, names: tuple[str, ...], most: int | None) -> Iterator[bytes]:
+    size = MOST_BYTES if most is None else most
+    try:
+        if path.is_dir():
+            for name in names:
+                if (path / name).is_file():
+                    with (path / name).open("rb") as stream:
+                        yield stream.read(size)
+        elif zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                for each in archive.namelist():
+                    if each.rpartition("/")[2] in names:
+                        with archive.open(each) as stream:
+                            yield stream.read(size)
+        elif path.is_file():
+            with path.open("rb") as stream:
+                yield stream.read(size)
+    except (OSError, zipfile.BadZipFile):
+        return

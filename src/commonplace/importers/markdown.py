@@ -1,0 +1,118 @@
+"""Markdown files: their frontmatter, their headings, their links."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from commonplace.errors import InvalidInput
+
+SUFFIXES = (".md", ".markdown")
+_FRONTMATTER = re.compile(r"\A---[ \t]*\r?\n(.*?)^---[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE)
+_KEY = re.compile(r"([^\s#:'\"\[\]{}-][^:\n]*?)[ \t]*:(?:[ \t]+(.*))?$")
+_HEADING = re.compile(r"(#{1,6})[ \t]+(.*?)[ \t]*#*[ \t]*$")
+_CODE_FENCE = re.compile(r"[ \t]{0,3}(`{3,}|~{3,})")
+WIKI_LINK = re.compile(r"!?\[\[([^\]\[|#^\n]+)(?:[#^][^\]\[|\n]*)?(?:\|[^\]\[\n]*)?\]\]")
+INLINE_TAG = re.compile(r"(?<![\w#/&])#([\w/-]*[^\W\d_][\w/-]*)")
+
+
+def files(path: Path) -> Iterator[Path]:
+    """The Markdown files of a directory, without hidden ones; or the file itself."""
+    if path.is_file():
+        yield path
+        return
+    for folder, folders, names in os.walk(path):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(names):
+            file = Path(folder, name)
+            wanted = file.suffix.lower() in SUFFIXES and not name.startswith(".")
+            if wanted and file.is_file() and not file.is_symlink():
+                yield file
+
+
+def read(file: Path) -> str:
+    """A file's text, as it is."""
+    try:
+        return file.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InvalidInput(
+            f"{file} is not UTF-8 at byte {error.start}.",
+            hint="Convert or remove it, and import again.",
+            field="path",
+        ) from None
+
+
+def split_frontmatter(text: str) -> tuple[dict[str, Any], str]:
+    """The properties at the top of a note, and the rest of it.
+
+    Values are texts, numbers as text, and lists: what Obsidian's editor of properties writes.
+    """
+    found = _FRONTMATTER.match(text)
+    if not found:
+        return {}, text
+    properties: dict[str, Any] = {}
+    key = ""
+    for line in found[1].splitlines():
+        stripped = line.strip()
+        if stripped.startswith("- ") and key:
+            before = properties[key] if isinstance(properties[key], list) else []
+            properties[key] = [*before, _scalar(stripped[2:].strip())]
+        elif pair := _KEY.match(line):
+            key = pair[1].strip()
+            properties[key] = _value((pair[2] or "").strip())
+    return properties, text[found.end() :]
+
+
+def _value(text: str) -> Any:
+    if text.startswith("[") and text.endswith("]"):
+        try:
+            return json.loads(text)
+        except ValueError:
+            return [_scalar(part.strip()) for part in text[1:-1].split(",") if part.strip()]
+    return _scalar(text)
+
+
+def _scalar(text: str) -> str:
+    if len(text) >= 2 and text[0] == text[-1] == '"':
+        try:
+            return str(json.loads(text))
+        except ValueError:
+            return text[1:-1]
+    if len(text) >= 2 and text[0] == text[-1] == "'":
+        return text[1:-1].replace("''", "'")
+    return text
+
+
+def listed(value: Any) -> list[Any]:
+    """A property that may be a list, or a text with commas or spaces."""
+    if isinstance(value, list):
+        return value
+    text = str(value or "")
+    return [part for part in re.split(r"[,\s]+", text) if part]
+
+
+def sections(text: str) -> Iterator[tuple[list[str], str]]:
+    """(headings above it, text) for each heading with a text; headings in code do not count."""
+    path: list[tuple[int, str]] = []
+    lines: list[str] = []
+    fence = ""
+    for line in [*text.replace("\r\n", "\n").split("\n"), None]:
+        heading = _HEADING.match(line) if line is not None and not fence else None
+        if line is None or heading:
+            if body := "\n".join(lines).strip():
+                yield [name for _, name in path], body
+            lines = []
+            if heading:
+                level = len(heading[1])
+                path = [above for above in path if above[0] < level] + [(level, heading[2])]
+            continue
+        if code := _CODE_FENCE.match(line):
+            if not fence:
+                fence = code[1]
+            elif code[1].startswith(fence):
+                fence = ""
+        lines.append(line)

@@ -1,0 +1,106 @@
+"""mem0: what `get_all` returns as JSON, or its `history.db`, in which every change is recorded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from commonplace.engine.model import Link, Memory, iso
+from commonplace.importers.databases import first_with_tables
+from commonplace.importers.items import Item, tags_of, title_of
+from commonplace.importers.json_files import documents, heads
+from commonplace.storage.sqlite import foreign
+from commonplace.transcripts.record import list_of, mapping_of, moment, text_of
+
+NAME = "mem0"
+TITLE = "mem0"
+_HISTORY = {"history": ("memory_id", "new_memory", "event", "created_at", "updated_at",
+                        "is_deleted")}  # fmt: skip
+_OWNERS = ("user_id", "agent_id", "run_id", "app_id", "actor_id")
+
+
+def recognises(path: Path) -> bool:
+    """Whether it is a JSON export of mem0, its history, or a directory with one."""
+    if _database(path) is not None:
+        return True
+    return any(
+        b'"memory"' in head and b'"id"' in head and head.lstrip()[:1] in (b"{", b"[")
+        and b'"mapping"' not in head
+        for head in heads(path, "mem0.json")
+        if not head.lstrip().startswith(b'{"type"')
+    )  # fmt: skip
+
+
+def items(path: Path) -> Iterator[Item]:
+    """Every memory that mem0 holds now."""
+    database = _database(path)
+    if database is not None:
+        yield from _from_history(database)
+        return
+    for document in documents(path, "mem0.json"):
+        found = mapping_of(document)
+        listed = found.get("results", found.get("memories", document))
+        for value in map(mapping_of, list_of(listed)):
+            if item := _item(value):
+                yield item
+
+
+def _database(path: Path) -> Path | None:
+    found = first_with_tables(path, ("history.db",), "history")
+    if found is None:
+        return None
+    with foreign.opened(found, ["history"]) as copy:
+        first = next(copy.rows("history", _HISTORY["history"]), None)
+    return found if first is None or {"memory_id", "new_memory"} <= first.keys() else None
+
+
+def _item(value: dict[str, Any]) -> Item | None:
+    text, identity = text_of(value.get("memory")), text_of(value.get("id"))
+    if not text.strip() or not identity:
+        return None
+    more = mapping_of(value.get("metadata"))
+    named = [*list_of(value.get("categories")), *list_of(more.get("tags"))]
+    owners = {name: value[name] for name in _OWNERS if value.get(name)}
+    ours = mapping_of(more.get("commonplace"))
+    links = [mapping_of(link) for link in list_of(ours.get("links"))]
+    kept = {name: each for name, each in more.items() if name not in ("tags", "commonplace")}
+    return Item(
+        key=identity, text=text, id=identity if ours else None, tags=tags_of(named),
+        kind=text_of(ours.get("kind")) or "note", title=title_of(ours.get("title")),
+        occurred_at=moment(ours.get("occurred_at")), created_at=moment(value.get("created_at")),
+        attrs={"mem0": {**owners, **kept}} if owners or kept else {},
+        links=[(text_of(link.get("kind")), text_of(link.get("target"))) for link in links],
+    )  # fmt: skip
+
+
+def _from_history(path: Path) -> Iterator[Item]:
+    """The memories as the last event of each left them."""
+    current: dict[str, dict[str, Any]] = {}
+    for row in foreign.read(path, _HISTORY)["history"]:
+        identity = text_of(row.get("memory_id"))
+        before = current.pop(identity, {})
+        if row.get("event") != "DELETE" and not row.get("is_deleted"):
+            created = before.get("created_at") or row.get("created_at")
+            current[identity] = {**row, "created_at": created}
+    for identity, row in current.items():
+        text = text_of(row.get("new_memory"))
+        if text.strip() and identity:
+            created = moment(row.get("created_at")) or moment(row.get("updated_at"))
+            yield Item(key=identity, text=text, created_at=created)
+
+
+def written(memories: Sequence[Memory], links: Mapping[str, Iterable[Link]]) -> str:
+    """Memories as JSON in the form that mem0's `get_all` returns."""
+    results = []
+    for memory in memories:
+        related = [{"kind": link.kind, "target": link.target} for link in links.get(memory.id, ())]
+        ours = {"kind": memory.kind, "title": memory.title,
+                "occurred_at": iso(memory.occurred_at), "links": related}  # fmt: skip
+        results.append({
+            "id": memory.id, "memory": memory.text, "user_id": "default",
+            "created_at": iso(memory.created_at), "updated_at": iso(memory.updated_at),
+            "categories": list(memory.tags), "metadata": {"commonplace": ours},
+        })  # fmt: skip
+    return json.dumps({"results": results}, ensure_ascii=False, indent=1) + "\n"

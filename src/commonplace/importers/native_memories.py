@@ -1,0 +1,181 @@
+"""The files in which agents keep memories of their own, guarded: every version is kept.
+
+A file is one memory, whose text is the file's. A changed file is a new version. The memory of a
+deleted or emptied file stays as it was last, is found like any other, and can be written back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from commonplace.engine import checks
+from commonplace.engine.content.memories import Draft
+from commonplace.engine.history.timeline import IMPORT
+from commonplace.engine.model import Memory, Origin, When, iso
+from commonplace.errors import Conflict, InvalidInput, NotFound
+from commonplace.importers import instructions
+from commonplace.importers.items import key_of, title_of
+from commonplace.importers.markdown import files as markdown_files
+from commonplace.importers.storing import import_origin
+from commonplace.platform import lookup
+from commonplace.platform.exclusive import exclusive
+from commonplace.storage.directories import replacing
+
+if TYPE_CHECKING:
+    from commonplace.engine.commonplace import Commonplace
+
+TAG = "native-memory"
+PREFIX = "guarded:"
+DIGEST, GONE, FILE = "sha256", "gone_since", "file"
+_OWN = Origin(client="commonplace", tool="guard")
+_BYTES = 4 * checks.TEXT_CHARS
+
+
+@dataclass(slots=True)
+class Guarded:
+    """What one look at the files found."""
+
+    added: list[str] = field(default_factory=list)
+    changed: list[str] = field(default_factory=list)
+    gone: list[str] = field(default_factory=list)
+    """Files that were deleted or emptied since the last look."""
+    unchanged: int = 0
+    skipped: list[str] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {"added": self.added, "changed": self.changed, "gone": self.gone,
+                "unchanged": self.unchanged, "skipped": self.skipped}  # fmt: skip
+
+
+def usual_files(
+    project: Path | None = None, home: Path | None = None, environ: Mapping[str, str] = os.environ
+) -> list[Path]:
+    """The agents' own memory files on this machine, and those of a project's directory."""
+    home = Path.home() if home is None else home
+    claude = Path(environ.get("CLAUDE_CONFIG_DIR") or home / ".claude").expanduser()
+    codex = Path(environ.get("CODEX_HOME") or home / ".codex").expanduser()
+    folders = [*claude.glob("projects/*/memory"), codex / "memories"]
+    named = [claude / "CLAUDE.md", codex / "AGENTS.md", home / ".gemini" / "GEMINI.md"]
+    named += [project / name for name in instructions.FILES] if project is not None else []
+    return chosen_files([*folders, *named])
+
+
+def chosen_files(paths: Iterable[Path]) -> list[Path]:
+    """The Markdown files of directories, and files, that exist."""
+    found: dict[Path, None] = {}
+    for path in paths:
+        if path.is_dir():
+            found.update(dict.fromkeys(file.absolute() for file in markdown_files(path)))
+        elif path.is_file():
+            found[path.absolute()] = None
+    return list(found)
+
+
+def look(memory: Commonplace, files: Sequence[Path]) -> Guarded:
+    """Store new and changed files, and notice which of the guarded ones are gone; one undo."""
+    report, origin = Guarded(), import_origin()
+    contents = {str(file): content for file in files
+                if (content := _content(file, report)) is not None}  # fmt: skip
+    with exclusive(memory, IMPORT, origin):
+        known = {_file(one): one for one in guarded(memory)}
+        for path, content in contents.items():
+            _take_in(memory, path, content, known.get(path), report)
+        for path, one in known.items():
+            emptied = Path(path).is_file() and not Path(path).read_bytes().strip()
+            if (emptied or not Path(path).exists()) and GONE not in one.attrs:
+                attrs = {**one.attrs, GONE: iso(datetime.now(UTC))}
+                memory.revise(one.id, attrs=attrs, origin=_OWN)
+                report.gone.append(path)
+    return report
+
+
+def _content(file: Path, report: Guarded) -> bytes | None:
+    """A file's bytes; None if there is nothing in it that can be stored."""
+    try:
+        with file.open("rb") as stream:
+            content = stream.read(_BYTES + 1)
+        text = content.decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        report.skipped.append(f"{file}: {error}")
+        return None
+    if "\0" in text or len(text) > checks.TEXT_CHARS or len(str(file)) > checks.REF_CHARS:
+        report.skipped.append(f"{file}: it is too long, or no text")
+        return None
+    return content if text.strip() else None
+
+
+def _take_in(
+    memory: Commonplace, path: str, content: bytes, known: Memory | None, report: Guarded
+) -> None:
+    digest = hashlib.sha256(content).hexdigest()
+    attrs = {FILE: path, DIGEST: digest}
+    if known is None and lookup.find(memory, _ref(path)) is not None:
+        report.unchanged += 1  # somebody forgot it here
+    elif known is None:
+        name = Path(path)
+        draft = Draft(
+            text=content.decode("utf-8"), ref=_ref(path), source=path, tags=[TAG],
+            title=title_of(f"{name.parent.name}/{name.name}"), trust="inferred", attrs=attrs,
+        )  # fmt: skip
+        memory.remember_many([draft], origin=_OWN)
+        report.added.append(path)
+    elif known.attrs.get(DIGEST) != digest or GONE in known.attrs:
+        memory.revise(known.id, content.decode("utf-8"), attrs=attrs, origin=_OWN)
+        report.changed.append(path)
+    else:
+        report.unchanged += 1
+
+
+def _ref(path: str) -> str:
+    ref = f"{PREFIX}{path}"
+    return ref if len(ref) <= checks.REF_CHARS else f"{PREFIX}{key_of(path)}"
+
+
+def _file(one: Memory) -> str:
+    return str(one.attrs[FILE])
+
+
+def guarded(memory: Commonplace) -> Iterator[Memory]:
+    """The memories of guarded files, those that are gone too."""
+    for one in lookup.every(memory, order="oldest", tags_all=[TAG]):
+        if (one.ref or "").startswith(PREFIX) and FILE in one.attrs:
+            yield one
+
+
+def bring_back(
+    memory: Commonplace, path: Path, *, as_of: When | None = None, overwrite: bool = False
+) -> Path:
+    """Write a guarded file as it was last, or at a time.
+
+    Conflict if a file is there, unless `overwrite`; what it holds is then stored first.
+    """
+    where = str(path.absolute())
+    if lookup.find(memory, _ref(where)) is None:
+        raise NotFound(
+            f"{where} is not guarded.", hint="'commonplace guard list' lists what is.", field="path"
+        )
+    one = memory.get(_ref(where), as_of=as_of, count=False)
+    content = one.text.encode("utf-8")
+    if hashlib.sha256(content).hexdigest() != one.attrs.get(DIGEST):
+        raise InvalidInput(
+            f"{where} had a secret in it, which was masked when it was stored.",
+            hint="Its text is in 'commonplace show'; put the secret back by hand.",
+            field="path",
+        )
+    target = Path(where)
+    if target.is_file() and target.read_bytes().strip() and target.read_bytes() != content:
+        if not overwrite:
+            raise Conflict(f"{where} exists.", hint="Add --overwrite; it is stored first.")
+        look(memory, [target])
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(target.resolve()) as stream:
+        stream.write(content)
+    look(memory, [target])
+    return target

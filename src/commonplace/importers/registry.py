@@ -1,0 +1,116 @@
+"""The formats that `commonplace import` knows, and how one is recognised."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from commonplace.engine.transfer.importing import SUFFIXES
+from commonplace.engine.transfer.replay import is_export
+from commonplace.errors import InvalidInput
+from commonplace.importers import (
+    chatgpt,
+    claude_ai,
+    claude_mem,
+    csv_table,
+    histories,
+    instructions,
+    json_lines,
+    mcp_memory_service,
+    mem0,
+    palaces,
+    server_memory,
+    vaults,
+)
+from commonplace.importers.items import Format
+from commonplace.importers.storing import Import, Imported, counted
+
+if TYPE_CHECKING:
+    from commonplace.engine.commonplace import Commonplace
+    from commonplace.engine.model import Origin
+
+PLAIN = "commonplace"
+"""The format that `engine/transfer` reads: an export of ours, JSON lines, notes."""
+PLAIN_TITLE = "an export of Commonplace, JSON lines with `text`, Markdown and text files"
+
+FORMATS: Mapping[str, Format] = {
+    known.NAME: known
+    for known in cast(
+        tuple[Format, ...],
+        (
+            *histories.ALL, chatgpt, claude_ai, mem0, server_memory, palaces.MEMPALACE,
+            palaces.MAMA, claude_mem, mcp_memory_service, vaults.OBSIDIAN, vaults.BASIC_MEMORY,
+            instructions, csv_table, json_lines,
+        ),
+    )
+}  # fmt: skip
+NAMES = (*FORMATS, PLAIN)
+
+Progress = Callable[[int, int], None]
+
+
+def recognised(path: Path, name: str | None = None) -> str:
+    """The name of a file's or directory's format; InvalidInput if it is none that is known."""
+    if name is not None:
+        if name not in NAMES:
+            raise InvalidInput(f"Not a format I know. Known: {', '.join(NAMES)}.", field="from")
+        return name
+    if path.is_file() and is_export(path):
+        return PLAIN
+    for known in FORMATS.values():
+        if known.recognises(path):
+            return known.NAME
+    if _is_plain(path):
+        return PLAIN
+    raise InvalidInput(f"Not a format I know. Known: {', '.join(NAMES)}.", field="path")
+
+
+def _is_plain(path: Path) -> bool:
+    """Whether the name of a file, or of one in a directory, says notes or JSON lines."""
+    if not path.is_dir():
+        return not path.is_file() or path.suffix.lower() in SUFFIXES
+    return any(_is_plain(file) for file in path.rglob("*") if file.is_file()) or not any(
+        path.iterdir()
+    )
+
+
+def dry_run(path: Path, name: str) -> Imported:
+    """Count what a format other than our own gives, and show three of them."""
+    report = counted(name, FORMATS[name].items(path))
+    _check_found(path, name, report.found)
+    return report
+
+
+def _check_found(path: Path, name: str, found: int) -> None:
+    """Raise InvalidInput if a file that was said to be of a format is not."""
+    if not found and not FORMATS[name].recognises(path):
+        raise InvalidInput(
+            f"{path} holds nothing in the format {name}.",
+            hint="Leave out --from to have its format recognised.",
+            field="from",
+        )
+
+
+def run(
+    memory: Commonplace,
+    path: Path,
+    name: str,
+    *,
+    origin: Origin,
+    trust: str | None = None,
+    progress: Progress | None = None,
+) -> Imported:
+    """Import a file or directory of a format other than our own.
+
+    It is read once before anything is stored, so that what cannot be read changes nothing.
+    """
+    known: Any = FORMATS[name]
+    total = counted(name, known.items(path), 0).found
+    _check_found(path, name, total)
+    if hasattr(known, "store"):
+        done: Imported = known.store(memory, path, origin, progress)
+        return done
+    return Import(memory, name, origin=origin, trust=trust).run(
+        iter(known.items(path)), total, progress
+    )

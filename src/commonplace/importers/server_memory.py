@@ -1,0 +1,85 @@
+"""The knowledge graph of `@modelcontextprotocol/server-memory`: a file of JSON lines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from commonplace.engine.model import Link, Memory, iso
+from commonplace.importers.items import Item, stored_kind, tags_of, title_of
+from commonplace.transcripts.lines import first_objects, json_lines
+from commonplace.transcripts.record import list_of, mapping_of, moment, text_of
+
+NAME = "server-memory"
+TITLE = "@modelcontextprotocol/server-memory"
+
+
+def recognises(path: Path) -> bool:
+    """Whether the first lines of a file are entities or relations."""
+    if not path.is_file():
+        return False
+    first = first_objects(path, 3)
+    return bool(first) and all(
+        (each.get("type") == "entity" and "observations" in each)
+        or (each.get("type") == "relation" and "relationType" in each)
+        for each in first
+    )
+
+
+def items(path: Path) -> Iterator[Item]:
+    """An entity is a memory with its observations; relations are links between them."""
+    entities: dict[str, dict[str, Any]] = {}
+    relations: dict[str, list[tuple[str, str]]] = {}
+    for value, _, _ in json_lines(path):
+        if value.get("type") == "entity":
+            entities[text_of(value.get("name"))] = value
+        elif value.get("type") == "relation":
+            link = (text_of(value.get("relationType")), text_of(value.get("to")))
+            relations.setdefault(text_of(value.get("from")), []).append(link)
+    for name, value in entities.items():
+        observations = [text_of(each) for each in list_of(value.get("observations"))]
+        text = "\n".join(observations)
+        ours = mapping_of(value.get("commonplace"))
+        kind = text_of(value.get("entityType"))
+        attrs = {"entity_type": kind, "observations": observations}
+        yield Item(
+            key=name, text=text if text.strip() else name, id=ours.get("id"),
+            title=title_of(ours["title"]) if "title" in ours else title_of(name),
+            kind=kind if ours else "note",
+            tags=tags_of(list_of(ours.get("tags")) if ours else [kind]),
+            occurred_at=moment(ours.get("occurred_at")), created_at=moment(ours.get("created_at")),
+            attrs=mapping_of(ours.get("attrs")) if ours else attrs, links=relations.get(name, ()),
+        )  # fmt: skip
+
+
+def written(memories: Sequence[Memory], links: Mapping[str, Iterable[Link]]) -> str:
+    """Memories as entities; what the graph has no place for stands in a field of its own."""
+    names: dict[str, str] = {}
+    taken: set[str] = set()
+    for memory in memories:
+        name = memory.title or memory.text.split("\n", 1)[0][:80].strip() or memory.id
+        names[memory.id] = name if name not in taken else f"{name} ({memory.id})"
+        taken.add(names[memory.id])
+    lines = []
+    for memory in memories:
+        observed = memory.attrs.get("observations")
+        whole = isinstance(observed, list) and "\n".join(map(str, observed)) == memory.text
+        ours = {"id": memory.id, "title": memory.title, "tags": list(memory.tags),
+                "occurred_at": iso(memory.occurred_at), "created_at": iso(memory.created_at),
+                "attrs": dict(memory.attrs)}  # fmt: skip
+        lines.append({"type": "entity", "name": names[memory.id], "entityType": memory.kind,
+                      "observations": observed if whole else [memory.text],
+                      "commonplace": ours})  # fmt: skip
+    for memory in memories:
+        for link in links.get(memory.id, ()):
+            if link.target in names:
+                ends = {"from": names[memory.id], "to": names[link.target]}
+                lines.append({"type": "relation", **ends, "relationType": _relation(link)})
+    return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+
+
+def _relation(link: Link) -> str:
+    """The relation's own name: of an imported one, the kind is made of it."""
+    return link.reason if link.reason and stored_kind(link.reason, "") == link.kind else link.kind

@@ -1,0 +1,266 @@
+"""Storing what a format gives: each item once, in batches, all of them undone together."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from commonplace.engine import checks
+from commonplace.engine.binding import engine_call
+from commonplace.engine.content.conversations import Line
+from commonplace.engine.content.memories import Draft
+from commonplace.engine.history.timeline import IMPORT, LABEL
+from commonplace.engine.library import OpenSpace
+from commonplace.engine.model import LIVE_STATES, Memory, Origin
+from commonplace.errors import Conflict, InvalidInput
+from commonplace.importers.items import Item, key_of, stored_kind
+from commonplace.platform.exclusive import exclusive
+from commonplace.storage.database import new_id
+from commonplace.storage.tables import MEMORIES
+
+if TYPE_CHECKING:
+    from commonplace.engine.commonplace import Commonplace
+
+BATCH = 250
+BATCH_CHARS = 2_000_000
+PROBLEMS = 20
+IMPORTED = "imported"
+"""The attribute with a digest of the text as it was imported, to notice changes made here."""
+
+Progress = Callable[[int, int], None]
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def import_origin() -> Origin:
+    """The origin of one import; operations with its label are undone together."""
+    return Origin(client="commonplace", tool="import", label=LABEL + new_id())
+
+
+@dataclass(slots=True)
+class Imported:
+    """What an import did, or with a dry run would find."""
+
+    format: str
+    found: int = 0
+    added: int = 0
+    changed: int = 0
+    """Items that were imported before, and have another text in the source now."""
+    unchanged: int = 0
+    skipped: int = 0
+    links: int = 0
+    problems: list[str] = field(default_factory=list)
+    samples: list[dict[str, Any]] = field(default_factory=list)
+    operations: list[str] = field(default_factory=list)
+
+    def left_out(self, where: str, why: str) -> None:
+        """Count an item that is not stored."""
+        self.skipped += 1
+        if len(self.problems) < PROBLEMS:
+            self.problems.append(f"{where}: {why}")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {
+            "format": self.format, "found": self.found, "added": self.added,
+            "changed": self.changed, "unchanged": self.unchanged, "skipped": self.skipped,
+            "links": self.links, "problems": self.problems, "operations": self.operations,
+        }  # fmt: skip
+
+
+def sample(item: Item) -> dict[str, Any]:
+    """An item as a dry run shows it."""
+    text = " ".join(item.text.split())
+    shown = {"text": text[:200] + ("…" if len(text) > 200 else ""), "title": item.title,
+             "tags": list(item.tags), "speaker": item.speaker,
+             "at": item.occurred_at.isoformat() if item.occurred_at else ""}  # fmt: skip
+    return {name: value for name, value in shown.items() if value}
+
+
+def counted(name: str, items: Iterable[Item], samples: int = 3) -> Imported:
+    """How many items there are, with the first of them; nothing is stored."""
+    report = Imported(name)
+    for item in items:
+        report.found += 1
+        if len(report.samples) < samples:
+            report.samples.append(sample(item))
+    return report
+
+
+class Import:
+    """One import of a format into a space."""
+
+    def __init__(
+        self, memory: Commonplace, name: str, *, origin: Origin, trust: str | None = None
+    ) -> None:
+        self._memory = memory
+        self._name = name
+        self._origin = origin
+        self._own = Origin(client=name, tool="import")
+        self._trust = trust
+        self._links: list[tuple[str, str, str]] = []
+        self._ids: dict[str, str] = {}
+        self.report = Imported(name)
+
+    def run(
+        self, items: Iterator[Item], total: int = 0, progress: Progress | None = None
+    ) -> Imported:
+        """Store all items, then the links between them."""
+        for batch in _batches(items):
+            self.report.found += len(batch)
+            try:
+                self._store(batch)
+            except (InvalidInput, Conflict):
+                for item in batch:  # one of them cannot be stored
+                    try:
+                        self._store([item])
+                    except (InvalidInput, Conflict) as error:
+                        self.report.left_out(item.key, error.message)
+            if progress is not None:
+                progress(min(self.report.found, total), total)
+        self._store_links()
+        return self.report
+
+    def _ref(self, key: str) -> str:
+        ref = f"{self._name}:{key}"
+        return ref if len(ref) <= checks.REF_CHARS else f"{self._name}:{key_of(key)}"
+
+    def _store(self, batch: Sequence[Item]) -> None:
+        """Store those items of a batch that are missing, in one unit of work."""
+        added: list[tuple[Item, str]] = []
+        changed = unchanged = 0
+        with exclusive(self._memory, IMPORT, self._origin):
+            known = engine_call(self._memory, _known, batch, [self._ref(one.key) for one in batch])
+            new: dict[str, Item] = {}
+            for item in batch:
+                ref = self._ref(item.key)
+                row = known.get(ref) or known.get(item.id or "")
+                if row is None and ref not in new:
+                    new[ref] = item
+                elif row is not None and self._revised(row, item):
+                    changed += 1
+                else:
+                    unchanged += 1
+                if row is not None:
+                    added.append((item, row.id))
+            for ref_and_id in self._add(new):
+                added.append(ref_and_id)
+            operation = self._memory.operation
+        self.report.added += len(new)
+        self.report.changed += changed
+        self.report.unchanged += unchanged
+        if operation and (new or changed):
+            self.report.operations.append(operation)
+        for item, identity in added:
+            if not item.speaker:
+                self._ids[item.key] = identity
+                self._links += [(item.key, kind, target) for kind, target in item.links]
+
+    def _add(self, new: dict[str, Item]) -> Iterator[tuple[Item, str]]:
+        """Add memories, and messages conversation by conversation."""
+        notes = {ref: item for ref, item in new.items() if not item.speaker}
+        drafts = [self._draft(ref, item) for ref, item in notes.items()]
+        stored = self._memory.remember_many(drafts, origin=self._own)
+        yield from ((item, each.id) for item, each in zip(notes.values(), stored, strict=True))
+        said = [(ref, item) for ref, item in new.items() if item.speaker]
+        for conversation, lines in itertools.groupby(said, key=lambda one: one[1].conversation):
+            self._memory.conversations.add(
+                conversation[: checks.NAME_CHARS],
+                *(self._line(ref, item) for ref, item in lines),
+                origin=self._own,
+            )
+
+    def _line(self, ref: str, item: Item) -> Line:
+        return Line(
+            speaker=item.speaker,
+            text=_storable(item.text),
+            at=item.occurred_at,
+            session=item.session[: checks.NAME_CHARS],
+            ref=ref,
+            tags=item.tags,
+            trust=self._trust or item.trust,
+        )
+
+    def _draft(self, ref: str, item: Item) -> Draft:
+        text = _storable(item.text)
+        return Draft(
+            text=text,
+            id=item.id,
+            ref=(item.ref or None) if item.id else ref,
+            kind=stored_kind(item.kind, "note"),
+            title=_storable(item.title),
+            tags=[_storable(tag) for tag in item.tags],
+            occurred_at=item.occurred_at,
+            created_at=item.created_at,
+            attrs=dict(item.attrs) if item.id else {**item.attrs, IMPORTED: key_of(text)},
+            source=item.source,
+            importance=item.importance,
+            pinned=item.pinned,
+            trust=self._trust or item.trust,
+        )
+
+    def _revised(self, row: Memory, item: Item) -> bool:
+        """Give a memory the text that its source has now, unless it was changed here."""
+        text = _storable(item.text)
+        imported = row.attrs.get(IMPORTED)
+        if text == row.text or imported is None or imported != key_of(row.text):
+            return False
+        if row.state not in LIVE_STATES:
+            return False
+        attrs = {**item.attrs, IMPORTED: key_of(text)}
+        self._memory.revise(
+            row.id, text=text, title=_storable(item.title), tags=list(item.tags), attrs=attrs,
+            origin=self._own,
+        )  # fmt: skip
+        return True
+
+    def _store_links(self) -> None:
+        """Add the links whose ends are both stored, and that are not there yet."""
+        links = iter(dict.fromkeys(self._links))
+        while part := list(itertools.islice(links, BATCH)):
+            with exclusive(self._memory, IMPORT, self._origin):
+                before = self.report.links
+                for source, kind, target in part:
+                    self._link(self._ids.get(source), kind, self._ids.get(target))
+                if self.report.links > before:
+                    self.report.operations.append(self._memory.operation)
+
+    def _link(self, source: str | None, kind: str, target: str | None) -> None:
+        if source is None or target is None:
+            return
+        name = stored_kind(kind, "links")
+        there = self._memory.links.of(source, direction="out", kinds=[name])
+        if not any(link.target == target for link in there):
+            reason = "" if name == kind else _storable(kind)[: checks.REASON_CHARS]
+            self._memory.links.add(source, target, name, reason=reason, origin=self._own)
+            self.report.links += 1
+
+
+def _batches(items: Iterator[Item]) -> Iterator[list[Item]]:
+    batch: list[Item] = []
+    size = 0
+    for item in items:
+        batch.append(item)
+        size += len(item.text)
+        if len(batch) >= BATCH or size > BATCH_CHARS:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _known(space: OpenSpace, items: Sequence[Item], refs: Sequence[str]) -> dict[str, Memory]:
+    """The memories that are there already, by their ref and by their id."""
+    with space.store.read() as connection:
+        rows = MEMORIES.among(connection, space.name, "ref", list(refs))
+        ids = [item.id for item in items if item.id]
+        rows += MEMORIES.among(connection, space.name, "id", ids) if ids else []
+    found = [Memory.of(row) for row in rows]
+    return {each.id: each for each in found} | {each.ref: each for each in found if each.ref}
+
+
+def _storable(text: str) -> str:
+    """The text without halves of characters, which no database can hold."""
+    return _SURROGATE.sub("\ufffd", text).replace("\0", "\ufffd")

@@ -1,0 +1,214 @@
+"""Vaults of Markdown notes: Obsidian, and basic-memory with its observations and relations."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from commonplace.engine.model import Link, Memory, iso
+from commonplace.errors import InvalidInput
+from commonplace.importers import markdown
+from commonplace.importers.items import Item, tags_of, title_of
+from commonplace.transcripts.record import moment, text_of
+
+_CREATED = ("created", "date created", "created_at", "date")
+_OCCURRED = ("occurred", "occurred_at", "date")
+_OURS = "commonplace"
+_OBSERVATION = re.compile(r"^[ \t]*[-*] \[([^\]\n]{1,60})\] (.+)$", re.MULTILINE)
+_RELATION = re.compile(
+    r"^[ \t]*[-*] ([\w -]{1,60}?) \[\[([^\]\n|#]+)(?:[|#][^\]\n]*)?\]\]", re.MULTILINE
+)
+_UNSAFE = re.compile(r'[\\/:*?"<>|#^\[\]\x00-\x1f]+')
+
+
+class Vault:
+    """A directory of notes; a note is one memory."""
+
+    def __init__(self, name: str, title: str) -> None:
+        self.NAME = name
+        self.TITLE = title
+
+    def recognises(self, path: Path) -> bool:
+        """Whether a directory is a vault: Obsidian has its settings there."""
+        return path.is_dir() and (path / ".obsidian").is_dir()
+
+    def items(self, path: Path) -> Iterator[Item]:
+        """Every note with its tags, dates, and links to other notes."""
+        root = path if path.is_dir() else path.parent
+        notes = {
+            file.relative_to(root).with_suffix("").as_posix(): file for file in markdown.files(path)
+        }
+        targets = _targets(notes)
+        for key, file in notes.items():
+            properties, body = markdown.split_frontmatter(markdown.read(file))
+            if item := self._item(key, file, properties, body, targets):
+                yield item
+
+    def _item(
+        self, key: str, file: Path, properties: dict[str, Any], body: str, targets: dict[str, str]
+    ) -> Item | None:
+        if _OURS in properties:
+            return self._exported(key, properties, body, targets)
+        text = body.replace("\r\n", "\n").strip()
+        if not text:
+            return None
+        tags = markdown.listed(properties.get("tags", properties.get("tag")))
+        tags = [*tags, *markdown.INLINE_TAG.findall(_without_code(text))]
+        known = {"tags", "tag", "title", *_CREATED, *_OCCURRED}
+        more = {name: value for name, value in properties.items() if name not in known and value}
+        attrs = {"file": f"{key}{file.suffix}", "properties": more}
+        return Item(
+            key=key, text=text, tags=tags_of(tags),
+            title=title_of(properties.get("title") or file.stem),
+            created_at=_time(properties, _CREATED), occurred_at=_time(properties, _OCCURRED),
+            links=self._links(properties, text, targets, key),
+            attrs={name: value for name, value in attrs.items() if value},
+        )  # fmt: skip
+
+    def _exported(
+        self, key: str, properties: dict[str, Any], body: str, targets: dict[str, str]
+    ) -> Item | None:
+        """A note that an export of ours wrote."""
+        text = body.removesuffix("\n")
+        names = [markdown.WIKI_LINK.findall(str(each)) for each in properties.get("links") or []]
+        pairs = zip(properties.get("link_kinds") or [], names, strict=False)
+        links = [(kind, targets[_folded(name[0])]) for kind, name in pairs
+                 if name and _folded(name[0]) in targets]  # fmt: skip
+        if not text.strip():
+            return None
+        return Item(
+            key=key, text=text, id=text_of(properties.get(_OURS)) or None,
+            tags=properties.get("tags") or (), title=text_of(properties.get("title")),
+            kind=text_of(properties.get("kind")) or "note",
+            created_at=moment(properties.get("created")),
+            occurred_at=moment(properties.get("occurred")), links=links,
+        )  # fmt: skip
+
+    def _links(
+        self, properties: dict[str, Any], text: str, targets: dict[str, str], key: str
+    ) -> list[tuple[str, str]]:
+        """Links to notes that are there, in the text and in properties."""
+        pairs = self._pairs(text)
+        for value in properties.values():
+            for each in value if isinstance(value, list) else [value]:
+                pairs += [("links", name) for name in markdown.WIKI_LINK.findall(str(each))]
+        found = [(kind, targets[_folded(name)]) for kind, name in pairs if _folded(name) in targets]
+        return list(dict.fromkeys(each for each in found if each[1] != key))
+
+    def _pairs(self, text: str) -> list[tuple[str, str]]:
+        return [("links", name) for name in markdown.WIKI_LINK.findall(_without_code(text))]
+
+
+class BasicMemory(Vault):
+    """basic-memory: notes with a permalink, and lists of observations and relations."""
+
+    def recognises(self, path: Path) -> bool:
+        """Whether the first notes of a directory, or a note, have a permalink."""
+        if path.is_dir() and (path / ".obsidian").is_dir():
+            return False
+        for index, file in enumerate(markdown.files(path) if _may_be_notes(path) else ()):
+            try:
+                properties, _ = markdown.split_frontmatter(markdown.read(file))
+            except InvalidInput:  # of another kind
+                continue
+            if "permalink" in properties:
+                return True
+            if index >= 20:
+                break
+        return False
+
+    def _pairs(self, text: str) -> list[tuple[str, str]]:
+        """Relations by their name, and other links."""
+        named = [(kind.strip().replace(" ", "_").lower(), name.strip())
+                 for kind, name in _RELATION.findall(_without_code(text))]  # fmt: skip
+        told = {name for _, name in named}
+        return named + [pair for pair in super()._pairs(text) if pair[1].strip() not in told]
+
+    def _item(
+        self, key: str, file: Path, properties: dict[str, Any], body: str, targets: dict[str, str]
+    ) -> Item | None:
+        item = super()._item(key, file, properties, body, targets)
+        if item is None or _OURS in properties:
+            return item
+        observed = [{"category": category, "text": text.strip()}
+                    for category, text in _OBSERVATION.findall(_without_code(body))
+                    if category.strip() and category.strip() not in "xX"]  # fmt: skip
+        categories = [each["category"] for each in observed]
+        attrs = {**item.attrs, **({"observations": observed} if observed else {})}
+        tags = tags_of([*item.tags, *categories])
+        return replace(item, attrs=attrs, tags=tags)
+
+
+def _may_be_notes(path: Path) -> bool:
+    return path.is_dir() or path.suffix.lower() in markdown.SUFFIXES
+
+
+def _without_code(text: str) -> str:
+    return re.sub(r"```.*?(?:```|\Z)|`[^`\n]*`", "", text, flags=re.DOTALL)
+
+
+def _folded(name: str) -> str:
+    return name.strip().removesuffix(".md").casefold()
+
+
+def _targets(notes: Mapping[str, Path]) -> dict[str, str]:
+    """The note that a link names: by its path, its name, its title, alias or permalink."""
+    found: dict[str, str] = {}
+    for key in notes:
+        found.setdefault(_folded(PurePosixPath(key).name), key)
+    for key, file in notes.items():
+        properties, _ = markdown.split_frontmatter(markdown.read(file))
+        others = [properties.get("title"), properties.get("permalink")]
+        others += markdown.listed(properties.get("aliases"))
+        for name in filter(None, others):
+            found.setdefault(_folded(str(name)), key)
+    return found | {_folded(key): key for key in notes}
+
+
+def _time(properties: dict[str, Any], names: Sequence[str]) -> Any:
+    return next((at for name in names if (at := moment(properties.get(name)))), None)
+
+
+def written(
+    memories: Sequence[Memory], links: Mapping[str, Iterable[Link]]
+) -> Iterator[tuple[str, str]]:
+    """(file name, text) of a note for each memory, as a vault that Obsidian opens."""
+    names = _names(memories)
+    for memory in memories:
+        related = [link for link in links.get(memory.id, ()) if link.target in names]
+        properties: dict[str, Any] = {
+            _OURS: memory.id, "title": memory.title, "kind": memory.kind,
+            "tags": list(memory.tags), "created": iso(memory.created_at),
+            "occurred": iso(memory.occurred_at),
+            "links": [f"[[{names[link.target]}]]" for link in related],
+            "link_kinds": [link.kind for link in related],
+        }  # fmt: skip
+        head = "".join(
+            f"{name}: {json.dumps(value, ensure_ascii=False)}\n"
+            for name, value in properties.items()
+            if value
+        )
+        yield f"{names[memory.id]}.md", f"---\n{head}---\n{memory.text}\n"
+    yield ".obsidian/app.json", "{}\n"
+
+
+def _names(memories: Sequence[Memory]) -> dict[str, str]:
+    """A file name for each memory, which no other has, on file systems without case too."""
+    names: dict[str, str] = {}
+    taken: set[str] = set()
+    for memory in memories:
+        first = memory.title or memory.text.strip().split("\n", 1)[0]
+        name = _UNSAFE.sub(" ", first)[:60].strip(" .") or "note"
+        if name.casefold() in taken:
+            name = f"{name} {memory.id}"
+        taken.add(name.casefold())
+        names[memory.id] = name
+    return names
+
+
+OBSIDIAN = Vault("obsidian", "an Obsidian vault")
+BASIC_MEMORY = BasicMemory("basic-memory", "basic-memory")

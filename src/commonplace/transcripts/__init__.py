@@ -1,0 +1,1 @@
+"""The histories that agents keep of their conversations, read as records. Pure parsing."""

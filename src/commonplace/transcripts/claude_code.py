@@ -1,0 +1,85 @@
+"""Claude Code: `projects/*/SESSION.jsonl` in its configuration directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from commonplace.transcripts.lines import json_lines
+from commonplace.transcripts.noise import said, said_by_user
+from commonplace.transcripts.record import (
+    Reading,
+    Record,
+    joined,
+    line_id,
+    list_of,
+    mapping_of,
+    moment,
+    text_of,
+)
+
+CLIENT = "claude-code"
+# Lines that no person and no model wrote, or that repeat others.
+_FLAGS = (
+    "isMeta", "isSidechain", "isCompactSummary", "isVisibleInTranscriptOnly", "isVirtual",
+    "isApiErrorMessage", "agentId", "toolUseResult",
+)  # fmt: skip
+# What prompted a message, if it was not a person.
+_SOURCES = ("sdk", "system", "loop_wakeup", "schedule_wakeup", "poll_event")
+
+
+def recognises(first: list[dict[str, Any]]) -> bool:
+    """Whether the first records of a file are of this format."""
+    return any(
+        "sessionId" in record and "type" in record and ("uuid" in record or "leafUuid" in record)
+        for record in first
+    )
+
+
+def is_subagent(path: Path) -> bool:
+    """Whether a file holds what a sub-agent did, by its place and name."""
+    return "subagents" in path.parts or path.name.startswith("agent-")
+
+
+def read(path: Path, offset: int = 0, most: int | None = None) -> Reading:
+    """The records from an offset of a session's file on; none of a sub-agent's file."""
+    records: list[Record] = []
+    for value, line, end in json_lines(path, offset, most):
+        offset = end
+        if value and not is_subagent(path) and (record := record_of(value, line)):
+            records.append(record)
+    return Reading(records, offset)
+
+
+def record_of(value: dict[str, Any], line: bytes) -> Record | None:
+    """The record that a line is; None if it is none that somebody said."""
+    role = value.get("type")
+    if role not in ("user", "assistant") or any(value.get(flag) for flag in _FLAGS):
+        return None
+    message = mapping_of(value.get("message"))
+    if message.get("model") == "<synthetic>" or not _from_person(value):
+        return None
+    content = message.get("content")
+    parts = [content] if isinstance(content, str) else _texts(content)
+    text = joined(said_by_user(part) if role == "user" else said(part) for part in parts)
+    if not text:
+        return None
+    # a fork of a session copies its lines, and says of which
+    copied = mapping_of(value.get("forkedFrom"))
+    session = text_of(copied.get("sessionId")) or text_of(value.get("sessionId"))
+    known = text_of(copied.get("messageUuid")) or text_of(value.get("uuid"))
+    identity, at = known or line_id(session, line), moment(value.get("timestamp"))
+    branch = text_of(value.get("gitBranch"))
+    if branch == "HEAD":  # of no branch
+        branch = ""
+    return Record(CLIENT, session, role, text, identity, at, text_of(value.get("cwd")), branch)
+
+
+def _from_person(value: dict[str, Any]) -> bool:
+    origin = mapping_of(value.get("origin")).get("kind", "human")
+    return origin == "human" and value.get("promptSource") not in _SOURCES
+
+
+def _texts(content: Any) -> list[str]:
+    parts = [mapping_of(part) for part in list_of(content)]
+    return [text_of(part.get("text")) for part in parts if part.get("type") == "text"]

@@ -1,0 +1,73 @@
+"""Codex: `sessions/YYYY/MM/DD/rollout-*.jsonl` in its home directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from commonplace.transcripts.lines import first_objects, json_lines
+from commonplace.transcripts.noise import said, said_by_user
+from commonplace.transcripts.record import (
+    Reading,
+    Record,
+    joined,
+    line_id,
+    list_of,
+    mapping_of,
+    moment,
+    text_of,
+)
+
+CLIENT = "codex"
+_TYPES = ("session_meta", "response_item", "event_msg", "turn_context", "compacted")
+
+
+def recognises(first: list[dict[str, Any]]) -> bool:
+    """Whether the first records of a file are of this format."""
+    return any(
+        (record.get("type") in _TYPES and isinstance(record.get("payload"), dict))
+        or ("id" in record and "instructions" in record)
+        for record in first
+    )
+
+
+def read(path: Path, offset: int = 0, most: int | None = None) -> Reading:
+    """The records from an offset of a session's file on; none of a sub-agent's session."""
+    meta = _meta(path)
+    source = meta.get("source")
+    skipped = isinstance(source, dict) and ("subagent" in source or "subAgent" in source)
+    records: list[Record] = []
+    for value, line, end in json_lines(path, offset, most):
+        offset = end
+        if value and not skipped and (record := _record(value, line, end, meta, path)):
+            records.append(record)
+    return Reading(records, offset)
+
+
+def _meta(path: Path) -> dict[str, Any]:
+    """What the file's first record says of its session. Its oldest releases have no payload."""
+    for first in first_objects(path, 1):
+        return mapping_of(first.get("payload")) if "payload" in first else first
+    return {}
+
+
+def _record(
+    value: dict[str, Any], line: bytes, end: int, meta: dict[str, Any], path: Path
+) -> Record | None:
+    item = mapping_of(value.get("payload")) if value.get("type") == "response_item" else value
+    role = item.get("role")
+    if item.get("type") != "message" or role not in ("user", "assistant"):
+        return None
+    parts = [text_of(mapping_of(part).get("text")) for part in list_of(item.get("content"))]
+    text = joined(said_by_user(part) if role == "user" else said(part) for part in parts)
+    if not text:
+        return None
+    session = text_of(meta.get("session_id")) or text_of(meta.get("id")) or path.stem
+    at = moment(value.get("timestamp"))
+    # without a time, two equal lines are told apart by their place, which stays
+    known = line_id(session, line) if at else line_id(session, str(end), line)
+    branch = text_of(mapping_of(meta.get("git")).get("branch"))
+    return Record(
+        CLIENT, session, role, text, known, at or moment(meta.get("timestamp")),
+        text_of(meta.get("cwd")), branch,
+    )  # fmt: skip

@@ -1,0 +1,41 @@
+"""The formats of histories that are files of lines, by the name of their client."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from commonplace.transcripts import claude_code, codex, cursor, gemini
+from commonplace.transcripts.lines import first_objects
+from commonplace.transcripts.record import Reading
+
+_LOOKED_AT = 20  # records in which a file shows its format
+
+
+class _Read(Protocol):
+    def __call__(self, path: Path, offset: int = 0, most: int | None = None) -> Reading: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """How the files of a client are recognised and read."""
+
+    recognises: Callable[[list[dict[str, Any]]], bool]
+    read: _Read
+
+
+FORMATS: Mapping[str, Format] = {
+    module.CLIENT: Format(module.recognises, module.read)
+    for module in (claude_code, codex, gemini, cursor)
+}
+
+
+def client_of(path: Path) -> str | None:
+    """The client whose history a file of lines is, by its content."""
+    first = first_objects(path, _LOOKED_AT)
+    for client, known in FORMATS.items():
+        if known.recognises(first):
+            return client
+    return None

@@ -1,0 +1,91 @@
+"""Gemini CLI: `tmp/PROJECT/chats/session-*.jsonl`, in older releases `.json`, in `~/.gemini`.
+
+The newer file is a log: a line is a message, replaces one of the same id, or changes others.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from commonplace.transcripts.lines import first_objects, json_document, json_lines
+from commonplace.transcripts.noise import said, said_by_user
+from commonplace.transcripts.record import (
+    Reading,
+    Record,
+    Role,
+    joined,
+    list_of,
+    mapping_of,
+    moment,
+    text_of,
+)
+
+CLIENT = "gemini"
+_ROLES: dict[str, Role] = {"user": "user", "gemini": "assistant"}
+
+_COMMAND = re.compile(r"[/?][a-z]*(?: .*)?")  # of the client, not for the model
+
+
+def recognises(first: list[dict[str, Any]]) -> bool:
+    """Whether the first records of a file are of this format."""
+    return any("sessionId" in record and "projectHash" in record for record in first)
+
+
+def read(path: Path, offset: int = 0, most: int | None = None) -> Reading:
+    """The records from an offset of a session's file on, each in its newest form.
+
+    What was said before the user went back to an earlier message was said all the same.
+    """
+    if path.suffix == ".json":
+        return _read_document(path)
+    meta = next(iter(first_objects(path, 1)), {})
+    found: dict[str, Record] = {}
+    for value, _, end in json_lines(path, offset, most):
+        offset = end
+        changed = list_of(mapping_of(value.get("$set")).get("messages"))
+        for message in [value, *map(mapping_of, changed)]:
+            if record := _record(message, meta, path):
+                found[record.id] = record
+    return Reading([] if meta.get("kind") == "subagent" else list(found.values()), offset)
+
+
+def _read_document(path: Path) -> Reading:
+    with path.open("rb") as stream:
+        whole = mapping_of(json_document(stream))
+        end = stream.tell()
+    messages = map(mapping_of, list_of(whole.get("messages")))
+    records = [record for each in messages if (record := _record(each, whole, path))]
+    return Reading([] if whole.get("kind") == "subagent" else records, end if whole else 0)
+
+
+def _record(value: dict[str, Any], meta: dict[str, Any], path: Path) -> Record | None:
+    role, identity = _ROLES.get(text_of(value.get("type"))), text_of(value.get("id"))
+    if role is None or not identity:
+        return None
+    content = value.get("displayContent") or value.get("content")
+    parts = [content] if isinstance(content, str) else _texts(content)
+    text = joined(said_by_user(part) if role == "user" else said(part) for part in parts)
+    if not text or (role == "user" and _COMMAND.fullmatch(text)):
+        return None
+    session = text_of(meta.get("sessionId")) or path.stem
+    at = moment(value.get("timestamp"))
+    return Record(CLIENT, session, role, text, f"{session}:{identity}", at, _directory(meta, path))
+
+
+def _texts(content: Any) -> list[str]:
+    parts = [content] if isinstance(content, dict) else list_of(content)
+    return [
+        part if isinstance(part, str) else text_of(mapping_of(part).get("text"))
+        for part in parts
+        if not mapping_of(part).get("thought")
+    ]
+
+
+def _directory(meta: dict[str, Any], path: Path) -> str:
+    """The project's directory: the client writes it beside the chats."""
+    try:
+        return (path.parent.parent / ".project_root").read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        return next((text_of(each) for each in list_of(meta.get("directories"))), "")

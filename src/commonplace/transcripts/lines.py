@@ -1,0 +1,71 @@
+"""Files of JSON lines that a client may still be writing."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+_STARTS = re.compile(rb'\{"(?:parentUuid|type|timestamp|uuid|id|role|\$set|isSidechain)":')
+_ATTEMPTS = 20
+
+
+def json_lines(
+    path: Path, offset: int = 0, most: int | None = None
+) -> Iterator[tuple[dict[str, Any], bytes, int]]:
+    """Yield (object, its line, the offset after it), from an offset of the file on.
+
+    A last line that is not complete is left for later. A line that is no JSON object is skipped; if
+    a client was killed while it wrote and then went on in the same line, the second record is
+    found. An offset beyond the end means that the file was replaced: it is read from its start.
+    Stops at the first line that ends `most` bytes or more after the offset.
+    """
+    with path.open("rb") as stream:
+        if offset > stream.seek(0, 2):
+            offset = 0
+        stream.seek(offset)
+        start = at = offset
+        for line in stream:
+            value = _object(line)
+            if value is None and not line.endswith(b"\n"):
+                return  # torn: it may be completed
+            at += len(line)
+            yield value if value is not None else _continued(line) or {}, line.strip(), at
+            if most is not None and at - start >= most:
+                return
+
+
+def first_objects(path: Path, count: int) -> list[dict[str, Any]]:
+    """The first complete objects of a file; fewer if there are not so many."""
+    found = []
+    for value, _, _ in json_lines(path):
+        found.append(value)
+        if len(found) == count:
+            break
+    return found
+
+
+def json_document(stream: IO[bytes]) -> Any:
+    """A whole file as JSON; None if it is not complete."""
+    try:
+        return json.loads(stream.read())
+    except (ValueError, RecursionError):
+        return None
+
+
+def _object(line: bytes) -> dict[str, Any] | None:
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else {}
+
+
+def _continued(line: bytes) -> dict[str, Any] | None:
+    """The record at the end of a line whose first record is torn."""
+    for found in list(_STARTS.finditer(line, 1))[:_ATTEMPTS]:
+        if value := _object(line[found.start() :]):
+            return value
+    return None

@@ -1,0 +1,62 @@
+"""OpenCode: the tables `session`, `message` and `part` of its SQLite file, `opencode.db`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from commonplace.transcripts.noise import said, said_by_user
+from commonplace.transcripts.record import Record, joined, mapping_of, moment, text_of
+
+CLIENT = "opencode"
+TABLES: Mapping[str, Sequence[str]] = {
+    "session": ("id", "parent_id", "directory"),
+    "message": ("id", "session_id", "time_created", "data"),
+    "part": ("id", "message_id", "data"),
+}
+
+
+def records(
+    sessions: Iterable[Mapping[str, Any]],
+    messages: Iterable[Mapping[str, Any]],
+    parts: Iterable[Mapping[str, Any]],
+) -> Iterator[Record]:
+    """The records of these rows, by their time; those of sub-agents' sessions are left out."""
+    directories = {
+        text_of(row["id"]): text_of(row.get("directory"))
+        for row in sessions
+        if not row.get("parent_id")
+    }
+    texts: dict[str, list[tuple[str, str]]] = {}
+    for row in parts:
+        part = _json(row.get("data"))
+        if part.get("type") == "text" and not part.get("synthetic") and not part.get("ignored"):
+            found = texts.setdefault(text_of(row.get("message_id")), [])
+            found.append((text_of(row.get("id")), text_of(part.get("text"))))
+    for row in sorted(messages, key=lambda row: (_time(row), text_of(row.get("id")))):
+        identity, session = text_of(row.get("id")), text_of(row.get("session_id"))
+        data = _json(row.get("data"))
+        role = data.get("role")
+        if role not in ("user", "assistant") or data.get("summary") is True:
+            continue
+        if session not in directories:
+            continue
+        said_here = [text for _, text in sorted(texts.get(identity, ()))]
+        text = joined(said_by_user(part) if role == "user" else said(part) for part in said_here)
+        if text:
+            at = moment(mapping_of(data.get("time")).get("created")) or moment(_time(row))
+            cwd = directories[session] or text_of(mapping_of(data.get("path")).get("cwd"))
+            yield Record(CLIENT, session, role, text, identity, at, cwd)
+
+
+def _time(row: Mapping[str, Any]) -> int:
+    value = row.get("time_created")
+    return value if isinstance(value, int) else 0
+
+
+def _json(value: Any) -> dict[str, Any]:
+    try:
+        return mapping_of(json.loads(value))
+    except (TypeError, ValueError, RecursionError):
+        return {}

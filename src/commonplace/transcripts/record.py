@@ -1,0 +1,79 @@
+"""A line of a conversation as every agent's history gives it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+Role = Literal["user", "assistant"]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What the user or the assistant said, without tool calls and injected text."""
+
+    client: str
+    session: str
+    role: Role
+    text: str
+    id: str
+    """Unique within the client, and the same whenever the line is read again."""
+    at: datetime | None = None
+    cwd: str = ""
+    branch: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Records of a file, and the offset from which to read next time."""
+
+    records: list[Record]
+    offset: int
+
+
+def moment(value: Any) -> datetime | None:
+    """A time that a history holds: ISO 8601, or seconds or milliseconds since 1970."""
+    try:
+        if isinstance(value, str):
+            if value.isdigit():
+                return moment(int(value))
+            at = datetime.fromisoformat(value)
+            return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+        if isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
+            # milliseconds from the year 1973 on; a smaller number is seconds
+            return datetime.fromtimestamp(value / 1000 if value > 1e11 else value, UTC)
+    except (ValueError, OverflowError, OSError):
+        pass
+    return None
+
+
+def text_of(value: Any) -> str:
+    """The value if it is a text, else an empty text."""
+    return value if isinstance(value, str) else ""
+
+
+def mapping_of(value: Any) -> dict[str, Any]:
+    """The value if it is a JSON object, else an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
+def list_of(value: Any) -> list[Any]:
+    """The value if it is a JSON array, else an empty one."""
+    return value if isinstance(value, list) else []
+
+
+def line_id(*parts: str | bytes) -> str:
+    """An id for a record without one, by what it consists of."""
+    hashed = hashlib.sha256()
+    for part in parts:
+        raw = part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part
+        hashed.update(len(raw).to_bytes(8, "big") + raw)
+    return hashed.hexdigest()[:32]
+
+
+def joined(texts: Iterable[str]) -> str:
+    """The parts of a message as one text."""
+    return "\n\n".join(text for text in texts if text).strip()

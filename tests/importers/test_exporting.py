@@ -1,0 +1,129 @@
+"""What is exported for another program and imported again is the same."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from commonplace import Commonplace
+from commonplace.cli.app import run as run_command
+from commonplace.engine.binding import lease
+from commonplace.engine.content.conversations import Line
+from commonplace.engine.transfer import importing
+from commonplace.importers import exporting, registry, storing
+from commonplace.platform import lookup
+
+TEXTS = [
+    "Plain.",
+    "Two\n\nparagraphs, with a \"quote\" and a [[link]] and #tag.",
+    "## A heading\n<!-- commonplace {\"id\": \"x\"} -->\nin the text",
+    "  leading space, trailing space  ",
+    "\n\nempty lines around\n\n",
+    "---\ntags: [not, mine]\n---\nlooks like frontmatter",
+    "line\r\nends\r\n",
+    "日本語 🙂 ‮ ﷽",
+    "```\ncode # not a heading\n```",
+    "-->",
+    "Ends with a heading\n## last",
+]  # fmt: skip
+WHEN = datetime(2025, 12, 24, 18, 30, 5, 123456, UTC)
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> Iterator[Commonplace]:
+    with Commonplace(tmp_path / "data", embedding="none") as opened:
+        for number, text in enumerate(TEXTS):
+            opened.remember(
+                text,
+                title="" if number % 2 else "The same: title / of * many?",
+                tags=["a b", 'quote"d', "ünï", f"n{number}"][: number % 5],
+                occurred_at=WHEN if number % 3 else None,
+                created_at=WHEN,
+                kind="decision" if number % 4 == 1 else "note",
+            )
+        ids = [one.id for one in lookup.every(opened, order="oldest")]
+        opened.links.add(ids[0], ids[1], "supports")
+        opened.links.add(ids[0], ids[2], "supports")
+        opened.links.add(ids[2], ids[0], "part_of")
+        opened.conversations.add("c", Line(speaker="user", text="said"))
+        forgotten = opened.remember("forgotten")
+        opened.forget(forgotten.id)
+        yield opened
+
+
+Content = tuple[set[tuple[str, ...]], set[tuple[str, str, str]]]
+
+
+def contents(memory: Commonplace) -> Content:
+    kept = [one for one in lookup.every(memory) if one.kind != "message"]
+    texts = {one.id: one.text for one in kept}
+    notes = {
+        (
+            one.text,
+            one.title,
+            one.kind,
+            str(one.occurred_at),
+            str(one.created_at),
+            *sorted(one.tags),
+        )
+        for one in kept
+    }
+    return notes, {
+        (texts[link.source], texts[link.target], link.kind) for link in memory.links.of()
+    }
+
+
+@pytest.mark.parametrize("to", exporting.NAMES)
+def test_an_export_comes_back_equal(tmp_path: Path, memory: Commonplace, to: str) -> None:
+    target = tmp_path / ("vault" if to == "obsidian" else f"{to}.jsonl" if to == "jsonl" else
+                         f"{to}.md" if to == "claude-md" else f"{to}.json")  # fmt: skip
+    memory.close()
+    assert run_command(["export", "--to", to, str(target), "--data", str(tmp_path / "data")]) == 0
+    name = registry.recognised(target)
+    assert name == to
+    with (
+        Commonplace(tmp_path / "data", embedding="none") as before,
+        Commonplace(tmp_path / "other", embedding="none") as after,
+    ):
+        registry.run(after, target, name, origin=storing.import_origin())
+        assert contents(after) == contents(before)
+        assert len(contents(after)[0]) == len(TEXTS) and len(contents(after)[1]) == 3
+        again = registry.run(before, target, name, origin=storing.import_origin())
+        assert (again.added, again.changed, again.links) == (0, 0, 0)
+
+
+def test_json_lines_without_links_are_read_as_ever(tmp_path: Path) -> None:
+    with Commonplace(tmp_path / "data", embedding="none") as memory:
+        memory.remember("Alone.", tags=["x"], importance=0.9, pinned=True)
+    file = tmp_path / "a.jsonl"
+    assert (
+        run_command(["export", "--to", "jsonl", str(file), "--data", str(tmp_path / "data")]) == 0
+    )
+    assert registry.recognised(file) == registry.PLAIN
+    with Commonplace(tmp_path / "other", embedding="none") as other, lease(other) as space:
+        importing.import_file(space, file)
+        (found,) = other.browse()[0]
+        assert (found.text, found.tags, found.importance, found.pinned) == (
+            "Alone.", ("x",), pytest.approx(0.9), True,
+        )  # fmt: skip
+
+
+def test_exports_go_to_standard_output_or_a_new_place(
+    tmp_path: Path, memory: Commonplace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = ["--data", str(tmp_path / "data")]
+    assert run_command(["export", "--to", "mem0", *data]) == 0
+    shown = capsys.readouterr()
+    assert len(json.loads(shown.out)["results"]) == len(TEXTS)
+    assert "1 lines of conversations are left out" in shown.err
+    assert run_command(["export", "--to", "obsidian", *data]) == 2
+    assert run_command(["export", "--to", "word", *data]) == 2
+    assert "Choose one of obsidian, jsonl" in capsys.readouterr().err
+    (tmp_path / "vault").mkdir()
+    (tmp_path / "vault" / "mine.md").write_text("mine")
+    assert run_command(["export", "--to", "obsidian", str(tmp_path / "vault"), *data]) == 4
+    assert [file.name for file in (tmp_path / "vault").iterdir()] == ["mine.md"]

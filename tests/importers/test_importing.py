@@ -1,0 +1,327 @@
+"""Every format is recognised, imported once, undone in one step and brought back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commonplace import Commonplace
+from commonplace.cli.app import run as run_command
+from commonplace.engine.model import Memory
+from commonplace.errors import InvalidInput, NotFound, StorageUnavailable
+from commonplace.importers import registry, storing
+from commonplace.importers.items import Item
+from commonplace.platform import lookup
+from commonplace.platform.capture import capture
+from importers.samples import SAMPLES, csv, lines, note
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> Iterator[Commonplace]:
+    with Commonplace(tmp_path / "data", embedding="none") as opened:
+        yield opened
+
+
+def imported(memory: Commonplace, path: Path, name: str | None = None) -> storing.Imported:
+    name = registry.recognised(path, name)
+    return registry.run(memory, path, name, origin=storing.import_origin())
+
+
+def contents(memory: Commonplace) -> list[tuple[str, ...]]:
+    found = lookup.every(memory, order="oldest")
+    return sorted((one.text, one.title, *one.tags, str(one.occurred_at)) for one in found)
+
+
+def by_text(memory: Commonplace, text: str) -> Memory:
+    (found,) = [one for one in lookup.every(memory) if one.text == text]
+    return found
+
+
+def test_every_format_has_a_sample() -> None:
+    assert set(SAMPLES) == set(registry.FORMATS)
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_format_is_recognised_by_its_content(tmp_path: Path, name: str) -> None:
+    make, count, text = SAMPLES[name]
+    path = make(tmp_path / "source")
+    assert registry.recognised(path) == name
+    report = registry.dry_run(path, name)
+    assert report.found == count and len(report.samples) == min(3, count)
+    assert any(item.text == text for item in registry.FORMATS[name].items(path))
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_format_is_stored_once_undone_in_one_step_and_brought_back(
+    tmp_path: Path, memory: Commonplace, name: str
+) -> None:
+    make, count, _ = SAMPLES[name]
+    path = make(tmp_path / "source")
+    before = {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
+    first = imported(memory, path)
+    assert (first.found, first.added, first.skipped) == (count, count, 0)
+    there, links = contents(memory), len(memory.links.of())
+    again = imported(memory, path)
+    assert (again.added, again.unchanged, again.links) == (0, count, 0)
+    assert contents(memory) == there
+    memory.undo()
+    assert contents(memory) == [] and memory.links.of() == []
+    with pytest.raises(NotFound):
+        memory.undo()
+    imported(memory, path)
+    assert contents(memory) == there and len(memory.links.of()) == links
+    assert before == {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
+
+
+def test_histories_become_conversations_of_their_project(
+    tmp_path: Path, memory: Commonplace
+) -> None:
+    imported(memory, SAMPLES["claude-code"][0](tmp_path / "claude"))
+    said = memory.conversations.history("claude-code:s1")
+    assert [(line.speaker, line.memory.text) for line in said] == [
+        ("user", "Use port 8080 for the gateway."), ("assistant", "The gateway uses port 8080."),
+    ]  # fmt: skip
+    first = said[0].memory
+    assert first.trust == "inferred" and first.ref == "claude-code:u1"
+    assert set(first.tags) == {"project:/nowhere/api", "branch:main"}
+    assert first.occurred_at is not None and first.occurred_at.year == 2026
+
+
+def test_a_session_that_went_on_is_imported_from_where_it_was(
+    tmp_path: Path, memory: Commonplace
+) -> None:
+    path = SAMPLES["claude-code"][0](tmp_path / "claude")
+    imported(memory, path)
+    file = next(path.rglob("s1.jsonl"))
+    more = json.loads(file.read_text().splitlines()[0]) | {"uuid": "u9"}
+    more["message"]["content"] = "And the proxy 9090."
+    file.write_text(file.read_text() + json.dumps(more) + "\n")
+    report = imported(memory, path)
+    assert (report.added, report.unchanged) == (1, 2)
+    assert len(memory.conversations.history("claude-code:s1")) == 3
+
+
+def test_a_captured_session_is_not_imported_a_second_time_nor_the_other_way_round(
+    tmp_path: Path, memory: Commonplace
+) -> None:
+    path = SAMPLES["claude-code"][0](tmp_path / "claude")
+    assert capture(memory, str(next(path.rglob("s1.jsonl")))) == 2
+    report = imported(memory, path)
+    assert (report.added, report.unchanged) == (0, 2)
+    other = SAMPLES["codex"][0](tmp_path / "codex")
+    imported(memory, other)
+    assert capture(memory, str(next(other.rglob("*.jsonl")))) == 0
+
+
+def test_sessions_in_an_ignored_directory_are_not_imported(
+    tmp_path: Path, memory: Commonplace
+) -> None:
+    path = SAMPLES["claude-code"][0](tmp_path / "claude")
+    here = note(tmp_path / "work" / ".commonplaceignore", "*\n").parent
+    file = next(path.rglob("s1.jsonl"))
+    file.write_text(file.read_text().replace("/nowhere/api", str(here)))
+    assert imported(memory, path).found == 0 and contents(memory) == []
+
+
+def test_a_line_that_is_too_long_comes_over_in_pieces(tmp_path: Path, memory: Commonplace) -> None:
+    path = SAMPLES["claude-code"][0](tmp_path / "claude")
+    file = next(path.rglob("s1.jsonl"))
+    file.write_text(file.read_text().replace("Use port", "x" * 1_500_000))
+    assert imported(memory, path).added == 3
+    assert capture(memory, str(file)) == 0
+
+
+def test_links_and_observations_of_a_graph_are_kept(tmp_path: Path, memory: Commonplace) -> None:
+    report = imported(memory, SAMPLES["server-memory"][0](tmp_path))
+    assert report.links == 1
+    ana = by_text(memory, "Runs\nCooks")
+    (link,) = memory.links.of(ana.id)
+    assert memory.get(link.target).title == "Acme"
+    assert (link.kind, link.reason, ana.tags) == ("works_at", "works at", ("person",))
+
+
+def test_a_vault_gives_tags_dates_and_links(tmp_path: Path, memory: Commonplace) -> None:
+    imported(memory, SAMPLES["obsidian"][0](tmp_path / "vault"))
+    (garden,) = [one for one in lookup.every(memory) if one.title == "Garden"]
+    assert set(garden.tags) == {"plants", "green", "summer"}
+    assert str(garden.created_at.date()) == "2026-03-01"
+    (link,) = memory.links.of(garden.id)
+    assert memory.get(link.target).title == "Tomato"
+
+
+def test_basic_memorys_observations_and_relations_are_kept(
+    tmp_path: Path, memory: Commonplace
+) -> None:
+    imported(memory, SAMPLES["basic-memory"][0](tmp_path / "notes"))
+    (coffee,) = [one for one in lookup.every(memory) if one.title == "Coffee"]
+    observed = coffee.attrs["observations"]
+    assert observed == [{"category": "method", "text": "Pour over is best #brew"}]
+    assert set(coffee.tags) == {"drinks", "brew", "method"}
+    assert [link.kind for link in memory.links.of(coffee.id)] == ["pairs_with"]
+
+
+def test_instructions_are_split_by_heading(tmp_path: Path, memory: Commonplace) -> None:
+    path = SAMPLES["claude-md"][0](tmp_path)
+    imported(memory, path)
+    titles = {one.title: one.text for one in lookup.every(memory)}
+    assert titles["Build > Tests"] == "```\n# not a heading\npytest\n```"
+    assert set(titles) == {"CLAUDE.md", "Build", "Build > Tests", "Style"}
+    path.write_text(path.read_text().replace("Tabs.", "Spaces."))
+    assert imported(memory, path).changed == 1
+    changed = by_text(memory, "Spaces.")
+    assert len(memory.history.versions(changed.id)) == 2
+    memory.undo()
+    assert by_text(memory, "Tabs.").id == changed.id
+
+
+def test_a_memory_that_was_changed_here_is_not_overwritten(
+    tmp_path: Path, memory: Commonplace
+) -> None:
+    path = SAMPLES["claude-md"][0](tmp_path)
+    imported(memory, path)
+    memory.revise(by_text(memory, "Tabs.").id, text="Tabs, four wide.")
+    path.write_text(path.read_text().replace("Tabs.", "Spaces."))
+    assert imported(memory, path).changed == 0
+    assert by_text(memory, "Tabs, four wide.")
+
+
+def test_a_forgotten_memory_stays_forgotten(tmp_path: Path, memory: Commonplace) -> None:
+    path = SAMPLES["mem0"][0](tmp_path)
+    imported(memory, path)
+    memory.forget(by_text(memory, "Likes oat milk").id)
+    assert imported(memory, path).added == 0
+    assert contents(memory) == []
+
+
+@pytest.mark.parametrize(
+    "odd", ["a" * 1_000_001, "half \ud800 a character", "nul \0", "x" * 1_000_000, " ", "🙂"]
+)
+def test_an_odd_text_keeps_no_other_from_being_imported(memory: Commonplace, odd: str) -> None:
+    items = [Item(key="1", text="before"), Item(key="2", text=odd, tags=["t"]),
+             Item(key="3", text=odd, speaker="user", conversation="c"),
+             Item(key="4", text="after", kind="Ünusual kind!", links=[("", "1")])]  # fmt: skip
+    run = storing.Import(memory, "mem0", origin=storing.import_origin())
+    report = run.run(iter(items))
+    assert report.found == 4 and report.added + report.skipped == 4
+    texts = {one.text for one in lookup.every(memory)}
+    assert {"before", "after"} <= texts
+    assert report.skipped == (2 if len(odd) > 1_000_000 or not odd.strip() else 0)
+    assert len(memory.links.of()) == 1
+
+
+def test_an_import_that_was_interrupted_goes_on(
+    memory: Commonplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def items(until: int) -> Iterator[Item]:
+        for number in range(1_000):
+            if number == until:
+                raise KeyboardInterrupt
+            yield Item(key=str(number), text=f"line {number}", speaker="user", conversation="c")
+
+    with pytest.raises(KeyboardInterrupt):
+        storing.Import(memory, "codex", origin=storing.import_origin()).run(items(600))
+    stored = len(contents(memory))
+    assert 0 < stored < 600
+    report = storing.Import(memory, "codex", origin=storing.import_origin()).run(items(2_000))
+    assert report.added == 1_000 - stored and report.unchanged == stored
+    said = memory.conversations.history("c", limit=1_000)
+    assert [line.memory.text for line in said] == [f"line {number}" for number in range(1_000)]
+
+
+@pytest.mark.parametrize("content", [b"\x00\x01\x02", b"%PDF-1.7", b"", b'{"a": 1}', b"PK\x03\x04"])
+def test_an_unknown_file_is_refused_with_the_formats_that_are_known(
+    tmp_path: Path, content: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "thing.bin"
+    file.write_bytes(content)
+    with pytest.raises(InvalidInput, match=r"Not a format I know\. Known: claude-code, codex"):
+        registry.recognised(file)
+    assert run_command(["import", str(file), "--data", str(tmp_path / "data")]) == 2
+    assert "Not a format I know. Known: " in capsys.readouterr().err
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize(
+    "name", sorted(set(SAMPLES) - {"csv", "claude-md", "obsidian", "basic-memory"})
+)
+def test_a_file_that_is_not_of_the_named_format_is_refused(
+    tmp_path: Path, memory: Commonplace, name: str
+) -> None:
+    file = csv(tmp_path)
+    with pytest.raises((InvalidInput, NotFound, StorageUnavailable)):
+        imported(memory, file, name)
+    with pytest.raises(InvalidInput, match="Not a format I know"):
+        imported(memory, file, "word")
+    assert contents(memory) == []
+
+
+def test_a_csv_file_without_a_text_column_is_refused(tmp_path: Path) -> None:
+    file = note(tmp_path / "a.csv", "name,age\nAna,3\n")
+    with pytest.raises(InvalidInput, match="no column for the text"):
+        registry.dry_run(file, registry.recognised(file))
+
+
+def test_csv_columns_become_fields(tmp_path: Path, memory: Commonplace) -> None:
+    imported(memory, csv(tmp_path))
+    tea = by_text(memory, "Green, hot")
+    assert (tea.title, set(tea.tags)) == ("Tea", {"drinks", "hot"})
+    assert tea.attrs["columns"] == {"mood": "calm"}
+    assert str(tea.occurred_at).startswith("2026-03-01")
+
+
+def test_mem0s_history_gives_what_it_holds_now(tmp_path: Path, memory: Commonplace) -> None:
+    from importers.samples import database
+
+    insert = ("INSERT INTO history (id, memory_id, old_memory, new_memory, event, created_at,"
+              " updated_at, is_deleted) VALUES (?, ?, ?, ?, ?, ?, ?, ?)")  # fmt: skip
+    path = database(
+        tmp_path / "history.db",
+        "CREATE TABLE history (id TEXT PRIMARY KEY, memory_id TEXT, old_memory TEXT,"
+        " new_memory TEXT, event TEXT, created_at DATETIME, updated_at DATETIME,"
+        " is_deleted INTEGER, actor_id TEXT, role TEXT);",
+        (insert, ("1", "m1", None, "Likes tea", "ADD", "2026-01-01T00:00:00Z", None, 0)),
+        (insert, ("2", "m2", None, "Has a dog", "ADD", "2026-01-01T00:00:00Z", None, 0)),
+        (insert, ("3", "m1", "Likes tea", "Likes coffee", "UPDATE", None,
+                  "2026-02-01T00:00:00Z", 0)),
+        (insert, ("4", "m2", "Has a dog", None, "DELETE", None, None, 1)),
+    )  # fmt: skip
+    assert registry.recognised(path) == "mem0"
+    imported(memory, path)
+    assert [one[0] for one in contents(memory)] == ["Likes coffee"]
+    assert str(by_text(memory, "Likes coffee").created_at.date()) == "2026-01-01"
+
+
+def test_the_command_imports_shows_and_undoes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(*args: str) -> dict[str, Any]:
+        assert run_command([*args, "--data", str(tmp_path / "data"), "--json"]) == 0
+        found: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return found
+
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "claude"))
+    SAMPLES["claude-code"][0](tmp_path / "claude")
+    counted = run("import", "claude-code", "--dry-run")
+    assert counted["found"] == 2 and len(counted["samples"]) == 2
+    assert not (tmp_path / "data").exists()
+    report = run("import", "claude-code", "--embedding", "none")
+    assert (report["format"], report["added"]) == ("claude-code", 2)
+    assert run("import", "claude-code", "--embedding", "none")["unchanged"] == 2
+    run("undo")
+    with Commonplace(tmp_path / "data", embedding="none") as memory:
+        assert contents(memory) == []
+
+
+def test_a_dry_run_of_our_own_formats_stores_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = lines(tmp_path / "a.jsonl", *({"text": f"note {number}"} for number in range(5)))
+    data = tmp_path / "data"
+    assert run_command(["import", str(file), "--dry-run", "--data", str(data), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["found"] == 5 and len(found["samples"]) == 3
+    assert not data.exists()
