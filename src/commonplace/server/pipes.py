@@ -8,6 +8,7 @@ refuses some calls itself; these are audited here.
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from io import TextIOWrapper
 from types import SimpleNamespace
@@ -43,6 +44,20 @@ UNREAD = "stdio"  # the name of a call in the audit when the line cannot be pars
 def lines(wire: BinaryIO) -> anyio.AsyncFile[str]:
     """The lines of a pipe; bytes that are not UTF-8 are kept, so that the line is refused."""
     return anyio.wrap_file(TextIOWrapper(wire, encoding="utf-8", errors="surrogateescape"))
+
+
+async def messages(
+    source: AsyncIterator[bytes],
+) -> AsyncIterator[SessionMessage | Exception]:
+    """The message of each line, or why there is none; as the SDK reads standard input."""
+    async for line in source:
+        text = line.decode("utf-8", "surrogateescape")
+        try:
+            message = types.jsonrpc_message_adapter.validate_json(text, by_name=False)
+        except Exception as error:
+            yield error
+            continue
+        yield SessionMessage(message)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -13,10 +13,12 @@ from typing import BinaryIO
 
 from commonplace.access.caller import EVERYTHING, READ_ONLY, Caller
 from commonplace.access.vault import open_vault
+from commonplace.client.connection import CONTRACT_VARIABLES
 from commonplace.dialects import registry
 from commonplace.dialects.contract import Dialect, RequestInfo, Setting
 from commonplace.embedding.provider import open_embedder
 from commonplace.engine import checks
+from commonplace.engine.content.projects import Project
 from commonplace.engine.library import Library
 from commonplace.server.gate import Gate
 from commonplace.server.loading import without_garbage_collection
@@ -34,12 +36,20 @@ def run(
     read_only: bool = False,
     prefix: str = "",
     subject: str = "",
+    project: Project | None = None,
+    allow_secrets: bool = False,
 ) -> None:
     """Serve until the client closes its end, or an interrupt."""
     chosen = registry.load(dialect).prefixed(prefix)
     scopes = READ_ONLY if read_only else EVERYTHING
     caller = Caller(space=checks.space(space), user=_user(), scopes=scopes)
-    library = Library(data, embedder=open_embedder(embedding), database=database)
+    library = Library(
+        data,
+        embedder=open_embedder(embedding),
+        database=database,
+        allow_secrets=allow_secrets,
+        embed="later",
+    )
     with contextlib.closing(library), contextlib.closing(library.open_system()) as system:
         gate = Gate(library, system, [chosen])
         caller = gate.identify(chosen, caller, [subject] if subject else [])
@@ -49,14 +59,14 @@ def run(
         )  # fmt: skip
         with chosen.running(setting) if chosen.running else contextlib.nullcontext():
             runner = asyncio.Runner()
-            ended = runner.run(_serve(gate, caller, chosen))
+            ended = runner.run(_serve(gate, caller, chosen, project))
             if ended:
                 runner.close()
     if not ended:
         os._exit(0)  # a thread waits for a line, and cannot be stopped
 
 
-async def _serve(gate: Gate, caller: Caller, dialect: Dialect) -> bool:
+async def _serve(gate: Gate, caller: Caller, dialect: Dialect, project: Project | None) -> bool:
     """Whether the client closed its end; False when a signal asked to stop before."""
     with without_garbage_collection():
         from mcp.server.stdio import stdio_server
@@ -66,7 +76,9 @@ async def _serve(gate: Gate, caller: Caller, dialect: Dialect) -> bool:
         from commonplace.server.refusals import Refusals
 
     workers = Workers(gate, CALL_SECONDS)
-    local = Admitted(caller, RequestInfo(session=f"stdio-{os.getpid()}"))
+    environ = {name: os.environ[name] for name in CONTRACT_VARIABLES if name in os.environ}
+    info = RequestInfo(session=f"stdio-{os.getpid()}", project=project, environ=environ)
+    local = Admitted(caller, info)
     server = build(dialect, workers)
     refusals = Refusals(gate, workers)
 

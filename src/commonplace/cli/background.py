@@ -1,0 +1,148 @@
+"""Commands for the server of a data directory: is there one, stop it, start it again."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from commonplace.cli.options import AsJson, Data, database_of, existing, library
+from commonplace.cli.terminal import emit, note, say
+from commonplace.errors import NotFound, StorageUnavailable
+from commonplace.text.hidden import visible
+
+if TYPE_CHECKING:
+    from commonplace.client.connection import Place
+
+NO_SERVER = 1
+STOP_SECONDS = 45.0
+
+
+def status(data: Data = None, as_json: AsJson = False) -> None:
+    """Show the server of the data directory, who is connected, and what is stored.
+
+    The exit code is 0 if a server runs, and 1 if none does.
+    """
+    from commonplace.client import connection
+
+    answer = connection.ask(_place(data), {"kind": "status"}) if _is_there(data) else None
+    stored = _stored(data)
+    if as_json:
+        emit({"server": answer, **stored})
+    else:
+        _show(answer, stored)
+    if answer is None:
+        raise typer.Exit(NO_SERVER)
+
+
+def stop(data: Data = None, as_json: AsJson = False) -> None:
+    """Stop the server of the data directory. Calls that run are finished first.
+
+    Clients that are connected start another one with their next call.
+    """
+    answer = _stop(_place(data)) if _is_there(data) else None
+    if as_json:
+        emit({"stopped": None if answer is None else answer["pid"]})
+    else:
+        say("No server runs." if answer is None else f"stopped the server, process {answer['pid']}")
+    if answer is None:
+        raise typer.Exit(NO_SERVER)
+
+
+def restart(data: Data = None, as_json: AsJson = False) -> None:
+    """Stop the server of the data directory, and start one in the background."""
+    from commonplace.client import connection
+
+    place = _place(data)
+    _stop(place)
+    starting = connection.Starting(place, {})
+    try:
+        while (answer := connection.ask(place, {"kind": "status"})) is None:
+            starting.wait()
+    except connection.Unusable as error:
+        raise StorageUnavailable(str(error).removeprefix("error: ")) from error
+    finally:
+        starting.close()
+    if as_json:
+        emit({"server": answer})
+    else:
+        say(f"the server runs as process {answer['pid']}")
+
+
+def _is_there(data: Path | None) -> bool:
+    """Whether there is a data directory: looking must not create it."""
+    from commonplace.engine.library import directory
+
+    return directory(data).is_dir()
+
+
+def _place(data: Path | None) -> Place:
+    from commonplace.client import connection
+    from commonplace.engine.library import directory
+
+    try:
+        return connection.place_of(str(directory(data)), database_of(data) or "")
+    except connection.Unusable as error:
+        raise StorageUnavailable(str(error)) from error
+
+
+def _stop(place: Place) -> dict[str, Any] | None:
+    """Ask the server to stop, and wait until it no longer listens; None if there is none."""
+    from commonplace.client import connection
+
+    answer = connection.ask(place, {"kind": "stop"})
+    until = time.monotonic() + STOP_SECONDS
+    while answer is not None and (lock := connection.try_lock(place.lock)) is None:
+        if time.monotonic() > until:
+            raise StorageUnavailable(f"Process {answer['pid']} does not stop.", hint="Kill it.")
+        time.sleep(connection.RETRY_SECONDS)
+    if answer is not None and lock is not None:
+        os.close(lock)
+    return answer
+
+
+def _stored(data: Path | None) -> dict[str, Any]:
+    """What is stored, how large it is, and when it was last backed up."""
+    from commonplace.cli.stores import last_backup
+    from commonplace.engine.commonplace import Commonplace
+    from commonplace.engine.library import directory
+
+    where = directory(data)
+    spaces = []
+    with suppress(NotFound), library(existing(data)) as opened:
+        for name in opened.spaces():
+            _, count = Commonplace(space=name, library=opened).browse(limit=1)
+            spaces.append({"space": name, "memories": count, "bytes": opened.size(name)})
+    return {"data": str(where), "spaces": spaces, "last_backup": last_backup(where)}
+
+
+def _show(answer: dict[str, Any] | None, stored: dict[str, Any]) -> None:
+    if answer is None:
+        note("No server runs; the next client over stdio starts one.")
+    else:
+        kind = "commonplace serve" if answer["kind"] == "serve" else "in the background"
+        since = datetime.fromtimestamp(answer["since"], UTC).astimezone().isoformat(" ", "seconds")
+        say(f"server   process {answer['pid']}, {kind}, version {answer['version']}, since {since}")
+        if answer["http"]:
+            say(f"         {answer['http']}")
+        for each in answer["clients"]:
+            where = f" in {each['cwd']}" if each["cwd"] else ""
+            line = (
+                f"client   process {each['pid']}: {each['dialect']}, space {each['space']}{where}"
+            )
+            say(visible(line))
+        if not answer["clients"]:
+            say("client   none")
+    say(visible(f"data     {stored['data']}"))
+    for each in stored["spaces"]:
+        size = f"{each['bytes'] / 1e6:.1f} MB"
+        say(f"space    {each['space']}: {each['memories']:,} memories, {size}")
+    say(f"backup   {stored['last_backup'] or 'none yet'}")
+
+
+COMMANDS = (status, stop, restart)

@@ -1,0 +1,140 @@
+"""The command line of `commonplace mcp`, read without loading the program.
+
+What is not understood here is left to the whole program, which explains what is wrong.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from commonplace import __version__
+from commonplace.client import connection, files
+
+MAMA_PORT = "3847"
+_VALUES = {
+    "--dialect": "dialect", "--data": "data", "--database": "database", "--space": "space",
+    "--embedding": "embedding", "--prefix": "prefix", "--subject": "subject",
+    "--being": "subject", "--project": "project",
+}  # fmt: skip
+_FLAGS = {"--read-only": "read_only", "--global": "everywhere", "--in-process": "in_process"}
+
+
+@dataclass(frozen=True)
+class McpOptions:
+    """The options of `commonplace mcp`."""
+
+    dialect: str = "commonplace"
+    data: str | None = None
+    database: str | None = None
+    space: str = "default"
+    embedding: str | None = None
+    prefix: str = ""
+    subject: str = ""
+    project: str | None = None
+    read_only: bool = False
+    everywhere: bool = False
+    in_process: bool = False
+
+    @classmethod
+    def read(cls, arguments: Sequence[str]) -> McpOptions | None:
+        """The options of a command line; None if it is not a usual one."""
+        found: dict[str, Any] = {}
+        rest = list(arguments)
+        while rest:
+            name, separator, value = rest.pop(0).partition("=")
+            if name in _FLAGS and not separator:
+                found[_FLAGS[name]] = True
+            elif name in _VALUES and (separator or rest):
+                found[_VALUES[name]] = value if separator else rest.pop(0)
+            else:
+                return None
+        made = cls(**found)
+        return made if made._is_usual() else None
+
+    def _is_usual(self) -> bool:
+        names = (self.space, self.prefix or "x", self.dialect)
+        plain = all(name.isascii() and name.replace("-", "_").isidentifier() for name in names)
+        given = (self.data, self.database, self.project, self.embedding, self.subject or "x")
+        known = os.path.isfile(f"{os.path.dirname(__file__)}/static/{self.dialect}.json")  # noqa: PTH113, PTH120
+        filled = all(value is None or value.strip() for value in given)
+        return plain and known and filled and len(self.prefix) <= 32 and len(self.space) <= 64
+
+
+def run(options: McpOptions) -> int | None:
+    """Serve through the background server; None if there can be none, or it is not wanted."""
+    if options.in_process or os.environ.get("COMMONPLACE_IN_PROCESS") == "1":
+        return None
+    try:
+        place = place_of(options.data, options.database)
+    except (OSError, connection.Unusable) as error:
+        sys.stderr.write(f"commonplace: serving in this process: {error}\n")
+        return None
+    from commonplace.client.pipe import Options, Pipe
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: os._exit(0))
+    pipe = Pipe(
+        Options(place, hello(options), server_options(options)), sys.stdin.buffer, sys.stdout.buffer
+    )
+    return pipe.run()
+
+
+def place_of(data: str | None, database: str | None) -> connection.Place:
+    """Where the server of the data directory, or of the database, is found."""
+    directory = files.data_directory(data)
+    address = database or os.environ.get("COMMONPLACE_DATABASE") or _configured(directory)
+    return connection.place_of(directory, address)
+
+
+def _configured(directory: str) -> str:
+    """The database that config.toml of the data directory names."""
+    try:
+        with open(f"{directory}/config.toml", "rb") as file:  # noqa: PTH123
+            import tomllib
+
+            found = tomllib.load(file).get("database", "")
+    except (OSError, ValueError):
+        return ""
+    return found if isinstance(found, str) else ""
+
+
+def hello(options: McpOptions) -> dict[str, Any]:
+    """What the server is told of this client."""
+    chosen = {"COMMONPLACE_EMBEDDING": options.embedding or os.environ.get("COMMONPLACE_EMBEDDING")}
+    chosen |= {name: os.environ.get(name) for name in connection.STORE_VARIABLES}
+    return {
+        **identity(), "dialect": options.dialect, "space": options.space,
+        "prefix": options.prefix, "subject": options.subject, "read_only": options.read_only,
+        "everywhere": options.everywhere, "project": options.project,
+        "settings": {name: value for name, value in chosen.items() if value},
+    }  # fmt: skip
+
+
+def identity() -> dict[str, Any]:
+    """Who this process is, for every greeting."""
+    try:
+        cwd = os.getcwd()  # noqa: PTH109
+    except OSError:  # it was deleted
+        cwd = ""
+    given = {name: os.environ[name] for name in connection.CONTRACT_VARIABLES if name in os.environ}
+    if "MEMORY_DIR" in given:
+        given["MEMORY_DIR"] = os.path.abspath(os.path.expanduser(given["MEMORY_DIR"]))  # noqa: PTH100, PTH111
+    user = os.environ.get("USER") or os.environ.get("USERNAME") or "local"
+    return {
+        "version": __version__, "pid": os.getpid(), "cwd": cwd, "user": user, "environ": given,
+    }  # fmt: skip
+
+
+def server_options(options: McpOptions) -> Mapping[str, Any]:
+    """The options of a server that has to be started for this client."""
+    found: dict[str, Any] = {}
+    if options.embedding:
+        found["embedding"] = options.embedding
+    if options.dialect == "mama":  # whose contract promises HTTP beside stdio
+        found["port"] = os.environ.get("MAMA_SERVER_PORT", "").strip() or MAMA_PORT
+    return found

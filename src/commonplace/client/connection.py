@@ -1,0 +1,329 @@
+"""Finding the server of a data directory, connecting to it, and starting one in the background.
+
+The server listens on a socket in a directory that only its owner can open. Its name is a hash of
+the data directory's device and inode, or of the database's address. Where there are no such
+sockets, it listens on loopback, and port and secret are in a file of that directory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import socket
+import stat
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+PROTOCOL = 1
+PATH_BYTES = 100  # the longest path of a socket is 104 bytes on macOS, and 108 on Linux
+START_SECONDS = 60.0
+RETRY_SECONDS = 0.02
+HELLO_BYTES = 262_144
+OWNER_ONLY = 0o077
+OPTIONS = "COMMONPLACE_BACKGROUND"  # how a background server gets its options, as JSON
+LOOPBACK = sys.platform == "win32" or os.environ.get("COMMONPLACE_SOCKET") == "loopback"
+# What contracts read of the environment of a client that is started beside an agent.
+CONTRACT_VARIABLES = (
+    "MEMORY_DIR", "SESSION_ID", "MAMA_DB_PATH", "MAMA_EMBEDDING_PORT", "MAMA_SERVER_PORT",
+    "COMMONPLACE_PROJECT",
+)  # fmt: skip
+# Settings that belong to the store: those of the server count.
+STORE_VARIABLES = (
+    "COMMONPLACE_EMBEDDING_MODEL", "COMMONPLACE_LLM_PROVIDER", "COMMONPLACE_LLM_MODEL",
+    "COMMONPLACE_LLM_OPENAI_URL", "COMMONPLACE_LLM_ANTHROPIC_URL",
+)  # fmt: skip
+
+
+class Unusable(Exception):
+    """No server can be reached or started; `code` is the exit code."""
+
+    def __init__(self, message: str, code: int = 5) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the server of a data directory, or of a database, is found."""
+
+    data: str
+    database: str
+    base: str
+    """The path of the socket and of its lock, without their suffixes."""
+
+    @property
+    def socket(self) -> str:
+        """The socket; where it is loopback, the file with port and secret."""
+        return f"{self.base}.port" if LOOPBACK else f"{self.base}.sock"
+
+    @property
+    def lock(self) -> str:
+        """The file whose lock the listening server holds."""
+        return f"{self.base}.lock"
+
+    @property
+    def log(self) -> str:
+        """What a background server writes to standard error."""
+        return f"{self.base}.log"
+
+
+def place_of(data: str, database: str = "") -> Place:
+    """Where the server of a data directory is found; Unusable if there can be none."""
+    os.makedirs(data, mode=0o700, exist_ok=True)  # noqa: PTH103
+    found = os.stat(data)  # noqa: PTH116
+    key = database or f"{found.st_dev}:{found.st_ino}"
+    name = hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:24]
+    return Place(data, database, f"{_runtime_directory()}/{name}")
+
+
+def _runtime_directory() -> str:
+    """A directory that only its owner can open, made if it is missing."""
+    import tempfile
+
+    user = f"-{os.getuid()}" if hasattr(os, "getuid") else ""
+    given = os.environ.get("XDG_RUNTIME_DIR", "")
+    candidates = [f"{given}/commonplace"] if given and os.path.isdir(given) else []  # noqa: PTH112
+    candidates.append(f"{tempfile.gettempdir()}/commonplace{user}")
+    if os.name == "posix":
+        candidates.append(f"/tmp/commonplace{user}")  # noqa: S108 - its owner and mode are checked
+    return _checked(candidates)
+
+
+def _checked(candidates: Sequence[str]) -> str:
+    """The first directory that can be used; Unusable if none can."""
+    why = ""
+    for folder in candidates:
+        if not LOOPBACK and len(os.fsencode(folder)) + 30 > PATH_BYTES:
+            why = f"{folder} is too long for a socket."
+            continue
+        try:
+            os.makedirs(folder, mode=0o700, exist_ok=True)  # noqa: PTH103
+            why = _fault(folder)
+        except OSError as error:
+            why = f"{folder}: {error.strerror}."
+        if not why:
+            return folder
+    raise Unusable(f"There is no directory for the server's socket. {why}")
+
+
+def _fault(folder: str) -> str:
+    """Why others could open a directory, or have made it; empty if they cannot."""
+    found = os.lstat(folder)
+    if not stat.S_ISDIR(found.st_mode):
+        return f"{folder} is not a directory."
+    if hasattr(os, "getuid") and found.st_uid != os.getuid():
+        return f"{folder} belongs to another user."
+    if os.name == "posix" and stat.S_IMODE(found.st_mode) & OWNER_ONLY:
+        return f"{folder} can be opened by others: chmod 700 it."
+    return ""
+
+
+def connect(place: Place) -> socket.socket | None:
+    """A connection to the server that runs; None if there is none."""
+    try:
+        if not LOOPBACK:
+            made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            try:
+                made.connect(place.socket)
+            except OSError:
+                made.close()
+                raise
+            return made
+        with open(place.socket, encoding="utf-8") as file:  # noqa: PTH123
+            port, _, secret = file.read().partition(" ")
+        made = socket.create_connection(("127.0.0.1", int(port)), 5)
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        made.settimeout(None)
+        made.sendall(secret.encode() + b"\n")
+    except (OSError, ValueError):
+        return None
+    return made
+
+
+class ServerConnection:
+    """A connection on which a server has answered the greeting."""
+
+    def __init__(self, made: socket.socket) -> None:
+        self._socket = made
+        self._held = bytearray()
+        self.answer: dict[str, Any] = {}
+        """What the server said to the greeting."""
+
+    def greet(self, hello: Mapping[str, Any]) -> bool:
+        """Send the first line; False if the server has gone meanwhile."""
+        written = json.dumps({"commonplace": PROTOCOL, **hello}).encode() + b"\n"
+        try:
+            self._socket.sendall(written)
+            line = self.line()
+            self.answer = json.loads(line) if line else {}
+        except (OSError, ValueError):
+            return False
+        return bool(self.answer)
+
+    def send(self, line: bytes) -> None:
+        """Send a line, or several."""
+        self._socket.sendall(line)
+
+    def line(self) -> bytes:
+        """The next line with its end; empty when the server has closed its side."""
+        while (at := self._held.find(b"\n")) < 0:
+            try:
+                more = self._socket.recv(65_536)
+            except ConnectionResetError:
+                return b""
+            if not more:
+                return b""
+            self._held += more
+        line = bytes(self._held[: at + 1])
+        del self._held[: at + 1]
+        return line
+
+    def close(self) -> None:
+        """Close the connection; a thread that waits for a line gets the end."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+
+def ask(place: Place, hello: Mapping[str, Any], seconds: float = 10.0) -> dict[str, Any] | None:
+    """What the running server answers to a greeting; None if there is no server."""
+    made = connect(place)
+    if made is None:
+        return None
+    made.settimeout(seconds)
+    connection = ServerConnection(made)
+    try:
+        return connection.answer if connection.greet(hello) else None
+    finally:
+        connection.close()
+
+
+class Starting:
+    """A background server that this process has started, until it answers or has ended."""
+
+    def __init__(self, place: Place, options: Mapping[str, Any]) -> None:
+        self._place = place
+        self._options = options
+        self._pid: int | None = None
+        self._lock: int | None = None
+        self._until = time.monotonic() + START_SECONDS
+
+    def wait(self) -> None:
+        """Start a server if nobody else does, and give it a moment; Unusable if it failed."""
+        if self._lock is None:
+            self._lock = try_lock(f"{self._place.base}.starting")
+        if self._lock is None:
+            pass  # another process starts one
+        elif self._pid is None:
+            self._pid = spawn(self._place, self._options)
+        elif (code := _ended(self._pid)) is not None:
+            if code > 0:
+                raise Unusable(_last_words(self._place), code)
+            self._pid = None  # it was killed, or another one was first and has gone meanwhile
+        if time.monotonic() > self._until:
+            raise Unusable(
+                f"The server did not start in {START_SECONDS:g} s; see {self._place.log}."
+            )
+        time.sleep(RETRY_SECONDS)
+
+    def close(self) -> None:
+        """Let others start a server from now on."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+def start_if_none(place: Place) -> None:
+    """Start a server without waiting for it, unless another process does."""
+    lock = try_lock(f"{place.base}.starting")
+    if lock is not None:
+        try:
+            spawn(place, {})
+        finally:
+            os.close(lock)
+
+
+def try_lock(path: str) -> int | None:
+    """An open file with its lock, which ends with the descriptor; None if another has it."""
+    descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
+    try:
+        if os.name == "posix":
+            import fcntl
+
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        else:
+            import msvcrt
+
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined,unused-ignore]
+    except OSError:
+        os.close(descriptor)
+        return None
+    os.ftruncate(descriptor, 0)
+    os.write(descriptor, str(os.getpid()).encode())  # for people, and to end it
+    return descriptor
+
+
+def _last_words(place: Place) -> str:
+    try:
+        with open(place.log, encoding="utf-8", errors="replace") as file:  # noqa: PTH123
+            said = file.read()[-2_000:].strip()
+    except OSError:
+        said = ""
+    return said or "The server could not be started."
+
+
+def _ended(pid: int) -> int | None:
+    """The exit code of a process that was spawned; None while it runs."""
+    if os.name != "posix":
+        return None
+    try:
+        found, status = os.waitpid(pid, os.WNOHANG)
+    except ChildProcessError:
+        return 0
+    return None if found == 0 else os.waitstatus_to_exitcode(status)
+
+
+def spawn(place: Place, options: Mapping[str, Any]) -> int:
+    """Start a server in a session of its own; it ends at once if there is one already."""
+    command = [sys.executable, "-P", "-m", "commonplace.server.background"]
+    environment = {
+        name: value for name, value in os.environ.items() if name not in CONTRACT_VARIABLES
+    }
+    environment["COMMONPLACE_DATA"] = place.data
+    environment.pop("COMMONPLACE_DATABASE", None)
+    if place.database:
+        environment["COMMONPLACE_DATABASE"] = place.database
+    environment[OPTIONS] = json.dumps({"base": place.base, **options})
+    if os.name != "posix":
+        return _spawn_detached(command, environment, place)
+    log = os.open(place.log, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_APPEND, 0o600)
+    try:
+        actions = [
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
+            (os.POSIX_SPAWN_DUP2, log, 2),
+        ]
+        return os.posix_spawn(command[0], command, environment, file_actions=actions, setsid=True)
+    except OSError as error:
+        raise Unusable(f"No server could be started: {error.strerror}.") from error
+    finally:
+        os.close(log)
+
+
+def _spawn_detached(command: list[str], environment: dict[str, str], place: Place) -> int:
+    import subprocess
+
+    flags = getattr(subprocess, "DETACHED_PROCESS", 0) | getattr(
+        subprocess, "CREATE_NEW_PROCESS_GROUP", 0
+    )
+    with open(place.log, "ab") as log:  # noqa: PTH123
+        started = subprocess.Popen(  # noqa: S603
+            command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            stderr=log, creationflags=flags, close_fds=True,
+        )  # fmt: skip
+    return started.pid

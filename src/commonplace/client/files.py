@@ -1,0 +1,60 @@
+"""Files of the data directory that hooks use while no server runs: spooled events, and the
+context for the start of a session that was prepared before."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Mapping
+from typing import Any
+
+INBOX = "inbox"
+STARTS = "starts"
+
+
+def data_directory(given: str | None) -> str:
+    """The absolute path of the data directory."""
+    path = given or os.environ.get("COMMONPLACE_DATA") or "~/.commonplace"
+    return os.path.abspath(os.path.expanduser(path))  # noqa: PTH100, PTH111
+
+
+def spool(data: str, space: str, event: Mapping[str, Any]) -> str:
+    """Store an event durably for whoever opens the data directory next; return the file's path."""
+    folder = os.path.join(data, INBOX)  # noqa: PTH118
+    os.makedirs(folder, mode=0o700, exist_ok=True)  # noqa: PTH103
+    name = f"{time.time_ns():020d}-{os.getpid()}-{os.urandom(4).hex()}.json"
+    path = os.path.join(folder, name)  # noqa: PTH118
+    part = f"{path}.part"
+    written = json.dumps({"version": 1, "space": space, "event": event}).encode()
+    descriptor = os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(written)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(part, path)  # noqa: PTH105
+    except BaseException:
+        if os.path.exists(part):  # noqa: PTH110
+            os.unlink(part)  # noqa: PTH108
+        raise
+    _sync_folder(folder)
+    return path
+
+
+def _sync_folder(folder: str) -> None:
+    if os.name != "posix":  # other systems cannot open a directory
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def start_file(data: str, space: str, cwd: str) -> str:
+    """The file with the prepared context for sessions of a space that start in a directory."""
+    key = f"{space}\0{os.path.realpath(cwd)}".encode("utf-8", "surrogatepass")
+    name = hashlib.sha256(key).hexdigest()[:32]
+    return os.path.join(data, STARTS, f"{name}.json")  # noqa: PTH118

@@ -1,0 +1,143 @@
+"""The console script `commonplace-hook`: passes an agent's hook event to the memory.
+
+The event is JSON on standard input, the answer an envelope on standard output. Whatever comes in,
+the exit code is 0 and nothing is written but an envelope, so that the agent always continues.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from commonplace.client import files
+
+INPUT_BYTES = 4_194_304
+EVENT_NAMES = ("hook_event_name", "hookEventName", "event")
+START, END = "SessionStart", "SessionEnd"
+OPTIONS = ("--data", "--space")
+DATABASE = "COMMONPLACE_DATABASE"
+ANSWER_SECONDS = 4.0
+# The tool's arguments, and the names that agents give them.
+FIELDS = {
+    "session": ("session", "session_id", "sessionId"),
+    "cwd": ("cwd",),
+    "prompt": ("prompt",),
+    "transcript": ("transcript", "transcript_path", "transcriptPath"),
+    "source": ("source",),
+    "agent": ("agent", "agent_id", "agentId"),
+}
+
+
+def main() -> None:
+    """Run the hook and exit with code 0."""
+    try:
+        written = run(sys.argv[1:], sys.stdin.buffer.read(INPUT_BYTES + 1))
+        if written:
+            sys.stdout.write(written + "\n")
+            sys.stdout.flush()
+    except (Exception, KeyboardInterrupt) as error:
+        _say(f"commonplace-hook: nothing was done: {error}\n")
+    os._exit(0)  # an error at exit, such as a closed output, must not become the exit code
+
+
+def _say(text: str) -> None:
+    try:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+    except (OSError, ValueError, AttributeError):
+        return  # standard error is closed
+
+
+def run(arguments: Sequence[str], given: bytes) -> str:
+    """The envelope for an event, as JSON; empty if there is nothing to say."""
+    event = parsed(given)
+    options = _options(arguments)
+    if event is None or options is None:
+        return ""
+    data = files.data_directory(options.get("--data"))
+    space = options.get("--space", "default")
+    if not os.path.isdir(os.path.join(data, "spaces")) and not os.environ.get(DATABASE):  # noqa: PTH112, PTH118
+        return ""  # there is no memory yet
+    answered = _from_server(data, space, event)
+    return _from_files(data, space, event) if answered is None else answered
+
+
+def parsed(given: bytes) -> dict[str, Any] | None:
+    """The event on standard input; None for anything that is none, or is too large."""
+    if len(given) > INPUT_BYTES:
+        return None
+    try:
+        event = json.loads(given)
+    except (ValueError, RecursionError):
+        return None
+    return event if isinstance(event, dict) and name_of(event) else None
+
+
+def name_of(event: Mapping[str, Any]) -> str:
+    """The name of an event; empty if it has none."""
+    names = (event.get(key) for key in EVENT_NAMES)
+    return next((name for name in names if isinstance(name, str)), "")
+
+
+def _options(arguments: Sequence[str]) -> dict[str, str] | None:
+    """The options of the command line; None if it is not understood."""
+    found: dict[str, str] = {}
+    rest = list(arguments)
+    while rest:
+        name, separator, value = rest.pop(0).partition("=")
+        if name not in OPTIONS or not (separator or rest):
+            return None
+        found[name] = value if separator else rest.pop(0)
+    return found
+
+
+def _from_server(data: str, space: str, event: Mapping[str, Any]) -> str | None:
+    """What the server answers; None if there is none. One is then started for the next event."""
+    from commonplace.client import command, connection
+
+    try:
+        place = command.place_of(data, None)
+        hello = {
+            **command.identity(), "kind": "call", "space": space, "tool": "hook",
+            "arguments": _arguments(event),
+        }  # fmt: skip
+        answer = connection.ask(place, hello, ANSWER_SECONDS)
+        if answer is None and name_of(event) != END:
+            connection.start_if_none(place)
+    except (OSError, connection.Unusable):
+        return None
+    if answer is None or "result" not in answer:
+        return None
+    return str(answer["result"]["content"][0]["text"])
+
+
+def _arguments(event: Mapping[str, Any]) -> dict[str, str]:
+    """The event as the tool `hook` takes it."""
+    found = {"event": name_of(event)}
+    for name, keys in FIELDS.items():
+        values = [event[key] for key in keys if isinstance(event.get(key), str)]
+        if values:
+            found[name] = values[0]
+    return found
+
+
+def _from_files(data: str, space: str, event: Mapping[str, Any]) -> str:
+    """What can be done for an event while no server runs."""
+    name = name_of(event)
+    # A start names the transcript, which is read even if no end comes.
+    if name == END or (name == START and isinstance(event.get("transcript_path"), str)):
+        files.spool(data, space, event)
+    if name != START or not isinstance(event.get("cwd"), str):
+        return ""
+    try:
+        with open(files.start_file(data, space, event["cwd"]), encoding="utf-8") as file:  # noqa: PTH123
+            return json.dumps(json.load(file))
+    except (OSError, ValueError):
+        return ""
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,115 @@
+"""Answers to `initialize`, `server/discover` and `tools/list` that are made at build time.
+
+`tools/write_static.py` asks the real server and writes the files; a test asks it again. Whatever is
+unusual about a request is left to the server.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+FOLDER = os.path.join(os.path.dirname(__file__), "static")  # noqa: PTH118, PTH120
+VERSION_META = "io.modelcontextprotocol/protocolVersion"
+META = frozenset(
+    f"io.modelcontextprotocol/{name}" for name in ("protocolVersion", "clientInfo")
+) | {"io.modelcontextprotocol/clientCapabilities"}
+
+
+class StaticAnswers:
+    """What a dialect answers whoever asks."""
+
+    def __init__(self, given: Mapping[str, Any], prefix: str, read_only: bool) -> None:
+        self._initialize: Mapping[str, Any] = given.get("initialize", {})
+        self._discover: Mapping[str, Any] = given.get("discover", {})
+        self._tools: Mapping[str, Any] = given.get("tools", {})
+        self._prefix = prefix
+        self._read_only = read_only
+        self._version = ""
+        self.known = bool(self._initialize)
+        """Whether `initialize` is answered from a file."""
+        self.repeatable = frozenset(prefix + name for name in given.get("repeatable", ()))
+        """Tools whose calls are one unit of work: they can be sent again under a key."""
+
+    @classmethod
+    def load(cls, dialect: str, prefix: str, read_only: bool) -> StaticAnswers:
+        """The answers of a dialect; none for a dialect that has no file."""
+        if not dialect.isidentifier():
+            return cls({}, prefix, read_only)
+        try:
+            with open(f"{FOLDER}/{dialect}.json", encoding="utf-8") as file:  # noqa: PTH123
+                return cls(json.load(file), prefix, read_only)
+        except FileNotFoundError:
+            return cls({}, prefix, read_only)
+
+    def answer(self, message: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The answer to a message; None if the server has to answer it."""
+        identity, method = message.get("id"), message.get("method")
+        if message.get("jsonrpc") != "2.0" or message.keys() - _KEYS:
+            return None
+        if isinstance(identity, bool) or not isinstance(identity, int | str):
+            return None
+        params = message.get("params", {})
+        if not isinstance(params, dict) or not isinstance(method, str):
+            return None
+        find = {
+            "initialize": self._initialized, "server/discover": self._discovered,
+            "tools/list": self._listed,
+        }.get(method)  # fmt: skip
+        result = find(params) if find is not None else None
+        return None if result is None else {"jsonrpc": "2.0", "id": identity, "result": result}
+
+    def _initialized(self, params: Mapping[str, Any]) -> Any:
+        client = params.get("clientInfo")
+        usual = (
+            params.keys() == {"protocolVersion", "capabilities", "clientInfo"}
+            and isinstance(params["capabilities"], dict)
+            and isinstance(client, dict)
+            and client.keys() <= {"name", "version", "title"}
+            and {"name", "version"} <= client.keys()
+            and all(isinstance(value, str) for value in client.values())
+        )
+        version = params.get("protocolVersion")
+        if not usual or not isinstance(version, str) or self._version:
+            return None
+        result = self._initialize.get(version)
+        if result is not None:
+            self._version = result["protocolVersion"]
+        return result
+
+    def _discovered(self, params: Mapping[str, Any]) -> Any:
+        return self._discover.get(_version(params))
+
+    def _listed(self, params: Mapping[str, Any]) -> Any:
+        version = _version(params) if params else self._version
+        if params.keys() - {"_meta"} or (self._version and params.get("_meta")):
+            return None
+        found = self._tools.get(version)
+        if isinstance(found, str):  # the name of a version that has the same list
+            found = self._tools[found]
+        if found is None:
+            return None
+        tools = [
+            {**tool, "name": self._prefix + tool["name"]}
+            for tool in found["tools"]
+            if not self._read_only or tool["annotations"]["readOnlyHint"]
+        ]
+        return {**found, "tools": tools}
+
+
+_KEYS = frozenset({"jsonrpc", "id", "method", "params"})
+
+
+def _version(params: Mapping[str, Any]) -> str:
+    """The version that a request names, if its metadata is of the usual form; else empty."""
+    meta = params.get("_meta")
+    if not isinstance(meta, dict) or params.keys() != {"_meta"} or meta.keys() != META:
+        return ""
+    client = meta["io.modelcontextprotocol/clientInfo"]
+    version = meta[VERSION_META]
+    usual = isinstance(meta["io.modelcontextprotocol/clientCapabilities"], dict) and isinstance(
+        client, dict
+    )
+    return version if usual and isinstance(version, str) else ""

@@ -1,0 +1,118 @@
+"""A server that a client has started in the background; it ends when it is idle.
+
+`python -m commonplace.server.background` with its options in the environment. It loads little until
+it is known that no other server is there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from commonplace.client import connection
+
+if TYPE_CHECKING:
+    from commonplace.server.local import LocalServer
+    from commonplace.server.settings import Settings
+
+WAIT_SECONDS = 40.0
+
+
+def main() -> None:
+    """Serve until idle; the exit code is 0 if another server was first."""
+    options = json.loads(os.environ.pop(connection.OPTIONS))
+    place = connection.Place(
+        os.environ["COMMONPLACE_DATA"], os.environ.get("COMMONPLACE_DATABASE", ""), options["base"]
+    )
+    lock = _lock(place)
+    if lock is None:
+        return
+    from commonplace.errors import CommonplaceError, exit_code
+
+    try:
+        os.chdir(place.data)
+        _serve(place, lock, options)
+    except CommonplaceError as error:
+        sys.stderr.write(f"error: {error.message} {error.hint}".rstrip() + "\n")
+        sys.exit(exit_code(error))
+
+
+def _lock(place: connection.Place) -> int | None:
+    """The lock of the listening server; None if another server answers."""
+    until = time.monotonic() + WAIT_SECONDS
+    while (lock := connection.try_lock(place.lock)) is None:
+        if (made := connection.connect(place)) is not None:
+            made.close()
+            return None
+        if time.monotonic() > until:
+            sys.stderr.write("error: Another server holds the lock and does not answer.\n")
+            sys.exit(5)
+        time.sleep(connection.RETRY_SECONDS)
+    return lock
+
+
+def _serve(place: connection.Place, lock: int, options: dict[str, str]) -> None:
+    from commonplace.server.loading import without_garbage_collection
+
+    with without_garbage_collection():
+        from commonplace.server.observing import set_up_logging
+        from commonplace.server.settings import Settings
+
+    port = options.get("port")
+    settings = Settings.load(
+        data=place.data, database=place.database or None, embedding=options.get("embedding"),
+        host="127.0.0.1", port=port,
+    )  # fmt: skip
+    set_up_logging(settings.log)
+    if port is not None:
+        from commonplace.server import serving
+
+        if serving.serve_in_background(settings, place, lock):
+            return
+    _serve_socket(settings, place, lock)
+
+
+def _serve_socket(settings: Settings, place: connection.Place, lock: int) -> None:
+    """Serve the local socket alone, until idle or asked to stop."""
+    from commonplace.server.loading import without_garbage_collection
+
+    with without_garbage_collection():
+        from commonplace.access.vault import open_vault
+        from commonplace.embedding.provider import open_embedder
+        from commonplace.engine.library import Library
+        from commonplace.server import protocol  # noqa: F401 - the slowest of all, for every client
+        from commonplace.server.local import Hosted, LocalServer, store_settings, warm
+
+    embedder = open_embedder(settings.embedding)
+    library = Library(
+        settings.data, embedder=embedder, database=settings.database or None,
+        allow_secrets=settings.allow_secrets, embed="later",
+    )  # fmt: skip
+    with contextlib.closing(library), contextlib.closing(library.open_system()) as system:
+        hosted = Hosted(
+            library=library, system=system, vault=functools.cache(lambda: open_vault(system)),
+            store_settings=store_settings(settings),
+        )  # fmt: skip
+        threading.Thread(target=warm, args=(library,), daemon=True).start()
+        asyncio.run(_until_idle(LocalServer(place, lock, hosted), settings.idle_seconds))
+
+
+async def _until_idle(local: LocalServer, idle_seconds: float) -> None:
+    if sys.platform != "win32":
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, local.asked_to_stop.set)
+    await local.start()
+    await local.until_idle(idle_seconds)
+    await local.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,464 @@
+"""Serves clients of the same user over a local socket: pipes of agents, and the command line.
+
+A client's first line says who it is; the answer is one line. What follows on a pipe is MCP, one
+message a line, as over standard input and output. A connection of another user is closed without
+an answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import json
+import logging
+import os
+import secrets
+import socket
+import struct
+import sys
+import threading
+import time
+from base64 import b64encode
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from commonplace import __version__
+from commonplace.access.caller import EVERYTHING, READ_ONLY, Caller
+from commonplace.client import connection
+from commonplace.dialects import registry
+from commonplace.dialects.contract import Dialect, RequestInfo, Setting
+from commonplace.engine import checks
+from commonplace.engine.content.projects import Project
+from commonplace.errors import CommonplaceError, InvalidInput
+from commonplace.platform.projects import project_of
+from commonplace.server.gate import Gate
+
+if TYPE_CHECKING:
+    from commonplace.engine.library import Library
+    from commonplace.platform.sealed import Sealing
+    from commonplace.server.protocol import Admitted, Workers
+    from commonplace.server.refusals import Refusals
+    from commonplace.server.settings import Settings
+    from commonplace.storage.ports import Store
+
+GREETING_SECONDS = 10.0
+LINE_BYTES = 33_554_432
+BACKLOG = 128
+CALL_SECONDS = 30.0
+TICK_SECONDS = 0.25
+USAGE = 2  # the exit code of a client whose greeting is refused
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hosted:
+    """What a local server gives access to."""
+
+    library: Library
+    system: Store
+    vault: Callable[[], Sealing]
+    store_settings: Mapping[str, str]
+    """The settings that belong to the store, by which clients see a difference."""
+    running: frozenset[str] = frozenset()
+    """The dialects whose background work somebody else has started."""
+    kind: str = "background"
+    """`background`, or `serve`."""
+    http: str = ""
+    """The URL, if it also serves HTTP."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Served:
+    """A dialect with a prefix of its tools' names, ready to be called."""
+
+    dialect: Dialect
+    gate: Gate
+    workers: Workers
+    server: Any
+    refusals: Refusals
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hello:
+    """What a client says of itself in its first line."""
+
+    kind: str
+    pid: int = 0
+    version: str = ""
+    dialect: str = "commonplace"
+    space: str = "default"
+    prefix: str = ""
+    subject: str = ""
+    read_only: bool = False
+    cwd: str = ""
+    user: str = "local"
+    everywhere: bool = False
+    project: str | None = None
+    environ: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict)
+    tool: str = ""
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, line: bytes) -> Hello:
+        """The greeting of a line; InvalidInput if it is none."""
+        try:
+            given = json.loads(line)
+            if given.pop("commonplace") != connection.PROTOCOL:
+                raise InvalidInput(
+                    "The client and the server are of different versions.",
+                    hint="Restart the older one ('commonplace restart'), or use --in-process.",
+                )
+            return cls(**given)
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            raise InvalidInput("This is not the greeting of a client.") from None
+
+    def caller(self) -> Caller:
+        """Who calls: the person at this machine."""
+        scopes = READ_ONLY if self.read_only else EVERYTHING
+        return Caller(space=checks.space(self.space), user=self.user or "local", scopes=scopes)
+
+    def found_project(self) -> Project | None:
+        """The project of the client's working directory, or the one that it names."""
+        if self.everywhere:
+            return None
+        try:
+            here = project_of(self.cwd, self.environ) if self.cwd else None
+        except FileNotFoundError:
+            here = None
+        if self.project is None or (here is not None and here.name == self.project):
+            return here
+        return Project(self.project)
+
+
+def store_settings(settings: Settings) -> dict[str, str]:
+    """The settings that belong to the store, as clients name theirs."""
+    given = {name: os.environ.get(name, "") for name in connection.STORE_VARIABLES}
+    return {"COMMONPLACE_EMBEDDING": settings.embedding, **given}
+
+
+def warm(library: Library) -> None:
+    """Load the embedding model before the first request needs it."""
+    if library.embedder is None:
+        return
+    try:
+        library.embedder.embed(["warm"])
+    except CommonplaceError as error:
+        log.warning("the embedding provider does not answer", extra={"why": error.message})
+
+
+class LocalServer:
+    """Listens on the socket of a data directory. Used on the event loop."""
+
+    def __init__(self, place: connection.Place, lock: int, hosted: Hosted) -> None:
+        self._place = place
+        self._lock: int | None = lock
+        self._hosted = hosted
+        self._served: dict[tuple[str, str], _Served] = {}
+        self._building = threading.Lock()
+        self._background = contextlib.ExitStack()
+        self._running = set(hosted.running)
+        self._pipes: dict[asyncio.StreamWriter, tuple[Hello, asyncio.StreamReader]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+        self._secret = b""
+        self._since = time.time()
+        self._last_used = time.monotonic()
+        self.asked_to_stop = asyncio.Event()
+        """Set when a client asks the server to stop, or to give way to another."""
+
+    async def start(self) -> None:
+        """Begin to listen."""
+        listening, self._secret = _listening(self._place)
+        listening.setblocking(False)
+        how = asyncio.start_server if connection.LOOPBACK else asyncio.start_unix_server
+        self._server = await how(self._connected, sock=listening, limit=LINE_BYTES)
+
+    async def until_idle(self, seconds: float) -> None:
+        """Wait until nobody was connected for that long, or a client asks to stop."""
+        while not self.asked_to_stop.is_set():
+            if self._pipes:
+                self._last_used = time.monotonic()
+            if time.monotonic() - self._last_used >= seconds:
+                return
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.asked_to_stop.wait(), min(TICK_SECONDS, seconds))
+
+    async def close(self, seconds: float = CALL_SECONDS) -> None:
+        """Stop listening, let another server take over, and finish the calls that run."""
+        if self._server is not None:
+            with contextlib.suppress(OSError):
+                Path(self._place.socket).unlink()
+            self._server.close()
+            self._server = None
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+        for writer, (_, reader) in list(self._pipes.items()):
+            with contextlib.suppress(RuntimeError):
+                writer.transport.pause_reading()  # type: ignore[attr-defined]
+            reader.feed_eof()  # lines that came are answered, then the connection is closed
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=seconds)
+        await asyncio.to_thread(self._end)
+
+    def _end(self) -> None:
+        for served in self._served.values():
+            served.workers.close()
+        self._background.close()
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        try:
+            await self._converse(reader, writer)
+        except (OSError, ValueError, TimeoutError) as error:
+            log.debug("a local connection ended", extra={"why": str(error)})
+        except Exception:
+            log.exception("a local connection failed")
+        finally:
+            if self._pipes.pop(writer, None) is not None:
+                self._last_used = time.monotonic()
+            self._tasks.discard(task)
+            with contextlib.suppress(OSError):
+                writer.close()
+
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if not _same_user(writer.get_extra_info("socket")):
+            log.warning("a connection of another user was closed")
+            return
+        async with asyncio.timeout(GREETING_SECONDS):
+            if connection.LOOPBACK:
+                given = (await reader.readline()).rstrip(b"\n")
+                if not hmac.compare_digest(given, self._secret):
+                    log.warning("a connection without the secret was closed")
+                    return
+            line = await reader.readline()
+        if not line.endswith(b"\n"):
+            return
+        try:
+            hello = Hello.read(line)
+            handle = {
+                "mcp": self._pipe, "status": self._status, "stop": self._stop,
+                "give way": self._give_way, "call": self._call, "embed": self._embed,
+            }.get(hello.kind)  # fmt: skip
+            if handle is None:
+                raise InvalidInput(f"There is no kind of client {hello.kind[:40]!r}.")
+            await handle(hello, reader, writer)
+        except CommonplaceError as error:
+            await _say(writer, {"error": error.as_dict(), "exit": USAGE, **self._identity()})
+
+    def _identity(self) -> dict[str, Any]:
+        return {
+            "commonplace": connection.PROTOCOL, "version": __version__, "pid": os.getpid(),
+            "kind": self._hosted.kind,
+        }  # fmt: skip
+
+    async def _stop(
+        self, hello: Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        del hello, reader
+        await _say(writer, {**self._identity(), "stops": True})
+        self.asked_to_stop.set()
+
+    async def _give_way(
+        self, hello: Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        """Let another server take over, if this one was started in the background."""
+        del hello, reader
+        stops = self._hosted.kind == "background"
+        await _say(writer, {**self._identity(), "stops": stops})
+        if stops:
+            self.asked_to_stop.set()
+
+    async def _status(
+        self, hello: Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        del hello, reader
+        clients = [
+            {"dialect": each.dialect, "space": each.space, "pid": each.pid, "cwd": each.cwd}
+            for each, _ in self._pipes.values()
+        ]
+        answer = {
+            **self._identity(), "since": self._since, "http": self._hosted.http,
+            "clients": clients, "settings": dict(self._hosted.store_settings),
+        }  # fmt: skip
+        await _say(writer, answer)
+
+    async def _call(
+        self, hello: Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        """One call of a tool, answered in one line, for programs that make no other."""
+        self._pipes[writer] = (hello, reader)
+        served, admitted = await self._admit(hello)
+        outcome = await served.workers.outcome(
+            admitted, served.dialect, hello.tool, dict(hello.arguments)
+        )
+        await _say(writer, {**self._identity(), "result": outcome.wire})
+
+    async def _embed(
+        self, hello: Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        """Vectors of texts, for a command that has not loaded the model."""
+        del reader
+        texts, embedder = hello.arguments.get("texts"), self._hosted.library.embedder
+        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+            raise InvalidInput("texts must be a list of texts.", field="texts")
+        answer = self._identity()
+        if embedder is not None and embedder.weights == hello.arguments.get("weights"):
+            rows = await asyncio.to_thread(embedder.embed, texts)
+            answer["vectors"] = b64encode(rows.astype("<f4").tobytes()).decode()
+        await _say(writer, answer)
+
+    async def _admit(self, hello: Hello) -> tuple[_Served, Admitted]:
+        """The dialect that a client wants, and who it is."""
+        from commonplace.server.protocol import Admitted
+
+        served = await asyncio.to_thread(self._serve, hello.dialect, hello.prefix)
+        named = [hello.subject] if hello.subject else []
+        caller = await asyncio.to_thread(
+            served.gate.identify, served.dialect, hello.caller(), named
+        )
+        project = await asyncio.to_thread(hello.found_project)
+        info = RequestInfo(
+            session=f"stdio-{hello.pid}", project=project, environ=dict(hello.environ)
+        )
+        return served, Admitted(caller, info)
+
+    async def _pipe(
+        self, hello: Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        """Serve MCP on a connection until the client closes it."""
+        self._pipes[writer] = (hello, reader)
+        served, admitted = await self._admit(hello)
+        dialect = served.dialect
+        setting = self._setting(served.gate, hello.prefix, hello.environ, hello.space)
+        context = dialect.pipe(setting) if dialect.pipe else contextlib.nullcontext()
+        await asyncio.to_thread(context.__enter__)
+        try:
+            await _say(writer, {**self._identity(), "notes": self._differences(hello)})
+            await _speak(served, admitted, reader, writer)
+        finally:
+            await asyncio.to_thread(context.__exit__, None, None, None)
+
+    def _serve(self, name: str, prefix: str) -> _Served:
+        """The dialect with its background work started. Runs in a thread."""
+        with self._building:
+            known = self._served.get((name, prefix))
+            if known is not None:
+                return known
+            from commonplace.server.protocol import Workers, build
+            from commonplace.server.refusals import Refusals
+
+            dialect = registry.load(name).prefixed(prefix)
+            gate = Gate(self._hosted.library, self._hosted.system, [dialect])
+            if name not in self._running and dialect.running is not None:
+                setting = self._setting(gate, prefix, os.environ, None)
+                self._background.enter_context(dialect.running(setting))
+            self._running.add(name)
+            workers = Workers(gate, CALL_SECONDS)
+            made = _Served(dialect, gate, workers, build(dialect, workers), Refusals(gate, workers))
+            self._served[name, prefix] = made
+            return made
+
+    def _setting(
+        self, gate: Gate, prefix: str, environ: Mapping[str, str], space: str | None
+    ) -> Setting:
+        return Setting(
+            library=self._hosted.library, system=self._hosted.system, space=space,
+            environ=environ, perform=gate.perform, prefix=prefix, vault=self._hosted.vault,
+        )  # fmt: skip
+
+    def _differences(self, hello: Hello) -> list[str]:
+        """Notes on settings of the client that do not count, since they belong to the store."""
+        ours = self._hosted.store_settings
+        return [
+            f"{name} is {ours.get(name) or 'not set'} in the server that runs, not {value};"
+            " stop it ('commonplace stop'), or use --in-process."
+            for name, value in hello.settings.items()
+            if value and value != ours.get(name, "")
+        ]
+
+
+async def _speak(
+    served: _Served,
+    admitted: Admitted,
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+) -> None:
+    """MCP on a connection, as over standard input and output."""
+    import anyio
+
+    from commonplace.server.pipes import Pipes, messages
+
+    async def lines() -> AsyncIterator[bytes]:
+        while (line := await reader.readline()).endswith(b"\n"):
+            yield line  # an unfinished line is not a message: its sender has gone
+
+    sending, outgoing = anyio.create_memory_object_stream[Any](0)
+    receiving, incoming = anyio.create_memory_object_stream[Any](0)
+
+    async def receive() -> None:
+        async with receiving:
+            async for message in messages(lines()):
+                await receiving.send(message)
+
+    async def send() -> None:
+        async with outgoing:
+            async for each in outgoing:
+                text = each.message.model_dump_json(by_alias=True, exclude_unset=True)
+                if not writer.is_closing():
+                    writer.write(text.encode() + b"\n")
+                    with contextlib.suppress(OSError):  # the client has gone; the call counts
+                        await writer.drain()
+
+    pipes = Pipes(incoming, sending, served.dialect, served.refusals, admitted, CALL_SECONDS)
+    async with anyio.create_task_group() as group:
+        group.start_soon(receive)
+        group.start_soon(send)
+        await pipes.serve(served.server)
+        group.cancel_scope.cancel()
+
+
+async def _say(writer: asyncio.StreamWriter, answer: Mapping[str, Any]) -> None:
+    writer.write(json.dumps(answer).encode() + b"\n")
+    await writer.drain()
+
+
+def _listening(place: connection.Place) -> tuple[socket.socket, bytes]:
+    """The listening socket, and the secret that clients must know where it is loopback."""
+    with contextlib.suppress(FileNotFoundError):
+        Path(place.socket).unlink()  # left by a server that was killed
+    if not connection.LOOPBACK:
+        made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        made.bind(place.socket)  # in a directory that only the owner can open
+        Path(place.socket).chmod(0o600)
+        made.listen(BACKLOG)
+        return made, b""
+    made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    made.bind(("127.0.0.1", 0))
+    made.listen(BACKLOG)
+    secret = secrets.token_hex(32)
+    part = Path(f"{place.socket}.{os.getpid()}.part")
+    with open(os.open(part, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "w") as file:  # noqa: PTH123
+        file.write(f"{made.getsockname()[1]} {secret}")
+    part.replace(place.socket)
+    return made, secret.encode()
+
+
+def _same_user(peer: Any) -> bool:
+    """Whether a connection comes from a process of this user."""
+    if connection.LOOPBACK:
+        return True  # the secret tells
+    if sys.platform == "linux":
+        found = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        return bool(struct.unpack("3i", found)[1] == os.geteuid())
+    if sys.platform == "darwin":  # struct xucred: its version, the user, groups
+        found = peer.getsockopt(0, 1, 76)
+        return bool(struct.unpack("2I", found[:8])[1] == os.geteuid())
+    return True  # the directory's mode tells

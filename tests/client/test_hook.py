@@ -1,0 +1,111 @@
+"""The console script `commonplace-hook`: it never fails, and it stores what it can."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commonplace import Commonplace
+from commonplace.client import files, hook
+from commonplace.platform import hooks
+
+PROGRAM = [sys.executable, "-c", "from commonplace.client.hook import main; main()"]
+
+
+def ran(data: Path, given: bytes, *options: str, **how: Any) -> subprocess.CompletedProcess[bytes]:
+    environment = {**os.environ, "COMMONPLACE_DATA": str(data)}
+    return subprocess.run(
+        [*PROGRAM, *options], input=given, capture_output=True, timeout=60, env=environment, **how
+    )
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    place = tmp_path / "data"
+    with Commonplace(place, embedding="none") as memory:
+        memory.remember("Half way", kind="checkpoint")
+        hooks.answer(memory, {"event": "Stop", "cwd": str(tmp_path)})
+    return place
+
+
+@pytest.mark.parametrize("given", [
+    b"", b"{", b"[1]", b"7", b"\xff\xfe", b"{}", b'{"hook_event_name": 5}', b"[" * 100_000,
+    b'{"hook_event_name": "Unknown"}', b'{"hook_event_name": "SessionStart"}',
+    b'{"hook_event_name": "SessionStart", "cwd": 5}',
+    b'{"hook_event_name": "SessionStart", "cwd": "/nowhere"}',
+    b'{"hook_event_name": "SessionEnd", "x": "' + b"y" * hook.INPUT_BYTES + b'"}',
+], ids=lambda given: repr(given[:40]))  # fmt: skip
+def test_garbage_and_unknown_events_get_nothing(data: Path, given: bytes) -> None:
+    done = ran(data, given)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    assert not (data / files.INBOX).exists()
+
+
+@pytest.mark.parametrize("options", [("--unknown",), ("--data",), ("word",), ("--space=",)])
+def test_a_wrong_command_line_is_no_error(data: Path, options: tuple[str, ...]) -> None:
+    done = ran(data, b'{"hook_event_name": "Stop"}', *options)
+    assert (done.returncode, done.stdout) == (0, b"")
+
+
+def test_without_a_server_a_session_starts_with_the_prepared_context(
+    data: Path, tmp_path: Path
+) -> None:
+    event = {"hook_event_name": "SessionStart", "cwd": str(tmp_path)}
+    done = ran(data, json.dumps(event).encode())
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert "Half way" in hooks.context_of(json.loads(done.stdout))
+
+
+def test_without_a_server_the_end_of_a_session_is_spooled(data: Path, tmp_path: Path) -> None:
+    event = {"hook_event_name": "SessionEnd", "session_id": "s", "reason": "exit"}
+    done = ran(tmp_path / "else", json.dumps(event).encode(), "--data", str(data), "--space=work")
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    (file,) = (data / files.INBOX).iterdir()
+    assert json.loads(file.read_bytes()) == {"version": 1, "space": "work", "event": event}
+    assert file.stat().st_mode & 0o077 == 0
+
+
+def test_nothing_is_created_where_there_is_no_memory(tmp_path: Path) -> None:
+    done = ran(tmp_path / "data", b'{"hook_event_name": "SessionEnd"}')
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_directory_that_cannot_be_written_is_no_error(data: Path) -> None:
+    (data / files.INBOX).write_bytes(b"a file in its place")
+    done = ran(data, b'{"hook_event_name": "SessionEnd"}')
+    assert (done.returncode, done.stdout) == (0, b"")
+    assert done.stderr.startswith(b"commonplace-hook: nothing was done: ")
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_are_no_error(data: Path, tmp_path: Path, closed: str) -> None:
+    event = json.dumps({"hook_event_name": "SessionStart", "cwd": str(tmp_path)})
+    shut = ["sh", "-c", f'exec "$@" {closed}', "sh", *PROGRAM]
+    environment = {**os.environ, "COMMONPLACE_DATA": str(data)}
+    done = subprocess.run(
+        shut, input=event.encode(), capture_output=True, timeout=60, env=environment
+    )
+    assert done.returncode == 0 and b"Traceback" not in done.stderr
+
+
+def test_it_imports_only_the_standard_library() -> None:
+    code = (
+        "import sys\nfrom commonplace.client import hook\nhook.run([], b'')\n"
+        "ours = {name for name in sys.modules if name.startswith('commonplace')}\n"
+        "assert ours <= {'commonplace', 'commonplace.client', 'commonplace.client.files',"
+        " 'commonplace.client.hook'}, ours\n"
+        "roots = {name.partition('.')[0] for name in sys.modules} - {'commonplace'}\n"
+        "outside = roots - sys.stdlib_module_names - {'_distutils_hack', '__main__', 'loop_guard',"
+        " 'sitecustomize', 'usercustomize'}\n"
+        "assert not {name for name in outside if not name.startswith('_')}, outside\n"
+        "assert not {'asyncio', 'subprocess', 'typing_extensions', 'ssl'} & sys.modules.keys()\n"
+    )
+    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60, env=clean)

@@ -1,0 +1,354 @@
+"""`commonplace mcp` through the server in the background."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commonplace import Commonplace
+from commonplace.client import connection
+from commonplace.client.static_answers import StaticAnswers
+from commonplace.engine.binding import lease
+from commonplace.engine.history import audit
+
+from .harness import HELLO, PROGRAM, Agent, kill_server, place_of, server_of, wait_until
+
+ROOT = Path(__file__).parents[2]
+
+
+def texts(data: Path, space: str = "default") -> list[str]:
+    with Commonplace(data, embedding="none", space=space) as memory:
+        return sorted(each.text for each in memory.browse(limit=1_000)[0])
+
+
+def kept_answers(data: Path) -> int:
+    from commonplace.storage import answers
+
+    with (
+        Commonplace(data, embedding="none") as memory,
+        lease(memory) as space,
+        space.store.read() as rows,
+    ):
+        return len(list(answers.results(rows, "default")))
+
+
+def test_two_clients_share_one_server(tmp_path: Path) -> None:
+    with Agent(tmp_path) as one, Agent(tmp_path, "--space", "work") as two:
+        one.call("remember", text="of the first")
+        two.call("remember", text="of the second")
+        found = server_of(tmp_path)
+        assert found is not None
+        assert {each["space"] for each in found["clients"]} == {"default", "work"}
+        assert len({each["pid"] for each in found["clients"]}) == 2
+        assert one.end() == (0, "") and two.end() == (0, "")
+    assert (texts(tmp_path), texts(tmp_path, "work")) == (["of the first"], ["of the second"])
+
+
+def test_calls_are_audited_with_the_client(tmp_path: Path) -> None:
+    with Agent(tmp_path) as other:  # so that a server is there before the client speaks
+        other.call("recall", query="x")
+    with Agent(tmp_path, greet=False) as agent:
+        wait_until(lambda: len((server_of(tmp_path) or {"clients": ()})["clients"]) == 1)
+        agent.ask("initialize", HELLO)
+        agent.tell({"jsonrpc": "2.0", "method": "notifications/initialized"})
+        agent.call("remember", text="x")
+        with pytest.raises(RuntimeError):
+            agent.call("remember", text="")
+        pid = agent.process.pid
+        agent.end()
+    with Commonplace(tmp_path, embedding="none") as memory, lease(memory) as space:
+        failed, stored, _ = audit.listing(space.store)
+        assert (stored.tool, stored.session, stored.client) == (
+            "remember",
+            f"stdio-{pid}",
+            "tests 1",
+        )
+        assert (failed.success, stored.success) == (False, True)
+        assert not audit.verify(space.store).faults
+
+
+def test_a_pipe_that_may_only_read_cannot_write(tmp_path: Path) -> None:
+    with Agent(tmp_path, "--read-only") as agent:
+        listed = agent.ask("tools/list")["result"]["tools"]
+        assert {tool["name"] for tool in listed} == {"recall", "read", "explore", "context"}
+        with pytest.raises(RuntimeError, match="scope 'write'"):
+            agent.call("remember", text="x")
+        agent.call("recall", query="x")
+
+
+def test_a_killed_server_is_replaced_and_the_client_sees_nothing(tmp_path: Path) -> None:
+    with Agent(tmp_path) as agent:
+        pids = set()
+        for number in range(2):
+            agent.call("remember", text=f"line {number}")
+            pids.add(kill_server(tmp_path))
+        assert agent.call("recall", query="line")["memories"]
+        assert len(pids) == 2
+        assert agent.end() == (0, "")
+    assert texts(tmp_path) == ["line 0", "line 1"]
+
+
+def test_kept_answers_do_not_grow(tmp_path: Path) -> None:
+    with Agent(tmp_path) as agent:
+        for number in range(12):
+            agent.call("remember", text=f"line {number}")
+        # The last one is not confirmed yet; nor is the one before it, if the two crossed.
+        assert 1 <= kept_answers(tmp_path) <= 2
+        agent.call("recall", query="line")
+        agent.call("recall", query="line")
+        wait_until(lambda: kept_answers(tmp_path) == 0)
+
+
+def test_a_clients_own_key_is_kept(tmp_path: Path) -> None:
+    asked = {
+        "name": "remember", "arguments": {"text": "once"},
+        "_meta": {"commonplace/idempotency-key": "mine"},
+    }  # fmt: skip
+    with Agent(tmp_path) as agent:
+        one = agent.ask("tools/call", asked)["result"]
+        two = agent.ask("tools/call", asked)["result"]
+        assert one["structuredContent"] == two["structuredContent"]
+        agent.end()
+    assert texts(tmp_path) == ["once"]
+
+
+def test_the_server_outlives_the_agent_that_started_it(tmp_path: Path) -> None:
+    with Agent(tmp_path) as agent:
+        agent.call("remember", text="x")
+        pid = (server_of(tmp_path) or {})["pid"]
+        assert os.getsid(pid) == pid, "it has a session of its own"
+        os.killpg(os.getpgid(agent.process.pid), 0)
+        agent.kill()
+    with Agent(tmp_path) as agent:
+        agent.call("recall", query="x")
+        assert (server_of(tmp_path) or {})["pid"] == pid
+
+
+def test_an_idle_server_ends(tmp_path: Path) -> None:
+    with Agent(tmp_path, environ={"COMMONPLACE_IDLE_SECONDS": "0.2"}) as agent:
+        agent.call("remember", text="x")
+        pid = (server_of(tmp_path) or {})["pid"]
+        agent.end()
+    wait_until(lambda: server_of(tmp_path) is None)
+    assert not Path(place_of(tmp_path).socket).exists()
+    wait_until(lambda: not _lives(pid))
+
+
+def test_idle_ends_and_new_connections_do_not_race(tmp_path: Path) -> None:
+    stored = []
+    for number in range(4):
+        with Agent(tmp_path, environ={"COMMONPLACE_IDLE_SECONDS": "0.05"}) as agent:
+            agent.call("remember", text=f"line {number}")
+            stored.append(f"line {number}")
+            assert agent.end() == (0, "")
+    assert texts(tmp_path) == stored
+
+
+def test_clients_that_start_at_once_start_one_server(tmp_path: Path) -> None:
+    agents = [Agent(tmp_path, greet=False) for _ in range(6)]
+    try:
+        for agent in agents:
+            agent.ask("initialize", HELLO)
+        for number, agent in enumerate(agents):
+            agent.call("remember", text=f"line {number}")
+        found = server_of(tmp_path)
+        assert found is not None and len(found["clients"]) == 6
+        assert len(_servers_of(tmp_path)) == 1
+    finally:
+        for agent in agents:
+            agent.end()
+    assert len(texts(tmp_path)) == 6
+
+
+def _servers_of(data: Path) -> list[int]:
+    """The background servers of a data directory that run."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                command = (entry / "cmdline").read_bytes()
+                environ = (entry / "environ").read_bytes()
+            except OSError:
+                continue
+            its = f"COMMONPLACE_DATA={data}\0".encode() in environ
+            if its and b"commonplace.server.background" in command:
+                found.append(int(entry.name))
+    return found
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return (Path("/proc") / str(pid) / "stat").read_text().split(") ")[1][0] != "Z"
+    except OSError:
+        return False
+
+
+def test_serve_takes_over_and_clients_go_on(tmp_path: Path) -> None:
+    with Agent(tmp_path) as agent:
+        agent.call("remember", text="before")
+        first = (server_of(tmp_path) or {})["pid"]
+        serve = subprocess.Popen(
+            [*PROGRAM, "serve", "--data", str(tmp_path), "--port", "0", "--embedding", "none"],
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        try:
+            wait_until(lambda: (server_of(tmp_path) or {}).get("kind") == "serve")
+            agent.call("remember", text="after")
+            found = server_of(tmp_path)
+            assert found is not None and found["pid"] == serve.pid != first
+            assert found["http"].startswith("http://127.0.0.1:")
+        finally:
+            serve.send_signal(signal.SIGTERM)
+            assert serve.wait(60) == 0
+            assert serve.stderr is not None
+            serve.stderr.close()
+        agent.call("remember", text="later")
+        assert agent.end() == (0, "")
+    assert texts(tmp_path) == ["after", "before", "later"]
+
+
+def test_malformed_lines_are_answered_and_nothing_is_lost(tmp_path: Path) -> None:
+    with Agent(tmp_path) as agent:
+        agent.tell(b"this is not JSON\n")
+        assert agent.hear()["error"]["code"] == -32700
+        agent.tell(b'[{"jsonrpc": "2.0"}]\n')
+        assert agent.hear()["error"]["code"] == -32600
+        agent.tell(b"\n\xff\xfe{}\n")
+        assert agent.hear()["error"]["code"] == -32700
+        assert agent.ask("nothing/here")["error"]["code"] == -32601
+        agent.call("remember", text="x" * 500_000)
+        params = {"name": "remember", "arguments": {"text": "no line end"}}
+        message = {"jsonrpc": "2.0", "id": "last", "method": "tools/call", "params": params}
+        agent.tell(json.dumps(message).encode())
+        assert agent.process.stdin is not None
+        agent.process.stdin.close()
+        assert agent.hear()["id"] == "last"
+        assert agent.end()[0] == 0
+    assert "no line end" in texts(tmp_path)
+
+
+def test_the_answers_from_files_are_those_of_the_server() -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "tools" / "write_static.py"), "--check"],
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, ""), "run `make docs`"
+
+
+def test_unusual_requests_are_left_to_the_server() -> None:
+    def answer(**message: Any) -> Any:
+        found = StaticAnswers.load("commonplace", "", False)
+        return found.answer({"jsonrpc": "2.0", "id": 1, **message})
+
+    usual = {
+        "protocolVersion": "2025-11-25", "capabilities": {},
+        "clientInfo": {"name": "a", "version": "1"},
+    }  # fmt: skip
+    assert answer(method="initialize", params=usual) is not None
+    for odd in (
+        {"protocolVersion": "1999-01-01"}, {"protocolVersion": 5}, {"capabilities": []},
+        {"clientInfo": {"name": "a"}}, {"clientInfo": {"name": 1, "version": "1"}}, {"more": 1},
+    ):  # fmt: skip
+        assert answer(method="initialize", params={**usual, **odd}) is None
+    for message in (
+        {"method": "tools/list"}, {"method": "tools/list", "params": {"cursor": "x"}},
+        {"method": "ping"}, {"method": "initialize", "params": usual, "id": None},
+        {"method": "initialize", "params": usual, "id": True},
+        {"method": "initialize", "params": usual, "jsonrpc": "1.0"},
+        {"method": ["initialize"], "params": usual}, {"method": "initialize", "params": [usual]},
+    ):  # fmt: skip
+        assert answer(**message) is None
+
+
+def test_it_imports_only_the_standard_library(tmp_path: Path) -> None:
+    code = (
+        "import sys\nfrom commonplace.client import command, connection, pipe, static_answers\n"
+        "from commonplace.cli import main\n"
+        "ours = {name for name in sys.modules if name.startswith('commonplace')}\n"
+        "assert {name.split('.')[1] for name in ours if '.' in name} <= {'client', 'cli'}, ours\n"
+        "outside = {name.partition('.')[0] for name in sys.modules} - sys.stdlib_module_names\n"
+        "outside -= {'commonplace', '_distutils_hack', '__main__', 'sitecustomize'}\n"
+        "assert not outside, outside\n"
+        "assert not {'asyncio', 'subprocess', 'logging', 'typer'} & sys.modules.keys()\n"
+    )
+    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60, env=clean)
+
+
+def test_a_pipe_with_other_settings_is_told(tmp_path: Path) -> None:
+    with Agent(tmp_path) as agent:
+        agent.call("remember", text="x")
+        with Agent(tmp_path, "--embedding", "http://127.0.0.1:9/v1") as other:
+            other.call("recall", query="x")
+            code, said = other.end()
+    assert code == 0
+    assert "COMMONPLACE_EMBEDDING is none in the server that runs" in said
+
+
+def test_in_process_needs_no_server(tmp_path: Path) -> None:
+    with Agent(tmp_path, "--in-process") as agent:
+        agent.call("remember", text="x")
+        assert server_of(tmp_path) is None
+        assert agent.end()[0] == 0
+
+
+def test_over_loopback_as_on_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loopback = {"COMMONPLACE_SOCKET": "loopback"}
+    with Agent(tmp_path, environ=loopback) as agent:
+        agent.call("remember", text="x")
+        base = place_of(tmp_path).base
+        assert Path(f"{base}.port").stat().st_mode & 0o077 == 0
+        assert not Path(f"{base}.sock").exists()
+        kill = int(Path(f"{base}.lock").read_text())
+        os.kill(kill, signal.SIGKILL)
+        agent.call("remember", text="y")
+        monkeypatch.setattr(connection, "LOOPBACK", True)
+        assert server_of(tmp_path) is not None
+        Path(f"{base}.port").write_text(Path(f"{base}.port").read_text()[:-1] + "x")
+        assert server_of(tmp_path) is None, "closed without a byte"
+        assert agent.end()[0] == 0
+    assert texts(tmp_path) == ["x", "y"]
+
+
+def test_a_server_that_mama_started_also_serves_http(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    mama = {"MAMA_SERVER_PORT": str(port), "MAMA_EMBEDDING_PORT": ""}
+    with Agent(tmp_path, "--dialect", "mama", environ=mama) as agent:
+        agent.call("load_checkpoint")
+        found = server_of(tmp_path)
+        assert found is not None
+        assert (found["kind"], found["http"]) == ("background", f"http://127.0.0.1:{port}")
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/health") as answer:
+            assert answer.status == 200
+        with Agent(tmp_path / "other", "--dialect", "mama", environ=mama) as second:
+            second.call("load_checkpoint")  # the port is taken: it goes without
+            assert (server_of(tmp_path / "other") or {})["http"] == ""
+
+
+def test_variables_of_a_contract_are_each_clients_own(tmp_path: Path) -> None:
+    data, text = tmp_path / "data", "# Ann\n\nLikes tea."
+    agents = [
+        Agent(data, "--dialect", "clawbrain", "--space", name,
+              environ={"MEMORY_DIR": str(tmp_path / name)})
+        for name in ("one", "two")
+    ]  # fmt: skip
+    try:
+        for agent in agents:
+            agent.call("memory_store", type="entity", category="people", name="ann", content=text)
+        for name in ("one", "two"):
+            assert "Likes tea." in (tmp_path / name / "entities/people/ann.md").read_text()
+        assert len(_servers_of(data)) == 1
+    finally:
+        for agent in agents:
+            agent.end()
