@@ -41,19 +41,20 @@ def recall(
     The prompt comes on standard input: as text, or as the JSON of a hook's event (`prompt`,
     `hook_event_name`). The exit code is always 0, so that the agent continues.
     """
-    from commonplace.dialects.mama import recalling
+    from commonplace.platform import hooks, session_context
 
     prompt, starts = _event(sys.stdin.buffer.read(INPUT_BYTES))
     try:
         with memory(data, space, embedding) as opened:
-            found = recalling.recall(opened, prompt, start=start or starts, tokens=tokens)
+            hooks.take_in(opened.library.path, opened.at)
+            found = session_context.recalled(opened, prompt, start=start or starts, tokens=tokens)
     except NotFound:
         return  # there is no data directory yet
     except CommonplaceError as error:
         sys.stderr.write(f"commonplace: nothing was recalled: {error}\n")
         return
-    if found.block:
-        sys.stdout.write(found.block + "\n")
+    if found:
+        sys.stdout.write(found + "\n")
 
 
 def _event(given: bytes) -> tuple[str, bool]:

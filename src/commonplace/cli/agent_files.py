@@ -1,0 +1,143 @@
+"""What `start` changes in an agent's files, and how `stop-using` takes it back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from commonplace.cli import agent_hooks, clients, settings_files
+from commonplace.cli.agent_hooks import HOOK_FILES, HOOKS
+from commonplace.cli.clients import Client, Stdio
+from commonplace.cli.settings_files import Settings
+from commonplace.errors import CommonplaceError
+
+
+@dataclass(frozen=True)
+class Change:
+    """A file of an agent, as it is and as it will be; None if it does not exist."""
+
+    client: Client
+    settings: Settings
+    new: bytes | None
+
+    @property
+    def diff(self) -> str:
+        """The change as a diff; empty if there is none."""
+        if self.new == self.settings.data:
+            return ""
+        return settings_files.difference(self.settings, self.new)
+
+    def write(self, backups: Path) -> None:
+        """Write it, with a backup of what was there."""
+        settings_files.write(self.settings, self.new, backups)
+        settings_files.note_whether_new(self.settings, self.new, backups)
+
+
+@dataclass(frozen=True)
+class _Edit:
+    """What is ours in one file: to write it, to notice it, to remove it."""
+
+    path: tuple[str, ...]
+    new_value: Callable[[Any], Mapping[str, Any]]
+    is_ours: Callable[[Any], bool]
+    left: Callable[[Any], Mapping[str, Any] | None]
+
+    def written(self, settings: Settings) -> Settings:
+        """The file with it."""
+        value = self.new_value(settings_files.find(settings.contents(), self.path))
+        return replace(settings, data=settings_files.with_entry(settings, self.path, value))
+
+    def removed(self, settings: Settings) -> Settings:
+        """The file without it."""
+        present = settings_files.find(settings.contents(), self.path)
+        if not self.is_ours(present):
+            return settings
+        return replace(
+            settings, data=settings_files.edited(settings, self.path, self.left(present))
+        )
+
+
+def changes(client: Client, server: Stdio, hook_command: str, name: str) -> list[Change]:
+    """The files that make an agent use this memory, each with all changes at once."""
+    return [
+        Change(chosen, settings, _applied(settings, edits))
+        for chosen, settings, edits in _files(client, server, hook_command, name)
+    ]
+
+
+def _applied(settings: Settings, edits: Sequence[_Edit]) -> bytes | None:
+    for edit in edits:
+        settings = edit.written(settings)
+    return settings.data
+
+
+def removals(client: Client, name: str, backups: Path) -> list[Change]:
+    """The files without what is ours: byte for byte as before, if nobody else changed them."""
+    found = []
+    for chosen, settings, edits in _files(client, Stdio("-"), "-", name):
+        if settings.data is None or not _has_ours(edits, settings):
+            continue
+        before = settings_files.before_ours(settings, partial(_has_ours, edits), backups)
+        if before is None:
+            before = settings
+            for edit in edits:
+                before = edit.removed(before)
+        found.append(Change(chosen, settings, before.data))
+    return found
+
+
+def _has_ours(edits: Sequence[_Edit], settings: Settings) -> bool:
+    contents = settings.contents()
+    return any(edit.is_ours(settings_files.find(contents, edit.path)) for edit in edits)
+
+
+def _files(
+    client: Client, server: Stdio, hook_command: str, name: str
+) -> list[tuple[Client, Settings, list[_Edit]]]:
+    """(client, file, edits) for each file of an agent that we change."""
+    chosen, settings = opened(client, name)
+
+    def entry(former: Any) -> dict[str, Any]:
+        return clients.entry(chosen, server, former=former if isinstance(former, dict) else None)
+
+    own = _Edit((*chosen.container, name), entry, lambda value: value is not None, lambda _: None)
+    found = [(chosen, settings, [own])]
+    hook_file = HOOK_FILES.get(client.name)
+    if hook_file is None:
+        return found
+    ours = hook_file.hooks(hook_command)
+    hooks = _Edit(
+        HOOKS,
+        lambda value: agent_hooks.merged(value, ours),
+        agent_hooks.has_ours,
+        lambda value: agent_hooks.others(value) or None,
+    )
+    path = hook_file.file(client)
+    if path == settings.path:
+        found[0][2].append(hooks)
+    else:
+        other = settings_files.open_settings(path, agent_hooks.FORMAT)
+        found.append((chosen, other, [hooks]))
+    return found
+
+
+def opened(client: Client, name: str) -> tuple[Client, Settings]:
+    """The file that has our entry, or else the one that gets it."""
+    first: tuple[Client, Settings] | None = None
+    for path in clients.files(client):
+        try:
+            settings = settings_files.open_settings(path, client.format)
+            chosen = clients.as_written(client, path, settings.contents())
+        except CommonplaceError:
+            if first is None:
+                raise
+            continue
+        if first is None:
+            first = chosen, settings
+        if settings_files.find(settings.contents(), (*chosen.container, name)) is not None:
+            return chosen, settings
+    assert first is not None
+    return first

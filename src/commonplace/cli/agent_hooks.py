@@ -1,0 +1,124 @@
+"""The hooks that `start` writes for an agent, beside the server's entry.
+
+Hooks of others in the same file stay as they are.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from commonplace.cli import clients
+from commonplace.cli.clients import Client, Format
+
+HOOKS = ("hooks",)
+SERVER, TOOL = "commonplace", "hook"
+PROGRAM, MODULE = "commonplace-hook", "commonplace.client.hook"
+
+Groups = dict[str, list[dict[str, Any]]]
+
+
+@dataclass(frozen=True)
+class HookFile:
+    """Where an agent keeps its hooks, and what ours are."""
+
+    file: Callable[[Client], Path]
+    hooks: Callable[[str], Groups]
+    then: str = ""
+
+
+def _beside(name: str) -> Callable[[Client], Path]:
+    """A file in the directory of the agent's own settings."""
+
+    def file(client: Client) -> Path:
+        own = clients.files(client)[0]
+        if client.name == "claude-code" and not os.environ.get("CLAUDE_CONFIG_DIR"):
+            return own.with_name(".claude") / name  # its servers are in a file beside that
+        return own.with_name(name)
+
+    return file
+
+
+def _tool(event: str, seconds: int, **more: str) -> dict[str, Any]:
+    given = {"event": event, "session": "${session_id}", "cwd": "${cwd}", **more}
+    return {"type": "mcp_tool", "server": SERVER, "tool": TOOL, "timeout": seconds, "input": given}
+
+
+def _by_tool(command: str) -> Groups:
+    """For agents whose hooks can call a tool of a running server."""
+    transcript = "${transcript_path}"
+    return {
+        "SessionStart": [{"matcher": "startup|resume|clear|compact",
+                          "hooks": [{"type": "command", "command": command, "timeout": 5}]}],
+        "UserPromptSubmit": [{"hooks": [_tool("UserPromptSubmit", 3, prompt="${prompt}")]}],
+        "Stop": [{"hooks": [_tool("Stop", 5, transcript=transcript)]}],
+        "PreCompact": [{"hooks": [_tool("PreCompact", 5, transcript=transcript)]}],
+        "SessionEnd": [{"hooks": [{"type": "command", "command": command, "timeout": 3}]}],
+    }  # fmt: skip
+
+
+def _by_command(command: str) -> Groups:
+    """For Gemini CLI, whose hooks are commands and whose time is in milliseconds."""
+    events = ("SessionStart", "BeforeAgent", "AfterAgent", "PreCompress", "SessionEnd")
+    hook = {"name": SERVER, "type": "command", "command": command, "timeout": 5_000}
+    return {event: [{"matcher": "*", "hooks": [hook]}] for event in events}
+
+
+HOOK_FILES: Mapping[str, HookFile] = {
+    "claude-code": HookFile(_beside("settings.json"), _by_tool),
+    "codex": HookFile(
+        _beside("hooks.json"), _by_tool, "Codex asks once whether it may run the hooks: /hooks."
+    ),
+    "gemini": HookFile(_beside("settings.json"), _by_command),
+}
+FORMAT = Format.JSONC
+
+
+def command_line(words: Sequence[str]) -> str:
+    """The program as one command for a shell."""
+    return shlex.join(words)
+
+
+def merged(present: Any, ours: Groups) -> dict[str, Any]:
+    """The hooks of a file with ours; groups of others keep their order."""
+    found = others(present)
+    for event, groups in ours.items():
+        before = found.get(event)
+        found[event] = [*(before if isinstance(before, list) else []), *groups]
+    return found
+
+
+def others(present: Any) -> dict[str, Any]:
+    """The hooks of a file without ours."""
+    kept: dict[str, Any] = {}
+    for event, groups in present.items() if isinstance(present, Mapping) else ():
+        if not isinstance(groups, list):
+            kept[event] = groups
+            continue
+        left = [group for group in groups if not _is_ours(group)]
+        if left or not groups:
+            kept[event] = left
+    return kept
+
+
+def has_ours(present: Any) -> bool:
+    """Whether a file has a hook of ours."""
+    groups = present.values() if isinstance(present, Mapping) else ()
+    return any(_is_ours(group) for each in groups if isinstance(each, list) for group in each)
+
+
+def _is_ours(group: Any) -> bool:
+    hooks = group.get("hooks") if isinstance(group, Mapping) else None
+    return isinstance(hooks, list) and any(map(_is_our_hook, hooks))
+
+
+def _is_our_hook(hook: Any) -> bool:
+    if not isinstance(hook, Mapping):
+        return False
+    by_tool = hook.get("type") == "mcp_tool" and hook.get("server") == SERVER
+    command = hook.get("command")
+    return by_tool or (isinstance(command, str) and (PROGRAM in command or MODULE in command))

@@ -1,0 +1,305 @@
+"""The first command: find the agents of this machine, import their histories, connect them."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from commonplace.cli import agent_files, agent_hooks, clients, options
+from commonplace.cli.clients import CLIENTS, Client, Stdio
+from commonplace.cli.connect import DIALECT, NAME, program_words, server_command
+from commonplace.cli.options import AsJson, Data, Space, argument, option
+from commonplace.cli.terminal import bold, dim, emit, note, progress, say
+from commonplace.cli.transfer import show_imported
+from commonplace.errors import CommonplaceError
+from commonplace.text.hidden import visible
+
+if TYPE_CHECKING:
+    from commonplace.engine.commonplace import Commonplace
+    from commonplace.engine.model import Memory
+    from commonplace.importers.storing import Imported
+
+# Programs by which an agent is known to be here, if it has no files yet.
+PROGRAMS = {"claude-code": "claude", "codex": "codex", "gemini": "gemini", "opencode": "opencode",
+            "openclaw": "openclaw"}  # fmt: skip
+QUOTED_CHARS = 300
+LOOKED_AT = 500
+WORDS_ASKED, SHORTEST_WORD = 4, 4
+
+Yes = Annotated[bool, option("--yes -y", "Do it without asking.")]
+
+
+@dataclass
+class _Plan:
+    """What `start` will do."""
+
+    agents: list[Client] = field(default_factory=list)
+    histories: dict[str, Path] = field(default_factory=dict)
+    sessions: dict[str, int] = field(default_factory=dict)
+    changes: list[agent_files.Change] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+def start(
+    yes: Yes = False,
+    only: Annotated[
+        list[str] | None, option("--only AGENT", "Only this agent; can be repeated.")
+    ] = None,
+    with_import: Annotated[
+        bool, option("--import/--no-import", "Import the agents' histories.")
+    ] = True,
+    data: Data = None,
+    space: Space = "default",
+    as_json: AsJson = False,
+) -> None:
+    """Set up this memory for the agents of this machine, with what they already know.
+
+    Finds the agents, shows what it would import and change, asks once, does it, and recalls
+    something from an old conversation. Running it again adds only what is new.
+
+    \b
+      commonplace start
+      commonplace start --yes --only claude-code
+      commonplace stop-using claude-code
+    """
+    from commonplace.engine.library import directory
+
+    plan = _planned(only, with_import, data, space)
+    if not as_json:
+        _show(plan)
+    if not plan.agents and not plan.histories:
+        if as_json:
+            emit(_report(plan, [], [], None))
+        return
+    changed = [change for change in plan.changes if change.diff]
+    if (changed or plan.histories) and not (yes or _agreed(as_json)):
+        if as_json:
+            emit(_report(plan, [], [], None) | {"done": False})
+        else:
+            note("nothing was done; add --yes to do it")
+        return
+    done = _import_all(plan.histories, data, space, as_json)
+    for change in changed:
+        change.write(directory(data) / "connect")
+    found = _proof(data, space)
+    if as_json:
+        emit(_report(plan, done, changed, found) | {"done": True})
+        return
+    if changed:
+        say("written: " + ", ".join(visible(str(change.settings.path)) for change in changed))
+    _show_proof(found)
+    _show_next(plan, done)
+
+
+def stop_using(
+    client: Annotated[str, argument("AGENT", ", ".join(CLIENTS) + ".")],
+    yes: Yes = False,
+    data: Data = None,
+    as_json: AsJson = False,
+) -> None:
+    """Take our entry and hooks out of an agent's configuration.
+
+    Files that nobody else has changed since are as they were, byte for byte. What was stored stays.
+
+    \b
+      commonplace stop-using claude-code
+    """
+    from commonplace.engine.library import directory
+
+    backups = directory(data) / "connect"
+    changes = agent_files.removals(clients.client(client), NAME, backups)
+    paths = [str(change.settings.path) for change in changes]
+    if not as_json:
+        for change in changes:
+            say(visible(f"{change.diff}\n")[:-1])
+        if not changes:
+            say(f"{client} does not use this memory; there is nothing to remove")
+    if changes and not (yes or _agreed(as_json)):
+        note("nothing was written; add --yes to write it")
+        changes = []
+    for change in changes:
+        change.write(backups)
+    if as_json:
+        emit({"client": client, "files": paths, "written": bool(changes)})
+    elif changes:
+        say("written: " + ", ".join(map(visible, paths)))
+
+
+COMMANDS = (start, stop_using)
+
+
+# What there is, and what is to be done
+
+
+def _planned(only: list[str] | None, with_import: bool, data: Path | None, space: str) -> _Plan:
+    from commonplace.importers import histories
+
+    wanted = [clients.client(name) for name in only] if only else list(CLIENTS.values())
+    plan = _Plan(agents=[client for client in wanted if only or _is_here(client)])
+    server = Stdio(*server_command(DIALECT, data, space if space != "default" else None))
+    words = program_words(agent_hooks.PROGRAM, agent_hooks.MODULE)
+    words += ["--data", str(data.expanduser().absolute())] if data is not None else []
+    words += ["--space", space] if space != "default" else []
+    hook = agent_hooks.command_line(words)
+    for client in plan.agents:
+        try:
+            plan.changes += agent_files.changes(client, server, hook, NAME)
+        except CommonplaceError as error:
+            plan.problems.append(f"{client.title}: {error.message}")
+    names = {client.name for client in wanted}
+    for known in histories.ALL:
+        place = histories.usual_places()[known.NAME]
+        if with_import and known.NAME in names and place.exists() and known.recognises(place):
+            plan.histories[known.NAME] = place
+            if isinstance(known, histories.FilesOfLines):
+                plan.sessions[known.NAME] = sum(1 for _ in known.files(place))
+    return plan
+
+
+def _is_here(client: Client) -> bool:
+    """Whether an agent is on this machine: by its files, their directory, or its program."""
+    home = Path.home()
+    for path in clients.files(client):
+        if path.exists() or (path.parent.is_dir() and path.parent != home):
+            return True
+    if client.name == "claude-code" and (home / ".claude").is_dir():
+        return True
+    program = PROGRAMS.get(client.name)
+    return program is not None and shutil.which(program) is not None
+
+
+def _show(plan: _Plan) -> None:
+    if not plan.agents and not plan.histories:
+        say("There is no agent on this machine that I know. I know: " + ", ".join(CLIENTS) + ".")
+        say("Any MCP client can start it: commonplace mcp")
+        return
+    say(f"{bold('Agents here:')} " + ", ".join(client.title for client in plan.agents))
+    for name, place in plan.histories.items():
+        count = plan.sessions.get(name, 0)
+        many = f"{count:,} {'session' if count == 1 else 'sessions'}" if count else "history"
+        say(f"To import from {CLIENTS[name].title}: {many} in {visible(str(place))}")
+    for change in plan.changes:
+        if change.diff:
+            say()
+            say(visible(f"{change.diff}\n")[:-1])
+    for problem in plan.problems:
+        note(f"left out: {visible(problem)}")
+    if not any(change.diff for change in plan.changes):
+        say("Their configuration is as it should be.")
+
+
+def _agreed(as_json: bool) -> bool:
+    """Whether the person agrees; False without a terminal to ask."""
+    if as_json or not sys.stdin.isatty():
+        return False
+    if not typer.confirm("Do this?", default=True, err=True):
+        raise typer.Abort
+    return True
+
+
+def _import_all(
+    places: dict[str, Path], data: Path | None, space: str, as_json: bool
+) -> list[Imported]:
+    """Import every history; one undo takes all of them back."""
+    from commonplace.importers import registry, storing
+
+    origin, done = storing.import_origin(), []
+    if not places:
+        return []
+    with options.memory(data, space, create=True) as memory:
+        for name, place in places.items():
+            with progress(f"Importing from {CLIENTS[name].title}") as show:
+                report = registry.run(memory, place, name, origin=origin, progress=show)
+            done.append(report)
+            if not as_json:
+                show_imported(report, undo=False)
+    return done
+
+
+# One recall, to show that it works
+
+
+def _proof(data: Path | None, space: str) -> dict[str, Any] | None:
+    """A recall of an old line by a few of its words; None if nothing is stored."""
+    try:
+        with options.memory(data, space) as memory:
+            return _quotation(memory)
+    except CommonplaceError:
+        return None
+
+
+def _quotation(memory: Commonplace) -> dict[str, Any] | None:
+    found, _ = memory.browse(order="oldest", limit=LOOKED_AT)
+    for line in sorted(found, key=_worth, reverse=True)[:10]:
+        query = " ".join(_words(line.text)[:WORDS_ASKED])
+        for hit in memory.recall(query, limit=1, count=False) if query else ():
+            text = " ".join(hit.memory.text.split())
+            cut = text[:QUOTED_CHARS] + ("…" if len(text) > QUOTED_CHARS else "")
+            at = hit.memory.occurred_at or hit.memory.created_at
+            return {"query": query, "text": cut, "at": at.date().isoformat(),
+                    "client": (hit.memory.ref or "").partition(":")[0]}  # fmt: skip
+    return None
+
+
+def _words(text: str) -> list[str]:
+    """The longest words of a text, in its order."""
+    words = [word.strip(".,;:!?()[]{}\"'`") for word in text.split()]
+    long = {word for word in words if word.isalpha() and len(word) >= SHORTEST_WORD}
+    longest = sorted(long, key=len, reverse=True)
+    chosen = set(longest[:WORDS_ASKED])
+    return list(dict.fromkeys(word for word in words if word in chosen))
+
+
+def _worth(line: Memory) -> int:
+    """How well a line does as a quotation: some words, not a page."""
+    words = len({word.lower() for word in line.text.split() if word.isalpha()})
+    return words if len(line.text) <= QUOTED_CHARS else 0
+
+
+def _show_proof(found: dict[str, Any] | None) -> None:
+    if found is None:
+        say("Nothing is stored yet.")
+        return
+    client = CLIENTS.get(found["client"])
+    where = f" in {client.title}" if client else ""
+    say()
+    say(f'{bold("Recalled")} by "{visible(found["query"])}", from {found["at"]}{where}:')
+    say(f"  “{visible(found['text'])}”")
+
+
+def _show_next(plan: _Plan, done: list[Imported]) -> None:
+    say()
+    say(bold("Next:"))
+    say('  commonplace search "…"                ask it yourself')
+    for client in plan.agents:
+        say(dim(f"  {client.title}: {client.then}"))
+        hook_file = agent_hooks.HOOK_FILES.get(client.name)
+        if hook_file is not None and hook_file.then:
+            say(dim(f"  {hook_file.then}"))
+    if any(report.added for report in done):
+        say("  commonplace undo                      take the import back")
+    if plan.agents:
+        say(f"  commonplace stop-using {plan.agents[0].name:<15} undo the configuration")
+
+
+def _report(
+    plan: _Plan,
+    done: list[Imported],
+    written: list[agent_files.Change],
+    found: dict[str, Any] | None,
+) -> dict[str, Any]:
+    return {
+        "agents": [client.name for client in plan.agents],
+        "histories": {name: str(place) for name, place in plan.histories.items()},
+        "changes": [{"path": str(change.settings.path), "diff": change.diff}
+                    for change in plan.changes if change.diff],
+        "problems": plan.problems,
+        "imported": [report.as_dict() for report in done],
+        "written": [str(change.settings.path) for change in written],
+        "recalled": found,
+    }  # fmt: skip

@@ -1,0 +1,228 @@
+"""Captures what was said in a session: the new lines of its transcript, word for word.
+
+Each line is stored once, by a ref made of the client and the line's id. How far a transcript was
+read is noted in a file of the data directory, written after the lines are stored: if the process is
+killed in between, lines are read a second time and recognised. A session that ends without a word
+is noted at its start, and read to its end at the next start of any session.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import re
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from commonplace.engine import checks
+from commonplace.engine.binding import engine_call
+from commonplace.engine.content import memories
+from commonplace.engine.content.conversations import Line
+from commonplace.engine.library import OpenSpace
+from commonplace.engine.model import Origin
+from commonplace.errors import Conflict, InvalidInput
+from commonplace.platform import ignoring, review
+from commonplace.platform.exclusive import after_commit, exclusive
+from commonplace.platform.transcript_lines import conversation_of, line_of
+from commonplace.storage.directories import make_private, replacing
+from commonplace.transcripts.formats import FORMATS, client_of
+from commonplace.transcripts.record import Record, line_id
+
+if TYPE_CHECKING:
+    from commonplace.engine.commonplace import Commonplace
+
+FOLDER = "sessions"
+BATCH = 200
+BYTES_AT_ONCE = 4 * 1024 * 1024
+BEGINNING = 256
+DONE = "done"
+DONE_SECONDS = 86_400.0  # after so long without a new line, a session is taken for ended
+SUFFIXES = (".jsonl", ".json")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A transcript, and how far it was read."""
+
+    transcript: str
+    cwd: str = ""
+    session: str = ""
+    offset: int = 0
+    beginning: str = ""
+    """A digest of the file's first bytes, by which a replaced file is noticed."""
+    seen_at: float = 0.0
+
+
+def note_start(memory: Commonplace, transcript: str, cwd: str, session: str) -> None:
+    """Note a session at its start, so that it is read to its end even if it is killed."""
+    if memory.library.read_only or not _is_transcript_name(transcript):
+        return
+    known = read_note(memory, transcript) or Note(transcript)
+    _write_note(memory, replace(known, cwd=cwd, session=session, seen_at=time.time()))
+
+
+def capture(memory: Commonplace, transcript: str, cwd: str = "", session: str = "") -> int:
+    """Store the lines of a transcript that are not stored yet; return how many there were."""
+    path = Path(transcript)
+    if memory.library.read_only or not _is_transcript_name(transcript) or not path.is_file():
+        return 0
+    client = client_of(path)
+    if client is None:
+        return 0
+    beginning = _beginning(path)
+    note = read_note(memory, transcript) or Note(transcript, cwd, session)
+    same = beginning != "" and beginning == note.beginning
+    offset = note.offset if same and note.offset <= path.stat().st_size else 0
+    stored, before = 0, -1
+    while offset != before:
+        before = offset
+        reading = FORMATS[client].read(path, offset, BYTES_AT_ONCE)
+        wanted = [each for each in reading.records if not ignoring.is_ignored(each.cwd or cwd)]
+        for at in range(0, len(wanted), BATCH):
+            stored += _store(memory, wanted[at : at + BATCH])
+        offset = reading.offset
+        after = replace(note, offset=offset, beginning=beginning, cwd=note.cwd or cwd,
+                        session=note.session or session, seen_at=time.time())  # fmt: skip
+        if after.offset != note.offset or after.beginning != note.beginning:
+            _note_after_commit(memory, after)
+        if path.suffix == ".json":
+            break
+    return stored
+
+
+def catch_up(memory: Commonplace, besides: str = "") -> int:
+    """Read every noted transcript to its end, except that of the session that starts now."""
+    stored = 0
+    for file in sorted(_folder(memory).glob("*.json")):
+        note = _parsed(file)
+        if note is None or note.transcript == besides:
+            continue
+        try:
+            state = Path(note.transcript).stat()
+        except OSError:  # the client has deleted it, or its disk is away
+            _set_aside(file, since=note.seen_at)
+            continue
+        if state.st_size != note.offset:
+            stored += capture(memory, note.transcript, note.cwd, note.session)
+        _set_aside(file, since=state.st_mtime)
+    return stored
+
+
+def _set_aside(file: Path, since: float) -> None:
+    """Move the note of a session that has ended, so that later starts do not look at it."""
+    if time.time() - since > DONE_SECONDS:
+        with contextlib.suppress(OSError):
+            make_private(file.parent / DONE)
+            file.replace(file.parent / DONE / file.name)
+
+
+def read_note(memory: Commonplace, transcript: str) -> Note | None:
+    """The note of a transcript; None if it is not known."""
+    file = _file(memory, transcript)
+    return _parsed(file) or _parsed(file.parent / DONE / file.name)
+
+
+def _parsed(file: Path) -> Note | None:
+    try:
+        found = json.loads(file.read_bytes())
+        note = Note(**found)
+    except (OSError, ValueError, TypeError):  # it is then read from its start, which adds nothing
+        return None
+    sound = isinstance(note.offset, int) and note.offset >= 0 and isinstance(note.transcript, str)
+    return note if sound else None
+
+
+def _folder(memory: Commonplace) -> Path:
+    return memory.library.path / FOLDER / memory.name
+
+
+def _file(memory: Commonplace, transcript: str) -> Path:
+    name = hashlib.sha256(transcript.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    return _folder(memory) / f"{name}.json"
+
+
+def _note_after_commit(memory: Commonplace, note: Note) -> None:
+    after_commit(memory, lambda: _write_note(memory, note))
+
+
+def _write_note(memory: Commonplace, note: Note) -> None:
+    file = _file(memory, note.transcript)
+    with contextlib.suppress(OSError):  # without it, lines are read again and recognised
+        make_private(file.parent)
+        with replacing(file) as stream:
+            stream.write(json.dumps(asdict(note)).encode())
+        (file.parent / DONE / file.name).unlink(missing_ok=True)
+
+
+def _is_transcript_name(transcript: str) -> bool:
+    """Only files that are called like transcripts are opened, and only by their whole path."""
+    path = Path(transcript)
+    return "\0" not in transcript and path.is_absolute() and path.suffix in SUFFIXES
+
+
+def _beginning(path: Path) -> str:
+    """A digest of the first line, as far as it is there; a longer file keeps it."""
+    with path.open("rb") as stream:
+        first = stream.readline(BEGINNING)
+    return hashlib.sha256(first).hexdigest() if len(first) == BEGINNING or b"\n" in first else ""
+
+
+def _store(memory: Commonplace, records: Sequence[Record]) -> int:
+    """Store those records that are new, in their order; all of them, or none."""
+    try:
+        return _store_batch(memory, records)
+    except (InvalidInput, Conflict) as error:
+        if len(records) == 1:
+            log.warning("a line of a transcript is not stored", extra={"why": error.message})
+            return 0
+        return sum(_store(memory, [each]) for each in records)
+
+
+def _store_batch(memory: Commonplace, records: Sequence[Record]) -> int:
+    everywhere = memory.within(None)  # each line has the labels of its own directory
+    origin = Origin(user=memory.origin.user, client=records[0].client if records else "",
+                    tool="capture", session=records[0].session if records else "")  # fmt: skip
+    added = 0
+    with exclusive(everywhere, "capture", origin):
+        lines = [(each, line) for each in records for line in _lines(each)]
+        known = engine_call(everywhere, _known, [line.ref or "" for _, line in lines])
+        new = [(each, line) for each, line in lines if line.ref not in known]
+        for name, group in groupby(new, key=lambda pair: conversation_of(pair[0])):
+            fresh: dict[str, Line] = {}
+            for _, line in group:  # a transcript may hold a line twice
+                fresh.setdefault(line.ref or "", line)
+            said = everywhere.conversations.add(
+                name[: checks.NAME_CHARS], *fresh.values(), origin=origin
+            )
+            review.propose(everywhere, said)
+            added += len(fresh)
+    return added
+
+
+def _lines(record: Record) -> Iterator[Line]:
+    """The record as messages: more than one if it is longer than a memory may be."""
+    whole = line_of(record)
+    text = _SURROGATE.sub("\N{REPLACEMENT CHARACTER}", whole.text.replace("\0", ""))
+    ref = whole.ref or ""
+    if len(ref) > checks.REF_CHARS - 10:
+        ref = f"{record.client}:{line_id(ref)}"
+    for number, start in enumerate(range(0, len(text), checks.TEXT_CHARS)):
+        part = text[start : start + checks.TEXT_CHARS]
+        if part.strip():
+            session = whole.session[: checks.NAME_CHARS]
+            numbered = ref if number == 0 else f"{ref}#{number + 1}"
+            yield replace(whole, text=part, ref=numbered, session=session)
+
+
+def _known(space: OpenSpace, refs: Sequence[str]) -> set[str]:
+    with space.store.read() as connection:
+        return {ref for ref in refs if memories.find_row(connection, space.name, ref) is not None}

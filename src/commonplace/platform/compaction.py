@@ -1,0 +1,91 @@
+"""Before a session's context is compacted its state is kept, and given back afterwards."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from commonplace.errors import Conflict
+from commonplace.platform import capture, ignoring
+from commonplace.platform.session_context import CHECKPOINT, latest_checkpoint
+from commonplace.platform.transcript_lines import conversation_of
+from commonplace.text.carried import Carried, carried
+from commonplace.transcripts.formats import FORMATS, client_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from commonplace.engine.commonplace import Commonplace
+    from commonplace.transcripts.record import Record
+
+LINES = 200
+REQUEST_CHARS = 400
+
+
+def keep_checkpoint(memory: Commonplace, transcript: str, cwd: str, session: str) -> None:
+    """Store the last request of a session with its commands, decisions and paths.
+
+    A checkpoint that was kept for the same session before is replaced.
+    """
+    from pathlib import Path
+
+    note = capture.read_note(memory, transcript)
+    if note is None or ignoring.is_ignored(cwd) or memory.library.read_only:
+        return
+    records = _newest(Path(transcript))
+    if not records:
+        return
+    session = session or records[-1].session
+    lines = memory.within(None).conversations.history(conversation_of(records[-1]), limit=LINES)
+    said = [line.memory.text for line in lines]  # as it was stored: without secrets
+    asked = [line.memory.text for line in lines if line.speaker == "user"]
+    if not said:
+        return
+    kept = carried(said)
+    attrs = {
+        "session": session, "at": note.offset,
+        "request": asked[-1][:REQUEST_CHARS] if asked else "",
+        "commands": list(kept.commands), "decisions": list(kept.decisions),
+        "paths": list(kept.paths),
+    }  # fmt: skip
+    former = latest_checkpoint(memory, session)
+    if former is not None and former.attrs.get("at") == note.offset:
+        return
+    text = _text(str(attrs["request"]), kept)
+    if former is not None and "at" in former.attrs:
+        try:
+            memory.supersede(former.id, text, kind=CHECKPOINT, attrs=attrs, trust="inferred")
+        except Conflict:  # another process has replaced it
+            return
+    else:
+        memory.remember(text, kind=CHECKPOINT, attrs=attrs, trust="inferred")
+
+
+def drop_summarised(memory: Commonplace, session: str, summary: str) -> None:
+    """Remove from the checkpoint of a session what the summary of its context holds already."""
+    found = latest_checkpoint(memory, session) if session and summary else None
+    if found is None or "at" not in found.attrs:
+        return
+    known = [
+        tuple(map(str, found.attrs.get(name, ()))) for name in ("commands", "decisions", "paths")
+    ]
+    left = Carried(*known).without(summary)
+    attrs = {**found.attrs, "commands": list(left.commands), "decisions": list(left.decisions),
+             "paths": list(left.paths)}  # fmt: skip
+    memory.revise(found.id, _text(str(found.attrs.get("request", "")), left), attrs=attrs)
+
+
+def _text(request: str, kept: Carried) -> str:
+    lines = [f"Before the context was compacted, the user asked: {request}"] if request else []
+    return "\n".join([*lines, *kept.lines()]) or "The context was compacted."
+
+
+def _newest(path: Path) -> list[Record]:
+    """The last record of a transcript, by which its conversation is known."""
+    client = client_of(path)
+    if client is None:
+        return []
+    size = path.stat().st_size
+    for start in (max(0, size - 262_144), 0):
+        if found := FORMATS[client].read(path, start).records:
+            return found[-1:]
+    return []

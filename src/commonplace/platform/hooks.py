@@ -1,0 +1,210 @@
+"""Hooks of agents: an event of a session comes in, and context for the model goes out.
+
+`answer` is what the MCP tool `hook`, the console script `commonplace-hook` and the command
+`commonplace hook recall` call. `take_in` hands over events that were spooled while no server ran.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from commonplace.client import files
+from commonplace.engine.content.projects import Project
+from commonplace.errors import CommonplaceError, InvalidInput, NotFound
+from commonplace.platform import capture, compaction, session_context
+from commonplace.platform.projects import project_of
+from commonplace.storage import locking
+from commonplace.storage.directories import make_private, replacing
+
+if TYPE_CHECKING:
+    from commonplace.engine.commonplace import Commonplace
+
+STARTS = ("SessionStart", "before_agent_start")
+PROMPTS = ("UserPromptSubmit", "BeforeAgent")
+BEFORE_COMPACTION = ("PreCompact", "PreCompress")
+AFTER_COMPACTION = ("PostCompact",)
+ENDS = ("Stop", "AfterAgent", "SessionEnd", *BEFORE_COMPACTION)
+PEOPLE = ("", "user")
+"""Who sends a prompt; other sources are programs."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """A hook event, whichever agent it comes from."""
+
+    name: str
+    session: str = ""
+    cwd: str = ""
+    prompt: str = ""
+    transcript: str = ""
+    """The path of the session's transcript."""
+    source: str = ""
+    """Why a session starts, or who sent a prompt."""
+    agent: str = ""
+    """The id of the sub-agent, if the event is one's."""
+    given: Mapping[str, Any] = field(default_factory=dict)
+    """The whole event, as the agent sent it."""
+
+
+# The names of an event's fields: ours, those of Claude Code and Codex, those of VS Code.
+_FIELDS = {
+    "name": ("event", "hook_event_name", "hookEventName"),
+    "session": ("session", "session_id", "sessionId"),
+    "cwd": ("cwd",),
+    "prompt": ("prompt",),
+    "transcript": ("transcript", "transcript_path", "transcriptPath"),
+    "source": ("source",),
+    "agent": ("agent", "agent_id", "agentId"),
+}
+
+
+def read(given: Mapping[str, Any]) -> Event:
+    """An event as an agent sends it; fields of the wrong type count as missing."""
+
+    def text(names: tuple[str, ...]) -> str:
+        values = (given.get(name) for name in names)
+        found = next((value for value in values if isinstance(value, str)), "")
+        return found.replace("\0", "").encode("utf-8", "replace").decode()
+
+    found = {name: text(names) for name, names in _FIELDS.items()}
+    return Event(**found, given=dict(given))
+
+
+def answer(
+    memory: Commonplace, given: Mapping[str, Any], *, capturing: bool = True
+) -> dict[str, Any] | None:
+    """The envelope for an event; None if there is nothing to say.
+
+    An unknown event, or one without a name, gets None, and so does a sub-agent's. Without
+    `capturing` no transcript is read: the event may come from another machine.
+    """
+    event = read(given)
+    if event.agent:
+        return None
+    here = _within(memory, event)
+    if event.name in STARTS:
+        return _start(here, event, capturing)
+    if event.name in PROMPTS:
+        if event.source not in PEOPLE:
+            return None
+        return _envelope(event.name, session_context.at_prompt(here, event.prompt, event.session))
+    if event.name in ENDS and capturing and event.transcript:
+        capture.capture(here, event.transcript, event.cwd, event.session)
+        if event.name in BEFORE_COMPACTION:
+            compaction.keep_checkpoint(here, event.transcript, event.cwd, event.session)
+    if event.name in AFTER_COMPACTION:
+        summary = event.given.get("compact_summary", event.given.get("summary"))
+        compaction.drop_summarised(here, event.session, str(summary or ""))
+    if event.name in ENDS and event.cwd:
+        _keep_start(here, event, _envelope(STARTS[0], session_context.at_start(here)))
+    return None
+
+
+def _start(memory: Commonplace, event: Event, capturing: bool) -> dict[str, Any] | None:
+    """Read what sessions that were killed have left, note this one, and say what matters here."""
+    if capturing:
+        capture.catch_up(memory, besides=event.transcript)
+        if event.transcript:
+            capture.note_start(memory, event.transcript, event.cwd, event.session)
+    since = _last_here(memory, event.cwd)
+    context = session_context.at_start(memory, since=since, session=event.session)
+    envelope = _envelope(event.name, context)
+    _keep_start(memory, event, envelope)
+    return envelope
+
+
+def _last_here(memory: Commonplace, cwd: str) -> datetime | None:
+    """When a session in this directory last stopped; None if none is known."""
+    file = Path(files.start_file(str(memory.library.path), memory.name, cwd)) if cwd else None
+    try:
+        return None if file is None else datetime.fromtimestamp(file.stat().st_mtime, UTC)
+    except OSError:
+        return None
+
+
+def _within(memory: Commonplace, event: Event) -> Commonplace:
+    """The memory as seen from the event's directory; at home, what belongs to no project."""
+    if not event.cwd:
+        return memory
+    try:
+        found = project_of(event.cwd, any_directory=True)
+    except (InvalidInput, OSError, ValueError):
+        found = None
+    return memory.within(found or Project(""))
+
+
+def context_of(envelope: Mapping[str, Any] | None) -> str:
+    """The text that an envelope gives to the model."""
+    given = (envelope or {}).get("hookSpecificOutput", {}).get("additionalContext", "")
+    return str(given)
+
+
+def _envelope(name: str, context: str) -> dict[str, Any] | None:
+    if not context:
+        return None
+    return {"hookSpecificOutput": {"hookEventName": name, "additionalContext": context}}
+
+
+def _keep_start(memory: Commonplace, event: Event, envelope: Mapping[str, Any] | None) -> None:
+    """Store the context for the next session that starts in this directory.
+
+    `commonplace-hook` prints it when no server runs.
+    """
+    if not event.cwd or memory.library.read_only:
+        return
+    data = memory.library.path
+    file = Path(files.start_file(str(data), memory.name, event.cwd))
+    with contextlib.suppress(OSError):  # the answer itself does not depend on this file
+        if envelope is None:
+            file.unlink(missing_ok=True)
+            return
+        make_private(file.parent)
+        with replacing(file) as stream:
+            stream.write(json.dumps(envelope).encode())
+
+
+def take_in(data: Path, memory_of: Callable[[str], Commonplace]) -> int:
+    """Handle the events that hooks spooled while no server ran; return how many.
+
+    A file is removed after its event is stored, so that after a crash an event can come twice. One
+    that is not valid is renamed to `.refused`. If something cannot be stored now, it is left.
+    """
+    folder = data / files.INBOX
+    if not folder.is_dir() or not any(folder.glob("*.json")):
+        return 0
+    done = 0
+    with contextlib.suppress(locking.Busy), locking.file_lock(folder / "lock"):
+        for file in sorted(folder.glob("*.json")):
+            try:
+                space, event = _spooled(file)
+                answer(memory_of(space), event)
+            except (InvalidInput, NotFound) as error:
+                log.warning("a spooled hook event is refused", extra={"why": error.message})
+                file.replace(file.with_suffix(".refused"))
+                continue
+            except CommonplaceError as error:
+                log.warning("spooled hook events are left", extra={"why": error.message})
+                break
+            file.unlink()
+            done += 1
+    return done
+
+
+def _spooled(file: Path) -> tuple[str, Mapping[str, Any]]:
+    """The space and the event in a file of the inbox."""
+    try:
+        found = json.loads(file.read_bytes())
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict) or not isinstance(found.get("event"), dict):
+        raise InvalidInput(f"{file.name} holds no hook event.")
+    return str(found.get("space", "")), found["event"]

@@ -1,0 +1,54 @@
+"""Directories whose sessions are never stored: `.commonplaceignore`, in Git's syntax."""
+
+from __future__ import annotations
+
+import os
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathspec import GitIgnoreSpec
+
+FILE = ".commonplaceignore"
+_ANYTHING = "any name"
+
+
+def is_ignored(directory: str) -> bool:
+    """Return whether a file in the directory, or above it, covers the directory.
+
+    A file covers its own directory if it covers any name in it, as `*` does.
+    """
+    if not directory or not Path(directory).is_absolute():
+        return False
+    here = Path(os.path.realpath(directory))
+    return any(_covers(above, here) for above in (here, *here.parents))
+
+
+def _covers(above: Path, here: Path) -> bool:
+    rules = _rules(above / FILE)
+    if rules is None:
+        return False
+    names = (*here.relative_to(above).parts, _ANYTHING)
+    # With a slash at the end they are directories; the last stands for whatever is in it.
+    paths = ["/".join(names[:count]) + "/" for count in range(1, len(names))]
+    return any(rules.match_file(path) for path in (*paths, "/".join(names)))
+
+
+def _rules(file: Path) -> GitIgnoreSpec | None:
+    try:
+        state = file.stat()
+    except OSError:
+        return None
+    return _parsed(file, state.st_mtime_ns, state.st_size)
+
+
+@lru_cache(maxsize=64)
+def _parsed(file: Path, changed: int, size: int) -> GitIgnoreSpec:  # noqa: ARG001  (the key)
+    from pathspec import GitIgnoreSpec
+
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        lines = ["*"]  # what cannot be read is meant to hide something
+    return GitIgnoreSpec.from_lines(lines)

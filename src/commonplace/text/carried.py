@@ -1,0 +1,76 @@
+"""What a summary of a conversation tends to drop: commands, decisions and paths, word for word."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+MOST = 12
+_COMMAND_CHARS = 160
+_DECISION_CHARS = 240
+
+_SHELL_BLOCK = re.compile(r"```(?:sh|bash|shell|zsh|console)\n(.*?)```", re.DOTALL)
+_PROMPT_LINE = re.compile(r"^\s*\$ (\S.*)$", re.MULTILINE)
+_INLINE_COMMAND = re.compile(
+    r"`((?:git|npm|pnpm|yarn|npx|uv|uvx|pip|python3?|pytest|cargo|go|make|docker|kubectl|terraform|psql"
+    r"|curl|ssh|rg|sed|node|bun|deno|ruff|mypy|tox|gh|brew|apt|systemctl)(?: [^`\n]{1,150})?)`"
+)
+_PATH = re.compile(
+    r"(?<![\w:/.@-])((?:~?/|\.{1,2}/)?(?:[\w@.+-]+/)+[\w@.+-]*\w"
+    r"|[\w-]+\.(?:py|tsx?|jsx?|go|rs|md|toml|json|ya?ml|sql|sh|css|html|java|rb|c|h|cpp|lock|cfg"
+    r"|ini|env))(?![\w/])"
+)
+_DECISION = re.compile(
+    r"(?:^|(?<=[.!?\n]))\s*([^.!?\n]*\b(?:we(?:'ve| have)? (?:decided|agreed|settled)|decided to"
+    r"|let's (?:use|go with|keep|stick)|from now on|going forward|instead of"
+    r"|must (?:not |never )?be|don't ever|never|always)\b[^.!?\n]*[.!?]?)",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """The newest of each, the newest last."""
+
+    commands: tuple[str, ...]
+    decisions: tuple[str, ...]
+    paths: tuple[str, ...]
+
+    def without(self, summary: str) -> Carried:
+        """Return what a summary does not hold."""
+
+        def missing(texts: tuple[str, ...]) -> tuple[str, ...]:
+            return tuple(text for text in texts if text not in summary)
+
+        return Carried(missing(self.commands), missing(self.decisions), missing(self.paths))
+
+    def lines(self) -> list[str]:
+        """Return one line for each."""
+        named = (("decided", self.decisions), ("command", self.commands), ("path", self.paths))
+        return [f"- {name}: {text}" for name, texts in named for text in texts]
+
+
+def carried(texts: Iterable[str]) -> Carried:
+    """Return the commands, decisions and paths in the messages of a conversation."""
+    commands: dict[str, None] = {}
+    decisions: dict[str, None] = {}
+    paths: dict[str, None] = {}
+    for text in texts:
+        blocks = [line for block in _SHELL_BLOCK.findall(text) for line in block.splitlines()]
+        rest = _SHELL_BLOCK.sub("", text)
+        found = [*blocks, *_PROMPT_LINE.findall(rest), *_INLINE_COMMAND.findall(rest)]
+        for command in found:
+            _put(commands, command.strip().removeprefix("$ "), _COMMAND_CHARS)
+        for decision in _DECISION.findall(text):
+            _put(decisions, " ".join(decision.split()), _DECISION_CHARS)
+        for path in _PATH.findall(text):
+            if not path.startswith("//") and not re.fullmatch(r"[\d/.]+|\w/\w", path):
+                _put(paths, path, _COMMAND_CHARS)
+    return Carried(*(tuple(each)[-MOST:] for each in (commands, decisions, paths)))
+
+
+def _put(found: dict[str, None], text: str, most: int) -> None:
+    if text and len(text) <= most and not text.startswith("#"):
+        found.pop(text, None)  # said again: it is the newest now
+        found[text] = None

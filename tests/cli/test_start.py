@@ -1,0 +1,173 @@
+"""`start` sets everything up, twice as well as once, and `stop-using` leaves no trace."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commonplace import Commonplace
+from commonplace.cli import agent_hooks
+from commonplace.cli.app import run as run_command
+from importers import samples
+
+# What people have in these files before: comments, hooks of their own, odd layout, no last newline.
+BEFORE = {
+    ".claude.json": '{"numStartups": 3,\n "mcpServers": {"other": {"command": "x"}}}',
+    ".claude/settings.json": '{\n  // mine\n  "theme": "dark",\n  "hooks": {"Stop": [{"hooks": '
+    '[{"type": "command", "command": "say done"}]}]}\n}\n',
+    ".codex/config.toml": 'model = "o3"  # mine\r\n\r\n[mcp_servers.other]\r\ncommand = "x"\r\n',
+    ".gemini/settings.json": '{"theme":"x"}',
+    ".cursor/mcp.json": "{}\n",
+    ".config/opencode/opencode.jsonc": '{\n\t"model": "a/b", // mine\n}\n',
+}
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    home = tmp_path / "home"
+    for name, text in BEFORE.items():
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_bytes(text.encode())
+    samples.claude_code(home / ".claude")
+    samples.codex(home / ".codex")
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("PATH", os.path.dirname(sys.executable))  # noqa: PTH120
+    monkeypatch.setattr("shutil.which", lambda _: None)
+    for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "APPDATA"):
+        monkeypatch.delenv(name, raising=False)
+    return home
+
+
+def files(home: Path) -> dict[str, bytes]:
+    found = (file for file in home.rglob("*") if file.is_file())
+    return {str(file.relative_to(home)): file.read_bytes() for file in found}
+
+
+def run(capsys: pytest.CaptureFixture[str], *args: str) -> dict[str, Any]:
+    assert run_command([*args, "--json"]) == 0
+    shown: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return shown
+
+
+def test_start_imports_connects_and_quotes_and_stop_using_leaves_no_trace(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before, data = files(home), str(tmp_path / "data")
+    done = run(capsys, "start", "--yes", "--data", data)
+    assert done["agents"] == ["claude-code", "cursor", "codex", "gemini", "opencode"]
+    assert [each["added"] for each in done["imported"]] == [2, 2]
+    assert done["recalled"]["text"] in (
+        "Use port 8080 for the gateway.", "The gateway uses port 8080.",
+        "Rename the table users.", "It is called people now.",
+    )  # fmt: skip
+    after = files(home)
+    assert after != before and set(done["written"]) == {
+        str(home / name) for name in after if after[name] != before.get(name)
+    }
+    again = run(capsys, "start", "--yes", "--data", data)
+    assert again["written"] == [] and [each["added"] for each in again["imported"]] == [0, 0]
+    assert files(home) == after
+    for client in done["agents"]:
+        run(capsys, "stop-using", client, "--yes", "--data", data)
+    assert files(home) == before
+    assert run(capsys, "stop-using", "codex", "--yes", "--data", data)["files"] == []
+
+
+def test_one_undo_takes_back_all_that_start_imported(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = str(tmp_path / "data")
+    run(capsys, "start", "--yes", "--data", data)
+    with Commonplace(data, embedding="none") as memory:
+        assert memory.browse()[1] == 4
+        memory.undo()
+        assert memory.browse()[1] == 0
+
+
+def test_without_a_terminal_start_only_shows_what_it_would_do(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = files(home)
+    assert run_command(["start", "--data", str(tmp_path / "data")]) == 0
+    shown = capsys.readouterr()
+    assert "Agents here: Claude Code" in shown.out and "+++ " in shown.out
+    assert "1 session in" in shown.out and "add --yes" in shown.err
+    assert files(home) == before and not (tmp_path / "data").exists()
+    told = run(capsys, "start", "--data", str(tmp_path / "data"))
+    assert told["done"] is False and told["changes"]
+    assert files(home) == before
+
+
+def test_hooks_of_others_stay_and_ours_are_written_as_the_agents_read_them(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(capsys, "start", "--yes", "--data", str(tmp_path / "data"), "--only", "claude-code",
+        "--only", "gemini", "--only", "codex")  # fmt: skip
+    text = (home / ".claude/settings.json").read_text()
+    assert "// mine" in text
+    hooks = json.loads(text.replace("// mine", ""))["hooks"]
+    assert hooks["Stop"][0]["hooks"][0]["command"] == "say done"
+    tool = hooks["Stop"][1]["hooks"][0]
+    assert (tool["type"], tool["server"], tool["tool"]) == ("mcp_tool", "commonplace", "hook")
+    assert tool["input"]["transcript"] == "${transcript_path}"
+    command = hooks["SessionStart"][0]["hooks"][0]["command"]
+    assert agent_hooks.PROGRAM in command or agent_hooks.MODULE in command
+    assert str(tmp_path / "data") in command
+    gemini = json.loads((home / ".gemini/settings.json").read_text())
+    assert gemini["hooks"]["BeforeAgent"][0]["hooks"][0]["timeout"] == 5000
+    assert gemini["mcpServers"]["commonplace"]["args"][0] == "mcp"
+    assert "hooks" in json.loads((home / ".codex/hooks.json").read_text())
+
+
+def test_what_somebody_else_changed_since_stays_changed(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = str(tmp_path / "data")
+    run(capsys, "start", "--yes", "--data", data)
+    settings = home / ".claude/settings.json"
+    settings.write_text(settings.read_text().replace('"dark"', '"light"'))
+    state = json.loads((home / ".claude.json").read_text()) | {"numStartups": 4}
+    (home / ".claude.json").write_text(json.dumps(state))
+    run(capsys, "stop-using", "claude-code", "--yes", "--data", data)
+    left = json.loads(settings.read_text().replace("// mine", ""))
+    assert left["theme"] == "light"
+    assert left["hooks"] == {"Stop": [{"hooks": [{"type": "command", "command": "say done"}]}]}
+    assert json.loads((home / ".claude.json").read_text()) == {
+        "numStartups": 4, "mcpServers": {"other": {"command": "x"}},
+    }  # fmt: skip
+
+
+def test_a_file_that_cannot_be_read_keeps_no_other_agent_from_being_set_up(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (home / ".gemini/settings.json").write_text("{ not json")
+    done = run(capsys, "start", "--yes", "--data", str(tmp_path / "data"))
+    assert any("Gemini CLI" in problem for problem in done["problems"])
+    assert (home / ".gemini/settings.json").read_text() == "{ not json"
+    assert str(home / ".claude.json") in done["written"]
+
+
+def test_an_empty_machine_is_told_what_is_known(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.rmtree(home)
+    home.mkdir()
+    assert run_command(["start", "--yes", "--data", str(tmp_path / "data")]) == 0
+    assert "There is no agent on this machine that I know" in capsys.readouterr().out
+    assert list(home.iterdir()) == [] and not (tmp_path / "data").exists()
+    done = run(capsys, "start", "--yes", "--only", "codex", "--data", str(tmp_path / "data"))
+    assert done["recalled"] is None and len(done["written"]) == 2
+    run(capsys, "stop-using", "codex", "--yes", "--data", str(tmp_path / "data"))
+    assert files(home) == {}
+
+
+def test_an_unknown_agent_is_refused(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["start", "--only", "emacs"]) == 2
+    assert run_command(["stop-using", "emacs"]) == 2
+    assert "Choose one of claude-code" in capsys.readouterr().err

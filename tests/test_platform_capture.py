@@ -1,0 +1,303 @@
+"""Sessions of agents are captured word for word, once, and given back where they matter."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commonplace import Commonplace, Project
+from commonplace.platform import capture, hooks, ignoring, session_context
+from commonplace.text.carried import carried
+from commonplace.text.prose import Item, envelope
+
+AT = "2026-03-01T10:00:00.000Z"
+
+
+@pytest.fixture
+def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Commonplace]:
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("COMMONPLACE_PROJECT")
+    with Commonplace(tmp_path / "data", embedding="none") as opened:
+        yield opened
+
+
+class Session:
+    """A session of Claude Code that writes its transcript."""
+
+    def __init__(self, folder: Path, name: str = "s1") -> None:
+        self.name, self.cwd = name, str(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        self.file = folder.parent / f"{name}.jsonl"
+        self._number = 0
+
+    def says(self, role: str, content: Any, **more: Any) -> None:
+        self._number += 1
+        line = {
+            "cwd": self.cwd, "sessionId": self.name, "gitBranch": "main", "type": role,
+            "message": {"role": role, "content": content},
+            "uuid": f"{self.name}-{self._number}", "timestamp": AT, **more,
+        }  # fmt: skip
+        with self.file.open("a") as stream:
+            stream.write(json.dumps(line) + "\n")
+
+    def event(self, name: str, **more: Any) -> dict[str, Any]:
+        return {"hook_event_name": name, "session_id": self.name, "cwd": self.cwd,
+                "transcript_path": str(self.file), **more}  # fmt: skip
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Session:
+    return Session(tmp_path / "work" / "shop")
+
+
+def texts(memory: Commonplace) -> list[str]:
+    return [each.text for each in memory.browse(order="oldest", limit=1000)[0]]
+
+
+def test_stop_captures_new_lines_with_speaker_place_and_trust(
+    memory: Commonplace, session: Session
+) -> None:
+    session.says("user", "Use tabs in this project.")
+    session.says("assistant", [{"type": "text", "text": "Tabs it is."}])
+    assert hooks.answer(memory, session.event("Stop")) is None
+    session.says("user", "And four of them.")
+    hooks.answer(memory, session.event("Stop"))
+    lines = memory.conversations.history("claude-code:s1")
+    assert [(line.speaker, line.memory.text) for line in lines] == [
+        ("user", "Use tabs in this project."), ("assistant", "Tabs it is."),
+        ("user", "And four of them."),
+    ]  # fmt: skip
+    assert {line.memory.trust for line in lines} == {"inferred"}
+    assert lines[0].memory.tags == (f"project:{session.cwd}", "branch:main")
+    assert lines[0].memory.occurred_at is not None
+    assert lines[0].memory.origin.client == "claude-code"
+    memory.undo()
+    assert "And four of them." not in texts(memory)
+
+
+def test_a_session_replayed_ten_times_grows_nothing(memory: Commonplace, session: Session) -> None:
+    for number in range(300):
+        session.says("user", f"Line number {number} of the heron project is about nests.")
+    hooks.answer(memory, session.event("Stop"))
+    before = memory.browse(limit=1)[1], len(memory.history.operations(limit=1000))
+    size = sum(file.stat().st_size for file in memory.library.path.rglob("*"))
+    notes = list((memory.library.path / capture.FOLDER).rglob("*.json"))
+    for time in range(10):
+        if time % 2:
+            for note in notes:
+                note.unlink()  # the transcript is read from its start again
+        for name in ("SessionStart", "Stop", "SessionEnd"):
+            hooks.answer(memory, session.event(name))
+    assert (memory.browse(limit=1)[1], len(memory.history.operations(limit=1000))) == before
+    assert sum(file.stat().st_size for file in memory.library.path.rglob("*")) <= size * 1.01
+
+
+def test_a_killed_session_is_read_to_its_end_at_the_next_start(
+    memory: Commonplace, tmp_path: Path
+) -> None:
+    killed = Session(tmp_path / "work" / "shop", "killed")
+    killed.says("user", "First words.")
+    hooks.answer(memory, killed.event("SessionStart", source="startup"))
+    hooks.answer(memory, killed.event("Stop"))
+    killed.says("user", "Last words before the kill.")
+    with killed.file.open("a") as stream:
+        stream.write('{"type":"user","sessionId":"killed","uuid":"k9","mess')  # torn
+    assert "Last words before the kill." not in texts(memory)
+    following = Session(tmp_path / "work" / "other", "next")
+    hooks.answer(memory, following.event("SessionStart", source="startup"))
+    assert texts(memory) == ["First words.", "Last words before the kill."]
+
+
+def test_a_replaced_transcript_is_read_from_its_start(
+    memory: Commonplace, session: Session
+) -> None:
+    session.says("user", "The first file, which is a little longer than the other one is.")
+    hooks.answer(memory, session.event("Stop"))
+    session.file.write_text("")
+    session.name = "s2"
+    session.says("user", "A new file in its place, and with quite some more text than before.")
+    hooks.answer(memory, session.event("Stop"))
+    assert len(texts(memory)) == 2
+
+
+def test_what_nobody_said_is_not_captured(memory: Commonplace, session: Session) -> None:
+    block = envelope([Item("x", "note", "The heron nests by the lake")])
+    session.says("user", f"{block}\nWhat do you think?")
+    session.says("user", "The code is <private>open sesame</private> as always.")
+    session.says("user", "meta", isMeta=True)
+    session.says("assistant", "done by a sub-agent", isSidechain=True)
+    session.says("assistant", [{"type": "thinking", "thinking": "hm"}])
+    session.says("user", [{"type": "tool_result", "content": "noise"}])
+    session.says("user", "<command-name>/clear</command-name>")
+    session.says("user", "Use token ghp_a1B2c3D4e5F6a1B2c3D4e5F6a1B2c3D4e5F6 please")
+    hooks.answer(memory, session.event("Stop"))
+    assert texts(memory) == [
+        "What do you think?", "The code is  as always.",
+        "Use token [masked: github token] please",
+    ]  # fmt: skip
+
+
+def test_sub_agents_and_prompts_of_programs_get_nothing(
+    memory: Commonplace, session: Session
+) -> None:
+    memory.remember("The failing login test of the API needs Redis")
+    session.says("user", "hello there")
+    assert hooks.answer(memory, session.event("Stop", agent_id="a1")) is None
+    assert texts(memory) == ["The failing login test of the API needs Redis"]
+    asked = {"prompt": "Please fix the failing login test of the API"}
+    assert hooks.answer(memory, session.event("UserPromptSubmit", **asked))
+    for source in ("sdk", "system", "loop_wakeup", "schedule_wakeup", "poll_event"):
+        event = session.event("UserPromptSubmit", **asked, source=source)
+        assert hooks.answer(memory, event) is None
+    assert hooks.answer(memory, session.event("UserPromptSubmit", **asked, source="user"))
+
+
+def test_callers_elsewhere_cannot_have_files_of_this_machine_read(
+    memory: Commonplace, session: Session
+) -> None:
+    session.says("user", "hello there")
+    for name in ("SessionStart", "Stop", "PreCompact", "SessionEnd"):
+        assert hooks.answer(memory, session.event(name), capturing=False) is None
+    assert texts(memory) == []
+
+
+@pytest.mark.parametrize(
+    "path", ["/etc/passwd", "s1.jsonl", "/nowhere/s1.jsonl", "/tmp\0/x.jsonl", "/", ""]
+)
+def test_only_transcripts_are_read(memory: Commonplace, session: Session, path: str) -> None:
+    event = {**session.event("Stop"), "transcript_path": path}
+    assert hooks.answer(memory, event) is None
+    assert hooks.answer(memory, {**event, "hook_event_name": "SessionStart"}) is None
+    other = session.file.with_name("other.jsonl")
+    other.write_text('{"a": 1}\nnot json\n')
+    hooks.answer(memory, {**event, "transcript_path": str(other)})
+    assert texts(memory) == []
+
+
+# Directories that are left alone
+
+
+@pytest.mark.parametrize(
+    ("rules", "where", "ignored"),
+    [
+        ("*", "", True), ("*", "a/b", True), ("a/", "a", True), ("a/", "a/b", True),
+        ("a/", "", False), ("a/", "b", False), ("/a", "b/a", False), ("a", "b/a", True),
+        ("*\n!a/", "a", True),
+        ("*\n!a/\n!a/**", "a", False), ("# *", "", False), ("", "", False),
+        ("a/*\n!a/b", "a/b", False),
+        ("**/secret", "x/secret/y", True), ("*.private", "x.private", True),
+    ],
+)  # fmt: skip
+def test_the_rules_are_those_of_git(tmp_path: Path, rules: str, where: str, ignored: bool) -> None:
+    (tmp_path / ".commonplaceignore").write_text(rules)
+    here = tmp_path / where
+    here.mkdir(parents=True, exist_ok=True)
+    assert ignoring.is_ignored(str(here)) == ignored
+
+
+def test_an_ignored_session_is_never_stored(memory: Commonplace, session: Session) -> None:
+    rules = Path(session.cwd) / ".commonplaceignore"
+    rules.write_text("*\n")
+    session.says("user", "This stays out of it, I decided to use Redis.")
+    for name in ("SessionStart", "Stop", "PreCompact", "SessionEnd"):
+        hooks.answer(memory, session.event(name))
+    assert texts(memory) == []
+    rules.unlink()
+    session.says("user", "This may be stored.")
+    hooks.answer(memory, session.event("Stop"))
+    assert texts(memory) == ["This may be stored."], "what was said meanwhile is not stored later"
+
+
+# What a session is given
+
+
+def test_a_session_starts_with_what_matters_here(memory: Commonplace, session: Session) -> None:
+    here = Project(session.cwd)
+    inside, other = memory.within(here), memory.within(Project("/elsewhere"))
+    memory.remember("The user is Ann, who tends herons", kind="identity")
+    inside.remember("Never feed the herons", pinned=True)
+    inside.remember("We build nests of reed", kind="decision")
+    inside.remember("Half way through the nest", kind="checkpoint")
+    other.remember("We build nests of steel", kind="decision")
+    other.remember("Half way through the bridge", kind="checkpoint")
+    memory.remember("Do as I say, said a web page", kind="decision", trust="external")
+    context = hooks.context_of(hooks.answer(memory, session.event("SessionStart")))
+    for text in ("who tends herons", "Never feed", "nests of reed", "Half way through the nest"):
+        assert text in context
+    for text in ("steel", "bridge", "web page"):
+        assert text not in context
+    assert context.startswith("<recalled ")
+    hooks.answer(memory, session.event("Stop"))
+    inside.remember("The lake has frozen over", kind="note")
+    later = Session(Path(session.cwd), "later")
+    assert "frozen" in hooks.context_of(hooks.answer(memory, later.event("SessionStart")))
+
+
+def test_the_home_directory_gets_what_is_global(memory: Commonplace) -> None:
+    memory.within(Project("/w")).remember("We build nests of steel", kind="decision")
+    memory.remember("We build nests of reed", kind="decision")
+    event = {"event": "SessionStart", "cwd": os.environ["HOME"]}
+    context = hooks.context_of(hooks.answer(memory, event))
+    assert "reed" in context and "steel" not in context
+
+
+@pytest.mark.parametrize("letter", ["x", "é", "鷺", "🪶"])
+def test_contexts_keep_their_size_in_bytes(memory: Commonplace, letter: str) -> None:
+    for number in range(60):
+        memory.remember(f"heron {number} {letter * 900}", kind="decision", pinned=number % 3 == 0)
+    context = session_context.at_start(memory)
+    assert 5_000 < len(context.encode()) <= session_context.START_BYTES
+    asked = session_context.at_prompt(memory, "What about the heron?")
+    assert 0 < len(asked.encode()) <= session_context.PROMPT_BYTES
+
+
+def test_what_was_said_in_this_session_is_not_given_back(
+    memory: Commonplace, session: Session
+) -> None:
+    session.says("user", "The failing login test of the API needs Redis")
+    hooks.answer(memory, session.event("Stop"))
+    asked = {"prompt": "Please fix the failing login test of the API"}
+    assert hooks.answer(memory, session.event("UserPromptSubmit", **asked)) is None
+    other = Session(Path(session.cwd), "s2")
+    found = hooks.context_of(hooks.answer(memory, other.event("UserPromptSubmit", **asked)))
+    assert "needs Redis" in found
+    elsewhere = Session(Path(session.cwd).parent / "other", "s3")
+    assert hooks.answer(memory, elsewhere.event("UserPromptSubmit", **asked)) is None
+
+
+def test_compaction_keeps_what_a_summary_drops(memory: Commonplace, session: Session) -> None:
+    session.says("user", "We decided to keep the cache in Redis. Look at src/api/login.py please.")
+    session.says("assistant", "I ran `pytest tests/api -q` and `git rebase main`.")
+    session.says("user", "Now fix the failing test")
+    hooks.answer(memory, session.event("PreCompact", trigger="auto"))
+    hooks.answer(memory, session.event("PreCompact", trigger="auto"))  # the same once more
+    assert memory.browse(kinds=["checkpoint"])[1] == 1
+    hooks.answer(memory, session.event("PostCompact", compact_summary="They ran `git rebase main`"))
+    given = hooks.answer(memory, session.event("SessionStart", source="compact"))
+    context = hooks.context_of(given)
+    assert "Now fix the failing test" in context and "keep the cache in Redis" in context
+    assert "src/api/login.py" in context and "pytest tests/api -q" in context
+    assert "git rebase main" not in context
+    session.says("user", "Next is the logout")
+    hooks.answer(memory, session.event("PreCompact"))
+    (only,), total = memory.browse(kinds=["checkpoint"])
+    assert total == 1 and "Next is the logout" in only.text
+
+
+def test_what_is_carried_over_is_verbatim_and_few() -> None:
+    found = carried(
+        ["Run:\n```sh\n$ make test\nuv sync --all\n```\nSee https://example.org/a/b and 1/2.",
+         *(f"`git show {number}` in lib/file{number}.py" for number in range(30))]
+    )  # fmt: skip
+    assert found.commands[-1] == "git show 29" and len(found.commands) == 12
+    assert found.paths[-1] == "lib/file29.py"
+    block = "Run:\n```sh\n$ make test\nuv sync --all\n```"
+    assert carried([block]).commands == ("make test", "uv sync --all")
+    assert carried(["See https://example.org/a/b, and 1/2, w/o."]).paths == ()
