@@ -81,6 +81,12 @@ class BrowserSessions:
         grant = credential.grant(name=NAME, client=credential.id, family="", lifetime=rest)
         return self.begin(grant, former)
 
+    def begin_by_code(self, code: str, former: str = "") -> tuple[str, Credential]:
+        """A new session by a one-time code, which the person at the server's machine has made."""
+        credential = self._credentials.use_code(code)
+        grant = credential.grant(name=NAME, client="", family="", lifetime=SESSION_SECONDS)
+        return self.begin(grant, former)
+
     def find(self, cookie: str) -> Credential:
         """The live session of a cookie; otherwise Unauthenticated."""
         credential = self._credentials.find_session(cookie)
@@ -135,6 +141,8 @@ class BrowserSessions:
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 Address = Callable[[Request], str]
+Begin = Callable[[str, str], tuple[str, Credential]]
+"""Begins a session by a secret, and ends the session of a former cookie."""
 
 
 def routes(oauth: OAuth, sessions: BrowserSessions, address: Address) -> list[Route]:
@@ -166,13 +174,18 @@ class _Signing:
         return JSONResponse(_shown(cookie, credential))
 
     async def sign_in(self, request: Request) -> Response:
-        """Begin a session, by the name and password of an account or by an API token."""
+        """Begin a session, by the name and password of an account, an API token, or a code."""
         self._sessions.check_origin(request.headers.raw)
         self._oauth.take("page", self._address(request), request.url.path)
         given = await _fields(request)
         former = self._sessions.given(request.headers.raw)
+        begin: Begin | None = None
         if "token" in given:
-            cookie, credential = await self._by_token(given["token"], former, request)
+            begin, secret = self._sessions.begin_by_token, given["token"]
+        elif "code" in given:
+            begin, secret = self._sessions.begin_by_code, given["code"]
+        if begin is not None:
+            cookie, credential = await self._by_secret(begin, secret, former, request)
         else:
             cookie, credential = await self._by_password(given, former, request)
         return self._sessions.cookie.set(JSONResponse(_shown(cookie, credential)), cookie)
@@ -190,10 +203,12 @@ class _Signing:
         grant = Grant(user=account.name, space=space, name=NAME, lifetime=SESSION_SECONDS)
         return await self._oauth.in_thread(self._sessions.begin, grant, former)
 
-    async def _by_token(self, token: str, former: str, request: Request) -> tuple[str, Credential]:
+    async def _by_secret(
+        self, begin: Begin, secret: str, former: str, request: Request
+    ) -> tuple[str, Credential]:
         async with self._oauth.audited("sign in", address=self._address(request)) as failed:
             try:
-                return await self._oauth.in_thread(self._sessions.begin_by_token, token, former)
+                return await self._oauth.in_thread(begin, secret, former)
             except Unauthenticated as error:
                 failed(error.reason)
                 raise

@@ -10,9 +10,10 @@ import contextlib
 import hashlib
 import hmac
 import json
+import secrets
 import threading
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from commonplace.access.caller import EVERYTHING, FULL, READ_ONLY, SCOPES, Caller, Scope
@@ -40,6 +41,9 @@ LIFETIME_SECONDS = 100 * 366 * 86_400
 USER_CHARS = 200
 SESSION = "session"
 """The sort of a browser session, whose token is accepted as a cookie only."""
+CODE = "code"
+"""The sort of a one-time code, with which a browser session can be begun once."""
+CODE_SECONDS = 60
 
 SCOPE_NAMES: dict[str, frozenset[Scope]] = {
     "full": FULL,
@@ -232,6 +236,28 @@ class Credentials:
         with self._store.maintain() as rows:
             return self._insert(rows, grant, cookie, SESSION)
 
+    def create_code(self, grant: Grant) -> str:
+        """Store a code that begins one browser session with this grant, within CODE_SECONDS."""
+        _check_grant(grant)
+        code = f"cpc_{secrets.token_urlsafe(32)}"
+        with self._store.maintain() as rows:
+            self._insert(rows, replace(grant, lifetime=CODE_SECONDS), code, CODE)
+        return code
+
+    def use_code(self, code: str) -> Credential:
+        """The credential of a one-time code, which ends by this; otherwise Unauthenticated."""
+        with self._store.maintain() as rows:
+            row = stored.by_digest(rows, token_digest(code))
+            if row is None or row.sort != CODE or not self._mac_matches(row):
+                raise Unauthenticated("unknown")
+            if row.revoked_at is not None or removed(rows, row.owner):
+                raise Unauthenticated("revoked")
+            if row.created_at < not_before(rows, owner=row.owner, space=row.space):
+                raise Unauthenticated("not before")
+            if row.expires_at is None or now() >= row.expires_at:
+                raise Expired
+            return _credential(self._revoke(rows, row))
+
     def _insert(self, rows: Rows, grant: Grant, token: str, sort: str) -> Credential:
         if removed(rows, grant.user):
             raise NotFound(
@@ -365,7 +391,7 @@ class Credentials:
         if digest not in self._known and not self.forms.well_formed(token):
             raise Unauthenticated("malformed")
         known = self._at(digest)
-        if known is None or known.credential.sort == SESSION:
+        if known is None or known.credential.sort in (SESSION, CODE):
             raise Unauthenticated("unknown")
         revoked = known.credential.revoked_at if known.refusal == "revoked" else None
         if not (repeated and revoked is not None and repeatable(revoked)):

@@ -1,0 +1,142 @@
+"""Time in the console: operations, what they changed, and undoing one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from commonplace.dialects.commonplace.console import rows
+from commonplace.dialects.commonplace.tools import undo_operation
+from commonplace.dialects.contract import Call, Tool
+from commonplace.dialects.rest import Route
+from commonplace.dialects.tool_schemas import TEXT, integer, takes
+from commonplace.engine.binding import engine_call
+from commonplace.engine.history import changes as changing
+from commonplace.engine.model import Memory
+from commonplace.storage.tables import Row
+from commonplace.text.snippets import opening
+
+PAGE = 50
+MOST_CHANGES = 200
+
+
+def operations(call: Call, *, limit: int, before: int | None = None) -> dict[str, Any]:
+    """A page of operations, newest first, with the numbers of the first and the last of all."""
+    found = call.memory.history.operations(limit=limit, before=before)
+    first, last = engine_call(call.memory, changing.ends)
+    return {
+        "operations": [operation.as_dict() for operation in found],
+        "first": first,
+        "last": last,
+    }
+
+
+def changes_of(call: Call, *, operation: str) -> dict[str, Any]:
+    """What an operation changed."""
+    return _shown(engine_call(call.memory, changing.of_operation, operation))
+
+
+def changes_between(call: Call, *, since: str, until: str) -> dict[str, Any]:
+    """What is different at a later moment from an earlier one."""
+    return _shown(engine_call(call.memory, changing.between, since, until))
+
+
+def preview(call: Call, *, operation: str) -> dict[str, Any]:
+    """What undoing an operation would change; nothing is changed."""
+    return _shown(engine_call(call.memory, changing.of_undo, operation))
+
+
+def undo(call: Call, *, operation: str) -> dict[str, Any]:
+    """Undo an operation."""
+    return {"operation": undo_operation(call, operation), "undone": operation}
+
+
+def _shown(found: changing.Changes) -> dict[str, Any]:
+    shown = [
+        {"table": each.table, "before": _row(each.table, each.before),
+         "after": _row(each.table, each.after), "fields": _differing(each.before, each.after)}
+        for each in found.changes[:MOST_CHANGES]
+    ]  # fmt: skip
+    return {
+        "operations": [operation.as_dict() for operation in found.operations],
+        "changes": shown,
+        "total": len(found.changes),
+        "complete": found.complete and len(shown) == len(found.changes),
+    }
+
+
+def _row(table: str, row: Row | None) -> dict[str, Any] | None:
+    return None if row is None else _SHOWN.get(table, _other)(row)
+
+
+def _memory(row: Row) -> dict[str, Any]:
+    return rows.row(Memory.of(row))
+
+
+def _link(row: Row) -> dict[str, Any]:
+    names = ("id", "source", "target", "kind", "reason")
+    return {"summary": row["kind"], **{name: row[name] for name in names}}
+
+
+def _fact(row: Row) -> dict[str, Any]:
+    said = " ".join(row[name] for name in ("subject", "predicate", "object"))
+    return {"summary": opening(said, rows.EXCERPT_CHARS), "id": row["id"]}
+
+
+def _other(row: Row) -> dict[str, Any]:
+    named = row.get("name") or row.get("title") or row.get("path") or row.get("id") or ""
+    return {"summary": opening(str(named), rows.EXCERPT_CHARS)}
+
+
+_SHOWN: Mapping[str, Callable[[Row], dict[str, Any]]] = {
+    "memories": _memory, "links": _link, "facts": _fact,
+}  # fmt: skip
+_UNTOLD = ("num", "seq", "updated_at", "space", "format", "hash")
+
+
+def _differing(before: Row | None, after: Row | None) -> list[str]:
+    """The fields in which two states of a row differ."""
+    if before is None or after is None:
+        return []
+    names = (name for name in after if name not in _UNTOLD)
+    return [name for name in names if before.get(name) != after[name]]
+
+
+OPERATIONS = (
+    Tool(
+        name="console_operations", title="Operations", scope="read", handler=operations,
+        description="List operations, newest first.",
+        input=takes(limit=integer(1, 500, PAGE), before=integer(0)),
+    ),
+    Tool(
+        name="console_operation", title="An operation", scope="read", handler=changes_of,
+        description="Show what an operation changed.",
+        input=takes(["operation"], operation=TEXT),
+    ),
+    Tool(
+        name="console_changes", title="Changes", scope="read", handler=changes_between,
+        description="Show what changed between two moments.",
+        input=takes(["since", "until"], since=TEXT, until=TEXT),
+    ),
+    Tool(
+        name="console_undo_preview", title="Preview an undo", scope="read", handler=preview,
+        description="Show what undoing an operation would change.",
+        input=takes(["operation"], operation=TEXT),
+        stepwise=True,  # it opens a unit of its own, and rolls it back
+    ),
+    Tool(
+        name="console_undo", title="Undo", scope="write", handler=undo,
+        description="Undo an operation.", input=takes(["operation"], operation=TEXT),
+    ),
+)  # fmt: skip
+ROUTES = (
+    Route("GET", "/api/console/operations", "console_operations", summary="List operations"),
+    Route("GET", "/api/console/operations/{operation}", "console_operation",
+          summary="What an operation changed"),
+    Route("GET", "/api/console/operations/{operation}/undo", "console_undo_preview",
+          summary="What undoing it would change", errors=(409,)),
+    Route("POST", "/api/console/operations/{operation}/undo", "console_undo",
+          summary="Undo an operation", errors=(409,)),
+    Route("GET", "/api/console/changes", "console_changes",
+          summary="What changed between two moments"),
+)  # fmt: skip

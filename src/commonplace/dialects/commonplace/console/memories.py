@@ -1,0 +1,321 @@
+"""Memories in the console: lists, search, one memory with all there is to know, and changes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from commonplace.dialects.commonplace.console import rows
+from commonplace.dialects.commonplace.tools import shown_link
+from commonplace.dialects.contract import Call, Tool
+from commonplace.dialects.rest import Route
+from commonplace.dialects.tool_schemas import (
+    FLAG,
+    SHARE,
+    TEXT,
+    array,
+    integer,
+    nullable,
+    takes,
+)
+from commonplace.engine.binding import lease
+from commonplace.engine.history import audit
+from commonplace.engine.model import TRUSTS, Memory, iso
+from commonplace.errors import InvalidInput
+
+HITS = 25
+MOST_VERSIONS = 100
+VERSIONS_CHARS = 1_000_000
+"""How many characters of former texts are sent; older ones are left out."""
+MEMORY_BYTES = 32 * 1024 * 1024
+"""A response with the longest text, in which every character is escaped."""
+PURGE = "purge"
+
+
+def memories(
+    call: Call, *, order: str, offset: int, limit: int, as_of: str | None = None, **filters: Any
+) -> dict[str, Any]:
+    """A page of the memories that pass the filters, and the number of all."""
+    found, total = call.memory.browse(
+        order=order, offset=offset, limit=limit, as_of=as_of or None,
+        filters=rows.filters_of(**filters),
+    )  # fmt: skip
+    return {"memories": [rows.row(one) for one in found], "total": total, "offset": offset}
+
+
+def search(
+    call: Call, *, query: str, limit: int, as_of: str | None = None, **filters: Any
+) -> dict[str, Any]:
+    """The best matches with the reasons they were found. A person's look counts as no read."""
+    hits = call.memory.recall(
+        query, limit=limit, as_of=as_of or None, count=False, filters=rows.filters_of(**filters)
+    )
+    found = [
+        {
+            **rows.row(hit.memory, query),
+            "score": round(hit.score, 4),
+            "why": {**hit.why.as_dict(), "text": str(hit.why)},
+        }
+        for hit in hits
+    ]
+    return {"memories": found, "total": len(found), "degraded": hits.degraded}
+
+
+def choices(call: Call) -> dict[str, Any]:
+    """What the lists can be filtered by: tags in use, most used first."""
+    return {"tags": [{"tag": tag, "count": many} for tag, many, _ in call.memory.tags()[:200]]}
+
+
+def memory(call: Call, *, id: str, as_of: str | None = None) -> dict[str, Any]:
+    """One memory with its links and how often it was read, now or as of a time."""
+    moment = as_of or None
+    found = call.memory.get(id, as_of=moment, count=False)
+    links = call.memory.links.of(found.id, as_of=moment)
+    others = _others(call, {link.source for link in links} | {link.target for link in links})
+    usage = call.memory.usage(found.id)
+    return {
+        "memory": rows.whole(found),
+        "links": [
+            {**shown_link(link), "created_at": iso(link.created_at),
+             "other": others.get(link.target if link.source == found.id else link.source)}
+            for link in links
+        ],
+        "usage": {"accesses": usage.accesses, "last_access": iso(usage.last_access)},
+    }  # fmt: skip
+
+
+def _others(call: Call, ids: set[str]) -> dict[str, dict[str, Any]]:
+    """Memories at the other ends of links, by id; shortly."""
+    found, _ = call.memory.browse(
+        filters=rows.filters_of(state=rows.ANY, ids=sorted(ids)), limit=max(1, min(len(ids), 1_000))
+    )
+    return {one.id: rows.row(one) for one in found}
+
+
+def versions(call: Call, *, id: str) -> dict[str, Any]:
+    """Every version of a memory, newest first; the oldest without text if there is much."""
+    found = call.memory.history.versions(id)
+    shown: list[dict[str, Any]] = []
+    left = VERSIONS_CHARS
+    for version in found[:MOST_VERSIONS]:
+        left -= len(version.memory.text)
+        told = rows.whole(version.memory)
+        if left < 0 and shown:
+            told["text"] = None
+        shown.append(
+            {**told, "since": iso(version.since), "until": iso(version.until),
+             "operation": version.operation}
+        )  # fmt: skip
+    return {"versions": shown, "total": len(found)}
+
+
+def calls(call: Call, *, id: str) -> dict[str, Any]:
+    """The newest audited calls whose results have a memory: when, which tool, by whom."""
+    found = call.memory.get(id, count=False)
+    with lease(call.memory) as space:
+        listed = audit.mentioning(space.store, found.id)
+    return {
+        "calls": [
+            {"at": iso(each.at), "dialect": each.dialect, "tool": each.tool,
+             "caller": each.caller, "client": each.client}
+            for each in listed
+            if not each.tool.startswith("console_")
+        ]
+    }  # fmt: skip
+
+
+def remember(call: Call, *, text: str, **details: Any) -> dict[str, Any]:
+    """Store a memory that the person states."""
+    stored = call.memory.remember(text, trust="stated", **details)
+    return _changed(call, [stored])
+
+
+def revise(call: Call, *, id: str, version: int, **changes: Any) -> dict[str, Any]:
+    """Change a memory, unless it was changed since the version that the person has seen."""
+    if not changes:
+        raise InvalidInput("There is nothing to change.", hint="Give at least one field.")
+    revised = call.memory.revise(id, expected_version=version, **changes)
+    return {**_changed(call, [revised]), "memory": rows.whole(revised)}
+
+
+def tag(
+    call: Call, *, ids: Sequence[str], add: Sequence[str], remove: Sequence[str]
+) -> dict[str, Any]:
+    """Add tags to several memories, and remove others."""
+    if not add and not remove:
+        raise InvalidInput("There is no tag to add or to remove.")
+    changed = []
+    for each in ids:
+        current = call.memory.get(each, count=False)
+        kept = [one for one in current.tags if one not in remove]
+        tags = [*kept, *(one for one in dict.fromkeys(add) if one not in kept)]
+        changed.append(call.memory.revise(current.id, tags=tags))
+    return _changed(call, changed)
+
+
+def pin(call: Call, *, ids: Sequence[str], pinned: bool) -> dict[str, Any]:
+    """Pin several memories, or unpin them."""
+    return _changed(call, [call.memory.revise(each, pinned=pinned) for each in ids])
+
+
+def trust(call: Call, *, id: str, trust: str) -> dict[str, Any]:
+    """Raise the trust of a memory."""
+    return _changed(call, [call.memory.promote(id, trust)])
+
+
+def hide(call: Call, *, ids: Sequence[str]) -> dict[str, Any]:
+    """Archive memories: no search returns them until they are restored."""
+    return _changed(call, call.memory.forget(*ids))
+
+
+def restore(call: Call, *, ids: Sequence[str]) -> dict[str, Any]:
+    """Make archived memories live again."""
+    return _changed(call, call.memory.restore(*ids))
+
+
+def purge(call: Call, *, ids: Sequence[str], confirm: str) -> dict[str, Any]:
+    """Delete memories for good, with all their versions; nothing takes this back."""
+    del confirm  # the schema requires the word
+    proof = call.memory.purge(*ids)
+    return {"memories": proof.memories, "rows": proof.rows, "traces": proof.traces}
+
+
+def connect(
+    call: Call, *, source: str, target: str, kind: str, weight: float, reason: str
+) -> dict[str, Any]:
+    """Link two memories."""
+    link = call.memory.links.add(source, target, kind, weight=weight, reason=reason)
+    return {"id": link.id, "operation": call.memory.operation}
+
+
+def disconnect(call: Call, *, id: str) -> dict[str, Any]:
+    """Remove a link; the history keeps it."""
+    call.memory.links.remove(id)
+    return {"id": id, "operation": call.memory.operation}
+
+
+def _changed(call: Call, memories: Sequence[Memory]) -> dict[str, Any]:
+    return {"ids": [one.id for one in memories], "operation": call.memory.operation}
+
+
+ORDERS: Sequence[str] = ("newest", "oldest", "updated", "latest", "importance", "credit")
+_IDS = array(TEXT, 200, minItems=1)
+_SOME_TAGS = array(TEXT, 100, default=[])
+_DETAILS = {
+    "title": TEXT, "kind": TEXT, "tags": array(TEXT), "importance": SHARE, "confidence": SHARE,
+    "pinned": FLAG, "source": TEXT,
+}  # fmt: skip
+OPERATIONS = (
+    Tool(
+        name="console_memories", title="List memories", scope="read", handler=memories,
+        description="List memories by kind, tag, client, trust, state and date.",
+        input=takes(
+            order={"enum": list(ORDERS), "default": "newest"}, offset=rows.OFFSET,
+            limit=rows.LIMIT, **rows.FILTERS,
+        ),
+    ),
+    Tool(
+        name="console_search", title="Search memories", scope="read", handler=search,
+        description="Search memories, with the reasons for each hit.",
+        input=takes(["query"], query=TEXT, limit=integer(1, 100, HITS), **rows.FILTERS),
+    ),
+    Tool(
+        name="console_choices", title="Choices", scope="read", handler=choices, input=takes(),
+        description="List the tags that are in use.",
+    ),
+    Tool(
+        name="console_memory", title="Read a memory", scope="read", handler=memory,
+        description="Read one memory with its links and its use, now or as of a time.",
+        input=takes(["id"], id=TEXT, as_of=TEXT), response_bytes=MEMORY_BYTES,
+    ),
+    Tool(
+        name="console_versions", title="Versions", scope="read", handler=versions,
+        description="List the versions of a memory.",
+        input=takes(["id"], id=TEXT), response_bytes=MEMORY_BYTES,
+    ),
+    Tool(
+        name="console_calls", title="Calls", scope="read", handler=calls,
+        description="List the newest audited calls that returned a memory.",
+        input=takes(["id"], id=TEXT),
+    ),
+    Tool(
+        name="console_remember", title="Remember", scope="write", handler=remember,
+        description="Store a memory that the person states.",
+        input=takes(["text"], text=TEXT, occurred_at=TEXT, **_DETAILS),
+    ),
+    Tool(
+        name="console_revise", title="Revise", scope="write", handler=revise,
+        description="Change a memory, unless it has changed since the given version.",
+        input=takes(
+            ["id", "version"], id=TEXT, version=integer(0), text=TEXT,
+            occurred_at=nullable(TEXT), **_DETAILS,
+        ),
+        response_bytes=MEMORY_BYTES,
+    ),
+    Tool(
+        name="console_tag", title="Tag", scope="write", handler=tag,
+        description="Add tags to memories, and remove others.",
+        input=takes(["ids"], ids=_IDS, add=_SOME_TAGS, remove=_SOME_TAGS),
+    ),
+    Tool(
+        name="console_pin", title="Pin", scope="write", handler=pin,
+        description="Pin memories, or unpin them.",
+        input=takes(["ids", "pinned"], ids=_IDS, pinned=FLAG),
+    ),
+    Tool(
+        name="console_trust", title="Promote trust", scope="admin", handler=trust,
+        description="Raise the trust of a memory.",
+        input=takes(["id", "trust"], id=TEXT, trust={"enum": list(TRUSTS)}),
+    ),
+    Tool(
+        name="console_hide", title="Hide", scope="delete", handler=hide,
+        description="Archive memories; they can be restored.",
+        input=takes(["ids"], ids=_IDS), destructive=True,
+    ),
+    Tool(
+        name="console_restore", title="Restore", scope="delete", handler=restore,
+        description="Make archived memories live again.",
+        input=takes(["ids"], ids=_IDS),
+    ),
+    Tool(
+        name="console_purge", title="Purge", scope="admin", handler=purge, stepwise=True,
+        description="Delete memories for good, with all their versions.",
+        input=takes(["ids", "confirm"], ids=_IDS, confirm={"enum": [PURGE]}),
+        destructive=True,
+    ),
+    Tool(
+        name="console_connect", title="Connect", scope="write", handler=connect,
+        description="Link two memories.",
+        input=takes(
+            ["source", "target", "kind"], source=TEXT, target=TEXT, kind=TEXT,
+            weight={**SHARE, "default": 0.5}, reason={**TEXT, "default": ""},
+        ),
+    ),
+    Tool(
+        name="console_disconnect", title="Disconnect", scope="write", handler=disconnect,
+        description="Remove a link.", input=takes(["id"], id=TEXT),
+    ),
+)  # fmt: skip
+_ROOT = "/api/console/memories"
+_ONE = f"{_ROOT}/{{id}}"
+LONG_BODY = 8 * 1024 * 1024
+"""A body with the longest text, escaped as most programs do."""
+ROUTES = (
+    Route("GET", _ROOT, "console_memories", summary="List memories with filters"),
+    Route("POST", _ROOT, "console_remember", 201, summary="Store a memory", body_bytes=LONG_BODY),
+    Route("GET", "/api/console/search", "console_search", names=(("q", "query"),),
+          summary="Search memories, and why each was found"),
+    Route("GET", "/api/console/choices", "console_choices", summary="What can be filtered by"),
+    Route("POST", f"{_ROOT}/tags", "console_tag", summary="Tag several memories"),
+    Route("POST", f"{_ROOT}/pin", "console_pin", summary="Pin several memories"),
+    Route("POST", f"{_ROOT}/hide", "console_hide", summary="Archive several memories"),
+    Route("POST", f"{_ROOT}/restore", "console_restore", summary="Restore several memories"),
+    Route("POST", f"{_ROOT}/purge", "console_purge", summary="Delete memories for good"),
+    Route("GET", _ONE, "console_memory", summary="One memory"),
+    Route("PATCH", _ONE, "console_revise", summary="Change a memory", body_bytes=LONG_BODY),
+    Route("GET", f"{_ONE}/versions", "console_versions", summary="Its versions"),
+    Route("GET", f"{_ONE}/calls", "console_calls", summary="The calls that returned it"),
+    Route("POST", f"{_ONE}/trust", "console_trust", summary="Raise its trust"),
+    Route("POST", "/api/console/links", "console_connect", 201, summary="Link two memories"),
+    Route("DELETE", "/api/console/links/{id}", "console_disconnect", summary="Remove a link"),
+)  # fmt: skip

@@ -1,0 +1,121 @@
+"""Who calls, and what there is: the first page of the console."""
+
+from __future__ import annotations
+
+import shutil
+from collections import defaultdict
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from commonplace import __version__
+from commonplace.access.caller import SCOPES
+from commonplace.dialects.commonplace.console import rows
+from commonplace.dialects.contract import Call, Tool
+from commonplace.dialects.rest import Route
+from commonplace.dialects.tool_schemas import TEXT, takes
+from commonplace.engine.binding import engine_call, lease
+from commonplace.engine.finding.summary import summary
+from commonplace.engine.history import audit
+from commonplace.engine.model import iso
+from commonplace.errors import CommonplaceError
+
+RECENT = 5
+CLIENT_DAYS = 30
+OWN = "console_"
+"""How the names of these operations begin; they are not what agents did."""
+
+
+def me(call: Call) -> dict[str, Any]:
+    """Who calls and what the credential allows, as the door has found it."""
+    caller = call.caller
+    return {
+        "user": caller.user,
+        "space": caller.space,
+        "scopes": [scope for scope in SCOPES if scope in caller.scopes],
+        "dialects": None if caller.dialects is None else sorted(caller.dialects),
+        "local": not caller.credential,
+        "version": __version__,
+    }
+
+
+def overview(call: Call, *, as_of: str | None = None) -> dict[str, Any]:
+    """What is remembered, what agents asked for today, and the state of the space."""
+    found = engine_call(call.memory, summary, as_of=as_of or None)
+    newest, _ = call.memory.browse(limit=RECENT, as_of=as_of or None)
+    waiting, age = call.memory.backlog()
+    return {
+        "total": found.total,
+        "pinned": found.pinned,
+        "kinds": _pairs(found.kinds),
+        "states": _pairs(found.states),
+        "clients": _pairs(found.clients),
+        "trusts": _pairs(found.trusts),
+        "days": [[day.isoformat(), many] for day, many in found.days.items()],
+        "recent": [rows.row(one) for one in newest],
+        "use": _use(call),
+        "backlog": {"memories": waiting, "oldest_seconds": age},
+        "disk": _disk(call),
+        "version": __version__,
+    }
+
+
+def _pairs(counts: Any) -> list[list[Any]]:
+    return [[name, many] for name, many in counts.items()]
+
+
+def _use(call: Call) -> dict[str, Any]:
+    """The calls of agents today, and the clients of the last weeks; people's pages left out."""
+    now = datetime.now(UTC)
+    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    with lease(call.memory) as space:
+        today = audit.counts(space.store, midnight)
+        lately = audit.counts(space.store, now - timedelta(days=CLIENT_DAYS))
+    tools: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0])
+    for each in today:
+        if each.dialect and not each.tool.startswith(OWN):
+            tools[each.dialect, each.tool, each.caller][0 if each.success else 1] += each.calls
+    clients: dict[tuple[str, str], tuple[int, datetime]] = {}
+    for each in lately:
+        if each.dialect and not each.tool.startswith(OWN):
+            calls, last = clients.get((each.client, each.caller), (0, each.last))
+            clients[each.client, each.caller] = (calls + each.calls, max(last, each.last))
+    return {
+        "today": [
+            {"dialect": dialect, "tool": tool, "caller": caller, "calls": calls, "refused": refused}
+            for (dialect, tool, caller), (calls, refused) in tools.items()
+        ],
+        "clients": [
+            {"client": client, "caller": caller, "calls": calls, "last": iso(last)}
+            for (client, caller), (calls, last) in sorted(
+                clients.items(), key=lambda each: each[1][1], reverse=True
+            )[:20]
+        ],
+    }  # fmt: skip
+
+
+def _disk(call: Call) -> dict[str, Any]:
+    """The size of the space, and what is free; None where it cannot be told."""
+    library = call.memory.library
+    try:
+        size: int | None = library.size(call.memory.name)
+    except CommonplaceError:
+        size = None
+    free = shutil.disk_usage(library.path).free if library.database is None else None
+    return {"bytes": size, "free": free}
+
+
+OPERATIONS = (
+    Tool(
+        name="console_me", title="Who is here", scope="read", handler=me, input=takes(),
+        description="Show who calls, and what the credential allows.",
+    ),
+    Tool(
+        name="console_overview", title="Overview", scope="read", handler=overview,
+        description="Show what is remembered, what was recalled, and the state of the space.",
+        input=takes(as_of=TEXT),
+    ),
+)  # fmt: skip
+ROUTES = (
+    Route("GET", "/api/console/me", "console_me", summary="Who is signed in"),
+    Route("GET", "/api/console/overview", "console_overview", summary="What there is"),
+)

@@ -1,0 +1,30 @@
+"""The console's rows together, and their OpenAPI document."""
+
+from __future__ import annotations
+
+from commonplace import __version__
+from commonplace.dialects.commonplace.console import audit, graph, history, memories, overview
+from commonplace.dialects.contract import Tool
+from commonplace.dialects.rest import OpenApi, Rest
+from commonplace.dialects.tool_schemas import OBJECT, TEXT, gives
+
+PARTS = (overview, memories, history, audit, graph)
+"""Each has `OPERATIONS` and `ROUTES`."""
+OPERATIONS: tuple[Tool, ...] = tuple(tool for part in PARTS for tool in part.OPERATIONS)
+REST = Rest(
+    roots=("/api/console",),
+    routes=tuple(route for part in PARTS for route in part.ROUTES),
+    openapi=OpenApi(
+        path="/api/console/openapi.json",
+        title="Commonplace, the console",
+        version=__version__,
+        error=gives(error={**OBJECT, "properties": {"code": TEXT, "message": TEXT}}),
+        statuses={
+            400: "The request is not valid", 401: "No valid credential",
+            403: "The credential lacks the scope", 404: "There is no such thing",
+            409: "It was changed meanwhile", 413: "The request is too large",
+            415: "The body is not JSON", 429: "Too many requests", 503: "Try again",
+            507: "The disk is full",
+        },
+    ),
+)  # fmt: skip

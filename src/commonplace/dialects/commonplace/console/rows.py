@@ -1,0 +1,87 @@
+"""What the console's rows have in common: schemas, filters, and how a memory is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from commonplace.dialects.contract import Schema
+from commonplace.dialects.tool_schemas import FLAG, TEXT, integer
+from commonplace.engine.finding.filters import Filters
+from commonplace.engine.model import LIVE_STATES, TRUSTS, Memory, Origin, iso
+from commonplace.storage.fields import STATES
+from commonplace.text.analysis import analyse_query, token_spans
+from commonplace.text.snippets import snippet
+
+EXCERPT_CHARS = 280
+PAGE = 50
+ANY = "any"
+FILTERS: dict[str, Schema] = {
+    "kind": TEXT, "tag": TEXT, "client": TEXT, "source": TEXT,
+    "trust": {"enum": list(TRUSTS)},
+    "state": {"enum": [*STATES, ANY]},
+    "pinned": FLAG,
+    "since": TEXT, "until": TEXT, "as_of": TEXT,
+}  # fmt: skip
+LIMIT = integer(1, 200, PAGE)
+OFFSET = integer(0, 1_000_000, 0)
+
+
+def filters_of(
+    *,
+    kind: str = "",
+    tag: str = "",
+    client: str = "",
+    source: str = "",
+    trust: str = "",
+    state: str = "",
+    pinned: bool | None = None,
+    since: str | None = None,
+    until: str | None = None,
+    ids: Sequence[str] | None = None,
+) -> Filters:
+    """The filters of a listing or a search; an empty value is no condition."""
+    states = STATES if state == ANY else (state,) if state else LIVE_STATES
+    return Filters(
+        kinds=[kind] if kind else None,
+        tags_all=[tag] if tag else (),
+        origin=Origin(client=client) if client else None,
+        trust=[trust] if trust else None,
+        states=states, pinned=pinned, since=since or None, until=until or None, ids=ids,
+        fields={"source": source} if source else {},
+    )  # fmt: skip
+
+
+def whole(memory: Memory) -> dict[str, Any]:
+    """A memory with its whole text."""
+    return {**_details(memory), "text": memory.text, "attrs": dict(memory.attrs)}
+
+
+def row(memory: Memory, query: str = "") -> dict[str, Any]:
+    """A memory in a list: an excerpt, in which every second piece is a word of the query."""
+    excerpt = snippet(memory.text, query, EXCERPT_CHARS)
+    return {**_details(memory), "excerpt": marked(excerpt, query)}
+
+
+def _details(memory: Memory) -> dict[str, Any]:
+    return {
+        "id": memory.id, "kind": memory.kind, "title": memory.title, "chars": len(memory.text),
+        "tags": list(memory.tags), "importance": memory.importance,
+        "confidence": memory.confidence, "credit": round(memory.credit, 4),
+        "state": memory.state, "pinned": memory.pinned, "trust": memory.trust,
+        "source": memory.source, "origin": memory.origin.as_dict(),
+        "occurred_at": iso(memory.occurred_at), "created_at": iso(memory.created_at),
+        "updated_at": iso(memory.updated_at), "version": memory.version,
+    }  # fmt: skip
+
+
+def marked(text: str, query: str) -> list[str]:
+    """The text in pieces: plain, a word of the query, plain, and so on."""
+    wanted = set(analyse_query(query)) if query else set()
+    pieces, at = [], 0
+    for start, stop, tokens in token_spans(text) if wanted else ():
+        if wanted.isdisjoint(tokens) or start < at:
+            continue
+        pieces += [text[at:start], text[start:stop]]
+        at = stop
+    return [*pieces, text[at:]]

@@ -1,0 +1,145 @@
+"""A real Chromium, and a server with a memory to look at."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import greenlet
+import pytest
+from playwright._impl._sync_base import SyncBase
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+
+from commonplace import Commonplace
+from server.harness import Running, running
+
+CHROME = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+ARGUMENTS = [
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+]  # fmt: skip
+DESKTOP = {"width": 1280, "height": 800}
+PHONE = {"width": 390, "height": 844}
+PATIENCE = 30_000  # milliseconds: the machine may be busy
+expect.set_options(timeout=PATIENCE)
+
+
+def chrome() -> str:
+    """The Chromium of this machine; `make test` installs one where it may."""
+    given = os.environ.get("COMMONPLACE_TEST_CHROME")
+    found = given or next(filter(None, map(shutil.which, CHROME)), None)
+    assert found, "no Chromium is installed; set COMMONPLACE_TEST_CHROME to the program"
+    return found
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """A browser whose event loop runs in a greenlet of its own.
+
+    asyncio knows a running loop by its thread, so the loop is taken away while the test itself
+    runs: what it does with a database is not done on an event loop.
+    """
+    with sync_playwright() as playwright, pytest.MonkeyPatch.context() as patched:
+        fiber, loop, sync = playwright._dispatcher_fiber, playwright._loop, SyncBase._sync
+
+        def switched(event: str, between: tuple[Any, Any]) -> None:
+            asyncio._set_running_loop(loop if between[1] is fiber else None)
+
+        def synchronously(self: SyncBase, waited: Any) -> Any:
+            try:
+                return sync(self, waited)
+            finally:  # which has said that the loop runs here
+                asyncio._set_running_loop(None)
+
+        patched.setattr(SyncBase, "_sync", synchronously)
+        greenlet.settrace(switched)
+        asyncio._set_running_loop(None)
+        try:
+            browser = playwright.chromium.launch(executable_path=chrome(), args=ARGUMENTS)
+            yield browser
+            browser.close()
+        finally:
+            greenlet.settrace(None)
+            asyncio._set_running_loop(loop)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    with chromium() as one:
+        yield one
+
+
+@contextmanager
+def directory() -> Iterator[Path]:
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(
+        prefix="commonplace-", dir=memory if memory.is_dir() else None, ignore_cleanup_errors=True
+    ) as made:
+        yield Path(made)
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    with directory() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Running]:
+    """A server that the tests of a module share."""
+    with directory() as data, running(data) as one:
+        yield one
+
+
+@pytest.fixture
+def memory(server: Running) -> Commonplace:
+    """The memory of the person at this machine."""
+    return Commonplace(library=server.parts.library)
+
+
+class Opened:
+    """A browser window that remembers everything that went wrong in it."""
+
+    def __init__(self, context: BrowserContext, port: int) -> None:
+        self.context = context
+        self.address = f"http://127.0.0.1:{port}"
+        self.problems: list[str] = []
+        context.on("console", lambda message: self._said(message))
+        context.on("weberror", lambda error: self.problems.append(f"{error.error}"))
+
+    def _said(self, message: Any) -> None:
+        if message.type in ("error", "warning"):
+            self.problems.append(f"{message.text} ({message.location})")
+
+    def open(self, path: str = "/viewer") -> Page:
+        """A page, when its heading is there."""
+        page = self.context.new_page()
+        page.goto(self.address + path)
+        page.wait_for_selector("h1, .failed")
+        return page
+
+
+@contextmanager
+def opened(browser: Browser, port: int, **options: Any) -> Iterator[Opened]:
+    """A window that must not have had a problem when it is closed."""
+    context = browser.new_context(**{"viewport": DESKTOP, "reduced_motion": "reduce", **options})
+    context.set_default_timeout(PATIENCE)
+    try:
+        window = Opened(context, port)
+        yield window
+    finally:
+        context.close()
+    assert window.problems == []
+
+
+@pytest.fixture
+def window(browser: Browser, server: Running) -> Iterator[Opened]:
+    """A window on a desktop, without cookies."""
+    with opened(browser, server.port) as one:
+        yield one
